@@ -1,0 +1,27 @@
+// The one exception type Tessera throws. A message says what was given, what is accepted, and what
+// to do; it is one sentence that can be shown to a user as it is.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+namespace tessera {
+
+enum class ErrorCode {
+  invalid_argument,  // a shape, dtype, stride, pointer or value that the call does not accept
+  unsupported,       // a valid request that this build or device cannot do
+  out_of_memory,     // an allocation failed
+  overflow,          // a size does not fit into 64 bits
+  device,            // the device or its driver reported a failure
+};
+
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  ErrorCode code() const { return code_; }
+
+ private:
+  ErrorCode code_;
+};
+
+}  // namespace tessera

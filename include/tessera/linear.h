@@ -1,0 +1,37 @@
+// The linear layer: out = act(x W^T + bias) + residual, for dense and packed weights.
+#pragma once
+
+#include <string_view>
+
+#include "tessera/context.h"
+#include "tessera/tensor.h"
+#include "tessera/weight.h"
+
+namespace tessera {
+
+// gelu is the exact one (erf); gelu_tanh the approximation that GPT-2 calls gelu_new.
+enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
+
+std::string_view name(Activation activation);
+
+struct LinearArgs {
+  Tensor x;       // [..., in] f32, f16 or bf16
+  Weight weight;  // [out, in]
+  Tensor bias;    // optional [out], of any float dtype
+  Activation activation = Activation::none;
+  Tensor
+      residual;  // optional [..., out], added after the activation; may be the same memory as out
+  Tensor out;    // [..., out] f32, f16 or bf16
+};
+void linear(Context& ctx, const LinearArgs& args);
+
+// The first half of a gated MLP in one call: out = act(x Wg^T) * (x Wu^T).
+struct GatedLinearArgs {
+  Tensor x;         // [..., in]
+  Weight gate, up;  // [out, in] each
+  Activation activation = Activation::silu;
+  Tensor out;  // [..., out]
+};
+void gated_linear(Context& ctx, const GatedLinearArgs& args);
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// LayerNorm and RMSNorm, with the residual adds that come before them in a transformer fused in.
+#pragma once
+
+#include <array>
+
+#include "tessera/context.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct NormArgs {
+  Tensor x;  // [..., n] f32, f16 or bf16
+  std::array<Tensor, 3>
+      residuals{};  // none to three, each [..., n] of x's dtype; given front to back
+  Tensor sum;       // x + residuals, [..., n]; required when there are residuals;
+                    // may be the same memory as x or as a residual
+  Tensor weight;    // [n], of any float dtype
+  Tensor bias;      // layer_norm only, optional [n]
+  float eps = 1e-5f;
+  Tensor out;  // [..., n] of x's dtype
+};
+// The sum is taken from left to right, ((x + r0) + r1) + r2, and every partial sum is rounded to
+// x's dtype: bit for bit what separate adds would give. The norm reads the rounded sum.
+
+// out = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias, where s is the sum (or x)
+void layer_norm(Context& ctx, const NormArgs& args);
+
+// out = s / sqrt(mean(s^2) + eps) * weight
+void rms_norm(Context& ctx, const NormArgs& args);
+
+}  // namespace tessera

@@ -1,0 +1,42 @@
+// From dense weights to packed ones and back.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/context.h"
+#include "tessera/weight.h"
+
+namespace tessera {
+
+// How the scale of a block is found.
+enum class ScaleSearch : std::uint8_t {
+  least_squares,  // a short search for the scale of least squared error
+  from_max,       // the largest magnitude lands on the largest code
+};
+
+struct QuantizeOptions {
+  Format format = Format::nvfp4;
+  std::int64_t group = -1;  // -1: the format's default; int4: 32, 64, 128; int8: 0 (a row) or any
+  bool zero_point =
+      false;  // int4 only: code range fitted to the block's smallest and largest value
+  ScaleSearch search = ScaleSearch::least_squares;
+};
+
+// Bytes that quantize() will store: codes, scales, zero points and tensor scale.
+std::int64_t packed_bytes(const QuantizeOptions& options, std::int64_t out_features,
+                          std::int64_t in_features);
+
+// Packs a dense [out, in] matrix (f32, f16, bf16), in the published layout. Codes are rounded to
+// the nearest value of the scaled grid, ties to the even code; what lies beyond the grid saturates.
+// NaN and infinity are refused, with their position.
+PackedWeight quantize(Context& ctx, const Tensor& dense, const QuantizeOptions& options = {});
+
+// Decodes into out [out, in] of f32, f16 or bf16. Dense weights are converted.
+void dequantize(Context& ctx, const Weight& weight, const Tensor& out);
+
+// Copies a packed weight into the layout that the kernels of this Context's device are fastest on.
+// Made once, at load. `linear` accepts both layouts; formats without a faster layout come back as
+// they are.
+PackedWeight prepare(Context& ctx, const Weight& weight);
+
+}  // namespace tessera

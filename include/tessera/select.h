@@ -1,0 +1,25 @@
+// The largest elements of each row. Among equal values the lower index comes first; NaN counts as
+// larger than every number, so that it is seen and not skipped.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/context.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct ArgmaxArgs {
+  Tensor x;        // [..., n] f32, f16 or bf16
+  Tensor indices;  // [...] i32 or i64
+};
+void argmax(Context& ctx, const ArgmaxArgs& args);
+
+struct TopKArgs {
+  Tensor x;        // [..., n] f32, f16 or bf16
+  Tensor values;   // [..., k] of x's dtype, largest first
+  Tensor indices;  // [..., k] i32 or i64
+};
+void top_k(Context& ctx, const TopKArgs& args);
+
+}  // namespace tessera

@@ -1,0 +1,22 @@
+// Everything at once.
+#pragma once
+
+#include "tessera/attention.h"
+#include "tessera/buffer.h"
+#include "tessera/context.h"
+#include "tessera/device.h"
+#include "tessera/dtype.h"
+#include "tessera/embedding.h"
+#include "tessera/error.h"
+#include "tessera/linear.h"
+#include "tessera/mask.h"
+#include "tessera/modules.h"
+#include "tessera/norm.h"
+#include "tessera/quant.h"
+#include "tessera/rotary.h"
+#include "tessera/select.h"
+#include "tessera/softmax.h"
+#include "tessera/tensor.h"
+#include "tessera/trace.h"
+#include "tessera/version.h"
+#include "tessera/weight.h"

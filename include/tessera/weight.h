@@ -1,0 +1,76 @@
+// A matrix of weights, dense or packed. `linear` takes either and does not care which.
+//
+//   out[m, n] = sum over k of x[m, k] * W[n, k]        W is [out_features, in_features]
+//
+// Packed formats store one code per weight and one scale per block of `group` consecutive weights
+// of a row. A row whose length is no multiple of the block ends in a shorter block; a row of an odd
+// number of 4-bit codes ends in half a byte of zero bits.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "tessera/buffer.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+enum class Format : std::uint8_t { dense, nvfp4, mxfp4, nf4, int4, int8, fp8 };
+
+//  format  code                block         scale of a block        value of a code
+//  nvfp4   E2M1, low first     16            E4M3, times one f32     e2m1 * scale * tensor_scale
+//  mxfp4   E2M1, low first     32            E8M0 (a power of two)   e2m1 * scale
+//  nf4     table, high first   64            f32 (largest value)     table * scale
+//  int4    0..15, low first    32, 64, 128   bf16                    (code - 8) * scale, or - zero
+//  int8    two's complement    row, or any   f32                     code * scale
+//  fp8     E4M3                row           f32                     e4m3 * scale
+//
+// "low first": of two codes in a byte, the low four bits hold the one of the lower index.
+struct FormatInfo {
+  Format format;
+  std::string_view name;
+  int bits;           // of one code
+  int default_group;  // weights that share a scale; 0: the whole row
+  DType scale_dtype;  // u8 for E8M0
+  std::string_view summary;
+};
+
+std::span<const FormatInfo> formats();  // the packed ones, in the order above
+const FormatInfo& info(Format format);
+std::string_view name(Format format);
+// Throws with the list of names where there is no such format.
+Format parse_format(std::string_view name);
+
+enum class WeightLayout : std::uint8_t {
+  published,  // rows as checkpoints store them
+  cpu_tiles,  // sixteen rows interleaved, for the CPU's integer kernels (src/cpu/weight_tiles.h)
+};
+
+struct Weight {
+  Format format = Format::dense;
+  WeightLayout layout = WeightLayout::published;
+  std::int64_t out_features = 0;
+  std::int64_t in_features = 0;
+  std::int64_t group = 0;  // weights that share a scale; 0: the whole row
+  Tensor data;    // dense: f32, f16, bf16 [out, in]; packed: u8, i8 or f8e4m3 [out, row bytes]
+  Tensor scales;  // [out, blocks of a row]
+  Tensor zeros;   // int4 only, optional: u8 [out, blocks of a row], the code that means 0
+  float tensor_scale = 1.f;  // nvfp4 only
+
+  static Weight dense(const Tensor& matrix);
+  bool defined() const { return data.defined(); }
+  // Bytes of codes, scales, zero points and tensor scale together.
+  std::int64_t bytes() const;
+};
+
+// "nvfp4[4096, 1024]"
+std::string to_string(const Weight& weight);
+
+// A Weight and the memory it points into.
+struct PackedWeight {
+  Weight weight;
+  Buffer storage;
+};
+
+}  // namespace tessera

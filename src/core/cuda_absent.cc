@@ -1,0 +1,24 @@
+// The CUDA runtime of a build without CUDA: no devices, and an error that says how to get them.
+#include "core/cuda_runtime.h"
+#include "core/fail.h"
+
+namespace tessera::cuda {
+namespace {
+
+[[noreturn]] void refuse() {
+  fail(ErrorCode::unsupported,
+       "this build of Tessera has no CUDA: use the CPU, or build with -DTESSERA_CUDA=ON");
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> list_devices() { return {}; }
+std::string status() { return "this build has no CUDA"; }
+void* allocate(std::int64_t, Device) { refuse(); }
+void release(void*, Device) noexcept {}
+void* create_stream(Device) { refuse(); }
+void destroy_stream(void*, Device) noexcept {}
+void synchronize(void*, Device) { refuse(); }
+void copy(void*, Device, const void*, Device, std::int64_t, void*) { refuse(); }
+
+}  // namespace tessera::cuda

@@ -1,0 +1,40 @@
+// Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): a counter
+// and a key give four random words, with no state. The same numbers on every device and in every
+// order.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tessera {
+
+using PhiloxWords = std::array<std::uint32_t, 4>;
+
+constexpr PhiloxWords philox(std::uint64_t key, PhiloxWords counter) {
+  std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter[0];
+    const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
+    counter = {
+        static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
+        static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  return counter;
+}
+
+// Attention dropout: the words for keys 4 * (key / 4) .. + 3 of one (batch, head, query); key uses
+// word key % 4.
+constexpr PhiloxWords dropout_words(std::uint64_t seed, std::uint32_t batch, std::uint32_t head,
+                                    std::uint32_t query, std::uint32_t key) {
+  return philox(seed, {key / 4, query, head, batch});
+}
+
+// A weight is kept when its word is at least this. p = 0 keeps all.
+constexpr std::uint32_t dropout_threshold(float p) {
+  const double threshold = static_cast<double>(p) * 4294967296.0;
+  return threshold >= 4294967295.0 ? 0xffffffffu : static_cast<std::uint32_t>(threshold);
+}
+
+}  // namespace tessera

@@ -1,0 +1,65 @@
+// A fixed set of threads that share out the tasks of one loop at a time.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <type_traits>
+#include <vector>
+
+namespace tessera {
+
+class ThreadPool {
+ public:
+  // `threads` counts the calling thread; 0 means one for each hardware thread.
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Calls fn(task, worker) once for each task in [0, n), where worker in [0, threads()) tells which
+  // scratch to use. Tasks are handed out one by one, so that uneven ones balance. Returns when all
+  // are done; the first exception that a task throws is thrown here. Not to be called from inside a
+  // task.
+  template <typename F>
+  void parallel_for(std::int64_t n, F&& fn) {
+    using Fn = std::remove_reference_t<F>;
+    run(
+        n, [](void* f, std::int64_t task, int worker) { (*static_cast<Fn*>(f))(task, worker); },
+        const_cast<std::remove_const_t<Fn>*>(&fn));
+  }
+
+ private:
+  using Call = void (*)(void* function, std::int64_t task, int worker);
+  struct Job {
+    Call call;
+    void* function;
+    std::int64_t n;
+    std::atomic<std::int64_t> next{0};
+    std::atomic<bool> failed{false};
+    std::exception_ptr error{};  // written by the one task that set `failed`
+  };
+
+  void run(std::int64_t n, Call call, void* function);
+  void work(Job& job, int worker);
+  void worker_loop(int worker);
+
+  std::vector<std::thread> workers_;
+  // A worker announces itself in `joined_` before it reads `job_`, and the caller clears `job_`
+  // before it waits for `joined_` to fall to zero. So a worker that wakes late finds no job, and
+  // the caller never waits for a sleeper: a small loop costs no wake-up.
+  std::atomic<Job*> job_{nullptr};
+  std::atomic<int> joined_{0};
+  std::atomic<std::uint64_t> generation_{0};
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable wake_;
+};
+
+}  // namespace tessera

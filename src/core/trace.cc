@@ -1,0 +1,26 @@
+#include "tessera/trace.h"
+
+namespace tessera {
+
+std::int64_t Trace::calls(std::string_view op, std::string_view kernel) const {
+  std::int64_t count = 0;
+  for (const TraceEntry& entry : entries_) {
+    if (entry.op == op && (kernel.empty() || entry.kernel == kernel)) count += entry.calls;
+  }
+  return count;
+}
+
+void Trace::record(const TraceEntry& call) {
+  for (TraceEntry& entry : entries_) {
+    if (entry.op == call.op && entry.kernel == call.kernel && entry.shapes == call.shapes) {
+      entry.calls += call.calls;
+      entry.seconds += call.seconds;
+      entry.bytes += call.bytes;
+      entry.flops += call.flops;
+      return;
+    }
+  }
+  entries_.push_back(call);
+}
+
+}  // namespace tessera

@@ -1,0 +1,131 @@
+#include "ops/op_scope.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "core/checked.h"
+
+namespace tessera {
+namespace {
+
+// Bytes from the first to past the last element, for non-negative strides.
+std::int64_t extent_bytes(const Tensor& tensor) {
+  std::int64_t last = 0;
+  for (int d = 0; d < tensor.rank; ++d) {
+    if (tensor.shape[d] == 0) return 0;
+    last = checked_add(last, checked_mul(tensor.shape[d] - 1, tensor.strides[d]));
+  }
+  return checked_mul(checked_add(last, 1), size_of(tensor.dtype));
+}
+
+bool same_view(const Tensor& a, const Tensor& b) {
+  return a.data == b.data && a.dtype == b.dtype && a.rank == b.rank && a.shape == b.shape &&
+         a.strides == b.strides;
+}
+
+// Sorted by stride, each dimension must step over all that the smaller ones reach.
+bool reaches_an_element_twice(const Tensor& tensor) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // (stride, size)
+  for (int d = 0; d < tensor.rank; ++d) {
+    if (tensor.shape[d] == 0) return false;
+    if (tensor.shape[d] > 1) dims.emplace_back(tensor.strides[d], tensor.shape[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  std::int64_t reach = 0;
+  for (const auto& [stride, size] : dims) {
+    if (stride <= reach) return true;
+    reach += stride * (size - 1);
+  }
+  return false;
+}
+
+}  // namespace
+
+void OpScope::input(const char* arg, const Tensor& t, std::initializer_list<DType> accepted) const {
+  require(t.defined(), "{} was not given", arg);
+  require(t.device == ctx_.device(), "{} is on {}, but the context runs on {}", arg,
+          to_string(t.device), to_string(ctx_.device()));
+  if (std::find(accepted.begin(), accepted.end(), t.dtype) == accepted.end()) {
+    std::vector<std::string_view> names;
+    for (DType dtype : accepted) names.push_back(name(dtype));
+    refuse("{} is {}; accepted: {}", arg, name(t.dtype), fmt::join(names, ", "));
+  }
+  for (int d = 0; d < t.rank; ++d) {
+    require(t.shape[d] >= 0, "{} has a negative size in {}", arg, to_string(t));
+    require(t.shape[d] <= 1 || t.strides[d] >= 0, "{} has a negative stride: {}", arg,
+            to_string(t));
+  }
+  const int last = t.rank - 1;
+  require(t.shape[last] <= 1 || t.strides[last] == 1,
+          "the last dimension of {} must be contiguous, got {}", arg, to_string(t));
+  const std::int64_t extent = extent_bytes(t);
+  if (t.numel() == 0) return;
+  require(t.data != nullptr, "{} {} has no data (null pointer)", arg, to_string(t));
+  require(reinterpret_cast<std::uintptr_t>(t.data) % size_of(t.dtype) == 0,
+          "{} {} is not aligned to its {}-byte elements", arg, to_string(t), size_of(t.dtype));
+  require(reinterpret_cast<std::uintptr_t>(t.data) + static_cast<std::uintptr_t>(extent) >=
+              reinterpret_cast<std::uintptr_t>(t.data),
+          "{} {} reaches past the end of the address space", arg, to_string(t));
+}
+
+void OpScope::output(const char* arg, const Tensor& t,
+                     std::initializer_list<DType> accepted) const {
+  input(arg, t, accepted);
+  require(!reaches_an_element_twice(t), "{} reaches an element more than once: {}", arg,
+          to_string(t));
+}
+
+void OpScope::shape(const char* arg, const Tensor& t,
+                    std::initializer_list<std::int64_t> expected) const {
+  bool equal = t.rank == static_cast<int>(expected.size());
+  int d = 0;
+  for (std::int64_t size : expected) {
+    equal = equal && (size == -1 || t.shape[d] == size);
+    ++d;
+  }
+  if (equal) return;
+  std::vector<std::string> sizes;
+  for (std::int64_t size : expected) sizes.push_back(size == -1 ? "any" : std::to_string(size));
+  refuse("{} must have shape [{}], got {}", arg, fmt::join(sizes, ", "), to_string(t));
+}
+
+void OpScope::same_shape(const char* arg, const Tensor& t, const char* other_arg,
+                         const Tensor& other) const {
+  require(t.rank == other.rank && t.shape == other.shape,
+          "{} must have the shape of {}, {}, got {}", arg, other_arg, to_string(other),
+          to_string(t));
+}
+
+void OpScope::no_overlap(const char* out_arg, const Tensor& out, const char* in_arg,
+                         const Tensor& in, bool same_view_is_fine) const {
+  if (!in.defined() || !out.is_contiguous() || !in.is_contiguous()) return;
+  if (same_view_is_fine && same_view(out, in)) return;
+  const auto out_begin = reinterpret_cast<std::uintptr_t>(out.data);
+  const auto in_begin = reinterpret_cast<std::uintptr_t>(in.data);
+  const bool apart = out_begin + static_cast<std::uintptr_t>(out.bytes()) <= in_begin ||
+                     in_begin + static_cast<std::uintptr_t>(in.bytes()) <= out_begin;
+  require(apart || out.bytes() == 0 || in.bytes() == 0, "{} overlaps the memory of {}", out_arg,
+          in_arg);
+}
+
+void OpScope::no_kernel() const {
+  fail(ErrorCode::unsupported, "{}: this build has no kernel for {}; run it on the CPU", op_,
+       to_string(ctx_.device()));
+}
+
+void OpScope::record(const char* kernel, OpCost cost) const {
+  ctx_.synchronize();
+  const std::chrono::duration<double> elapsed = Clock::now() - start_;
+  ctx_.trace().record({.op = op_,
+                       .kernel = kernel,
+                       .shapes = std::move(cost.shapes),
+                       .calls = 1,
+                       .seconds = elapsed.count(),
+                       .bytes = cost.bytes,
+                       .flops = cost.flops});
+}
+
+}  // namespace tessera

@@ -1,0 +1,80 @@
+// One op call, from its checks to its end: holds the op's name for error texts and records the call
+// in the Trace.
+//
+//   OpScope op(ctx, "softmax");
+//   op.require(x.rank > 0, "x must have at least one dimension, got {}", to_string(x));
+//   ... run the kernel ...
+//   op.ran("cpu", [&] { return OpCost{"x " + to_string(x), bytes, flops}; });   // the lambda runs
+//   only when tracing
+#pragma once
+
+#include <chrono>
+#include <initializer_list>
+#include <string>
+#include <utility>
+
+#include "core/fail.h"
+#include "tessera/context.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct OpCost {
+  std::string shapes;
+  std::int64_t bytes = 0;
+  std::int64_t flops = 0;
+};
+
+class OpScope {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  OpScope(Context& ctx, const char* op) : ctx_(ctx), op_(op) {
+    if (ctx.trace().enabled()) start_ = Clock::now();
+  }
+
+  // Throws "op: message".
+  template <typename... Args>
+  void require(bool holds, fmt::format_string<Args...> format, Args&&... args) const {
+    if (!holds) refuse(format, std::forward<Args>(args)...);
+  }
+  template <typename... Args>
+  [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: {}", op_, fmt::format(format, std::forward<Args>(args)...)));
+  }
+
+  // The checks every tensor argument passes: given, on the Context's device, of an accepted dtype,
+  // not null, aligned to its element, last dimension contiguous, all sizes and offsets within 64
+  // bits.
+  void input(const char* arg, const Tensor& tensor, std::initializer_list<DType> accepted) const;
+  // As input(), and no element is reached twice.
+  void output(const char* arg, const Tensor& tensor, std::initializer_list<DType> accepted) const;
+  // The tensor's shape is exactly this; -1 takes any size.
+  void shape(const char* arg, const Tensor& tensor,
+             std::initializer_list<std::int64_t> expected) const;
+  // Both have the same shape.
+  void same_shape(const char* arg, const Tensor& tensor, const char* other_arg,
+                  const Tensor& other) const;
+  // Refuses an output that shares memory with an input, as far as contiguous tensors can tell.
+  // `same_view_is_fine`: the op may work in place on the very same view.
+  void no_overlap(const char* out_arg, const Tensor& out, const char* in_arg, const Tensor& in,
+                  bool same_view_is_fine = false) const;
+  // Throws that the op has no kernel for the Context's device.
+  [[noreturn]] void no_kernel() const;
+
+  // Records the call. Call it after the kernel; a call that threw is not recorded.
+  template <typename Cost>
+  void ran(const char* kernel, Cost&& cost) const {
+    if (ctx_.trace().enabled()) record(kernel, cost());
+  }
+
+ private:
+  void record(const char* kernel, OpCost cost) const;
+
+  Context& ctx_;
+  const char* op_;
+  Clock::time_point start_{};
+};
+
+}  // namespace tessera
