@@ -16,7 +16,6 @@ endif()
 
 if(TESSERA_HAVE_CUDA)
   set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
-  set(CMAKE_CUDA_STANDARD 20)
   set(architectures "${TESSERA_CUDA_ARCHITECTURES}")
   if(NOT architectures AND gpu_nodes)
     execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
@@ -40,3 +39,5 @@ if(TESSERA_HAVE_CUDA)
 else()
   message(STATUS "CUDA back end: off")
 endif()
+# For core/build_config.h and the tests.
+target_compile_definitions(tessera_options INTERFACE TESSERA_HAVE_CUDA=$<BOOL:${TESSERA_HAVE_CUDA}>)

@@ -23,36 +23,36 @@ struct Dropout {
 
 // k and v are then pools of pages, [pages, page_size, kv_heads, dim].
 struct PageTable {
-  Tensor table;    // i32 [batch, max pages of a sequence]
-  Tensor lengths;  // i32 [batch]: keys of each sequence
+  Tensor table{};    // i32 [batch, max pages of a sequence]
+  Tensor lengths{};  // i32 [batch]: keys of each sequence
 
   bool defined() const { return table.defined(); }
 };
 
 struct AttentionArgs {
-  Tensor q;     // [batch, n_q, heads, dim] f32, f16 or bf16; any strides, dim contiguous
-  Tensor k, v;  // [batch, n_k, kv_heads, dim] of q's dtype; kv_heads divides heads
-  Tensor out;   // like q
-  Tensor lse;   // optional f32 [batch, heads, n_q]: log of the sum of exponentials; -inf if all is
-                // masked
-  Mask mask;
+  Tensor q{};       // [batch, n_q, heads, dim] f32, f16 or bf16; any strides, dim contiguous
+  Tensor k{}, v{};  // [batch, n_k, kv_heads, dim] of q's dtype; kv_heads divides heads
+  Tensor out{};     // like q
+  Tensor lse{};  // optional f32 [batch, heads, n_q]: log of the sum of exponentials; -inf if all is
+                 // masked
+  Mask mask{};
   float scale = 0.f;    // 0: 1 / sqrt(dim)
   float softcap = 0.f;  // 0: none; else softcap * tanh(score / softcap)
-  Dropout dropout;
+  Dropout dropout{};
   // Ragged batch: sequences of different lengths one after the other, in q, k, v and out of
   // batch 1. i32 [sequences + 1], from 0, rising; the last is the total. Both or, with pages,
   // q_offsets alone.
-  Tensor q_offsets, k_offsets;
-  PageTable pages;
+  Tensor q_offsets{}, k_offsets{};
+  PageTable pages{};
   // Keys are stored unrotated: key j is turned by j, its position in the cache, as it is read.
-  Rope rope_on_read;
+  Rope rope_on_read{};
 };
 void attention(Context& ctx, const AttentionArgs& args);
 
 struct AttentionBackwardArgs {
-  AttentionArgs forward;  // as given to attention(), with out and lse as it wrote them
-  Tensor d_out;           // gradient of out
-  Tensor d_q, d_k, d_v;   // written; like q, k, v
+  AttentionArgs forward{};     // as given to attention(), with out and lse as it wrote them
+  Tensor d_out{};              // gradient of out
+  Tensor d_q{}, d_k{}, d_v{};  // written; like q, k, v
 };
 // Not for pages nor rope_on_read, which serve inference.
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);

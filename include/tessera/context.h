@@ -17,11 +17,12 @@ class Workspace;   // src/core/workspace.h
 // How a packed weight meets its activations on the CPU.
 enum class Activations : std::uint8_t {
   exact,  // weights are decoded to f32 and multiplied with f32 activations
-  int8,   // activations are rounded to 8 bits per block of 32: integer dot products, faster
+  int8,   // activations are rounded to 8 bits per block of 32: integer dot products, faster. For
+          // weights that prepare() has laid out in tiles; all others stay exact
 };
 
 struct ContextOptions {
-  Device device;
+  Device device{};
   int threads = 0;  // CPU threads, the calling one included; 0: one for each hardware thread
   Activations activations = Activations::exact;
   bool trace = false;

@@ -15,22 +15,21 @@ enum class Activation : std::uint8_t { none, relu, gelu, gelu_tanh, silu };
 std::string_view name(Activation activation);
 
 struct LinearArgs {
-  Tensor x;       // [..., in] f32, f16 or bf16
-  Weight weight;  // [out, in]
-  Tensor bias;    // optional [out], of any float dtype
+  Tensor x{};       // [..., in] f32, f16 or bf16
+  Weight weight{};  // [out, in]
+  Tensor bias{};    // optional [out], of any float dtype
   Activation activation = Activation::none;
-  Tensor
-      residual;  // optional [..., out], added after the activation; may be the same memory as out
-  Tensor out;    // [..., out] f32, f16 or bf16
+  Tensor residual{};  // optional, like out: added after the activation; may be the same view as out
+  Tensor out{};       // [..., out] f32, f16 or bf16
 };
 void linear(Context& ctx, const LinearArgs& args);
 
 // The first half of a gated MLP in one call: out = act(x Wg^T) * (x Wu^T).
 struct GatedLinearArgs {
-  Tensor x;         // [..., in]
-  Weight gate, up;  // [out, in] each
+  Tensor x{};           // [..., in]
+  Weight gate{}, up{};  // [out, in] each
   Activation activation = Activation::silu;
-  Tensor out;  // [..., out]
+  Tensor out{};  // [..., out]
 };
 void gated_linear(Context& ctx, const GatedLinearArgs& args);
 

@@ -23,17 +23,21 @@ class BlockMask {
   static BlockMask from_csr(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                             std::span<const std::int64_t> offsets,
                             std::span<const std::int32_t> indices);
-  // Key blocks within `radius` of the query block's own.
+  // The builders below call key block r the own block of query block r; past the last key block
+  // there is none. Key blocks within `radius` of the own one.
   static BlockMask local(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                          std::int64_t radius);
-  // The block's own and `per_row - 1` others, drawn without repetition; the same seed, the same
+  // `per_row` key blocks: the own one, and others drawn without repetition; the same seed, the same
   // pattern.
   static BlockMask random(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                           std::int64_t per_row, std::uint64_t seed);
-  // Key blocks within `radius`, and every `stride`-th: two levels, near in full and far in samples.
+  // Key blocks within `radius`, and every `stride`-th from block 0 on: two levels, near in full and
+  // far in samples.
   static BlockMask strided(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                            std::int64_t radius, std::int64_t stride);
 
+  // False for a pattern that no builder made; it has no lists to ask for.
+  bool defined() const { return lists_ != nullptr; }
   std::int64_t block() const { return lists_->block; }
   std::int64_t q_blocks() const { return lists_->q_blocks; }
   std::int64_t k_blocks() const { return lists_->k_blocks; }
@@ -78,10 +82,17 @@ class Mask {
 
   // May the query at row i, position p = i + (n_k - n_q), see key j?
   bool allows(std::int64_t i, std::int64_t p, std::int64_t j) const;
-  // The tile of query rows [q0, q1) and keys [k0, k1), where shift = n_k - n_q. Never calls a tile
-  // full that has a hidden element, nor skips one that has a visible element.
+  // The tile of query rows [q0, q1) and keys [k0, k1), neither empty, where shift = n_k - n_q.
+  // Never calls a tile full that has a hidden element, nor skips one that has a visible element.
+  // Exact, but for causal block patterns, where a tile whose every element is hidden may come out
+  // partial.
   TileState classify(std::int64_t q0, std::int64_t q1, std::int64_t k0, std::int64_t k1,
                      std::int64_t shift) const;
+  // Where a walk over key tiles goes on: the first key from k on that some row of [q0, q1) may see.
+  // kNoKey where there is none. Exact as classify() is: with causal block patterns it may be early.
+  std::int64_t next_visible(std::int64_t q0, std::int64_t q1, std::int64_t k,
+                            std::int64_t shift) const;
+  static constexpr std::int64_t kNoKey = INT64_MAX;
   // "causal", "window(128, 0)", ...
   std::string to_string() const;
 

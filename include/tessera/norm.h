@@ -9,15 +9,14 @@
 namespace tessera {
 
 struct NormArgs {
-  Tensor x;  // [..., n] f32, f16 or bf16
-  std::array<Tensor, 3>
-      residuals{};  // none to three, each [..., n] of x's dtype; given front to back
-  Tensor sum;       // x + residuals, [..., n]; required when there are residuals;
-                    // may be the same memory as x or as a residual
-  Tensor weight;    // [n], of any float dtype
-  Tensor bias;      // layer_norm only, optional [n]
+  Tensor x{};                         // [..., n] f32, f16 or bf16
+  std::array<Tensor, 3> residuals{};  // none to three, like x; given front to back
+  Tensor sum{};     // x + residuals, like x; given exactly when there are residuals;
+                    // may be the same view as x or as a residual
+  Tensor weight{};  // [n], of any float dtype
+  Tensor bias{};    // layer_norm only, optional [n], of any float dtype
   float eps = 1e-5f;
-  Tensor out;  // [..., n] of x's dtype
+  Tensor out{};  // like x; may be the same view as x or as a residual, but not as sum
 };
 // The sum is taken from left to right, ((x + r0) + r1) + r2, and every partial sum is rounded to
 // x's dtype: bit for bit what separate adds would give. The norm reads the rounded sum.

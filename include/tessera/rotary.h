@@ -17,7 +17,7 @@ enum class RopeStyle : std::uint8_t {
 // Pair i of a head at position p turns by p * inv_freq[i]. Elements from dims on pass through
 // (partial rotary). A table instead of one base covers every published frequency scaling.
 struct Rope {
-  Tensor inv_freq;  // f32 [dims / 2]
+  Tensor inv_freq{};  // f32 [dims / 2]
   RopeStyle style = RopeStyle::half_split;
 
   bool defined() const { return inv_freq.defined(); }
@@ -28,11 +28,13 @@ struct Rope {
 std::vector<float> rope_inv_freq(std::int64_t dims, double theta = 10000.0);
 
 struct RotaryArgs {
-  Tensor x;          // [batch, seq, heads, dim] f32, f16 or bf16
-  Tensor positions;  // i32 or i64, [seq] or [batch, seq]; not negative
-  Rope rope;
-  Tensor out;  // like x; may be the same memory with the same strides
+  Tensor x{};          // [batch, seq, heads, dim] f32, f16 or bf16
+  Tensor positions{};  // i32 or i64, [seq] or [batch, seq]; not negative
+  Rope rope{};         // at most dim dims
+  Tensor out{};        // like x; may be the same view
 };
+// Angles are exact to f32 for positions of many millions. A negative position is refused with its
+// index on the CPU; a GPU, where looking would mean waiting, turns the other way.
 void rotary(Context& ctx, const RotaryArgs& args);
 
 }  // namespace tessera

@@ -10,15 +10,15 @@
 namespace tessera {
 
 struct ArgmaxArgs {
-  Tensor x;        // [..., n] f32, f16 or bf16
-  Tensor indices;  // [...] i32 or i64
+  Tensor x{};        // [..., n] f32, f16 or bf16
+  Tensor indices{};  // [...] i32 or i64; [1] where x is [n]
 };
 void argmax(Context& ctx, const ArgmaxArgs& args);
 
 struct TopKArgs {
-  Tensor x;        // [..., n] f32, f16 or bf16
-  Tensor values;   // [..., k] of x's dtype, largest first
-  Tensor indices;  // [..., k] i32 or i64
+  Tensor x{};        // [..., n] f32, f16 or bf16
+  Tensor values{};   // [..., k] of x's dtype, largest first; k <= n
+  Tensor indices{};  // [..., k] i32 or i64
 };
 void top_k(Context& ctx, const TopKArgs& args);
 

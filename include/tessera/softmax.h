@@ -7,10 +7,12 @@
 namespace tessera {
 
 struct SoftmaxArgs {
-  Tensor x;           // [..., n] f32, f16 or bf16; -inf gives 0; a row of -inf alone gives zeros
-  float scale = 1.f;  // softmax(scale * x)
-  Tensor out;         // [..., n] f32, f16 or bf16; may be the same memory as x
+  Tensor x{};         // [..., n] f32, f16 or bf16
+  float scale = 1.f;  // softmax(scale * x); positive and finite
+  Tensor out{};       // [..., n] f32, f16 or bf16; may be the same view as x
 };
+// -inf gives 0, a row of -inf alone gives zeros, and a NaN or +inf anywhere in a row makes all of
+// the row NaN.
 void softmax(Context& ctx, const SoftmaxArgs& args);
 
 }  // namespace tessera

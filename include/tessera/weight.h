@@ -53,9 +53,9 @@ struct Weight {
   std::int64_t out_features = 0;
   std::int64_t in_features = 0;
   std::int64_t group = 0;  // weights that share a scale; 0: the whole row
-  Tensor data;    // dense: f32, f16, bf16 [out, in]; packed: u8, i8 or f8e4m3 [out, row bytes]
-  Tensor scales;  // [out, blocks of a row]
-  Tensor zeros;   // int4 only, optional: u8 [out, blocks of a row], the code that means 0
+  Tensor data{};    // dense: f32, f16, bf16 [out, in]; packed: u8, i8 or f8e4m3 [out, row bytes]
+  Tensor scales{};  // [out, blocks of a row]
+  Tensor zeros{};   // int4 only, optional: u8 [out, blocks of a row], the code that means 0
   float tensor_scale = 1.f;  // nvfp4 only
 
   static Weight dense(const Tensor& matrix);
@@ -69,8 +69,8 @@ std::string to_string(const Weight& weight);
 
 // A Weight and the memory it points into.
 struct PackedWeight {
-  Weight weight;
-  Buffer storage;
+  Weight weight{};
+  Buffer storage{};
 };
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "core/host_device.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -30,11 +31,11 @@ class Rows {
     }
   }
 
-  std::int64_t rows() const { return rows_; }
-  std::int64_t cols() const { return cols_; }
+  TESSERA_HOST_DEVICE std::int64_t rows() const { return rows_; }
+  TESSERA_HOST_DEVICE std::int64_t cols() const { return cols_; }
 
   template <typename T>
-  T* row(std::int64_t i) const {
+  TESSERA_HOST_DEVICE T* row(std::int64_t i) const {
     if (dims_ == 1) return reinterpret_cast<T*>(base_ + i * strides_[0]);
     std::int64_t offset = 0;
     for (int d = dims_ - 1; d >= 0; --d) {

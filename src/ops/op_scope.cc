@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "core/checked.h"
@@ -26,18 +27,19 @@ bool same_view(const Tensor& a, const Tensor& b) {
          a.strides == b.strides;
 }
 
-// Sorted by stride, each dimension must step over all that the smaller ones reach.
-bool reaches_an_element_twice(const Tensor& tensor) {
-  std::vector<std::pair<std::int64_t, std::int64_t>> dims;  // (stride, size)
-  for (int d = 0; d < tensor.rank; ++d) {
-    if (tensor.shape[d] == 0) return false;
-    if (tensor.shape[d] > 1) dims.emplace_back(tensor.strides[d], tensor.shape[d]);
+// Each dimension must step over all that those of smaller strides reach.
+bool reaches_an_element_twice(const Tensor& t) {
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.shape[d] == 0) return false;
   }
-  std::sort(dims.begin(), dims.end());
-  std::int64_t reach = 0;
-  for (const auto& [stride, size] : dims) {
-    if (stride <= reach) return true;
-    reach += stride * (size - 1);
+  for (int d = 0; d < t.rank; ++d) {
+    if (t.shape[d] == 1) continue;
+    std::int64_t reach = 0;
+    for (int e = 0; e < t.rank; ++e) {
+      const bool smaller = t.strides[e] < t.strides[d] || (t.strides[e] == t.strides[d] && e < d);
+      if (smaller && t.shape[e] > 1) reach += t.strides[e] * (t.shape[e] - 1);
+    }
+    if (t.strides[d] <= reach) return true;
   }
   return false;
 }
@@ -46,36 +48,34 @@ bool reaches_an_element_twice(const Tensor& tensor) {
 
 void OpScope::input(const char* arg, const Tensor& t, std::initializer_list<DType> accepted) const {
   require(t.defined(), "{} was not given", arg);
-  require(t.device == ctx_.device(), "{} is on {}, but the context runs on {}", arg,
-          to_string(t.device), to_string(ctx_.device()));
+  require(t.device == ctx_.device(), "{} is on {}, but the context runs on {}", arg, t.device,
+          ctx_.device());
   if (std::find(accepted.begin(), accepted.end(), t.dtype) == accepted.end()) {
     std::vector<std::string_view> names;
     for (DType dtype : accepted) names.push_back(name(dtype));
     refuse("{} is {}; accepted: {}", arg, name(t.dtype), fmt::join(names, ", "));
   }
   for (int d = 0; d < t.rank; ++d) {
-    require(t.shape[d] >= 0, "{} has a negative size in {}", arg, to_string(t));
-    require(t.shape[d] <= 1 || t.strides[d] >= 0, "{} has a negative stride: {}", arg,
-            to_string(t));
+    require(t.shape[d] >= 0, "{} has a negative size in {}", arg, t);
+    require(t.shape[d] <= 1 || t.strides[d] >= 0, "{} has a negative stride: {}", arg, t);
   }
   const int last = t.rank - 1;
   require(t.shape[last] <= 1 || t.strides[last] == 1,
-          "the last dimension of {} must be contiguous, got {}", arg, to_string(t));
+          "the last dimension of {} must be contiguous, got {}", arg, t);
   const std::int64_t extent = extent_bytes(t);
   if (t.numel() == 0) return;
-  require(t.data != nullptr, "{} {} has no data (null pointer)", arg, to_string(t));
+  require(t.data != nullptr, "{} {} has no data (null pointer)", arg, t);
   require(reinterpret_cast<std::uintptr_t>(t.data) % size_of(t.dtype) == 0,
-          "{} {} is not aligned to its {}-byte elements", arg, to_string(t), size_of(t.dtype));
+          "{} {} is not aligned to its {}-byte elements", arg, t, size_of(t.dtype));
   require(reinterpret_cast<std::uintptr_t>(t.data) + static_cast<std::uintptr_t>(extent) >=
               reinterpret_cast<std::uintptr_t>(t.data),
-          "{} {} reaches past the end of the address space", arg, to_string(t));
+          "{} {} reaches past the end of the address space", arg, t);
 }
 
 void OpScope::output(const char* arg, const Tensor& t,
                      std::initializer_list<DType> accepted) const {
   input(arg, t, accepted);
-  require(!reaches_an_element_twice(t), "{} reaches an element more than once: {}", arg,
-          to_string(t));
+  require(!reaches_an_element_twice(t), "{} reaches an element more than once: {}", arg, t);
 }
 
 void OpScope::shape(const char* arg, const Tensor& t,
@@ -89,14 +89,13 @@ void OpScope::shape(const char* arg, const Tensor& t,
   if (equal) return;
   std::vector<std::string> sizes;
   for (std::int64_t size : expected) sizes.push_back(size == -1 ? "any" : std::to_string(size));
-  refuse("{} must have shape [{}], got {}", arg, fmt::join(sizes, ", "), to_string(t));
+  refuse("{} must have shape [{}], got {}", arg, fmt::join(sizes, ", "), t);
 }
 
 void OpScope::same_shape(const char* arg, const Tensor& t, const char* other_arg,
                          const Tensor& other) const {
   require(t.rank == other.rank && t.shape == other.shape,
-          "{} must have the shape of {}, {}, got {}", arg, other_arg, to_string(other),
-          to_string(t));
+          "{} must have the shape of {}, {}, got {}", arg, other_arg, other, t);
 }
 
 void OpScope::no_overlap(const char* out_arg, const Tensor& out, const char* in_arg,
@@ -113,7 +112,7 @@ void OpScope::no_overlap(const char* out_arg, const Tensor& out, const char* in_
 
 void OpScope::no_kernel() const {
   fail(ErrorCode::unsupported, "{}: this build has no kernel for {}; run it on the CPU", op_,
-       to_string(ctx_.device()));
+       ctx_.device());
 }
 
 void OpScope::record(const char* kernel, OpCost cost) const {

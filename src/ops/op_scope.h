@@ -2,7 +2,7 @@
 // in the Trace.
 //
 //   OpScope op(ctx, "softmax");
-//   op.require(x.rank > 0, "x must have at least one dimension, got {}", to_string(x));
+//   op.require(x.rank > 0, "x must have at least one dimension, got {}", x);
 //   ... run the kernel ...
 //   op.ran("cpu", [&] { return OpCost{"x " + to_string(x), bytes, flops}; });   // the lambda runs
 //   only when tracing
@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "core/format.h"
 #include "tessera/context.h"
 #include "tessera/tensor.h"
 
@@ -33,7 +34,7 @@ class OpScope {
     if (ctx.trace().enabled()) start_ = Clock::now();
   }
 
-  // Throws "op: message".
+  // Throws "op: message". Tensors are passed as they are: text is made only for a refusal.
   template <typename... Args>
   void require(bool holds, fmt::format_string<Args...> format, Args&&... args) const {
     if (!holds) refuse(format, std::forward<Args>(args)...);

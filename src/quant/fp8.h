@@ -1,42 +1,17 @@
-// FP8 E4M3 ("fn": no infinities): sign, 4 exponent bits (bias 7), 3 mantissa bits; 0x7f and 0xff
-// are NaN; the largest value is 448.
+// FP8: E4M3 codes, an f32 scale for each row.
+//
+//   value = e4m3 * scale
 #pragma once
 
-#include <bit>
 #include <cstdint>
 
-namespace tessera {
+#include "quant/e4m3.h"
+#include "tessera/quant.h"
 
-inline constexpr float kE4M3Max = 448.f;
+namespace tessera::quant {
 
-constexpr float e4m3_decode(std::uint8_t code) {
-  const std::uint32_t exponent = (code >> 3) & 0xfu, mantissa = code & 7u;
-  float magnitude;
-  if (exponent == 0) {
-    magnitude = static_cast<float>(mantissa) * 0x1p-9f;  // subnormals
-  } else if (exponent == 15 && mantissa == 7) {
-    magnitude = std::bit_cast<float>(0x7fc00000u);  // NaN
-  } else {
-    magnitude = std::bit_cast<float>(((exponent + (127 - 7)) << 23) | (mantissa << 20));
-  }
-  return code & 0x80u ? -magnitude : magnitude;
-}
+void fp8_encode_row(const Weight& weight, std::int64_t row, const float* x, ScaleSearch search);
+void fp8_decode_row(const Weight& weight, std::int64_t row, std::int64_t k_begin,
+                    std::int64_t k_end, float* out);
 
-// Rounds to nearest, ties to the even code; beyond 448 saturates; NaN gives NaN.
-constexpr std::uint8_t e4m3_encode(float x) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
-  const std::uint8_t sign = static_cast<std::uint8_t>((bits >> 24) & 0x80u);
-  const std::uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return static_cast<std::uint8_t>(sign | 0x7fu);
-  if (magnitude >= 0x43e00000u) return static_cast<std::uint8_t>(sign | 0x7eu);  // from 448 on
-  if (magnitude < 0x3c800000u) {  // below 2^-6: a subnormal, in units of 2^-9
-    // Adding 2^14 aligns the unit with the last mantissa bit of the sum, so that the FPU rounds.
-    const float aligned = std::bit_cast<float>(magnitude) + 0x1p14f;
-    return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(aligned) & 0xfu));
-  }
-  const std::uint32_t rebased = magnitude - ((127u - 7u) << 23);
-  const std::uint32_t rounded = (rebased + 0x7ffffu + ((rebased >> 20) & 1u)) >> 20;
-  return static_cast<std::uint8_t>(sign | rounded);
-}
-
-}  // namespace tessera
+}  // namespace tessera::quant

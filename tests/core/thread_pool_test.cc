@@ -47,11 +47,10 @@ TEST(ThreadPool, SurvivesManySmallLoopsAndPauses) {
 
 TEST(ThreadPool, ThrowsWhatATaskThrew) {
   ThreadPool pool(2);
-  EXPECT_THROW(pool.parallel_for(
-                   50,
-                   [](std::int64_t task, int) {
-                     if (task == 17) throw std::runtime_error("seventeen");
-                   }),
+  EXPECT_THROW(pool.parallel_for(50,
+                                 [](std::int64_t task, int) {
+                                   if (task == 17) throw std::runtime_error("seventeen");
+                                 }),
                std::runtime_error);
   std::atomic<int> after = 0;
   pool.parallel_for(10, [&](std::int64_t, int) { ++after; });

@@ -71,16 +71,6 @@ testing::AssertionResult as_good_as(const Array& actual, const Array& exact, con
          << " (plain " << theirs.mean << "), atol " << atol;
 }
 
-double relative_error(const Array& actual, const Array& expected) {
-  double difference = 0, norm = 0;
-  for (std::size_t i = 0; i < expected.data.size(); ++i) {
-    const double d = actual.data[i] - expected.data[i];
-    difference += d * d;
-    norm += expected.data[i] * expected.data[i];
-  }
-  return std::sqrt(difference / norm);
-}
-
 testing::AssertionResult identical(const Array& a, const Array& b) {
   if (auto same = same_shape(a, b); !same) return same;
   for (std::size_t i = 0; i < a.data.size(); ++i) {

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "reference/array.h"
+#include "reference/error.h"
 #include "tessera/dtype.h"
 
 namespace tessera::test {
 
 using reference::Array;
+using reference::relative_error;
 
 // One unit in the last place at 1.0: 2^-23 for f32, 2^-10 for f16, 2^-7 for bf16.
 double epsilon(DType dtype);
@@ -23,9 +25,6 @@ testing::AssertionResult close(const Array& actual, const Array& expected, doubl
 // mean|plain - exact| + atol.
 testing::AssertionResult as_good_as(const Array& actual, const Array& exact, const Array& plain,
                                     double atol);
-
-// ||actual - expected|| / ||expected||
-double relative_error(const Array& actual, const Array& expected);
 
 // Bit for bit (NaN equals NaN).
 testing::AssertionResult identical(const Array& a, const Array& b);

@@ -1,0 +1,18 @@
+// The subcommands. Each adds itself to the command line and returns what to run when it was chosen.
+#pragma once
+
+#include <functional>
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::app {
+
+// Runs the command; the result is the program's exit status.
+using Command = std::function<int()>;
+
+Command add_demo(CLI::App& app);
+Command add_devices(CLI::App& app);
+
+}  // namespace tessera::app

@@ -1,0 +1,37 @@
+// tessera: the command line.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "commands.h"
+#include "tessera/version.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("Language models in 4 bits, over endless streams, on the hardware you have.");
+  app.set_version_flag("--version", std::string("tessera ") + tessera::version());
+  app.require_subcommand(1);
+  app.footer(
+      "Examples:\n"
+      "  tessera demo               attention, a 4-bit layer and a block, checked and timed\n"
+      "  tessera devices --json     what this machine and this build can run on");
+
+  std::vector<std::pair<const char*, tessera::app::Command>> commands;
+  commands.emplace_back("demo", tessera::app::add_demo(app));
+  commands.emplace_back("devices", tessera::app::add_devices(app));
+  try {
+    app.parse(argc, argv);
+    for (const auto& [name, run] : commands) {
+      if (app.got_subcommand(name)) return run();
+    }
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "tessera: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,15 @@
+#!/usr/bin/env bash
+# Runs the CPU benchmarks and the speed bars. Arguments go to every Google Benchmark program.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/setup.sh
+ensure_packages build_packages test_packages
+cmake -S . -B build -G Ninja -DTESSERA_BENCH=ON
+cmake --build build
+for program in build/bin/bench_*; do
+  echo "== $(basename "$program")"
+  case "$program" in
+    */bench_bars) "$program" ;;
+    *) "$program" "$@" ;;
+  esac
+done

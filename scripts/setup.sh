@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Installs what the build needs and is missing, on Debian 12, Ubuntu 24.04 and their kin. Says what it does; does nothing
+# where nothing is missing. Source it for the functions, or run it.
+set -euo pipefail
+
+# name of the package  : how to see that it is there
+build_packages() {
+  cat <<'LIST'
+g++               command:g++
+cmake             command:cmake
+ninja-build       command:ninja
+pkg-config        command:pkg-config
+libhwy-dev        header:hwy/highway.h
+libfmt-dev        header:fmt/format.h
+libcli11-dev      header:CLI/CLI.hpp
+nlohmann-json3-dev header:nlohmann/json.hpp
+LIST
+}
+test_packages() {
+  cat <<'LIST'
+libgtest-dev      header:gtest/gtest.h
+libbenchmark-dev  header:benchmark/benchmark.h
+libopenblas-dev   package:libopenblas-dev
+clang-format      command:clang-format
+clang-tidy        command:clang-tidy
+LIST
+}
+
+is_present() {
+  case "$1" in
+    command:*) command -v "${1#command:}" >/dev/null ;;
+    header:*) [ -e "/usr/include/${1#header:}" ] || [ -e "/usr/local/include/${1#header:}" ] ;;
+    package:*) dpkg-query -W -f='${Status}' "${1#package:}" 2>/dev/null | grep -q 'install ok installed' ;;
+  esac
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi
+}
+
+# ensure_packages LIST...: installs the packages of the named lists that are missing.
+ensure_packages() {
+  local missing=() package probe list
+  for list in "$@"; do
+    while read -r package probe; do
+      is_present "$probe" || missing+=("$package")
+    done < <("$list")
+  done
+  [ ${#missing[@]} -eq 0 ] && return 0
+  if ! command -v apt-get >/dev/null; then
+    echo "Missing: ${missing[*]}. This is no Debian or Ubuntu: please install them by hand, then run this again." >&2
+    return 1
+  fi
+  echo "Installing with apt-get: ${missing[*]}"
+  as_root apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  ensure_packages build_packages test_packages
+  echo "All packages that Tessera needs are installed."
+fi

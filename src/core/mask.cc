@@ -1,0 +1,334 @@
+#include "tessera/mask.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/checked.h"
+#include "core/philox.h"
+
+namespace tessera {
+namespace {
+
+// Key blocks are stored in 32 bits, and a pattern must be countable in 64-bit positions.
+void check_grid(const char* builder, std::int64_t block, std::int64_t q_blocks,
+                std::int64_t k_blocks) {
+  if (block < 1) {
+    fail(ErrorCode::invalid_argument, "BlockMask::{}: block is {}; it must be at least 1", builder,
+         block);
+  }
+  for (const auto& [name, count] : {std::pair{"q_blocks", q_blocks}, {"k_blocks", k_blocks}}) {
+    if (count < 0 || count > INT32_MAX) {
+      fail(ErrorCode::invalid_argument, "BlockMask::{}: {} is {}; it must be in 0..{}", builder,
+           name, count, INT32_MAX);
+    }
+    checked_mul(block, count);
+  }
+}
+
+void check_at_least(const char* builder, const char* name, std::int64_t value, std::int64_t least) {
+  if (value < least) {
+    fail(ErrorCode::invalid_argument, "BlockMask::{}: {} is {}; it must be at least {}", builder,
+         name, value, least);
+  }
+}
+
+// Adds [begin, end) of a row's key blocks.
+void append_range(std::vector<std::int32_t>& indices, std::int64_t begin, std::int64_t end) {
+  for (std::int64_t c = begin; c < end; ++c) indices.push_back(static_cast<std::int32_t>(c));
+}
+
+// The key blocks within `radius` of r, cut to [0, k_blocks).
+std::pair<std::int64_t, std::int64_t> near_blocks(std::int64_t r, std::int64_t radius,
+                                                  std::int64_t k_blocks) {
+  const std::int64_t begin = std::min(k_blocks, r - std::min(r, radius));
+  return {begin, radius >= k_blocks - r ? k_blocks : r + radius + 1};
+}
+
+// `count` different numbers of [0, n), rising: Floyd's sampling, which draws each exactly once.
+std::vector<std::int64_t> draw(std::int64_t count, std::int64_t n, std::uint64_t seed,
+                               std::uint32_t row) {
+  std::vector<std::int64_t> drawn;
+  for (std::int64_t last = n - count; last < n; ++last) {
+    const PhiloxWords words = philox(seed, {static_cast<std::uint32_t>(last), row, 0, 0});
+    const std::uint64_t random = (std::uint64_t{words[0]} << 32) | words[1];
+    std::int64_t pick = static_cast<std::int64_t>(random % static_cast<std::uint64_t>(last + 1));
+    if (std::binary_search(drawn.begin(), drawn.end(), pick)) pick = last;
+    drawn.insert(std::upper_bound(drawn.begin(), drawn.end(), pick), pick);
+  }
+  return drawn;
+}
+
+}  // namespace
+
+// ---- BlockMask
+// -----------------------------------------------------------------------------------
+
+BlockMask BlockMask::from_csr(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
+                              std::span<const std::int64_t> offsets,
+                              std::span<const std::int32_t> indices) {
+  check_grid("from_csr", block, q_blocks, k_blocks);
+  const auto refuse = [](const std::string& what) {
+    fail(ErrorCode::invalid_argument, "BlockMask::from_csr: {}", what);
+  };
+  const std::int64_t n_offsets = std::ssize(offsets), n_indices = std::ssize(indices);
+  if (n_offsets != q_blocks + 1) {
+    refuse(fmt::format("{} offsets were given; {} query blocks need {}", n_offsets, q_blocks,
+                       q_blocks + 1));
+  }
+  if (offsets.front() != 0 || offsets.back() != n_indices) {
+    refuse(
+        fmt::format("offsets run from {} to {}; they must run from 0 to the number of indices, {}",
+                    offsets.front(), offsets.back(), n_indices));
+  }
+  for (std::int64_t r = 0; r < q_blocks; ++r) {
+    if (offsets[r] > offsets[r + 1]) {
+      refuse(fmt::format("offsets fall from {} to {} at query block {}; they must not fall",
+                         offsets[r], offsets[r + 1], r));
+    }
+  }
+  for (std::int64_t r = 0; r < q_blocks; ++r) {
+    for (std::int64_t at = offsets[r]; at < offsets[r + 1]; ++at) {
+      if (indices[at] < 0 || indices[at] >= k_blocks) {
+        refuse(fmt::format("key block {} of query block {} is not in 0..{}", indices[at], r,
+                           k_blocks - 1));
+      }
+      if (at > offsets[r] && indices[at - 1] >= indices[at]) {
+        refuse(
+            fmt::format("key block {} follows {} in query block {}; the key blocks of a row must "
+                        "rise, each given once",
+                        indices[at], indices[at - 1], r));
+      }
+    }
+  }
+  BlockMask mask;
+  mask.lists_ = std::make_shared<const Lists>(Lists{block,
+                                                    q_blocks,
+                                                    k_blocks,
+                                                    {offsets.begin(), offsets.end()},
+                                                    {indices.begin(), indices.end()}});
+  return mask;
+}
+
+BlockMask BlockMask::local(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
+                           std::int64_t radius) {
+  check_grid("local", block, q_blocks, k_blocks);
+  check_at_least("local", "radius", radius, 0);
+  Lists lists{block, q_blocks, k_blocks, {0}, {}};
+  for (std::int64_t r = 0; r < q_blocks; ++r) {
+    const auto [begin, end] = near_blocks(r, radius, k_blocks);
+    append_range(lists.indices, begin, end);
+    lists.offsets.push_back(std::ssize(lists.indices));
+  }
+  BlockMask mask;
+  mask.lists_ = std::make_shared<const Lists>(std::move(lists));
+  return mask;
+}
+
+BlockMask BlockMask::random(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
+                            std::int64_t per_row, std::uint64_t seed) {
+  check_grid("random", block, q_blocks, k_blocks);
+  if (per_row < 1 || per_row > k_blocks) {
+    fail(ErrorCode::invalid_argument,
+         "BlockMask::random: per_row is {}; it must be in 1..{}, the number of key blocks", per_row,
+         k_blocks);
+  }
+  Lists lists{block, q_blocks, k_blocks, {0}, {}};
+  for (std::int64_t r = 0; r < q_blocks; ++r) {
+    const bool has_own = r < k_blocks;
+    // Draw among the others: numbers from the own block on stand for the block after.
+    std::vector<std::int64_t> blocks =
+        draw(per_row - has_own, k_blocks - has_own, seed, static_cast<std::uint32_t>(r));
+    for (std::int64_t& c : blocks) c += has_own && c >= r;
+    if (has_own) blocks.insert(std::upper_bound(blocks.begin(), blocks.end(), r), r);
+    for (std::int64_t c : blocks) append_range(lists.indices, c, c + 1);
+    lists.offsets.push_back(std::ssize(lists.indices));
+  }
+  BlockMask mask;
+  mask.lists_ = std::make_shared<const Lists>(std::move(lists));
+  return mask;
+}
+
+BlockMask BlockMask::strided(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
+                             std::int64_t radius, std::int64_t stride) {
+  check_grid("strided", block, q_blocks, k_blocks);
+  check_at_least("strided", "radius", radius, 0);
+  check_at_least("strided", "stride", stride, 1);
+  Lists lists{block, q_blocks, k_blocks, {0}, {}};
+  for (std::int64_t r = 0; r < q_blocks; ++r) {
+    const auto [begin, end] = near_blocks(r, radius, k_blocks);
+    for (std::int64_t c = 0; c < k_blocks; ++c) {
+      if (c % stride == 0 || (c >= begin && c < end)) append_range(lists.indices, c, c + 1);
+    }
+    lists.offsets.push_back(std::ssize(lists.indices));
+  }
+  BlockMask mask;
+  mask.lists_ = std::make_shared<const Lists>(std::move(lists));
+  return mask;
+}
+
+std::span<const std::int32_t> BlockMask::row(std::int64_t q_block) const {
+  const std::int64_t begin = lists_->offsets[q_block], end = lists_->offsets[q_block + 1];
+  return std::span(lists_->indices).subspan(begin, end - begin);
+}
+
+bool BlockMask::contains(std::int64_t q_block, std::int64_t k_block) const {
+  const std::span<const std::int32_t> blocks = row(q_block);
+  return std::binary_search(blocks.begin(), blocks.end(), k_block);
+}
+
+// ---- Mask
+// ----------------------------------------------------------------------------------------
+//
+// All but blocks are a band, -left <= j - p <= right, and for sinks the first keys beside it. Over
+// the tile [p0, p1] x [k0, k1) the difference j - p takes every value from k0 - p1 to k1 - 1 - p0.
+
+namespace {
+
+bool within(std::int64_t difference, std::int64_t left, std::int64_t right) {
+  return (left < 0 || difference >= -left) && (right < 0 || difference <= right);
+}
+
+// Of a tile of blocks: no, every or some block is in the pattern.
+TileState pattern_state(const BlockMask& pattern, std::int64_t q0, std::int64_t q1, std::int64_t k0,
+                        std::int64_t k1) {
+  const std::int64_t block = pattern.block();
+  const std::int64_t first = k0 / block, last = (k1 - 1) / block;
+  bool none = true, all = true;
+  for (std::int64_t r = q0 / block; r <= (q1 - 1) / block; ++r) {
+    const std::span<const std::int32_t> row = pattern.row(r);
+    const auto begin = std::lower_bound(row.begin(), row.end(), first);
+    const auto end = std::upper_bound(begin, row.end(), last);
+    none = none && begin == end;
+    all = all && end - begin == last - first + 1;
+    if (!none && !all) return TileState::partial;
+  }
+  return none ? TileState::skip : TileState::full;
+}
+
+}  // namespace
+
+Mask Mask::causal() {
+  Mask mask;
+  mask.kind_ = Kind::causal;
+  mask.right_ = 0;
+  return mask;
+}
+
+Mask Mask::window(std::int64_t left, std::int64_t right) {
+  if (left < -1 || right < -1) {
+    fail(ErrorCode::invalid_argument,
+         "Mask::window: left is {} and right is {}; each must be at least 0, or -1 for open", left,
+         right);
+  }
+  Mask mask;
+  mask.kind_ = Kind::window;
+  mask.left_ = left;
+  mask.right_ = right;
+  return mask;
+}
+
+Mask Mask::sinks(std::int64_t n_sink, std::int64_t window) {
+  if (n_sink < 0 || window < 1) {
+    fail(ErrorCode::invalid_argument,
+         "Mask::sinks: n_sink is {} and window is {}; they must be at least 0 and 1", n_sink,
+         window);
+  }
+  Mask mask;
+  mask.kind_ = Kind::sinks;
+  mask.n_sink_ = n_sink;
+  mask.left_ = window - 1;
+  mask.right_ = 0;
+  return mask;
+}
+
+Mask Mask::blocks(BlockMask pattern, bool causal) {
+  if (!pattern.defined()) {
+    fail(ErrorCode::invalid_argument,
+         "Mask::blocks: the pattern is empty; make one with BlockMask::local, random, strided or "
+         "from_csr");
+  }
+  Mask mask;
+  mask.kind_ = Kind::blocks;
+  mask.right_ = causal ? 0 : -1;
+  mask.pattern_ = std::move(pattern);
+  return mask;
+}
+
+bool Mask::allows(std::int64_t i, std::int64_t p, std::int64_t j) const {
+  if (kind_ == Kind::blocks) {
+    const std::int64_t block = pattern_.block();
+    return within(j - p, left_, right_) && pattern_.contains(i / block, j / block);
+  }
+  return within(j - p, left_, right_) || (j < n_sink_ && j <= p);
+}
+
+TileState Mask::classify(std::int64_t q0, std::int64_t q1, std::int64_t k0, std::int64_t k1,
+                         std::int64_t shift) const {
+  const std::int64_t p0 = q0 + shift, p1 = q1 - 1 + shift;  // both ends belong to the tile
+  const std::int64_t lowest = k0 - p1, highest = k1 - 1 - p0;
+  const bool band_met = (left_ < 0 || highest >= -left_) && (right_ < 0 || lowest <= right_);
+  const bool all_in_band = within(lowest, left_, right_) && within(highest, left_, right_);
+  switch (kind_) {
+    case Kind::full:
+      return TileState::full;
+    case Kind::causal:
+    case Kind::window:
+      return !band_met ? TileState::skip : all_in_band ? TileState::full : TileState::partial;
+    case Kind::sinks: {
+      const bool sinks_met = k0 < n_sink_ && k0 <= p1;
+      if (!band_met && !sinks_met) return TileState::skip;
+      // Keys behind the sinks must be in the window of the last query.
+      const std::int64_t behind = std::max(k0, n_sink_);
+      const bool all = highest <= 0 && (behind >= k1 || p1 - behind <= left_);
+      return all ? TileState::full : TileState::partial;
+    }
+    case Kind::blocks: {
+      if (!band_met) return TileState::skip;
+      const TileState state = pattern_state(pattern_, q0, q1, k0, k1);
+      return state == TileState::full && !all_in_band ? TileState::partial : state;
+    }
+  }
+  return TileState::partial;
+}
+
+std::int64_t Mask::next_visible(std::int64_t q0, std::int64_t q1, std::int64_t k,
+                                std::int64_t shift) const {
+  const std::int64_t p0 = q0 + shift, p1 = q1 - 1 + shift;
+  k = std::max<std::int64_t>(k, 0);
+  if (kind_ == Kind::sinks && k < n_sink_ && k <= p1) return k;
+  if (left_ >= 0 && p0 - k > left_) k = p0 - left_;
+  if (kind_ == Kind::blocks) {
+    const std::int64_t block = pattern_.block(), from = k / block;
+    std::int64_t next = pattern_.k_blocks();
+    for (std::int64_t r = q0 / block; r <= (q1 - 1) / block; ++r) {
+      const std::span<const std::int32_t> row = pattern_.row(r);
+      const auto found = std::lower_bound(row.begin(), row.end(), from);
+      if (found != row.end()) next = std::min<std::int64_t>(next, *found);
+    }
+    if (next == pattern_.k_blocks()) return kNoKey;
+    k = std::max(k, next * block);
+  }
+  return right_ >= 0 && k - p1 > right_ ? kNoKey : k;
+}
+
+std::string Mask::to_string() const {
+  switch (kind_) {
+    case Kind::full:
+      return "full";
+    case Kind::causal:
+      return "causal";
+    case Kind::window:
+      return fmt::format("window({}, {})", left_, right_);
+    case Kind::sinks:
+      return fmt::format("sinks({}, {})", n_sink_, left_ + 1);
+    case Kind::blocks:
+      return fmt::format("blocks({}x{} of {}, {} visited{})", pattern_.q_blocks(),
+                         pattern_.k_blocks(), pattern_.block(), pattern_.visited(),
+                         right_ == 0 ? ", causal" : "");
+  }
+  return "";
+}
+
+}  // namespace tessera

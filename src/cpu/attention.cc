@@ -1,0 +1,98 @@
+// Which kernel gets which sequence: those with few queries go to decode, the others, cut into query
+// tiles, to prefill.
+#include "cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "core/checked.h"
+#include "core/thread_pool.h"
+#include "core/workspace.h"
+#include "cpu/attention_work.h"
+#include "cpu/rotary.h"
+
+namespace tessera::cpu {
+namespace {
+
+// With fewer rows than this the matrix products of prefill would cost less than bringing the keys
+// into their layout.
+constexpr std::int64_t kDecodeRows = 16;
+
+bool is_decode(const AttentionCall& call, const Sequence& s) {
+  return s.n_q == 1 || s.n_q * call.group <= kDecodeRows;
+}
+
+void run_prefill(Context& ctx, const AttentionCall& call) {
+  const std::int64_t queries = choose_queries_per_tile(call, ctx.threads());
+  Workspace::Frame frame(ctx.workspace());
+  const std::span<const WorkItem> tiles =
+      query_tiles(call, frame, queries, [&](const Sequence& s) { return !is_decode(call, s); });
+  attention_prefill(ctx, call, tiles, queries);
+}
+
+// cos and sin of all key positions of the longest sequence.
+RopeTable make_rope_table(Context& ctx, const AttentionArgs& args, Workspace::Frame& frame) {
+  std::int64_t positions = 0;
+  for (std::int64_t b = 0; b < sequence_count(args); ++b) {
+    positions = std::max(positions, sequence_of(args, b).n_k);
+  }
+  const Rope& rope = args.rope_on_read;
+  const std::int64_t pairs = rope.inv_freq.shape[0];
+  float* cos = frame.take<float>(checked_mul(positions, pairs));
+  float* sin = frame.take<float>(checked_mul(positions, pairs));
+  constexpr std::int64_t kChunk = 64;  // positions of a task: some microseconds
+  ctx.pool().parallel_for(ceil_div(positions, kChunk), [&](std::int64_t task, int) {
+    const std::int64_t end = std::min(positions, (task + 1) * kChunk);
+    for (std::int64_t p = task * kChunk; p < end; ++p) {
+      rope_cos_sin(p, rope.inv_freq.ptr<const float>(), pairs, cos + p * pairs, sin + p * pairs);
+    }
+  });
+  return {cos, sin, pairs, rope.style};
+}
+
+}  // namespace
+
+AttentionCall::AttentionCall(const AttentionArgs& call_args)
+    : args(call_args),
+      heads(args.q.shape[2]),
+      kv_heads(args.k.shape[2]),
+      group(heads / kv_heads),
+      dim(args.q.shape[3]),
+      key_tile(kKeyTile),
+      strip_rows(kStripRows),
+      scale(args.scale != 0 ? args.scale : 1.0f / std::sqrt(static_cast<float>(dim))) {
+  constexpr float kLog2e = std::numbers::log2e_v<float>;
+  q_factor = args.softcap > 0 ? scale / args.softcap : scale * kLog2e;
+  score_factor = args.softcap * kLog2e;
+  // Small blocks get tiles of their own size, so that a tile is not visited for a part of it.
+  if (args.mask.kind() == Mask::Kind::blocks) {
+    const std::int64_t block = args.mask.pattern().block();
+    if (block == 16 || block == 32) key_tile = block;
+    if (block * group < kStripRows) strip_rows = kStripRows / 2;
+  }
+}
+
+const char* attention(Context& ctx, const AttentionArgs& args) {
+  AttentionCall call(args);
+  Workspace::Frame frame(ctx.workspace());
+  if (args.rope_on_read.defined()) call.rope = make_rope_table(ctx, args, frame);
+  const std::int64_t n = sequence_count(args);
+  std::int64_t* decoded = frame.take<std::int64_t>(n);
+  std::int64_t n_decoded = 0, n_prefilled = 0;
+  for (std::int64_t b = 0; b < n; ++b) {
+    const Sequence s = sequence_of(args, b);
+    if (s.n_q == 0) continue;
+    if (is_decode(call, s)) {
+      decoded[n_decoded++] = b;
+    } else {
+      ++n_prefilled;
+    }
+  }
+  if (n_prefilled > 0) run_prefill(ctx, call);
+  if (n_decoded > 0) attention_decode(ctx, call, {decoded, decoded + n_decoded});
+  if (n_prefilled == 0) return "cpu.decode";
+  return n_decoded == 0 ? "cpu.prefill" : "cpu.prefill+decode";
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,78 @@
+// Where the rows of an attention call lie in memory. Dense, ragged and paged batches all come down
+// to a list of sequences, and to one pointer for each row of a tile.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "tessera/attention.h"
+
+namespace tessera::cpu {
+
+// One sequence of the batch. Dense: batch b of q, k and v, rows from 0. Ragged: batch 0, rows from
+// the offsets on. Paged: its keys are counted from 0 through its row of the page table.
+struct Sequence {
+  std::int64_t index;
+  std::int64_t q_batch, q_begin, n_q;
+  std::int64_t k_batch, k_begin, n_k;
+
+  std::int64_t shift() const { return n_k - n_q; }  // from a query's row to its position
+};
+
+inline std::int64_t sequence_count(const AttentionArgs& args) {
+  return args.q_offsets.defined() ? args.q_offsets.shape[0] - 1 : args.q.shape[0];
+}
+
+// Reads offsets and lengths, which must have been checked.
+inline Sequence sequence_of(const AttentionArgs& args, std::int64_t index) {
+  Sequence s{index, index, 0, args.q.shape[1], index, 0, args.k.shape[1]};
+  if (args.q_offsets.defined()) {
+    const std::int32_t* offsets = args.q_offsets.ptr<const std::int32_t>();
+    s.q_batch = 0;
+    s.q_begin = offsets[index];
+    s.n_q = offsets[index + 1] - offsets[index];
+  }
+  if (args.k_offsets.defined()) {
+    const std::int32_t* offsets = args.k_offsets.ptr<const std::int32_t>();
+    s.k_batch = 0;
+    s.k_begin = offsets[index];
+    s.n_k = offsets[index + 1] - offsets[index];
+  }
+  if (args.pages.defined()) s.n_k = args.pages.lengths.ptr<const std::int32_t>()[index];
+  return s;
+}
+
+// Query i of one head, in q, out or a gradient of either.
+template <typename T>
+T* query_row(const Tensor& tensor, const Sequence& s, std::int64_t i, std::int64_t head) {
+  return tensor.ptr<T>() + s.q_batch * tensor.strides[0] + (s.q_begin + i) * tensor.strides[1] +
+         head * tensor.strides[2];
+}
+
+// The element of lse for query i of one head.
+inline float* lse_at(const Tensor& lse, const Sequence& s, std::int64_t i, std::int64_t head) {
+  return lse.ptr<float>() + s.q_batch * lse.strides[0] + head * lse.strides[1] +
+         (s.q_begin + i) * lse.strides[2];
+}
+
+// rows[j] = key k0 + j of one head, for j in [0, n), in k, v or a gradient of either.
+template <typename T>
+void point_at_keys(const AttentionArgs& args, const Tensor& tensor, const Sequence& s,
+                   std::int64_t head, std::int64_t k0, std::int64_t n, T** rows) {
+  T* base = tensor.ptr<T>() + head * tensor.strides[2];
+  if (!args.pages.defined()) {
+    base += s.k_batch * tensor.strides[0] + (s.k_begin + k0) * tensor.strides[1];
+    for (std::int64_t j = 0; j < n; ++j) rows[j] = base + j * tensor.strides[1];
+    return;
+  }
+  const Tensor& table = args.pages.table;
+  const std::int32_t* pages = table.ptr<const std::int32_t>() + s.index * table.strides[0];
+  const std::int64_t page_size = tensor.shape[1];
+  std::int64_t page = k0 / page_size, slot = k0 % page_size;
+  for (std::int64_t j = 0; j < n; ++page, slot = 0) {
+    T* first = base + pages[page] * tensor.strides[0];
+    for (; slot < page_size && j < n; ++slot, ++j) rows[j] = first + slot * tensor.strides[1];
+  }
+}
+
+}  // namespace tessera::cpu

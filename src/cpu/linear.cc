@@ -1,0 +1,121 @@
+#include "cpu/linear.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/checked.h"
+#include "core/rows.h"
+#include "core/thread_pool.h"
+#include "core/workspace.h"
+#include "cpu/epilogue.h"
+#include "cpu/linear_kernels.h"
+
+namespace tessera::cpu {
+namespace {
+
+// ---- the choice of a kernel --------------------------------------------------------------------
+
+// Up to this many rows of x, reading the weight straight from memory beats decoding it into panels.
+struct Crossover {
+  std::int64_t dense;   // a second pass over four rows of W, in the cache, beats transposing them
+  std::int64_t tiles;   // one pass over the codes, with no panel in between
+  std::int64_t decode;  // the decoder takes most of the time; panels cost a transposition more
+};
+constexpr Crossover kFewRows{.dense = 8, .tiles = 4, .decode = 8};
+
+const LinearKernel& choose(const Weight& weight, std::int64_t rows, Activations activations) {
+  if (weight.layout == WeightLayout::cpu_tiles) {
+    if (activations == Activations::int8) return tiles_int8_kernel(weight);
+    return rows <= kFewRows.tiles ? tiles_exact_kernel() : gemm_kernel(weight);
+  }
+  if (weight.format == Format::dense || weight.format == Format::fp8) {
+    return rows <= kFewRows.dense ? gemv_kernel(weight) : gemm_kernel(weight);
+  }
+  return rows <= kFewRows.decode ? decode_kernel() : gemm_kernel(weight);
+}
+
+// ---- one or two products over the same x -------------------------------------------------------
+
+struct Factor {
+  const Weight* weight;
+  const LinearKernel* kernel;
+  PackedInput input;
+};
+
+PackedInput pack_input(Context& ctx, Workspace::Frame& frame, const Tensor& x,
+                       const LinearKernel& kernel) {
+  const Rows from(x);
+  PackedInput input{.rows = from.rows(), .depth = from.cols()};
+  input.data = frame.take<char>(kernel.input_bytes(input.rows, input.depth));
+  ctx.pool().parallel_for(ceil_div(input.rows, kPackRows), [&](std::int64_t task, int) {
+    const std::int64_t row = task * kPackRows;
+    kernel.pack(from, x.dtype, row, std::min(kPackRows, input.rows - row), input);
+  });
+  return input;
+}
+
+// Rows of a tile: at most max_rows, all about the same, in whole groups of kPackRows.
+std::int64_t rows_of_tile(std::int64_t rows, std::int64_t max_rows) {
+  const std::int64_t tiles = ceil_div(rows, max_rows);
+  return ceil_div(ceil_div(rows, tiles), kPackRows) * kPackRows;
+}
+
+// Multiplies x with one factor, or with a gate and an up factor, tile by tile.
+void multiply(Context& ctx, const Tensor& x, std::span<Factor> factors, const Epilogue& epilogue) {
+  const std::int64_t rows = epilogue.out.rows(), cols = epilogue.out.cols();
+  if (rows == 0 || cols == 0) return;
+  Workspace::Frame frame(ctx.workspace());
+  std::int64_t max_rows = factors[0].kernel->max_rows, scratch_bytes = 0;
+  for (Factor& factor : factors) {
+    const bool packed = factor.kernel == factors[0].kernel && &factor != &factors[0];
+    factor.input = packed ? factors[0].input : pack_input(ctx, frame, x, *factor.kernel);
+    max_rows = std::min(max_rows, factor.kernel->max_rows);
+    scratch_bytes = std::max(scratch_bytes, factor.kernel->scratch_bytes(*factor.weight));
+  }
+
+  const std::int64_t tile_rows = rows_of_tile(rows, max_rows);
+  const std::int64_t product_bytes = tile_rows * kTileCols * sizeof(float);
+  const std::int64_t worker_bytes = checked_align(
+      checked_add(static_cast<std::int64_t>(factors.size()) * product_bytes, scratch_bytes),
+      Buffer::kAlignment);
+  char* memory = frame.take<char>(checked_mul(ctx.threads(), worker_bytes));
+
+  const std::int64_t col_tiles = ceil_div(cols, kTileCols), row_tiles = ceil_div(rows, tile_rows);
+  ctx.pool().parallel_for(row_tiles * col_tiles, [&](std::int64_t task, int worker) {
+    const std::int64_t row = task / col_tiles * tile_rows, col = task % col_tiles * kTileCols;
+    char* scratch = memory + worker * worker_bytes;
+    ProductTile tiles[2];
+    for (std::size_t i = 0; i < factors.size(); ++i, scratch += product_bytes) {
+      tiles[i] = {.row = row,
+                  .rows = std::min(tile_rows, rows - row),
+                  .col = col,
+                  .cols = std::min(kTileCols, cols - col),
+                  .out = reinterpret_cast<float*>(scratch)};
+    }
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+      factors[i].kernel->multiply(*factors[i].weight, factors[i].input, tiles[i], scratch);
+    }
+    finish_tile(epilogue, tiles[0], factors.size() > 1 ? tiles[1].out : nullptr);
+  });
+}
+
+}  // namespace
+
+const char* linear(Context& ctx, const LinearArgs& args) {
+  const Epilogue epilogue(args);
+  const LinearKernel& kernel = choose(args.weight, epilogue.out.rows(), ctx.activations());
+  Factor factor{&args.weight, &kernel, {}};
+  multiply(ctx, args.x, std::span(&factor, 1), epilogue);
+  return kernel.name;
+}
+
+const char* gated_linear(Context& ctx, const GatedLinearArgs& args) {
+  const Epilogue epilogue(args);
+  const std::int64_t rows = epilogue.out.rows();
+  Factor factors[] = {{&args.gate, &choose(args.gate, rows, ctx.activations()), {}},
+                      {&args.up, &choose(args.up, rows, ctx.activations()), {}}};
+  multiply(ctx, args.x, factors, epilogue);
+  return factors[0].kernel->name == factors[1].kernel->name ? factors[0].kernel->name : "cpu.mixed";
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,16 @@
+// Rotary position embedding on the CPU. Arguments have been checked by src/ops/rotary.cc.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/rotary.h"
+
+namespace tessera::cpu {
+
+void rotary(Context& ctx, const RotaryArgs& args);
+
+// cos and sin of position * inv_freq[i] for i in [0, pairs), each exact to f32.
+void rope_cos_sin(std::int64_t position, const float* inv_freq, std::int64_t pairs, float* cos,
+                  float* sin);
+
+}  // namespace tessera::cpu

@@ -1,0 +1,323 @@
+// Reading blocks of a weight tile (cpu/weight_tiles.h) into vectors: as small integers for the
+// 8-bit dot product, or as f32.
+//
+// A vector of 32-bit lanes holds `Lanes` of the tile's sixteen rows: a slice. Slice s of a 64-byte
+// step starts at byte 4 * Lanes * s.
+//
+//   format   integer of a code        value = integer * scale * factor
+//   nvfp4    2 * e2m1, -12 .. 12      scale: E4M3 * 2^-8    factor: 2^8 / 2 * tensor_scale
+//   mxfp4    2 * e2m1                 scale: E8M0           factor: 1 / 2
+//   nf4      127 * table, rounded     scale: f32            factor: 1 / 127
+//   int4     code - zero, -15 .. 15   scale: bf16           factor: 1
+//   int8     code                     scale: f32            factor: 1
+//
+// All are exact but nf4, whose integers are off by up to half of 1/127 of the block's scale; its
+// f32 values come from the table itself.
+
+// Per-target include guard: Highway includes this file once for each SIMD target.
+#if defined(TESSERA_CPU_TILE_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef TESSERA_CPU_TILE_CODEC_INL_H_
+#undef TESSERA_CPU_TILE_CODEC_INL_H_
+#else
+#define TESSERA_CPU_TILE_CODEC_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include <array>
+#include <cstdint>
+
+#include "cpu/dot8-inl.h"
+#include "cpu/fp8-inl.h"
+#include "cpu/vector-inl.h"
+#include "cpu/weight_tiles.h"
+#include "quant/e2m1.h"
+#include "quant/nf4.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::cpu::HWY_NAMESPACE {
+
+// Sixteen lanes or, on narrower targets, a slice of them.
+using F32 = hn::CappedTag<float, kTileRows>;
+using I32 = hn::RebindToSigned<F32>;
+using U32 = hn::RebindToUnsigned<F32>;
+using VF32 = hn::Vec<F32>;
+using VI32 = hn::Vec<I32>;
+
+constexpr int kSlices = kTileRows / hn::MaxLanes(F32());
+constexpr int kSliceRows = hn::MaxLanes(F32());
+constexpr int kSteps = kBlock / 4;  // dot products of a block
+constexpr std::int64_t kStepBytes = 4 * kTileRows;
+
+constexpr Dot8Range range_of(Format format) {
+  return format == Format::nf4 || format == Format::int8 ? Dot8Range::wide : Dot8Range::narrow;
+}
+
+constexpr std::int64_t block_bytes(Format format) {
+  return kTileRows * kBlock * (format == Format::int8 ? 8 : 4) / 8;
+}
+
+// What integer * scale is multiplied with in the end.
+inline float value_factor(const Weight& weight) {
+  switch (weight.format) {
+    case Format::nvfp4:
+      return 0x1p8f * 0.5f * weight.tensor_scale;
+    case Format::mxfp4:
+      return 0.5f;
+    case Format::nf4:
+      return 1.f / 127.f;
+    default:
+      return 1.f;
+  }
+}
+
+// ---- scales ------------------------------------------------------------------------------------
+
+// Scale number `index` of each row of the slice.
+template <Format format>
+HWY_INLINE VF32 load_scales(const Tile& tile, std::int64_t index, int slice) {
+  const F32 d;
+  const std::int64_t at = index * kTileRows + slice * kSliceRows;
+  if constexpr (format == Format::nvfp4) {
+    return e4m3_to_f32(d, tile.scales + at);
+  } else if constexpr (format == Format::mxfp4) {
+    // The exponent of an f32; 2^-127 alone is a subnormal there.
+    const hn::Rebind<std::uint8_t, F32> d8;
+    const U32 du;
+    const auto bits = hn::ShiftLeft<23>(hn::PromoteTo(du, hn::LoadU(d8, tile.scales + at)));
+    return hn::BitCast(d, hn::Max(bits, hn::Set(du, 0x00400000u)));
+  } else if constexpr (format == Format::int4) {
+    return load_f32(d, reinterpret_cast<const BFloat16*>(tile.scales) + at);
+  } else {
+    return load_f32(d, reinterpret_cast<const float*>(tile.scales) + at);
+  }
+}
+
+// The scales of the first and the second half of a block; nvfp4 alone has two.
+template <Format format>
+HWY_INLINE void load_block_scales(const Tile& tile, std::int64_t block, int slice,
+                                  VF32 (&scales)[2]) {
+  if constexpr (format == Format::nvfp4) {
+    scales[0] = load_scales<format>(tile, 2 * block, slice);
+    scales[1] = load_scales<format>(tile, 2 * block + 1, slice);
+  } else {
+    scales[0] = scales[1] = load_scales<format>(tile, block / tile.blocks_per_scale, slice);
+  }
+}
+
+// ---- integers ----------------------------------------------------------------------------------
+
+// Sixteen bytes, and what stands at the positions that the bytes of `index` name.
+using ByteTable = std::array<std::uint8_t, 16>;
+
+#if HWY_TARGET == HWY_SCALAR  // one lane: no vectors of bytes
+
+HWY_INLINE VI32 look_up_bytes(const ByteTable& table, VI32 index) {
+  std::uint32_t from = static_cast<std::uint32_t>(index.raw), to = 0;
+  for (int shift = 0; shift < 32; shift += 8) {
+    to |= static_cast<std::uint32_t>(table[(from >> shift) & 15u]) << shift;
+  }
+  return hn::Set(I32(), static_cast<std::int32_t>(to));
+}
+
+HWY_INLINE VI32 add_bytes(VI32 a, VI32 b) {
+  std::uint32_t x = static_cast<std::uint32_t>(a.raw), y = static_cast<std::uint32_t>(b.raw);
+  std::uint32_t to = 0;
+  for (int shift = 0; shift < 32; shift += 8) to |= (((x >> shift) + (y >> shift)) & 255u) << shift;
+  return hn::Set(I32(), static_cast<std::int32_t>(to));
+}
+
+// Byte j of each lane, moved to the top, with zeros below.
+template <int j>
+HWY_INLINE VI32 top_byte(VI32 v) {
+  return hn::And(hn::ShiftLeft<24 - 8 * j>(v),
+                 hn::Set(I32(), static_cast<std::int32_t>(0xff000000u)));
+}
+
+#else
+
+using U8 = hn::Repartition<std::uint8_t, I32>;
+
+HWY_INLINE VI32 look_up_bytes(const ByteTable& table, VI32 index) {
+  const auto bytes = hn::LoadDup128(U8(), table.data());
+  return hn::BitCast(I32(), hn::TableLookupBytes(bytes, hn::BitCast(U8(), index)));
+}
+
+HWY_INLINE VI32 add_bytes(VI32 a, VI32 b) {
+  return hn::BitCast(I32(), hn::Add(hn::BitCast(U8(), a), hn::BitCast(U8(), b)));
+}
+
+// Byte j of each lane, moved to the top, with zeros below.
+template <int j>
+HWY_INLINE VI32 top_byte(VI32 v) {
+  alignas(16) static constexpr ByteTable kFrom = {0x80, 0x80, 0x80, j,      // 0x80: a zero
+                                                  0x80, 0x80, 0x80, j + 4,  //
+                                                  0x80, 0x80, 0x80, j + 8,  //
+                                                  0x80, 0x80, 0x80, j + 12};
+  const auto from = hn::LoadDup128(U8(), kFrom.data());
+  return hn::BitCast(I32(), hn::TableLookupBytesOr0(hn::BitCast(U8(), v), from));
+}
+
+#endif
+
+// The same byte four times in every lane.
+HWY_INLINE VI32 set_bytes(int byte) {
+  return hn::Set(I32(), static_cast<std::int32_t>((byte & 255) * 0x01010101u));
+}
+
+// The integers of the sixteen codes, plus offset.
+template <Format format, int offset>
+constexpr ByteTable integer_table() {
+  ByteTable table{};
+  for (std::size_t code = 0; code < 16; ++code) {
+    const float value = format == Format::nf4 ? 127 * kNf4Values[code] : 2 * kE2M1Values[code];
+    const int nearest = static_cast<int>(value + (value < 0 ? -0.5f : 0.5f));
+    table[code] = static_cast<std::uint8_t>(nearest + offset);
+  }
+  return table;
+}
+
+// From the codes of a 4-bit format to integers plus offset.
+template <Format format, int offset>
+class CodeMap {
+ public:
+  HWY_INLINE CodeMap(const Tile&, std::int64_t /*block*/, int /*slice*/) {}
+  HWY_INLINE VI32 operator()(VI32 codes) const { return look_up_bytes(kTable, codes); }
+
+ private:
+  alignas(16) static constexpr ByteTable kTable = integer_table<format, offset>();
+};
+
+// int4: code - zero + offset.
+template <int offset>
+class CodeMap<Format::int4, offset> {
+ public:
+  HWY_INLINE CodeMap(const Tile& tile, std::int64_t block, int slice)
+      : shift_(set_bytes(offset - 8)) {
+    if (!tile.zeros) return;
+    const hn::Rebind<std::uint8_t, F32> d8;
+    const std::int64_t at = block / tile.blocks_per_scale * kTileRows + slice * kSliceRows;
+    const auto zeros = hn::PromoteTo(I32(), hn::LoadU(d8, tile.zeros + at));
+    // offset - zero, which is between 1 and 16 or, with an offset of 0, negative.
+    const auto shifts = hn::And(hn::Sub(hn::Set(I32(), offset), zeros), hn::Set(I32(), 255));
+    shift_ = hn::Mul(shifts, hn::Set(I32(), 0x01010101));
+  }
+  HWY_INLINE VI32 operator()(VI32 codes) const { return add_bytes(codes, shift_); }
+
+ private:
+  VI32 shift_;
+};
+
+// A step of a block: four bytes of each row of the slice.
+template <Format format>
+HWY_INLINE VI32 load_step(const Tile& tile, std::int64_t block, int slice, int step) {
+  const std::uint8_t* from = tile.codes + block * block_bytes(format) + step * kStepBytes;
+  return hn::Load(I32(), reinterpret_cast<const std::int32_t*>(from) + slice * kSliceRows);
+}
+
+// The 32 codes of a block: steps[s] has weights 4 s .. 4 s + 3 of each row of the slice, a byte
+// each.
+template <Format format>
+HWY_INLINE void load_codes(const Tile& tile, std::int64_t block, int slice, VI32 (&steps)[kSteps]) {
+  if constexpr (format == Format::int8) {
+    for (int s = 0; s < kSteps; ++s) steps[s] = load_step<format>(tile, block, slice, s);
+  } else {
+    const VI32 low_halves = set_bytes(15);
+    for (int s = 0; s < kSteps / 2; ++s) {
+      const VI32 pairs = load_step<format>(tile, block, slice, s);
+      steps[2 * s] = hn::And(pairs, low_halves);
+      steps[2 * s + 1] = hn::And(hn::ShiftRight<4>(pairs), low_halves);
+    }
+  }
+}
+
+// The integers of a block, plus offset.
+template <Format format, int offset>
+HWY_INLINE void decode_block(const Tile& tile, std::int64_t block, int slice,
+                             VI32 (&steps)[kSteps]) {
+  load_codes<format>(tile, block, slice, steps);
+  if constexpr (format == Format::int8) {
+    static_assert(offset == 0 || offset == 128);
+    if (offset == 0) return;
+    for (VI32& step : steps) step = hn::Xor(step, set_bytes(128));  // adds 128 to each byte
+  } else {
+    const CodeMap<format, offset> to_integer(tile, block, slice);
+    for (VI32& step : steps) step = to_integer(step);
+  }
+}
+
+// ---- f32 ---------------------------------------------------------------------------------------
+
+// What the numbers below, times their scales, are multiplied with in the end.
+inline float f32_factor(const Weight& weight) {
+  return weight.format == Format::nf4 ? 1.f : 0x1p-24f * value_factor(weight);
+}
+
+// Byte j of each lane as f32: 2^24 times the integer, which saves shifting it down; for nf4, the
+// table's value of a code.
+template <Format format, int j>
+HWY_INLINE VF32 byte_to_f32(VI32 step) {
+  const F32 d;
+  if constexpr (format == Format::nf4) {
+    const auto index = hn::And(hn::ShiftRight<8 * j>(step), hn::Set(I32(), 15));
+    if constexpr (kSliceRows == 16) {
+      return hn::TableLookupLanes(hn::LoadU(d, kNf4Values.data()), hn::IndicesFromVec(d, index));
+    } else {
+      return hn::GatherIndex(d, kNf4Values.data(), index);
+    }
+  } else {
+    return hn::ConvertTo(d, top_byte<j>(step));
+  }
+}
+
+// What byte_to_f32 wants: the integers of a block, or nf4's codes.
+template <Format format>
+HWY_INLINE void load_f32_codes(const Tile& tile, std::int64_t block, int slice,
+                               VI32 (&steps)[kSteps]) {
+  if constexpr (format == Format::nf4) {
+    load_codes<format>(tile, block, slice, steps);
+  } else {
+    decode_block<format, 0>(tile, block, slice, steps);
+  }
+}
+
+// byte_to_f32 * scale of the 32 weights of a block: weight k of each row of the slice to out + k *
+// stride.
+template <Format format>
+HWY_INLINE void decode_block_f32(const Tile& tile, std::int64_t block, int slice, float* out,
+                                 std::int64_t stride) {
+  const F32 d;
+  VI32 steps[kSteps];
+  load_f32_codes<format>(tile, block, slice, steps);
+  VF32 scales[2];
+  load_block_scales<format>(tile, block, slice, scales);
+  for (int s = 0; s < kSteps; ++s) {
+    const VF32 scale = scales[s / (kSteps / 2)];
+    hn::StoreU(hn::Mul(byte_to_f32<format, 0>(steps[s]), scale), d, out + (4 * s + 0) * stride);
+    hn::StoreU(hn::Mul(byte_to_f32<format, 1>(steps[s]), scale), d, out + (4 * s + 1) * stride);
+    hn::StoreU(hn::Mul(byte_to_f32<format, 2>(steps[s]), scale), d, out + (4 * s + 2) * stride);
+    hn::StoreU(hn::Mul(byte_to_f32<format, 3>(steps[s]), scale), d, out + (4 * s + 3) * stride);
+  }
+}
+
+// Calls fn(std::integral_constant<Format, f>) for a format that has tiles.
+template <typename F>
+HWY_INLINE void with_tile_format(Format format, F&& fn) {
+  switch (format) {
+    case Format::nvfp4:
+      return fn(std::integral_constant<Format, Format::nvfp4>());
+    case Format::mxfp4:
+      return fn(std::integral_constant<Format, Format::mxfp4>());
+    case Format::nf4:
+      return fn(std::integral_constant<Format, Format::nf4>());
+    case Format::int4:
+      return fn(std::integral_constant<Format, Format::int4>());
+    default:
+      return fn(std::integral_constant<Format, Format::int8>());
+  }
+}
+
+}  // namespace tessera::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

@@ -1,0 +1,64 @@
+// The layout of packed weights that the CPU's kernels read: WeightLayout::cpu_tiles.
+//
+// Sixteen rows of the weight are interleaved into a tile, so that a 512-bit vector holds one 32-bit
+// number of each row: a product needs no sum across lanes. Narrower vectors take a tile in two or
+// four slices of rows. Along a row, kernels decode blocks of 32 weights, which is also the block of
+// the activations. A block is a run of 64-byte steps:
+//
+//   4-bit codes: 4 steps of 8 weights             8-bit codes: 8 steps of 4 weights
+//
+//   byte      0     1     2     3     4   ..  63    byte   0    1    2    3    4   ..  63
+//           +-----+-----+-----+-----+-----+-+-----+      +----+----+----+----+----+-+----+
+//   row     |  0     0     0     0  |  1  ..|  15 |      | 0    0    0    0  | 1  ..| 15 |
+//   low  4  |  k    k+1   k+2   k+3 |  k  ..| k+3 |      | k   k+1  k+2  k+3 | k  ..|k+3 |
+//   high 4  | k+4   k+5   k+6   k+7 | k+4 ..| k+7 |      +----+----+----+----+----+-+----+
+//           +-----+-----+-----+-----+-----+-+-----+
+//
+// so that `byte & 15` and `byte >> 4` are each the operand of one 8-bit dot product.
+//
+//   data    u8 or i8   [tiles, blocks * 256 or 512]
+//   scales  as the format stores them  [tiles, scales of a row * 16]: sixteen rows side by side
+//   zeros   u8         [tiles, scales of a row * 16]
+//
+// Rows are padded to whole tiles and to whole blocks. The codes and scales there are zero bytes: a
+// finite number, which meets an activation of zero or a row that nobody reads.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/context.h"
+#include "tessera/weight.h"
+
+namespace tessera::cpu {
+
+inline constexpr std::int64_t kTileRows = 16;
+inline constexpr std::int64_t kBlock = 32;
+
+// Formats whose blocks of equal scale nest with blocks of 32: all 4-bit ones, and int8 by rows or
+// in groups of a multiple of 32. Dense and fp8 weights are read as they are.
+bool has_tiles(Format format, std::int64_t group);
+
+// Sizes of the tensors of a tiled weight.
+struct TileSizes {
+  std::int64_t tiles;   // of sixteen rows
+  std::int64_t blocks;  // of 32 weights, in a row
+  std::int64_t bytes;   // of codes, in a tile
+  std::int64_t scales;  // of a row
+};
+TileSizes tile_sizes(Format format, std::int64_t group, std::int64_t out_features,
+                     std::int64_t in_features);
+
+// Copies a published weight into `tiled`, whose tensors have the sizes above.
+void write_tiles(Context& ctx, const Weight& published, const Weight& tiled);
+
+// One tile, as the kernels walk over it.
+struct Tile {
+  const std::uint8_t* codes;
+  const std::uint8_t* scales;
+  const std::uint8_t* zeros;      // null: none
+  std::int64_t blocks;            // of 32 weights
+  std::int64_t blocks_per_scale;  // nvfp4: 1, with two scales to a block
+};
+Tile tile_of(const Weight& weight, std::int64_t tile);
+
+}  // namespace tessera::cpu

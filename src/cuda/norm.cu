@@ -1,0 +1,98 @@
+// LayerNorm and RMSNorm: one block for each row. Thread t takes elements t, t + 256, ... in every
+// pass, so a thread only ever rereads what it wrote itself, and no pass needs a barrier but for the
+// reductions. The row is small: after the first pass it comes from the L1 and L2 caches.
+//
+//   pass 1   s = ((x + r0) + r1) + r2, each partial sum rounded -> sum     total -> mean
+//   pass 2   (s - mean)^2                                                  total -> deviation
+//   pass 3   (s - mean) / deviation * weight + bias -> out
+#include "cuda/norm.h"
+
+#include "core/rows.h"
+#include "core/type_switch.h"
+#include "cuda/block_reduce.cuh"
+#include "cuda/element.cuh"
+#include "cuda/launch.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;  // ten elements each of a 2560-wide row
+constexpr int kWarps = kThreads / kWarp;
+
+struct NormRows {
+  Rows x, residuals[3], sum, out;
+  AnyFloats weight, bias;
+  int n_residuals;
+  float eps;
+};
+
+template <typename T>
+__device__ void norm_row(const NormRows& args, std::int64_t row, bool centred) {
+  const std::int64_t n = args.x.cols();
+  const T* x = args.x.row<const T>(row);
+  T* out = args.out.row<T>(row);
+  const T* s = x;  // what is normalised: the sum, where there are residuals
+  float total = 0;
+  if (args.n_residuals > 0) {
+    T* sum = args.sum.row<T>(row);
+    for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+      T partial = x[i];
+      for (int r = 0; r < args.n_residuals; ++r) {
+        partial = from_f32<T>(to_f32(partial) + to_f32(args.residuals[r].row<const T>(row)[i]));
+      }
+      sum[i] = partial;
+      total += to_f32(partial);
+    }
+    s = sum;
+  } else if (centred) {
+    for (std::int64_t i = threadIdx.x; i < n; i += kThreads) total += to_f32(s[i]);
+  }
+  const float mean = centred ? block_reduce<kWarps>(total, Sum()) / n : 0.f;
+
+  float squares = 0;
+  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+    const float difference = to_f32(s[i]) - mean;
+    squares += difference * difference;
+  }
+  const float variance = block_reduce<kWarps>(squares, Sum()) / n;
+  const float scale = 1.f / sqrtf(variance + args.eps);
+
+  for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
+    const float normal = (to_f32(s[i]) - mean) * scale * args.weight[i];
+    out[i] = from_f32<T>(args.bias.given() ? normal + args.bias[i] : normal);
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) norm_rows(NormRows args, bool centred) {
+  for (std::int64_t row = blockIdx.x; row < args.x.rows(); row += gridDim.x) {
+    norm_row<T>(args, row, centred);
+  }
+}
+
+void norm(Context& ctx, const char* name, const NormArgs& args, bool centred) {
+  if (args.x.numel() == 0) return;
+  NormRows rows{
+      .x = Rows(args.x),
+      .residuals = {Rows(args.residuals[0]), Rows(args.residuals[1]), Rows(args.residuals[2])},
+      .sum = Rows(args.sum),
+      .out = Rows(args.out),
+      .weight = AnyFloats(args.weight),
+      .bias = AnyFloats(args.bias),
+      .n_residuals = 0,
+      .eps = args.eps};
+  for (const Tensor& residual : args.residuals) rows.n_residuals += residual.defined();
+  const Launch launch(ctx, name);
+  with_float_type(args.x.dtype, [&](auto type) {
+    norm_rows<decltype(type)>
+        <<<launch.blocks(rows.x.rows()), kThreads, 0, launch.stream()>>>(rows, centred);
+  });
+  launch.check();
+}
+
+}  // namespace
+
+void layer_norm(Context& ctx, const NormArgs& args) { norm(ctx, "layer_norm", args, true); }
+void rms_norm(Context& ctx, const NormArgs& args) { norm(ctx, "rms_norm", args, false); }
+
+}  // namespace tessera::cuda

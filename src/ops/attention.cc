@@ -1,0 +1,63 @@
+#include "tessera/attention.h"
+
+#include "cpu/attention.h"
+#include "ops/attention_args.h"
+#include "ops/op_scope.h"
+
+namespace tessera {
+
+void attention(Context& ctx, const AttentionArgs& args) {
+  const OpScope op(ctx, "attention");
+  check_attention(op, ctx, args);
+  if (!ctx.device().is_cpu()) op.no_kernel();
+  const char* kernel = cpu::attention(ctx, args);
+  op.ran(kernel, [&] {
+    const std::int64_t kv_bytes = 2 * key_elements(args) * size_of(args.k.dtype);
+    // Two products over dim for each pair, a multiplication and an addition each.
+    return OpCost{describe(args), args.q.bytes() + kv_bytes + args.out.bytes() + args.lse.bytes(),
+                  4 * args.q.shape[3] * visible_pairs(args)};
+  });
+}
+
+void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
+  const OpScope op(ctx, "attention_backward");
+  const AttentionArgs& forward = args.forward;
+  check_attention(op, ctx, forward);
+  op.require(forward.lse.defined(), "lse was not given; attention() writes it on request");
+  op.require(!forward.pages.defined(), "pages are for inference; gradients need dense k and v");
+  op.require(!forward.rope_on_read.defined(),
+             "rope_on_read is for inference; rotate the keys before and use plain attention");
+  op.input("d_out", args.d_out, {forward.q.dtype});
+  op.same_shape("d_out", args.d_out, "out", forward.out);
+  const struct {
+    const char* name;
+    const Tensor& gradient;
+    const char* like_name;
+    const Tensor& like;
+  } gradients[] = {{"d_q", args.d_q, "q", forward.q},
+                   {"d_k", args.d_k, "k", forward.k},
+                   {"d_v", args.d_v, "v", forward.v}};
+  for (const auto& [name, gradient, like_name, like] : gradients) {
+    op.output(name, gradient, {like.dtype});
+    op.same_shape(name, gradient, like_name, like);
+  }
+  for (const auto& [name, gradient, like_name, like] : gradients) {
+    for (const auto& [other_name, other, other_like_name, other_like] : gradients) {
+      op.no_overlap(name, gradient, other_like_name, other_like);
+      if (&other != &gradient) op.no_overlap(name, gradient, other_name, other);
+    }
+    op.no_overlap(name, gradient, "out", forward.out);
+    op.no_overlap(name, gradient, "lse", forward.lse);
+    op.no_overlap(name, gradient, "d_out", args.d_out);
+  }
+  if (!ctx.device().is_cpu()) op.no_kernel();
+  cpu::attention_backward(ctx, args);
+  op.ran("cpu", [&] {
+    // q, out, d_out and d_q; k, v, d_k and d_v.
+    const std::int64_t bytes = 4 * forward.q.bytes() + 4 * forward.k.bytes() + forward.lse.bytes();
+    // Five products over dim for each pair: scores, dP, dQ, dK, dV.
+    return OpCost{describe(forward), bytes, 10 * forward.q.shape[3] * visible_pairs(forward)};
+  });
+}
+
+}  // namespace tessera

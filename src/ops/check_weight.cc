@@ -1,0 +1,109 @@
+#include "ops/check_weight.h"
+
+#include <cmath>
+#include <string>
+
+#include "core/half.h"
+#include "quant/codec.h"
+#include "quant/e4m3.h"
+#include "quant/e8m0.h"
+
+namespace tessera {
+namespace {
+
+void check_dense(const OpScope& op, const char* arg, const Weight& weight) {
+  const std::string data = std::string(arg) + ".data";
+  op.input(data.c_str(), weight.data, {DType::f32, DType::f16, DType::bf16});
+  op.shape(data.c_str(), weight.data, {weight.out_features, weight.in_features});
+  op.require(!weight.scales.defined() && !weight.zeros.defined(),
+             "{} is dense, so it takes no scales and no zeros", arg);
+}
+
+void check_published(const OpScope& op, const char* arg, const Weight& weight) {
+  op.require(quant::accepts_group(weight.format, weight.group),
+             "{} is {} in groups of {}; accepted: {}", arg, name(weight.format), weight.group,
+             quant::accepted_groups(weight.format));
+  const std::string data = std::string(arg) + ".data", scales = std::string(arg) + ".scales",
+                    zeros = std::string(arg) + ".zeros";
+  const std::int64_t rows = weight.out_features;
+  const std::int64_t blocks = quant::blocks_of_row(weight.group, weight.in_features);
+  op.input(data.c_str(), weight.data, {quant::code_dtype(weight.format)});
+  op.shape(data.c_str(), weight.data, {rows, quant::row_bytes(weight.format, weight.in_features)});
+  op.input(scales.c_str(), weight.scales, {info(weight.format).scale_dtype});
+  op.shape(scales.c_str(), weight.scales, {rows, blocks});
+  if (weight.zeros.defined()) {
+    op.require(weight.format == Format::int4, "{} is {}, and only int4 takes zeros", arg,
+               name(weight.format));
+    op.input(zeros.c_str(), weight.zeros, {DType::u8});
+    op.shape(zeros.c_str(), weight.zeros, {rows, blocks});
+  }
+  if (weight.format == Format::nvfp4) {
+    op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
+               weight.tensor_scale);
+  } else {
+    op.require(weight.tensor_scale == 1.f,
+               "{} is {} with a tensor_scale of {}; only nvfp4 has one, leave it at 1", arg,
+               name(weight.format), weight.tensor_scale);
+  }
+}
+
+// Refuses the first scale that is not finite, T being how scales are stored.
+template <typename T, typename Decode>
+void check_scales(const OpScope& op, const char* arg, const Tensor& scales, Decode decode) {
+  for (std::int64_t row = 0; row < scales.shape[0]; ++row) {
+    const T* of_row = scales.ptr<const T>() + row * scales.strides[0];
+    for (std::int64_t block = 0; block < scales.shape[1]; ++block) {
+      const float scale = decode(of_row[block]);
+      op.require(std::isfinite(scale), "{}.scales[{}, {}] is {}; a scale must be finite", arg, row,
+                 block, scale);
+    }
+  }
+}
+
+void check_zeros(const OpScope& op, const char* arg, const Tensor& zeros) {
+  for (std::int64_t row = 0; row < zeros.shape[0]; ++row) {
+    const auto* of_row = zeros.ptr<const std::uint8_t>() + row * zeros.strides[0];
+    for (std::int64_t block = 0; block < zeros.shape[1]; ++block) {
+      const int zero = of_row[block];
+      op.require(zero <= 15, "{}.zeros[{}, {}] is {}; a zero point is a code from 0 to 15", arg,
+                 row, block, zero);
+    }
+  }
+}
+
+}  // namespace
+
+void check_weight(const OpScope& op, const char* arg, const Weight& weight) {
+  op.require(weight.defined(), "{} was not given", arg);
+  op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}", arg,
+             weight);
+  if (weight.layout == WeightLayout::cpu_tiles) {
+    op.refuse("{} is in the layout cpu_tiles; give it in the published layout", arg);
+  }
+  if (weight.format == Format::dense) {
+    check_dense(op, arg, weight);
+  } else {
+    check_published(op, arg, weight);
+  }
+}
+
+void check_weight_values(const OpScope& op, const char* arg, const Weight& weight) {
+  switch (weight.format) {
+    case Format::dense:
+      return;
+    case Format::nvfp4:
+      return check_scales<std::uint8_t>(op, arg, weight.scales, e4m3_decode);
+    case Format::mxfp4:
+      return check_scales<std::uint8_t>(op, arg, weight.scales, e8m0_decode);
+    case Format::int4:
+      check_scales<BFloat16>(op, arg, weight.scales, [](BFloat16 x) { return to_float(x); });
+      if (weight.zeros.defined()) check_zeros(op, arg, weight.zeros);
+      return;
+    case Format::nf4:
+    case Format::int8:
+    case Format::fp8:
+      return check_scales<float>(op, arg, weight.scales, [](float x) { return x; });
+  }
+}
+
+}  // namespace tessera

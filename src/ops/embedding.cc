@@ -1,0 +1,76 @@
+#include "tessera/embedding.h"
+
+#include <fmt/ranges.h>
+
+#include <vector>
+
+#include "core/build_config.h"
+#include "core/rows.h"
+#include "core/type_switch.h"
+#include "cpu/embedding.h"
+#include "cuda/embedding.h"
+#include "ops/op_scope.h"
+
+namespace tessera {
+namespace {
+
+void check(const OpScope& op, const EmbeddingArgs& args) {
+  const Tensor &ids = args.ids, &table = args.table, &out = args.out;
+  op.input("ids", ids, {DType::i32, DType::i64});
+  op.input("table", table, {DType::f32, DType::f16, DType::bf16});
+  op.shape("table", table, {-1, -1});
+  op.output("out", out, {DType::f32, DType::f16, DType::bf16});
+  // out is ids with the table's columns as one more dimension.
+  bool fits = out.rank == ids.rank + 1 && out.size(-1) == table.shape[1];
+  for (int d = 0; fits && d < ids.rank; ++d) fits = out.shape[d] == ids.shape[d];
+  op.require(fits, "out must have the shape of ids {} followed by the {} columns of table, got {}",
+             ids, table.shape[1], out);
+  op.no_overlap("out", out, "ids", ids);
+  op.no_overlap("out", out, "table", table);
+}
+
+// "3, 0, 7": where element n, in row-major order, lies in the tensor.
+std::string position_of(const Tensor& tensor, std::int64_t n) {
+  std::vector<std::int64_t> position(static_cast<std::size_t>(tensor.rank));
+  for (int d = tensor.rank - 1; d >= 0; --d) {
+    position[d] = n % tensor.shape[d];
+    n /= tensor.shape[d];
+  }
+  return fmt::format("{}", fmt::join(position, ", "));
+}
+
+void check_in_range(const OpScope& op, const Tensor& ids, std::int64_t table_rows) {
+  const Rows rows(ids);
+  with_index_type(ids.dtype, [&](auto type) {
+    for (std::int64_t r = 0; r < rows.rows(); ++r) {
+      const auto* row = rows.row<const decltype(type)>(r);
+      for (std::int64_t c = 0; c < rows.cols(); ++c) {
+        if (row[c] >= 0 && row[c] < table_rows) continue;
+        op.refuse("ids[{}] is {}, but table has {} rows: an id is 0 or more and below that",
+                  position_of(ids, r * rows.cols() + c), row[c], table_rows);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+void embedding(Context& ctx, const EmbeddingArgs& args) {
+  const OpScope op(ctx, "embedding");
+  check(op, args);
+  if (ctx.device().is_cpu()) {
+    check_in_range(op, args.ids, args.table.shape[0]);
+    cpu::embedding(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    cuda::embedding(ctx, args);
+  } else {
+    op.no_kernel();
+  }
+  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
+    const std::int64_t rows_read = args.out.numel() * size_of(args.table.dtype);
+    return OpCost{"ids " + to_string(args.ids) + " table " + to_string(args.table),
+                  args.ids.bytes() + rows_read + args.out.bytes(), 0};
+  });
+}
+
+}  // namespace tessera

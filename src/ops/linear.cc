@@ -1,0 +1,149 @@
+#include "tessera/linear.h"
+
+#include <cstdint>
+#include <string>
+
+#include "core/checked.h"
+#include "cpu/linear.h"
+#include "cpu/weight_tiles.h"
+#include "ops/check_weight.h"
+#include "ops/op_scope.h"
+#include "quant/codec.h"
+
+namespace tessera {
+namespace {
+
+// One tensor of a weight in tiles.
+void check_tiles_of(const OpScope& op, const std::string& arg, const Tensor& tensor, DType dtype,
+                    std::int64_t tiles, std::int64_t size) {
+  op.input(arg.c_str(), tensor, {dtype});
+  op.shape(arg.c_str(), tensor, {tiles, size});
+  op.require(tensor.is_contiguous(), "{} must be contiguous, as prepare() makes it, got {}", arg,
+             to_string(tensor));
+  op.require(reinterpret_cast<std::uintptr_t>(tensor.data) % Buffer::kAlignment == 0,
+             "{} must start on a {}-byte boundary, as prepare() makes it", arg, Buffer::kAlignment);
+}
+
+// A weight as prepare() makes it.
+void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight) {
+  op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}", arg,
+             to_string(weight));
+  op.require(cpu::has_tiles(weight.format, weight.group),
+             "{} is {} in groups of {}, which has no layout cpu_tiles; use prepare() to make one",
+             arg, name(weight.format), weight.group);
+  const cpu::TileSizes sizes =
+      cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
+  const std::int64_t scales = checked_mul(sizes.scales, cpu::kTileRows);
+  check_tiles_of(op, arg + ".data", weight.data, quant::code_dtype(weight.format), sizes.tiles,
+                 sizes.bytes);
+  check_tiles_of(op, arg + ".scales", weight.scales, info(weight.format).scale_dtype, sizes.tiles,
+                 scales);
+  if (!weight.zeros.defined()) return;
+  op.require(weight.format == Format::int4, "{} is {}, and only int4 takes zeros", arg,
+             name(weight.format));
+  check_tiles_of(op, arg + ".zeros", weight.zeros, DType::u8, sizes.tiles, scales);
+}
+
+// The weight, its fit to x and its distance from out.
+void check_factor(const OpScope& op, const char* arg, const Weight& weight, const Tensor& x,
+                  const Tensor& out) {
+  op.require(weight.defined(), "{} was not given", arg);
+  if (weight.layout == WeightLayout::cpu_tiles) {
+    check_tiles(op, arg, weight);
+  } else {
+    check_weight(op, arg, weight);
+  }
+  op.require(x.size(-1) == weight.in_features,
+             "x {} does not fit {} {}: its last dimension must be {}", to_string(x), arg,
+             to_string(weight), weight.in_features);
+  op.require(out.size(-1) == weight.out_features,
+             "out {} does not fit {} {}: its last dimension must be {}", to_string(out), arg,
+             to_string(weight), weight.out_features);
+  for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros}) {
+    op.no_overlap("out", out, arg, *part);
+  }
+}
+
+void check_in_and_out(const OpScope& op, const Tensor& x, const Tensor& out) {
+  op.input("x", x, {DType::f32, DType::f16, DType::bf16});
+  op.output("out", out, {DType::f32, DType::f16, DType::bf16});
+  bool same_rows = x.rank == out.rank;
+  for (int d = 0; same_rows && d < x.rank - 1; ++d) same_rows = x.shape[d] == out.shape[d];
+  op.require(same_rows, "out {} must have the shape of x {} in all but the last dimension",
+             to_string(out), to_string(x));
+  op.no_overlap("out", out, "x", x);
+}
+
+void check_activation(const OpScope& op, Activation activation) {
+  op.require(activation <= Activation::silu, "{} is not the number of an activation",
+             static_cast<int>(activation));
+}
+
+void check(const OpScope& op, const LinearArgs& args) {
+  check_in_and_out(op, args.x, args.out);
+  check_factor(op, "weight", args.weight, args.x, args.out);
+  check_activation(op, args.activation);
+  if (args.bias.defined()) {
+    op.input("bias", args.bias, {DType::f32, DType::f16, DType::bf16});
+    op.shape("bias", args.bias, {args.weight.out_features});
+    op.no_overlap("out", args.out, "bias", args.bias);
+  }
+  if (args.residual.defined()) {
+    op.input("residual", args.residual, {args.out.dtype});
+    op.same_shape("residual", args.residual, "out", args.out);
+    op.no_overlap("out", args.out, "residual", args.residual, /*same_view_is_fine=*/true);
+  }
+}
+
+std::int64_t product_flops(const Tensor& x, const Weight& weight) {
+  return 2 * x.numel() * weight.out_features;
+}
+
+}  // namespace
+
+std::string_view name(Activation activation) {
+  switch (activation) {
+    case Activation::none:
+      return "none";
+    case Activation::relu:
+      return "relu";
+    case Activation::gelu:
+      return "gelu";
+    case Activation::gelu_tanh:
+      return "gelu_tanh";
+    case Activation::silu:
+      return "silu";
+  }
+  return "";
+}
+
+void linear(Context& ctx, const LinearArgs& args) {
+  const OpScope op(ctx, "linear");
+  check(op, args);
+  if (!ctx.device().is_cpu()) op.no_kernel();
+  const char* kernel = cpu::linear(ctx, args);
+  op.ran(kernel, [&] {
+    return OpCost{"x " + to_string(args.x) + " weight " + to_string(args.weight),
+                  args.x.bytes() + args.weight.bytes() + args.bias.bytes() + args.residual.bytes() +
+                      args.out.bytes(),
+                  product_flops(args.x, args.weight)};
+  });
+}
+
+void gated_linear(Context& ctx, const GatedLinearArgs& args) {
+  const OpScope op(ctx, "gated_linear");
+  check_in_and_out(op, args.x, args.out);
+  check_factor(op, "gate", args.gate, args.x, args.out);
+  check_factor(op, "up", args.up, args.x, args.out);
+  check_activation(op, args.activation);
+  if (!ctx.device().is_cpu()) op.no_kernel();
+  const char* kernel = cpu::gated_linear(ctx, args);
+  op.ran(kernel, [&] {
+    return OpCost{
+        "x " + to_string(args.x) + " gate " + to_string(args.gate) + " up " + to_string(args.up),
+        args.x.bytes() + args.gate.bytes() + args.up.bytes() + args.out.bytes(),
+        product_flops(args.x, args.gate) + product_flops(args.x, args.up)};
+  });
+}
+
+}  // namespace tessera

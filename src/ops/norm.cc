@@ -1,0 +1,114 @@
+#include "tessera/norm.h"
+
+#include <cmath>
+
+#include "core/build_config.h"
+#include "cpu/norm.h"
+#include "cuda/norm.h"
+#include "ops/op_scope.h"
+
+namespace tessera {
+namespace {
+
+// How many residuals there are; refuses a gap among them.
+int count_residuals(const OpScope& op, const NormArgs& args) {
+  int count = 0;
+  for (int i = 0; i < 3; ++i) {
+    if (!args.residuals[i].defined()) continue;
+    op.require(i == count, "residuals[{}] was given but residuals[{}] was not: fill them in order",
+               i, count);
+    ++count;
+  }
+  return count;
+}
+
+// x's twin: same shape and dtype.
+void check_like_x(const OpScope& op, const char* arg, const Tensor& tensor, const Tensor& x) {
+  op.require(tensor.dtype == x.dtype, "{} is {}, but x is {}: they must be the same", arg,
+             name(tensor.dtype), name(x.dtype));
+  op.same_shape(arg, tensor, "x", x);
+}
+
+void check_outputs(const OpScope& op, const NormArgs& args, int n_residuals) {
+  const Tensor& x = args.x;
+  static constexpr const char* kResidual[] = {"residuals[0]", "residuals[1]", "residuals[2]"};
+  const auto check = [&](const char* arg, const Tensor& out) {
+    op.output(arg, out, {DType::f32, DType::f16, DType::bf16});
+    check_like_x(op, arg, out, x);
+    op.no_overlap(arg, out, "x", x, /*same_view_is_fine=*/true);
+    for (int i = 0; i < n_residuals; ++i) {
+      op.no_overlap(arg, out, kResidual[i], args.residuals[i], /*same_view_is_fine=*/true);
+    }
+    op.no_overlap(arg, out, "weight", args.weight);
+    op.no_overlap(arg, out, "bias", args.bias);
+  };
+  for (int i = 0; i < n_residuals; ++i) {
+    op.input(kResidual[i], args.residuals[i], {DType::f32, DType::f16, DType::bf16});
+    check_like_x(op, kResidual[i], args.residuals[i], x);
+  }
+  check("out", args.out);
+  if (n_residuals == 0) {
+    op.require(!args.sum.defined(), "sum was given without residuals: it would be a copy of x");
+    return;
+  }
+  op.require(args.sum.defined(),
+             "sum was not given; with residuals it is where x + residuals goes");
+  check("sum", args.sum);
+  op.no_overlap("out", args.out, "sum", args.sum);
+}
+
+int check(const OpScope& op, const NormArgs& args, bool takes_bias) {
+  const Tensor& x = args.x;
+  op.input("x", x, {DType::f32, DType::f16, DType::bf16});
+  const std::int64_t n = x.size(-1);
+  op.input("weight", args.weight, {DType::f32, DType::f16, DType::bf16});
+  op.shape("weight", args.weight, {n});
+  if (args.bias.defined()) {
+    op.require(takes_bias, "bias was given; use layer_norm for a norm with a bias");
+    op.input("bias", args.bias, {DType::f32, DType::f16, DType::bf16});
+    op.shape("bias", args.bias, {n});
+  }
+  op.require(std::isfinite(args.eps) && args.eps >= 0, "eps is {}; it must be 0 or more", args.eps);
+  const int n_residuals = count_residuals(op, args);
+  check_outputs(op, args, n_residuals);
+  return n_residuals;
+}
+
+OpCost cost(const NormArgs& args, int n_residuals, int flops_per_element) {
+  const int tensors = 2 + n_residuals + (n_residuals > 0);  // x, out, residuals, sum
+  return {"x " + to_string(args.x) + " residuals " + std::to_string(n_residuals),
+          tensors * args.x.bytes() + args.weight.bytes() + args.bias.bytes(),
+          (flops_per_element + n_residuals) * args.x.numel()};
+}
+
+}  // namespace
+
+void layer_norm(Context& ctx, const NormArgs& args) {
+  const OpScope op(ctx, "layer_norm");
+  const int n_residuals = check(op, args, /*takes_bias=*/true);
+  if (ctx.device().is_cpu()) {
+    cpu::layer_norm(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    cuda::layer_norm(ctx, args);
+  } else {
+    op.no_kernel();
+  }
+  // Total, difference, square and its total, difference, scale, weight, bias.
+  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] { return cost(args, n_residuals, 8); });
+}
+
+void rms_norm(Context& ctx, const NormArgs& args) {
+  const OpScope op(ctx, "rms_norm");
+  const int n_residuals = check(op, args, /*takes_bias=*/false);
+  if (ctx.device().is_cpu()) {
+    cpu::rms_norm(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    cuda::rms_norm(ctx, args);
+  } else {
+    op.no_kernel();
+  }
+  // Square and its total, scale, weight.
+  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] { return cost(args, n_residuals, 4); });
+}
+
+}  // namespace tessera

@@ -1,0 +1,93 @@
+// prepare(): the layout that this device's kernels are fastest on, made once.
+#include <cstring>
+
+#include "core/checked.h"
+#include "cpu/weight_tiles.h"
+#include "ops/check_weight.h"
+#include "ops/op_scope.h"
+#include "tessera/quant.h"
+
+namespace tessera {
+namespace {
+
+// Makes room for a weight's tensors, one after the other in one buffer.
+class Storage {
+ public:
+  // A contiguous tensor [rows, cols]; its data is set by allocate().
+  void add(Tensor& tensor, DType dtype, std::int64_t rows, std::int64_t cols) {
+    tensor = Tensor(nullptr, dtype, {rows, cols});
+    offsets_[count_] = bytes_;
+    tensors_[count_++] = &tensor;
+    bytes_ = checked_add(
+        bytes_, checked_align(checked_mul(tensor.numel(), size_of(dtype)), Buffer::kAlignment));
+  }
+  Buffer allocate() {
+    Buffer buffer(bytes_);
+    for (int i = 0; i < count_; ++i) {
+      tensors_[i]->data = static_cast<char*>(buffer.data()) + offsets_[i];
+    }
+    return buffer;
+  }
+
+ private:
+  Tensor* tensors_[3] = {};
+  std::int64_t offsets_[3] = {};
+  int count_ = 0;
+  std::int64_t bytes_ = 0;
+};
+
+void copy_rows(const Tensor& from, const Tensor& to) {
+  const auto row_bytes = static_cast<std::size_t>(from.shape[1] * size_of(from.dtype));
+  for (std::int64_t row = 0; row_bytes > 0 && row < from.shape[0]; ++row) {
+    std::memcpy(to.ptr<char>() + row * to.strides[0] * size_of(to.dtype),
+                from.ptr<char>() + row * from.strides[0] * size_of(from.dtype), row_bytes);
+  }
+}
+
+PackedWeight tiled(Context& ctx, const Weight& weight) {
+  const cpu::TileSizes sizes =
+      cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
+  const std::int64_t scales = checked_mul(sizes.scales, cpu::kTileRows);
+  PackedWeight result{.weight = weight, .storage = {}};
+  Storage storage;
+  result.weight.layout = WeightLayout::cpu_tiles;
+  storage.add(result.weight.data, weight.data.dtype, sizes.tiles, sizes.bytes);
+  storage.add(result.weight.scales, weight.scales.dtype, sizes.tiles, scales);
+  if (weight.zeros.defined()) storage.add(result.weight.zeros, DType::u8, sizes.tiles, scales);
+  result.storage = storage.allocate();
+  cpu::write_tiles(ctx, weight, result.weight);
+  return result;
+}
+
+PackedWeight copied(const Weight& weight) {
+  PackedWeight result{.weight = weight, .storage = {}};
+  Storage storage;
+  const Tensor* const from[] = {&weight.data, &weight.scales, &weight.zeros};
+  Tensor* const to[] = {&result.weight.data, &result.weight.scales, &result.weight.zeros};
+  for (int i = 0; i < 3; ++i) {
+    if (from[i]->defined())
+      storage.add(*to[i], from[i]->dtype, from[i]->shape[0], from[i]->shape[1]);
+  }
+  result.storage = storage.allocate();
+  for (int i = 0; i < 3; ++i) {
+    if (from[i]->defined()) copy_rows(*from[i], *to[i]);
+  }
+  return result;
+}
+
+}  // namespace
+
+PackedWeight prepare(Context& ctx, const Weight& weight) {
+  const OpScope op(ctx, "prepare");
+  check_weight(op, "weight", weight);
+  if (!ctx.device().is_cpu()) op.no_kernel();
+  check_weight_values(op, "weight", weight);
+  const bool has_tiles = cpu::has_tiles(weight.format, weight.group);
+  PackedWeight result = has_tiles ? tiled(ctx, weight) : copied(weight);
+  op.ran(has_tiles ? "cpu.tiles" : "cpu.copy", [&] {
+    return OpCost{"weight " + to_string(weight), weight.bytes() + result.weight.bytes(), 0};
+  });
+  return result;
+}
+
+}  // namespace tessera

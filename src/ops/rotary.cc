@@ -1,0 +1,92 @@
+#include "tessera/rotary.h"
+
+#include <cmath>
+
+#include "core/build_config.h"
+#include "core/type_switch.h"
+#include "cpu/rotary.h"
+#include "cuda/rotary.h"
+#include "ops/op_scope.h"
+
+namespace tessera {
+namespace {
+
+void check(const OpScope& op, const RotaryArgs& args) {
+  const Tensor &x = args.x, &positions = args.positions, &inv_freq = args.rope.inv_freq;
+  op.input("x", x, {DType::f32, DType::f16, DType::bf16});
+  op.shape("x", x, {-1, -1, -1, -1});
+  op.input("positions", positions, {DType::i32, DType::i64});
+  if (positions.rank == 1) {
+    op.shape("positions", positions, {x.shape[1]});
+  } else {
+    op.shape("positions", positions, {x.shape[0], x.shape[1]});
+  }
+  op.input("rope.inv_freq", inv_freq, {DType::f32});
+  op.shape("rope.inv_freq", inv_freq, {-1});
+  op.require(inv_freq.shape[0] > 0, "rope.inv_freq is empty: give one frequency for each pair");
+  op.require(inv_freq.shape[0] <= x.shape[3] / 2,
+             "rope.inv_freq turns {} pairs, but a head of x has {} elements: at most {} pairs",
+             inv_freq.shape[0], x.shape[3], x.shape[3] / 2);
+  op.output("out", args.out, {x.dtype});
+  op.same_shape("out", args.out, "x", x);
+  op.no_overlap("out", args.out, "x", x, /*same_view_is_fine=*/true);
+  op.no_overlap("out", args.out, "positions", positions);
+  op.no_overlap("out", args.out, "rope.inv_freq", inv_freq);
+}
+
+void check_not_negative(const OpScope& op, const Tensor& positions) {
+  const std::int64_t tokens = positions.size(-1),
+                     batches = positions.rank == 2 ? positions.size(0) : 1;
+  with_index_type(positions.dtype, [&](auto type) {
+    for (std::int64_t b = 0; b < batches; ++b) {
+      const auto* row = positions.ptr<const decltype(type)>() + b * positions.strides[0];
+      for (std::int64_t t = 0; t < tokens; ++t) {
+        if (row[t] >= 0) continue;
+        op.refuse("positions[{}{}] is {}; a position is 0 or more",
+                  positions.rank == 2 ? std::to_string(b) + ", " : "", t, row[t]);
+      }
+    }
+  });
+}
+
+}  // namespace
+
+std::vector<float> rope_inv_freq(std::int64_t dims, double theta) {
+  if (dims <= 0 || dims % 2 != 0) {
+    fail(ErrorCode::invalid_argument,
+         "rope_inv_freq: dims is {}; it must be even and positive, two for each pair", dims);
+  }
+  if (!std::isfinite(theta) || theta <= 0) {
+    fail(ErrorCode::invalid_argument, "rope_inv_freq: theta is {}; it must be a positive number",
+         theta);
+  }
+  std::vector<float> inv_freq;
+  inv_freq.reserve(static_cast<std::size_t>(dims / 2));
+  for (std::int64_t i = 0; i < dims / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(dims);
+    inv_freq.push_back(static_cast<float>(std::pow(theta, exponent)));
+  }
+  return inv_freq;
+}
+
+void rotary(Context& ctx, const RotaryArgs& args) {
+  const OpScope op(ctx, "rotary");
+  check(op, args);
+  if (ctx.device().is_cpu()) {
+    check_not_negative(op, args.positions);
+    cpu::rotary(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    cuda::rotary(ctx, args);
+  } else {
+    op.no_kernel();
+  }
+  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
+    const Tensor& x = args.x;
+    const std::int64_t heads = x.shape[0] * x.shape[1] * x.shape[2];
+    return OpCost{"x " + to_string(x) + " positions " + to_string(args.positions),
+                  2 * x.bytes() + args.positions.bytes() + args.rope.inv_freq.bytes(),
+                  3 * heads * args.rope.dims()};  // two products and a sum for each element
+  });
+}
+
+}  // namespace tessera

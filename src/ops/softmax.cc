@@ -1,0 +1,35 @@
+#include "tessera/softmax.h"
+
+#include <cmath>
+
+#include "core/build_config.h"
+#include "cpu/softmax.h"
+#include "cuda/softmax.h"
+#include "ops/op_scope.h"
+
+namespace tessera {
+
+void softmax(Context& ctx, const SoftmaxArgs& args) {
+  const OpScope op(ctx, "softmax");
+  const Tensor &x = args.x, &out = args.out;
+  op.input("x", x, {DType::f32, DType::f16, DType::bf16});
+  op.require(std::isfinite(args.scale) && args.scale > 0,
+             "scale is {}; it must be positive and finite", args.scale);
+  op.output("out", out, {DType::f32, DType::f16, DType::bf16});
+  op.same_shape("out", out, "x", x);
+  op.no_overlap("out", out, "x", x, /*same_view_is_fine=*/true);
+
+  if (ctx.device().is_cpu()) {
+    cpu::softmax(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    cuda::softmax(ctx, args);
+  } else {
+    op.no_kernel();
+  }
+  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
+    // Comparison, difference, scale, exponential, total, division.
+    return OpCost{"x " + to_string(x), x.bytes() + out.bytes(), 6 * x.numel()};
+  });
+}
+
+}  // namespace tessera

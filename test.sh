@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Builds everything and runs every test: the one command that says whether the tree is good.
+#   ./test.sh            all of it
+#   ./test.sh --fast     without the sanitizer build and the lint
+set -euo pipefail
+cd "$(dirname "$0")"
+source scripts/setup.sh
+
+fast=no
+case "${1:-}" in
+  "") ;;
+  --fast) fast=yes ;;
+  *) echo "test.sh: unknown option '$1'; the only one is --fast" >&2; exit 2 ;;
+esac
+
+step() { printf '\n== %s (%d min %02d s)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60)); }
+
+step "packages"
+ensure_packages build_packages test_packages
+
+cuda=OFF
+if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+  cuda=ON  # a compile check even where there is no GPU; the tests that need one report as skipped
+fi
+step "build, CUDA $cuda"
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=$cuda -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON
+cmake --build build
+
+step "tests"
+ctest --test-dir build --output-on-failure -j "$(nproc)"
+
+if [ "$fast" = no ]; then
+  step "format and lint"
+  scripts/lint.sh
+
+  step "build with address and undefined-behaviour sanitizers"
+  cmake --preset asan
+  cmake --build build-asan
+  step "fast tests under the sanitizers"
+  ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf"
+fi
+
+step "all passed"

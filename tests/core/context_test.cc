@@ -1,0 +1,146 @@
+// Buffer, Workspace, Trace and Context.
+#include "tessera/context.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <string>
+
+#include "core/philox.h"
+#include "core/workspace.h"
+#include "tessera/buffer.h"
+#include "tessera/error.h"
+#include "tessera/version.h"
+
+namespace tessera {
+namespace {
+
+TEST(Buffer, OwnsAlignedMemory) {
+  Buffer buffer(DType::f16, {3, 5});
+  EXPECT_EQ(buffer.bytes(), 30);
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % Buffer::kAlignment, 0u);
+  void* data = buffer.data();
+  Buffer moved = std::move(buffer);
+  EXPECT_EQ(moved.data(), data);
+  EXPECT_EQ(moved.tensor(DType::f16, {3, 5}).data, data);
+  EXPECT_THROW((void)moved.tensor(DType::f16, {4, 5}), Error);
+  EXPECT_THROW(Buffer(-1), Error);
+  EXPECT_EQ(Buffer(0).data(), nullptr);
+}
+
+TEST(Buffer, AHugeRequestIsAnErrorNotACrash) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator ends the program instead of returning null";
+#else
+  try {
+    Buffer buffer(std::int64_t{1} << 60);
+    FAIL() << "2^60 bytes were allocated";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
+    EXPECT_STREQ(error.what(),
+                 "1099511627776.0 MiB of host memory were asked for and could not be had");
+  }
+#endif
+}
+
+TEST(Workspace, FramesNestAndPointersStayValidWhileItGrows) {
+  Workspace workspace(Device::cpu());
+  {
+    Workspace::Frame outer(workspace);
+    float* a = outer.take<float>(1000);
+    a[999] = 7.f;
+    {
+      Workspace::Frame inner(workspace);
+      std::memset(inner.take<char>(10 << 20), 0, 10 << 20);  // beyond the first block
+    }
+    EXPECT_EQ(a[999], 7.f);
+    const Tensor t = outer.take(DType::bf16, {3, 7});
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(t.data) % Buffer::kAlignment, 0u);
+  }
+  const std::int64_t held = workspace.held_bytes();
+  EXPECT_GE(held, 10 << 20);
+  void* first = nullptr;
+  for (int repeat = 0; repeat < 3;
+       ++repeat) {  // the same demand again: no more memory, the same place
+    Workspace::Frame frame(workspace);
+    float* a = frame.take<float>(1000);
+    std::memset(frame.take<char>(10 << 20), 0, 10 << 20);
+    if (repeat > 0) {
+      EXPECT_EQ(a, first);
+    }
+    first = a;
+    EXPECT_EQ(workspace.held_bytes(), held);
+  }
+  EXPECT_GE(workspace.peak_bytes(), 10 << 20);
+  EXPECT_LT(workspace.peak_bytes(), 11 << 20);
+}
+
+TEST(Trace, AddsUpEqualCalls) {
+  Trace trace;
+  EXPECT_FALSE(trace.enabled());
+  trace.record({"linear", "cpu.gemv", "a", 1, 0.5, 10, 20});
+  trace.record({"linear", "cpu.gemv", "a", 1, 0.25, 10, 20});
+  trace.record({"linear", "cpu.gemm", "b", 1, 1.0, 30, 40});
+  ASSERT_EQ(trace.entries().size(), 2u);
+  EXPECT_EQ(trace.entries()[0].calls, 2);
+  EXPECT_EQ(trace.entries()[0].seconds, 0.75);
+  EXPECT_EQ(trace.entries()[0].bytes, 20);
+  EXPECT_EQ(trace.entries()[0].flops, 40);
+  EXPECT_EQ(trace.calls("linear"), 3);
+  EXPECT_EQ(trace.calls("linear", "cpu.gemm"), 1);
+  EXPECT_EQ(trace.calls("attention"), 0);
+  trace.clear();
+  EXPECT_TRUE(trace.entries().empty());
+}
+
+TEST(Context, HasItsOwnThreadsAndOptions) {
+  Context a({.threads = 3, .activations = Activations::int8, .trace = true});
+  Context b({.threads = 1});
+  EXPECT_EQ(a.threads(), 3);
+  EXPECT_EQ(b.threads(), 1);
+  EXPECT_EQ(a.activations(), Activations::int8);
+  EXPECT_TRUE(a.trace().enabled());
+  EXPECT_FALSE(b.trace().enabled());
+  EXPECT_EQ(b.stream(), nullptr);
+  EXPECT_THROW(Context({.threads = -2}), Error);
+}
+
+TEST(Context, ListsTheCpuFirst) {
+  const auto all = devices();
+  ASSERT_FALSE(all.empty());
+  EXPECT_EQ(all[0].device, Device::cpu());
+  EXPECT_GT(all[0].memory_bytes, 0);
+  EXPECT_FALSE(all[0].capability.empty());
+  EXPECT_FALSE(cuda_status().empty());
+  EXPECT_EQ(to_string(Device::cuda(1)), "cuda:1");
+}
+
+TEST(Context, AMissingGpuIsAClearError) {
+  if (devices().size() > 1) GTEST_SKIP() << "this machine has a GPU";
+  try {
+    Context ctx({.device = Device::cuda(0)});
+    FAIL() << "a context on a GPU that is not there";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("CUDA"), std::string::npos) << error.what();
+  }
+}
+
+TEST(Version, MatchesTheNumbers) {
+  EXPECT_EQ(std::string(version()), std::to_string(TESSERA_VERSION_MAJOR) + "." +
+                                        std::to_string(TESSERA_VERSION_MINOR) + "." +
+                                        std::to_string(TESSERA_VERSION_PATCH));
+}
+
+// The known answers published with Random123 (kat_vectors, philox4x32 10).
+TEST(Philox, GivesThePublishedWords) {
+  EXPECT_EQ(philox(0, {0, 0, 0, 0}),
+            (PhiloxWords{0x6627e8d5u, 0xe169c58du, 0xbc57ac4cu, 0x9b00dbd8u}));
+  EXPECT_EQ(philox(~std::uint64_t{0}, {~0u, ~0u, ~0u, ~0u}),
+            (PhiloxWords{0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu}));
+  EXPECT_EQ(philox(0x299f31d0a4093822u, {0x243f6a88u, 0x85a308d3u, 0x13198a2eu, 0x03707344u}),
+            (PhiloxWords{0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u}));
+}
+
+}  // namespace
+}  // namespace tessera

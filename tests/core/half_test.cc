@@ -1,0 +1,98 @@
+#include "core/half.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "reference/quant.h"
+
+namespace tessera::test {
+namespace {
+
+// What f16 and bf16 have in common, so that every property is stated once.
+struct F16 {
+  static float decode(std::uint16_t bits) { return to_float(Half{bits}); }
+  static std::uint16_t encode(float x) { return to_f16(x).bits; }
+  static double value(std::uint16_t bits) { return reference::f16_value(bits); }
+  static constexpr std::uint16_t kInfinity = 0x7c00;
+};
+struct Bf16 {
+  static float decode(std::uint16_t bits) { return to_float(BFloat16{bits}); }
+  static std::uint16_t encode(float x) { return to_bf16(x).bits; }
+  static double value(std::uint16_t bits) { return reference::bf16_value(bits); }
+  static constexpr std::uint16_t kInfinity = 0x7f80;
+};
+
+template <typename T>
+class HalfTest : public testing::Test {};
+using Types = testing::Types<F16, Bf16>;
+TYPED_TEST_SUITE(HalfTest, Types);
+
+TYPED_TEST(HalfTest, EveryPatternDecodesToItsValue) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto pattern = static_cast<std::uint16_t>(bits);
+    const float actual = TypeParam::decode(pattern);
+    const double expected = TypeParam::value(pattern);
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(actual)) << bits;
+    } else {
+      ASSERT_EQ(actual, expected) << bits;
+      ASSERT_EQ(std::signbit(actual), std::signbit(expected)) << bits;
+    }
+  }
+}
+
+TYPED_TEST(HalfTest, EveryPatternSurvivesTheWayToF32AndBack) {
+  for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
+    const auto pattern = static_cast<std::uint16_t>(bits);
+    const std::uint16_t back = TypeParam::encode(TypeParam::decode(pattern));
+    if (std::isnan(TypeParam::value(pattern))) {
+      ASSERT_TRUE(std::isnan(TypeParam::value(back))) << bits;
+      ASSERT_EQ(back & 0x8000, bits & 0x8000) << bits;
+    } else {
+      ASSERT_EQ(back, pattern);
+    }
+  }
+}
+
+// The f32 numbers at and around the point between each pattern and the next, of both signs. Beyond
+// the largest finite value the next one is what the exponent would give if it were not infinity.
+TYPED_TEST(HalfTest, RoundsToNearestTiesToEven) {
+  for (std::uint32_t bits = 0; bits < TypeParam::kInfinity; ++bits) {
+    const auto below = static_cast<std::uint16_t>(bits),
+               above = static_cast<std::uint16_t>(bits + 1);
+    const double low = TypeParam::value(below);
+    const double high = above == TypeParam::kInfinity
+                            ? 2 * low - TypeParam::value(static_cast<std::uint16_t>(bits - 1))
+                            : TypeParam::value(above);
+    const double middle = (low + high) / 2;  // exact in f32, too: one bit more than the 16 have
+    const float tie = static_cast<float>(middle);
+    if (std::isfinite(tie)) {  // bf16's last tie is no f32
+      ASSERT_EQ(static_cast<double>(tie), middle);
+      ASSERT_EQ(TypeParam::encode(tie), bits % 2 == 0 ? below : above) << bits;
+      ASSERT_EQ(TypeParam::encode(-tie), (bits % 2 == 0 ? below : above) | 0x8000) << bits;
+      ASSERT_EQ(TypeParam::encode(std::nextafter(tie, 0.f)), below) << bits;
+      ASSERT_EQ(TypeParam::encode(std::nextafter(tie, INFINITY)), above) << bits;
+    }
+  }
+}
+
+TYPED_TEST(HalfTest, ExtremesOfF32) {
+  constexpr float kLargest = std::numeric_limits<float>::max();
+  constexpr float kSmallest = std::numeric_limits<float>::denorm_min();
+  EXPECT_EQ(TypeParam::encode(INFINITY), TypeParam::kInfinity);
+  EXPECT_EQ(TypeParam::encode(-INFINITY), TypeParam::kInfinity | 0x8000);
+  EXPECT_EQ(TypeParam::encode(kLargest), TypeParam::kInfinity);
+  EXPECT_EQ(TypeParam::encode(kSmallest), 0);
+  EXPECT_EQ(TypeParam::encode(-kSmallest), 0x8000);
+  EXPECT_EQ(TypeParam::encode(-0.f), 0x8000);
+  // A NaN whose payload lies in bits that are cut off must not become infinity.
+  EXPECT_TRUE(std::isnan(TypeParam::value(TypeParam::encode(std::bit_cast<float>(0x7f800001u)))));
+}
+
+}  // namespace
+}  // namespace tessera::test

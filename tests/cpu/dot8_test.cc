@@ -1,0 +1,159 @@
+// The 8-bit dot product against plain integers, for every pair of bytes, on every target.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "support/simd_targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/dot8_test.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/dot8-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::cpu::HWY_NAMESPACE {
+namespace {
+
+using I32 = hn::CappedTag<std::int32_t, 16>;
+constexpr int kSteps = 8;
+constexpr int kVectors = 2;
+constexpr int kLanes = hn::MaxLanes(I32());
+
+// sums[v][lane] for w[v][step][lane][4] and x[step][4].
+template <Dot8Range range>
+void dots(const std::int8_t* w, const std::int8_t* x, std::int32_t* sums) {
+  constexpr int offset = dot8_offset(range);
+  HWY_ALIGN std::uint8_t bytes[kVectors][kSteps][kLanes][4];
+  for (int i = 0; i < kVectors * kSteps * kLanes * 4; ++i) {
+    (&bytes[0][0][0][0])[i] = static_cast<std::uint8_t>(w[i] + offset);
+  }
+  std::int32_t start = 0;
+  for (int k = 0; k < 4 * kSteps; ++k) start -= offset * x[k];
+
+  const I32 d;
+  hn::Vec<I32> weights[kVectors][kSteps], results[kVectors];
+  const hn::Vec<I32>* rows[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    for (int s = 0; s < kSteps; ++s) {
+      weights[v][s] = hn::Load(d, reinterpret_cast<const std::int32_t*>(bytes[v][s]));
+    }
+    rows[v] = weights[v];
+    results[v] = hn::Set(d, start + v);  // the sum goes on from what is there
+  }
+  dot8<range, kSteps>(d, rows, x, results);
+  for (int v = 0; v < kVectors; ++v) hn::StoreU(results[v], d, sums + v * kLanes);
+}
+
+void dots_narrow(const std::int8_t* w, const std::int8_t* x, std::int32_t* sums) {
+  dots<Dot8Range::narrow>(w, x, sums);
+}
+void dots_wide(const std::int8_t* w, const std::int8_t* x, std::int32_t* sums) {
+  dots<Dot8Range::wide>(w, x, sums);
+}
+int lanes() { return kLanes; }
+
+}  // namespace
+}  // namespace tessera::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::cpu {
+namespace {
+
+HWY_EXPORT(dots_narrow);
+HWY_EXPORT(dots_wide);
+HWY_EXPORT(lanes);
+
+constexpr int kSteps = 8, kVectors = 2;
+
+using Bytes = std::vector<std::int8_t>;
+
+std::vector<std::int32_t> expected_dots(const Bytes& w, const Bytes& x, int n_lanes) {
+  std::vector<std::int32_t> sums;
+  for (int v = 0; v < kVectors; ++v) {
+    for (int lane = 0; lane < n_lanes; ++lane) {
+      std::int32_t sum = v;
+      for (int k = 0; k < 4 * kSteps; ++k) {
+        sum += w[((v * kSteps + k / 4) * n_lanes + lane) * 4 + k % 4] * x[k];
+      }
+      sums.push_back(sum);
+    }
+  }
+  return sums;
+}
+
+// weight(i) for each byte of the weights and activation(k) for each of x.
+template <typename W, typename X>
+void check(bool narrow, W&& weight, X&& activation) {
+  const int n_lanes = HWY_DYNAMIC_DISPATCH(lanes)();
+  Bytes w(static_cast<std::size_t>(kVectors * kSteps * n_lanes * 4)), x(4 * kSteps);
+  for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<std::int8_t>(weight(i));
+  for (std::size_t k = 0; k < x.size(); ++k) x[k] = static_cast<std::int8_t>(activation(k));
+  std::vector<std::int32_t> sums(static_cast<std::size_t>(kVectors * n_lanes));
+  if (narrow) {
+    HWY_DYNAMIC_DISPATCH(dots_narrow)(w.data(), x.data(), sums.data());
+  } else {
+    HWY_DYNAMIC_DISPATCH(dots_wide)(w.data(), x.data(), sums.data());
+  }
+  ASSERT_EQ(sums, expected_dots(w, x, n_lanes));
+}
+
+class Dot8 : public testing::Test {
+ protected:
+  template <typename F>
+  void on_every_target(F&& fn) {
+    for (std::int64_t target : test::simd_targets()) {
+      SCOPED_TRACE(test::simd_target_name(target));
+      const test::ForceSimdTarget force(target);
+      fn();
+    }
+  }
+};
+
+// Every weight meets every activation, at every position.
+TEST_F(Dot8, EveryPairOfNarrowWeightAndActivation) {
+  on_every_target([] {
+    for (std::size_t a = 0; a < 31; ++a) {
+      for (std::size_t b = 0; b < 255; ++b) {
+        check(
+            true, [a](std::size_t i) { return static_cast<int>((i + a) % 31) - 15; },
+            [b](std::size_t k) { return static_cast<int>((k + b) % 255) - 127; });
+      }
+    }
+  });
+}
+
+TEST_F(Dot8, EveryPairOfWideWeightAndActivation) {
+  on_every_target([] {
+    for (std::size_t a = 0; a < 256; ++a) {
+      for (std::size_t b = 0; b < 255; ++b) {
+        check(
+            false, [a](std::size_t i) { return static_cast<int>((i + a) % 256) - 128; },
+            [b](std::size_t k) { return static_cast<int>((k + b) % 255) - 127; });
+      }
+    }
+  });
+}
+
+// The largest sums: nothing saturates on the way.
+TEST_F(Dot8, ExtremesDoNotSaturate) {
+  on_every_target([] {
+    for (int x : {-127, 127}) {
+      for (int w : {-15, 15}) {
+        check(
+            true, [w](std::size_t) { return w; }, [x](std::size_t) { return x; });
+      }
+      for (int w : {-128, -127, 127}) {
+        check(
+            false, [w](std::size_t) { return w; }, [x](std::size_t) { return x; });
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera::cpu
+#endif

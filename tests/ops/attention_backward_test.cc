@@ -1,0 +1,323 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+
+#include "support/attention_case.h"
+#include "support/devices.h"
+#include "support/refusal.h"
+#include "support/simd_targets.h"
+#include "tessera/attention.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
+
+class AttentionBackwardTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionBackwardTest, testing::Values(Device::cpu()),
+                         device_name);
+
+// A forward call that has run, and its gradients.
+struct Gradients {
+  Gradients(Context& ctx, const AttentionCase& c)
+      : forward(ctx, c),
+        d_out(ctx, random_normal({c.batch, c.n_q, c.heads, c.dim}, 4), c.dtype, c.layout),
+        d_q(TestTensor::poisoned(ctx, {c.batch, c.n_q, c.heads, c.dim}, c.dtype, c.layout)),
+        d_k(TestTensor::poisoned(ctx, {c.batch, c.n_k, c.kv_heads, c.dim}, c.dtype, c.layout)),
+        d_v(TestTensor::poisoned(ctx, {c.batch, c.n_k, c.kv_heads, c.dim}, c.dtype, c.layout)),
+        args{forward.args, d_out, d_q, d_k, d_v} {
+    attention(ctx, forward.args);
+  }
+
+  AttentionTensors forward;
+  TestTensor d_out, d_q, d_k, d_v;
+  AttentionBackwardArgs args;
+};
+
+// As good as plain, with room for weights that are computed again from the log-sum-exp: exponent
+// and lse, of magnitude up to 8, are rounded to f32 each, and the weights are off by as much
+// relatively.
+testing::AssertionResult good_gradient(const Array& actual, const Array& exact,
+                                       const Array& plain) {
+  return as_good_as(actual, exact, plain, 2 * 8 * epsilon(DType::f32));
+}
+
+void check(Context& ctx, const AttentionCase& c) {
+  SCOPED_TRACE(c.text());
+  Gradients g(ctx, c);
+  const Array out = g.forward.out.read(), lse = g.forward.lse.read();
+  attention_backward(ctx, g.args);
+  const reference::AttentionInputs in = g.forward.inputs();
+  const Array d_out = g.d_out.read();
+  const reference::AttentionGradients exact = reference::attention_backward(in, d_out);
+  const reference::AttentionGradients plain = plain_attention_backward(in, d_out, c.dtype);
+  EXPECT_TRUE(good_gradient(g.d_q.read(), exact.d_q, plain.d_q));
+  EXPECT_TRUE(good_gradient(g.d_k.read(), exact.d_k, plain.d_k));
+  EXPECT_TRUE(good_gradient(g.d_v.read(), exact.d_v, plain.d_v));
+  for (const TestTensor* gradient : {&g.d_q, &g.d_k, &g.d_v}) {
+    EXPECT_TRUE(gradient->surroundings_intact());
+  }
+  EXPECT_TRUE(g.forward.q.untouched() && g.forward.k.untouched() && g.forward.v.untouched());
+  EXPECT_TRUE(g.d_out.untouched());
+  EXPECT_TRUE(identical(out, g.forward.out.read()) && identical(lse, g.forward.lse.read()));
+}
+
+// d/dx of sum(out * d_out), by central differences of the float64 forward pass.
+void check_reference(const reference::AttentionInputs& in) {
+  const Array d_out = random_normal(in.q.shape, 4);
+  const reference::AttentionGradients g = reference::attention_backward(in, d_out);
+  const auto loss = [&](const reference::AttentionInputs& at) {
+    const Array out = reference::attention(at).out;
+    double sum = 0;
+    for (std::size_t i = 0; i < out.data.size(); ++i) sum += out.data[i] * d_out.data[i];
+    return sum;
+  };
+  constexpr double kStep = 1e-5;  // truncation and rounding are both below 1e-9 here
+  const auto compare = [&](Array reference::AttentionInputs::*member, const Array& gradient) {
+    for (std::size_t i = 0; i < gradient.data.size(); ++i) {
+      reference::AttentionInputs up = in, down = in;
+      (up.*member).data[i] += kStep;
+      (down.*member).data[i] -= kStep;
+      EXPECT_NEAR((loss(up) - loss(down)) / (2 * kStep), gradient.data[i], 1e-8) << i;
+    }
+  };
+  compare(&reference::AttentionInputs::q, g.d_q);
+  compare(&reference::AttentionInputs::k, g.d_k);
+  compare(&reference::AttentionInputs::v, g.d_v);
+}
+
+TEST(AttentionReference, GradientsAreThoseOfNumericalDifferentiation) {
+  const Array q = random_normal({1, 5, 4, 3}, 1), k = random_normal({1, 7, 2, 3}, 2),
+              v = random_normal({1, 7, 2, 3}, 3);
+  check_reference({.q = q, .k = k, .v = v});
+  check_reference({.q = q, .k = k, .v = v, .mask = Mask::causal(), .scale = 0.7, .softcap = 2.0});
+  check_reference({.q = q, .k = k, .v = v, .mask = Mask::sinks(1, 2), .dropout = {0.4f, 9}});
+  check_reference({.q = q, .k = k, .v = v, .q_offsets = {0, 2, 5}, .k_offsets = {0, 6, 7}});
+}
+
+TEST_P(AttentionBackwardTest, EveryMaskAtOddSizes) {
+  const std::int64_t sizes[][2] = {{1, 1},     {1, 113},  {3, 3},    {113, 3},
+                                   {113, 113}, {50, 239}, {239, 130}};
+  for (const auto& [n_q, n_k] : sizes) {
+    for (const Mask& mask : every_mask(n_q, n_k)) {
+      check(ctx(), {.n_q = n_q, .n_k = n_k, .heads = 1, .kv_heads = 1, .dim = 8, .mask = mask});
+    }
+  }
+}
+
+TEST_P(AttentionBackwardTest, HeadDims) {
+  for (std::int64_t dim : {1, 2, 37, 64, 80, 96, 128, 255, 256}) {
+    check(ctx(),
+          {.n_q = 40, .n_k = 70, .heads = 1, .kv_heads = 1, .dim = dim, .mask = Mask::causal()});
+  }
+}
+
+TEST_P(AttentionBackwardTest, GroupedHeads) {
+  for (std::int64_t kv_heads : {1, 2, 3, 6}) {
+    for (std::int64_t n_q : {1, 45}) {
+      check(ctx(), {.batch = 2,
+                    .n_q = n_q,
+                    .n_k = 70,
+                    .heads = 6,
+                    .kv_heads = kv_heads,
+                    .dim = 16,
+                    .mask = Mask::causal()});
+    }
+  }
+}
+
+TEST_P(AttentionBackwardTest, DtypesAndLayouts) {
+  for (DType dtype : kFloats) {
+    for (Layout layout : kLayouts) {
+      for (std::int64_t dim : {33, 64}) {
+        check(ctx(), {.batch = 2,
+                      .n_q = 61,
+                      .n_k = 70,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .dim = dim,
+                      .mask = Mask::causal(),
+                      .dtype = dtype,
+                      .layout = layout});
+      }
+    }
+  }
+}
+
+TEST_P(AttentionBackwardTest, ScaleSoftcapAndDropout) {
+  for (DType dtype : kFloats) {
+    for (float softcap : {0.f, 2.f, 30.f}) {
+      for (float p : {0.f, 0.3f}) {
+        for (const Mask& mask : {Mask::full(), Mask::window(30, 5), Mask::sinks(2, 20)}) {
+          check(ctx(), {.n_q = 45,
+                        .n_k = 70,
+                        .dim = 32,
+                        .mask = mask,
+                        .dtype = dtype,
+                        .scale = 0.2f,
+                        .softcap = softcap,
+                        .dropout = {p, 77}});
+        }
+      }
+    }
+  }
+}
+
+// Longer than one query tile, and than several key tiles.
+TEST_P(AttentionBackwardTest, ManyTiles) {
+  check(ctx(),
+        {.n_q = 333, .n_k = 333, .heads = 1, .kv_heads = 1, .dim = 32, .mask = Mask::causal()});
+  check(ctx(), {.n_q = 333,
+                .n_k = 399,
+                .heads = 2,
+                .kv_heads = 1,
+                .dim = 32,
+                .mask = Mask::window(100, 0),
+                .dropout = {0.1f, 3}});
+}
+
+TEST_P(AttentionBackwardTest, FullyMaskedRowsHaveNoGradient) {
+  Gradients g(ctx(), {.n_q = 70, .n_k = 5, .mask = Mask::causal()});
+  attention_backward(ctx(), g.args);
+  const Array d_q = g.d_q.read();
+  for (std::int64_t i = 0; i < 70; ++i) {
+    if (i == 65) continue;  // sees one key: no gradient either, but for rounding
+    EXPECT_EQ(d_q.at(0, i, 1, 3) == 0.0, i < 65) << i;
+  }
+}
+
+TEST_P(AttentionBackwardTest, EmptySequences) {
+  Gradients no_keys(ctx(), {.n_q = 3, .n_k = 0});
+  attention_backward(ctx(), no_keys.args);
+  EXPECT_TRUE(identical(no_keys.d_q.read(), Array({1, 3, 2, 64}, 0.0)));
+  Gradients no_queries(ctx(), {.n_q = 0, .n_k = 3});
+  attention_backward(ctx(), no_queries.args);
+  EXPECT_TRUE(identical(no_queries.d_k.read(), Array({1, 3, 2, 64}, 0.0)));
+  EXPECT_TRUE(identical(no_queries.d_v.read(), Array({1, 3, 2, 64}, 0.0)));
+}
+
+// Every sequence of a ragged batch has the gradients it has alone.
+TEST_P(AttentionBackwardTest, Ragged) {
+  Array offsets_q({4}), offsets_k({4});
+  offsets_q.data = {0, 40, 40, 103};
+  offsets_k.data = {0, 50, 60, 130};
+  const TestTensor q_offsets(ctx(), offsets_q, DType::i32), k_offsets(ctx(), offsets_k, DType::i32);
+  Gradients g(
+      ctx(),
+      {.n_q = 103, .n_k = 130, .heads = 2, .kv_heads = 1, .dim = 16, .mask = Mask::causal()});
+  g.args.forward.q_offsets = q_offsets;
+  g.args.forward.k_offsets = k_offsets;
+  attention(ctx(), g.args.forward);
+  attention_backward(ctx(), g.args);
+  reference::AttentionInputs in = g.forward.inputs();
+  in.q_offsets = {0, 40, 40, 103};
+  in.k_offsets = {0, 50, 60, 130};
+  const reference::AttentionGradients exact = reference::attention_backward(in, g.d_out.read());
+  // Sums of some hundred products of numbers around 1, in f32.
+  EXPECT_TRUE(close(g.d_q.read(), exact.d_q, 1e-5, 2e-6));
+  EXPECT_TRUE(close(g.d_k.read(), exact.d_k, 1e-5, 2e-6));
+  EXPECT_TRUE(close(g.d_v.read(), exact.d_v, 1e-5, 2e-6));
+}
+
+TEST_P(AttentionBackwardTest, SameBitsTwiceAndForAnyThreadCount) {
+  for (DType dtype : kFloats) {
+    const AttentionCase c{.batch = 2,
+                          .n_q = 333,
+                          .n_k = 399,
+                          .heads = 6,
+                          .kv_heads = 2,
+                          .dim = 24,
+                          .mask = Mask::causal(),
+                          .dtype = dtype,
+                          .dropout = {0.1f, 5}};
+    const auto one = context(1), three = context(3);
+    Gradients a(*one, c), b(*three, c), again(*three, c);
+    attention_backward(*one, a.args);
+    attention_backward(*three, b.args);
+    attention_backward(*three, again.args);
+    for (const Gradients* other : {&b, &again}) {
+      EXPECT_TRUE(identical(a.d_q.read(), other->d_q.read()));
+      EXPECT_TRUE(identical(a.d_k.read(), other->d_k.read()));
+      EXPECT_TRUE(identical(a.d_v.read(), other->d_v.read()));
+    }
+  }
+}
+
+TEST_P(AttentionBackwardTest, EverySimdTarget) {
+  for (std::int64_t target : simd_targets()) {
+    SCOPED_TRACE(simd_target_name(target));
+    const ForceSimdTarget force(target);
+    for (DType dtype : kFloats) {
+      for (std::int64_t dim : {19, 64, 80}) {
+        check(ctx(), {.n_q = 45,
+                      .n_k = 75,
+                      .heads = 4,
+                      .kv_heads = 2,
+                      .dim = dim,
+                      .mask = Mask::sinks(4, 37),
+                      .dtype = dtype,
+                      .softcap = 20.f,
+                      .dropout = {0.2f, 5}});
+      }
+    }
+  }
+}
+
+TEST_P(AttentionBackwardTest, IsTraced) {
+  Gradients g(ctx(),
+              {.n_q = 4, .n_k = 6, .heads = 4, .kv_heads = 2, .dim = 8, .mask = Mask::causal()});
+  ctx().trace().clear();
+  attention_backward(ctx(), g.args);
+  ASSERT_EQ(ctx().trace().calls("attention_backward", "cpu"), 1);
+  const TraceEntry& entry = ctx().trace().entries().front();
+  EXPECT_EQ(entry.shapes, "q f32[1, 4, 4, 8] k f32[1, 6, 2, 8] causal");
+  EXPECT_EQ(entry.bytes, 4 * (4 * 4 * 32 + 4 * 6 * 16 + 4 * 4));
+  EXPECT_EQ(entry.flops, 10 * 8 * 4 * (3 + 4 + 5 + 6));
+}
+
+TEST_P(AttentionBackwardTest, RefusesBeforeWriting) {
+  using Args = AttentionBackwardArgs;
+  static std::int32_t number = 0;
+  static float frequency = 1.f;
+  const std::vector<Refusal<Args>> refusals = {
+      {[](Args& a) { a.forward.q = {}; }, "attention_backward: q was not given"},
+      {[](Args& a) { a.forward.lse = {}; },
+       "attention_backward: lse was not given; attention() writes it on request"},
+      {[](Args& a) {
+         a.forward.pages = {Tensor(&number, DType::i32, {1, 1}), Tensor(&number, DType::i32, {1})};
+       },
+       "attention_backward: pages are for inference; gradients need dense k and v"},
+      {[](Args& a) { a.forward.rope_on_read.inv_freq = Tensor(&frequency, DType::f32, {1}); },
+       "attention_backward: rope_on_read is for inference; rotate the keys before and use plain "
+       "attention"},
+      {[](Args& a) { a.d_out = {}; }, "attention_backward: d_out was not given"},
+      {[](Args& a) { a.d_out.dtype = DType::f16; },
+       "attention_backward: d_out is f16; accepted: f32"},
+      {[](Args& a) { a.d_out = a.d_out.slice(1, 0, 4); },
+       "attention_backward: d_out must have the shape of out, f32[1, 5, 2, 4], got f32[1, 4, 2, "
+       "4]"},
+      {[](Args& a) { a.d_q = {}; }, "attention_backward: d_q was not given"},
+      {[](Args& a) { a.d_k.data = nullptr; },
+       "attention_backward: d_k f32[1, 7, 2, 4] has no data (null pointer)"},
+      {[](Args& a) { a.d_v = a.d_v.slice(2, 0, 1); },
+       "attention_backward: d_v must have the shape of v, f32[1, 7, 2, 4], got f32[1, 7, 1, 4] "
+       "with strides [56, 8, 4, 1]"},
+      {[](Args& a) { a.d_k.strides[1] = 4; },
+       "attention_backward: d_k reaches an element more than once: f32[1, 7, 2, 4] with strides "
+       "[56, 4, 4, 1]"},
+      {[](Args& a) { a.d_v = a.d_k; }, "attention_backward: d_k overlaps the memory of d_v"},
+      {[](Args& a) { a.d_q = a.forward.q; }, "attention_backward: d_q overlaps the memory of q"},
+      {[](Args& a) { a.d_q = a.d_out; }, "attention_backward: d_q overlaps the memory of d_out"},
+  };
+  for (const Refusal<Args>& refusal : refusals) {
+    SCOPED_TRACE(refusal.text);
+    Gradients g(ctx(), {.n_q = 5, .n_k = 7, .dim = 4});
+    refusal.spoil(g.args);
+    EXPECT_TRUE(refuses([&] { attention_backward(ctx(), g.args); }, refusal.text, refusal.code));
+    EXPECT_TRUE(g.d_q.untouched() && g.d_k.untouched() && g.d_v.untouched());
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,359 @@
+// What a call is checked for, what it leaves in the trace, and how much memory it takes.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "core/checked.h"
+#include "support/attention_case.h"
+#include "support/devices.h"
+#include "support/refusal.h"
+#include "tessera/attention.h"
+
+namespace tessera::test {
+namespace {
+
+class AttentionCallTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionCallTest, testing::Values(Device::cpu()), device_name);
+
+// ---- trace
+// ---------------------------------------------------------------------------------------
+
+TEST_P(AttentionCallTest, IsTraced) {
+  AttentionTensors t(ctx(), {.batch = 2,
+                             .n_q = 40,
+                             .n_k = 50,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .dim = 8,
+                             .mask = Mask::causal(),
+                             .dtype = DType::f16});
+  attention(ctx(), t.args);
+  ASSERT_EQ(ctx().trace().calls("attention", "cpu.prefill"), 1);
+  const TraceEntry entry = ctx().trace().entries().front();
+  EXPECT_EQ(entry.shapes, "q f16[2, 40, 4, 8] k f16[2, 50, 2, 8] causal");
+  EXPECT_EQ(entry.bytes, 2 * (2 * 2 * 40 * 32 + 2 * 2 * 50 * 16) + 4 * 2 * 4 * 40);
+  // Query i sees 11 + i keys.
+  EXPECT_EQ(entry.flops, 4 * 8 * 2 * 4 * (40 * 11 + 40 * 39 / 2));
+  t.args.lse = {};
+  t.args.softcap = 3.f;
+  t.args.dropout.p = 0.5f;
+  t.args.q = t.args.q.slice(1, 0, 3);
+  t.args.out = t.args.out.slice(1, 0, 3);
+  attention(ctx(), t.args);
+  EXPECT_EQ(ctx().trace().calls("attention", "cpu.decode"), 1);
+  EXPECT_TRUE(ctx().trace().entries().back().shapes.ends_with("causal softcap dropout"));
+}
+
+TEST_P(AttentionCallTest, CountsTheFlopsOfVisiblePairs) {
+  for (const auto& [n_q, n_k] : {std::pair{33, 33}, {20, 45}, {45, 20}, {1, 70}}) {
+    for (const Mask& mask : every_mask(n_q, n_k)) {
+      SCOPED_TRACE(mask.to_string());
+      AttentionTensors t(
+          ctx(), {.n_q = n_q, .n_k = n_k, .heads = 1, .kv_heads = 1, .dim = 2, .mask = mask});
+      ctx().trace().clear();
+      attention(ctx(), t.args);
+      std::int64_t pairs = 0;
+      for (std::int64_t i = 0; i < n_q; ++i) {
+        for (std::int64_t j = 0; j < n_k; ++j) {
+          pairs += reference::sees(mask, i, i + n_k - n_q, j);
+        }
+      }
+      EXPECT_EQ(ctx().trace().entries().front().flops, 4 * 2 * pairs);
+    }
+  }
+}
+
+// ---- memory
+// --------------------------------------------------------------------------------------
+
+TEST_P(AttentionCallTest, MemoryDoesNotGrowWithTheSquareOfTheLength) {
+  constexpr std::int64_t kLength = 16384;
+  const Buffer q(DType::f32, {1, kLength, 1, 64}), out(DType::f32, {1, kLength, 1, 64});
+  const Tensor q_tensor = q.tensor(DType::f32, {1, kLength, 1, 64});
+  std::fill_n(q_tensor.ptr<float>(), kLength * 64, 0.5f);
+  const Tensor out_tensor = out.tensor(DType::f32, {1, kLength, 1, 64});
+  const Mask masks[] = {Mask::causal(), Mask::sinks(4, 300),
+                        Mask::blocks(BlockMask::local(64, 256, 256, 1), true)};
+  for (const Mask& mask : masks) {
+    attention(ctx(),
+              {.q = q_tensor, .k = q_tensor, .v = q_tensor, .out = out_tensor, .mask = mask});
+    EXPECT_NEAR(out_tensor.ptr<float>()[kLength * 64 - 1], 0.5f, 1e-5f);
+  }
+  EXPECT_GT(ctx().workspace_peak_bytes(), 0);
+  // 64 MB is the promise; the scores alone would take 1 GB. Tiles take far less than either.
+  EXPECT_LT(ctx().workspace_peak_bytes(), 2 << 20);
+}
+
+TEST_P(AttentionCallTest, MemoryOfTheBackwardPassGrowsWithTheLength) {
+  constexpr std::int64_t kLength = 16384;
+  const Buffer memory(8 * kLength * 64 * 4), lse_memory(kLength * 4);
+  std::fill_n(static_cast<float*>(memory.data()), 8 * kLength * 64, 0.5f);
+  const auto tensor = [&](std::int64_t n) {
+    return Tensor(static_cast<float*>(memory.data()) + n * kLength * 64, DType::f32,
+                  {1, kLength, 1, 64});
+  };
+  const AttentionArgs forward{.q = tensor(0),
+                              .k = tensor(1),
+                              .v = tensor(2),
+                              .out = tensor(3),
+                              .lse = lse_memory.tensor(DType::f32, {1, 1, kLength}),
+                              .mask = Mask::window(100, 0)};
+  attention(ctx(), forward);
+  attention_backward(ctx(), {forward, tensor(4), tensor(5), tensor(6), tensor(7)});
+  EXPECT_LT(ctx().workspace_peak_bytes(), 4 << 20);
+}
+
+TEST_P(AttentionCallTest, TakesNoMemoryTheSecondTime) {
+  AttentionTensors t(ctx(), {.n_q = 200, .n_k = 1023, .mask = Mask::causal()});
+  attention(ctx(), t.args);
+  attention(ctx(), t.args);
+  const std::int64_t held = ctx().workspace_bytes();
+  attention(ctx(), t.args);
+  EXPECT_EQ(ctx().workspace_bytes(), held);
+}
+
+// ---- refusals
+// ------------------------------------------------------------------------------------
+
+// A small call that has everything: dense, and in the second table ragged or paged.
+struct Call {
+  explicit Call(Context& ctx)
+      : t(ctx, {.batch = 1, .n_q = 5, .n_k = 6, .heads = 4, .kv_heads = 2, .dim = 8}) {}
+  AttentionTensors t;
+};
+
+// numbers<1, 2, 3>() is an i32 tensor of them.
+template <std::int32_t... kNumbers>
+Tensor numbers(std::initializer_list<std::int64_t> shape) {
+  static std::int32_t values[] = {kNumbers...};
+  return Tensor(values, DType::i32, shape);
+}
+
+using Args = AttentionArgs;
+
+void expect_refusals(Context& ctx, const std::vector<Refusal<Args>>& refusals) {
+  for (const Refusal<Args>& refusal : refusals) {
+    SCOPED_TRACE(refusal.text);
+    Call call(ctx);
+    refusal.spoil(call.t.args);
+    EXPECT_TRUE(refuses([&] { attention(ctx, call.t.args); }, refusal.text, refusal.code));
+    EXPECT_TRUE(call.t.out.untouched() && call.t.lse.untouched());
+    EXPECT_TRUE(call.t.q.untouched() && call.t.k.untouched() && call.t.v.untouched());
+  }
+  EXPECT_EQ(ctx.trace().calls("attention"), 0);
+}
+
+TEST_P(AttentionCallTest, RefusesWrongTensors) {
+  expect_refusals(
+      ctx(),
+      {
+          {[](Args& a) { a.q = {}; }, "attention: q was not given"},
+          {[](Args& a) { a.k = {}; }, "attention: k was not given"},
+          {[](Args& a) { a.v = {}; }, "attention: v was not given"},
+          {[](Args& a) { a.out = {}; }, "attention: out was not given"},
+          {[](Args& a) { a.q.device = Device::cuda(3); },
+           "attention: q is on cuda:3, but the context runs on cpu"},
+          {[](Args& a) { a.q.dtype = DType::i8; }, "attention: q is i8; accepted: f32, f16, bf16"},
+          {[](Args& a) { a.k.dtype = DType::f16; }, "attention: k is f16; accepted: f32"},
+          {[](Args& a) { a.v.dtype = DType::bf16; }, "attention: v is bf16; accepted: f32"},
+          {[](Args& a) { a.out.dtype = DType::f16; }, "attention: out is f16; accepted: f32"},
+          {[](Args& a) { a.lse.dtype = DType::f16; }, "attention: lse is f16; accepted: f32"},
+          {[](Args& a) { a.k.data = nullptr; },
+           "attention: k f32[1, 6, 2, 8] has no data (null pointer)"},
+          {[](Args& a) { a.v.data = a.v.ptr<char>() + 2; },
+           "attention: v f32[1, 6, 2, 8] is not aligned to its 4-byte elements"},
+          {[](Args& a) { a.q.strides[3] = 2; },
+           "attention: the last dimension of q must be contiguous, got f32[1, 5, 4, 8] with "
+           "strides "
+           "[160, 32, 8, 2]"},
+          {[](Args& a) { a.k.strides[1] = std::numeric_limits<std::int64_t>::max(); },
+           "size 5 x 9223372036854775807 does not fit into 64 bits", ErrorCode::overflow},
+          {[](Args& a) { a.out.strides[1] = 8; },
+           "attention: out reaches an element more than once: f32[1, 5, 4, 8] with strides [160, "
+           "8, 8, "
+           "1]"},
+          {[](Args& a) { a.out = a.q; }, "attention: out overlaps the memory of q"},
+          {[](Args& a) { a.lse.data = a.out.ptr<float>() + 3; },
+           "attention: lse overlaps the memory of out"},
+      });
+}
+
+TEST_P(AttentionCallTest, RefusesWrongShapesAndValues) {
+  expect_refusals(
+      ctx(),
+      {
+          {[](Args& a) {
+             a.q = a.q.view({5, 4, 8});
+           },
+           "attention: q must be [batch, queries, heads, dim], got f32[5, 4, 8]"},
+          {[](Args& a) { a.q = a.q.slice(2, 0, 0); }, "attention: q has no heads: f32[1, 5, 0, 8]"},
+          {[](Args& a) {
+             a.q = a.q.view({1, 1, 4, 40}).slice(3, 0, 0);
+           },
+           "attention: head dim 0 of q is not supported; it must be in 1..256"},
+          {[](Args& a) {
+             a.q = Tensor(a.q.data, DType::f32, {1, 1, 1, 257});
+           },
+           "attention: head dim 257 of q is not supported; it must be in 1..256"},
+          {[](Args& a) {
+             a.k = a.k.view({12, 8});
+           },
+           "attention: k must be [batch, keys, kv_heads, dim], got f32[12, 8]"},
+          {[](Args& a) { a.v = a.v.slice(1, 0, 5); },
+           "attention: v must have the shape of k, f32[1, 6, 2, 8], got f32[1, 5, 2, 8]"},
+          {[](Args& a) {
+             a.k = a.k.view({1, 12, 2, 4}), a.v = a.k;
+           },
+           "attention: k has head dim 4, q has 8; they must be equal"},
+          {[](Args& a) {
+             a.k = a.k.view({1, 4, 3, 8}), a.v = a.k;
+           },
+           "attention: the 3 heads of k and v must divide the 4 heads of q"},
+          {[](Args& a) {
+             a.k = a.k.view({2, 3, 2, 8}), a.v = a.k;
+           },
+           "attention: k has batch 2, q has 1; they must be equal"},
+          {[](Args& a) { a.out = a.out.slice(1, 0, 4); },
+           "attention: out must have the shape of q, f32[1, 5, 4, 8], got f32[1, 4, 4, 8]"},
+          {[](Args& a) {
+             a.lse = a.lse.view({1, 5, 4});
+           },
+           "attention: lse must have shape [1, 4, 5], got f32[1, 5, 4]"},
+          {[](Args& a) { a.scale = INFINITY; },
+           "attention: scale is inf; it must be finite, or 0 for 1 / sqrt(dim)"},
+          {[](Args& a) { a.softcap = -1.f; },
+           "attention: softcap is -1; it must be positive and finite, or 0 for none"},
+          {[](Args& a) { a.softcap = NAN; },
+           "attention: softcap is nan; it must be positive and finite, or 0 for none"},
+          {[](Args& a) { a.dropout.p = 1.f; }, "attention: dropout p is 1; it must be in [0, 1)"},
+          {[](Args& a) { a.dropout.p = -0.5f; },
+           "attention: dropout p is -0.5; it must be in [0, 1)"},
+          {[](Args& a) { a.dropout.p = NAN; }, "attention: dropout p is nan; it must be in [0, 1)"},
+          {[](Args& a) { a.rope_on_read.inv_freq = numbers<1, 2>({2}); },
+           "attention: rope_on_read.inv_freq is i32; accepted: f32"},
+          {[](Args& a) {
+             a.rope_on_read.inv_freq = Tensor(a.q.data, DType::f32, {2, 2});
+           },
+           "attention: rope_on_read.inv_freq must have shape [any], got f32[2, 2]"},
+          {[](Args& a) { a.rope_on_read.inv_freq = Tensor(a.q.data, DType::f32, {5}); },
+           "attention: rope_on_read turns 10 dims, more than the head dim 8"},
+          {[](Args& a) { a.mask = Mask::blocks(BlockMask::local(2, 2, 3, 1)); },
+           "attention: the mask covers 2 x 3 blocks of 2; 5 queries and 6 keys need 3 x 3"},
+          {[](Args& a) { a.mask = Mask::blocks(BlockMask::local(4, 9, 1, 1)); },
+           "attention: the mask covers 9 x 1 blocks of 4; 5 queries and 6 keys need 2 x 2"},
+      });
+}
+
+TEST_P(AttentionCallTest, RefusesWrongOffsetsAndPages) {
+  const auto paged = [](Args& a, Tensor table, Tensor lengths) {
+    a.k = a.k.view({3, 2, 2, 8});  // three pages of two keys
+    a.v = a.v.view({3, 2, 2, 8});
+    a.pages = {table, lengths};
+  };
+  const auto ragged = [](Args& a, Tensor q_offsets, Tensor k_offsets) {
+    a.q_offsets = q_offsets;
+    a.k_offsets = k_offsets;
+  };
+  expect_refusals(
+      ctx(),
+      {
+          {[&](Args& a) { ragged(a, numbers<0, 5>({2}), {}); },
+           "attention: q_offsets and k_offsets must be given together"},
+          {[&](Args& a) { ragged(a, {}, numbers<0, 6>({2})); },
+           "attention: q_offsets and k_offsets must be given together"},
+          {[&](Args& a) { ragged(a, Tensor(a.q.data, DType::i64, {2}), numbers<0, 6>({2})); },
+           "attention: q_offsets is i64; accepted: i32"},
+          {[&](Args& a) {
+             ragged(a, numbers<0, 5>({2, 1}), numbers<0, 6>({2}));
+           },
+           "attention: q_offsets must have shape [any], got i32[2, 1]"},
+          {[&](Args& a) { ragged(a, numbers<0, 5>({0}), numbers<0, 6>({2})); },
+           "attention: q_offsets is empty; it must hold one number more than sequences"},
+          {[&](Args& a) { ragged(a, numbers<1, 5>({2}), numbers<0, 6>({2})); },
+           "attention: q_offsets starts with 1; it must start with 0"},
+          {[&](Args& a) { ragged(a, numbers<0, 4, 3, 5>({4}), numbers<0, 1, 2, 6>({4})); },
+           "attention: q_offsets falls from 4 to 3 at sequence 1; it must not fall"},
+          {[&](Args& a) { ragged(a, numbers<0, 4>({2}), numbers<0, 6>({2})); },
+           "attention: q_offsets ends with 4; q has 5 rows"},
+          {[&](Args& a) { ragged(a, numbers<0, 5>({2}), numbers<0, 7>({2})); },
+           "attention: k_offsets ends with 7; k has 6 rows"},
+          {[&](Args& a) { ragged(a, numbers<0, 5>({2}), numbers<0, 3, 6>({3})); },
+           "attention: q_offsets holds 2 numbers, k_offsets 3; each must hold one more than "
+           "sequences"},
+          {[&](Args& a) {
+             ragged(a, numbers<0, 5>({2}), numbers<0, 6>({2}));
+             a.k = a.k.view({2, 3, 2, 8}), a.v = a.k;
+           },
+           "attention: k f32[2, 3, 2, 8] must have batch 1 where k_offsets is given: sequences lie "
+           "one "
+           "after the other"},
+          {[&](Args& a) {
+             ragged(a, numbers<0, 2, 5>({3}), numbers<0, 1, 6>({3}));
+             a.mask = Mask::blocks(BlockMask::local(2, 2, 2, 1));
+           },
+           "attention: the mask covers 2 x 2 blocks of 2; 3 queries and 5 keys need 2 x 3"},
+          {[&](Args& a) { a.pages.lengths = numbers<4>({1}); },
+           "attention: pages.lengths was given without pages.table"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), {});
+           },
+           "attention: pages.lengths was not given"},
+          {[&](Args& a) {
+             paged(a, Tensor(a.q.data, DType::f32, {1, 2}), numbers<4>({1}));
+           },
+           "attention: pages.table is f32; accepted: i32"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({2, 1}), numbers<4>({1}));
+           },
+           "attention: pages.table must have shape [1, any], got i32[2, 1]"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<4, 4>({2}));
+           },
+           "attention: pages.lengths must have shape [1], got i32[2]"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<5>({1}));
+           },
+           "attention: sequence 0 has length 5; its 2 pages of 2 keys hold 0..4"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<-1>({1}));
+           },
+           "attention: sequence 0 has length -1; its 2 pages of 2 keys hold 0..4"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 3>({1, 2}), numbers<3>({1}));
+           },
+           "attention: page 1 of sequence 0 is 3; the pool holds pages 0..2"},
+          {[&](Args& a) {
+             paged(a, numbers<-1, 0>({1, 2}), numbers<1>({1}));
+           },
+           "attention: page 0 of sequence 0 is -1; the pool holds pages 0..2"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
+             a.k_offsets = numbers<0, 4>({2});
+           },
+           "attention: k_offsets cannot be given with pages; the lengths of pages say it all"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
+             a.k = a.k.slice(1, 0, 0), a.v = a.k;
+           },
+           "attention: k f32[3, 0, 2, 8] has pages of no keys"},
+          {[&](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
+             a.mask = Mask::blocks(BlockMask::local(2, 3, 1, 1));
+           },
+           "attention: the mask covers 3 x 1 blocks of 2; 5 queries and 4 keys need 3 x 2"},
+      });
+}
+
+// Entries of the page table behind the last page in use may hold anything.
+TEST_P(AttentionCallTest, DoesNotLookAtUnusedPages) {
+  Call call(ctx());
+  call.t.args.k = call.t.args.k.view({3, 2, 2, 8});
+  call.t.args.v = call.t.args.v.view({3, 2, 2, 8});
+  call.t.args.pages = {numbers<2, 99>({1, 2}), numbers<2>({1})};
+  attention(ctx(), call.t.args);
+  EXPECT_FALSE(std::isnan(call.t.out.read().at(0, 4, 0, 0)));
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,43 @@
+// Every way to quantize, for tests that hold for all of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/quant.h"
+
+namespace tessera::test {
+
+inline std::string text(const QuantizeOptions& options) {
+  std::string result(name(options.format));
+  if (options.group >= 0) result += " group " + std::to_string(options.group);
+  if (options.zero_point) result += " zero point";
+  return result + (options.search == ScaleSearch::from_max ? " from max" : " least squares");
+}
+
+// Each format and group, with and without zero points, for one search.
+inline std::vector<QuantizeOptions> every_format(ScaleSearch search) {
+  std::vector<QuantizeOptions> all;
+  for (const Format format : {Format::nvfp4, Format::mxfp4, Format::nf4, Format::fp8}) {
+    all.push_back({.format = format, .search = search});
+  }
+  for (const std::int64_t group : {32, 64, 128}) {
+    for (const bool zero_point : {false, true}) {
+      all.push_back(
+          {.format = Format::int4, .group = group, .zero_point = zero_point, .search = search});
+    }
+  }
+  // A row, an odd group, and one as long as the others have.
+  for (const std::int64_t group : {0, 7, 32}) {
+    all.push_back({.format = Format::int8, .group = group, .search = search});
+  }
+  return all;
+}
+
+inline std::vector<QuantizeOptions> every_way() {
+  std::vector<QuantizeOptions> all = every_format(ScaleSearch::least_squares);
+  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) all.push_back(options);
+  return all;
+}
+
+}  // namespace tessera::test

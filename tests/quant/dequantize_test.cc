@@ -1,0 +1,309 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quant/cases.h"
+#include "quant/codec.h"
+#include "reference/quant.h"
+#include "reference/rounding.h"
+#include "support/compare.h"
+#include "support/refusal.h"
+#include "support/test_tensor.h"
+#include "tessera/quant.h"
+
+namespace tessera::test {
+namespace {
+
+Context make_context(int threads = 2) { return Context({.threads = threads, .trace = true}); }
+
+// A packed weight of random codes, scales and zero points in tensors of any layout: not what
+// quantize() would make, but what a file may hold.
+struct RandomWeight {
+  TestTensor data, scales, zeros;
+  Weight weight;
+
+  RandomWeight(Context& ctx, const QuantizeOptions& options, std::int64_t out, std::int64_t in,
+               Layout layout = Layout::contiguous)
+      : data(ctx, codes(options.format, out, in), code_storage(options.format), layout),
+        scales(ctx, scale_values(options, out, in), scale_storage(options.format), layout),
+        zeros(ctx, random_integers({out, blocks(options, in)}, 3, 0, 16), DType::u8, layout) {
+    weight.format = options.format;
+    weight.out_features = out;
+    weight.in_features = in;
+    weight.group = group(options);
+    weight.data = data;
+    weight.data.dtype = quant::code_dtype(options.format);
+    weight.scales = scales;
+    weight.scales.dtype = info(options.format).scale_dtype;
+    if (options.zero_point) weight.zeros = zeros;
+    if (options.format == Format::nvfp4) weight.tensor_scale = 0.0123f;
+  }
+
+ private:
+  static std::int64_t group(const QuantizeOptions& options) {
+    return options.group == -1 ? info(options.format).default_group : options.group;
+  }
+  static std::int64_t blocks(const QuantizeOptions& options, std::int64_t in) {
+    return quant::blocks_of_row(group(options), in);
+  }
+  // E4M3 is made as bytes, so that every code can be met.
+  static DType code_storage(Format format) {
+    return format == Format::int8 ? DType::i8 : DType::u8;
+  }
+  static DType scale_storage(Format format) {
+    const DType dtype = info(format).scale_dtype;
+    return dtype == DType::f8e4m3 ? DType::u8 : dtype;
+  }
+  static Array codes(Format format, std::int64_t out, std::int64_t in) {
+    const std::vector<std::int64_t> shape = {out, quant::row_bytes(format, in)};
+    if (format == Format::int8) return random_integers(shape, 1, -128, 128);
+    return random_integers(shape, 1, 0, format == Format::fp8 ? 0x7f : 256);  // 0x7f is NaN
+  }
+  static Array scale_values(const QuantizeOptions& options, std::int64_t out, std::int64_t in) {
+    const std::vector<std::int64_t> shape = {out, blocks(options, in)};
+    if (options.format == Format::nvfp4) return random_integers(shape, 2, 0, 0x7f);
+    if (options.format == Format::mxfp4) return random_integers(shape, 2, 0, 253);
+    return random_normal(shape, 2);
+  }
+};
+
+// What f32 arithmetic may lose against the reference: nothing where code times scale has at most 24
+// bits, else one rounding of the product, and for nvfp4 one of the scale before.
+testing::AssertionResult accurate(const Array& actual, const Array& expected, Format format) {
+  switch (format) {
+    case Format::mxfp4:
+    case Format::int4:
+      return identical(actual, expected);
+    case Format::nvfp4:
+      return close(actual, expected, 0x1.00001p-23, 0);
+    default:
+      return close(actual, expected, 0x1p-24, 0);
+  }
+}
+
+TEST(Dequantize, MatchesTheReferenceOnRaggedRows) {
+  Context ctx = make_context();
+  for (const std::int64_t in : {1, 15, 17, 31, 33, 63, 65, 127, 129, 239}) {
+    for (const Layout layout : kLayouts) {
+      for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
+        SCOPED_TRACE(text(options) + " " + std::to_string(in) + " " + to_string(layout));
+        const RandomWeight packed(ctx, options, 5, in, layout);
+        const TestTensor out = TestTensor::poisoned(ctx, {5, in}, DType::f32, layout);
+        dequantize(ctx, packed.weight, out);
+        ASSERT_TRUE(accurate(out.read(), reference::dequantize(packed.weight), options.format));
+        ASSERT_TRUE(out.surroundings_intact());
+        ASSERT_TRUE(packed.data.untouched() && packed.scales.untouched());
+      }
+    }
+  }
+}
+
+TEST(Dequantize, EveryCodeOfEveryFormat) {
+  Context ctx = make_context();
+  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
+    RandomWeight packed(ctx, options, 16, 256);
+    for (std::int64_t i = 0; i < packed.weight.data.numel(); ++i) {
+      packed.weight.data.ptr<std::uint8_t>()[i] = static_cast<std::uint8_t>(i % 256);
+    }
+    const TestTensor out = TestTensor::poisoned(ctx, {16, 256}, DType::f32);
+    dequantize(ctx, packed.weight, out);
+    Array actual = out.read(), expected = reference::dequantize(packed.weight);
+    int nans = 0;
+    for (std::size_t i = 0; i < actual.data.size(); ++i) {  // E4M3 has two codes of NaN
+      if (!std::isnan(expected.data[i])) continue;
+      EXPECT_TRUE(std::isnan(actual.data[i]));
+      actual.data[i] = expected.data[i] = 0;
+      ++nans;
+    }
+    EXPECT_EQ(nans, options.format == Format::fp8 ? 32 : 0);
+    EXPECT_TRUE(accurate(actual, expected, options.format)) << text(options);
+  }
+}
+
+TEST(Dequantize, IntoF16AndBf16) {
+  Context ctx = make_context();
+  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
+    if (options.format == Format::mxfp4) continue;  // random powers of two leave f16's range
+    const RandomWeight packed(ctx, options, 5, 70);
+    const TestTensor exact = TestTensor::poisoned(ctx, {5, 70}, DType::f32);
+    dequantize(ctx, packed.weight, exact);
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+      for (const Layout layout : kLayouts) {
+        const TestTensor out = TestTensor::poisoned(ctx, {5, 70}, dtype, layout);
+        dequantize(ctx, packed.weight, out);
+        EXPECT_TRUE(identical(out.read(), reference::rounded(exact.read(), dtype)));
+        EXPECT_TRUE(out.surroundings_intact());
+      }
+    }
+  }
+}
+
+TEST(Dequantize, DenseWeightsAreConverted) {
+  Context ctx = make_context();
+  const Array values = random_normal({5, 70}, 4);
+  for (const DType from : {DType::f32, DType::f16, DType::bf16}) {
+    for (const DType to : {DType::f32, DType::f16, DType::bf16}) {
+      for (const Layout layout : kLayouts) {
+        const TestTensor dense(ctx, values, from, layout);
+        const TestTensor out = TestTensor::poisoned(ctx, {5, 70}, to, layout);
+        dequantize(ctx, Weight::dense(dense), out);
+        EXPECT_TRUE(identical(out.read(), reference::rounded(dense.read(), to)));
+        EXPECT_TRUE(out.surroundings_intact());
+      }
+    }
+  }
+}
+
+TEST(Dequantize, SameBitsWithAnyThreads) {
+  Context one = make_context(1), three = make_context(3);
+  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
+    const RandomWeight packed(one, options, 167, 500);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      const TestTensor a = TestTensor::poisoned(one, {167, 500}, dtype);
+      const TestTensor b = TestTensor::poisoned(three, {167, 500}, dtype);
+      dequantize(one, packed.weight, a);
+      dequantize(three, packed.weight, b);
+      EXPECT_TRUE(identical(a.read(), b.read())) << text(options) << " " << name(dtype);
+    }
+  }
+}
+
+// What the kernels of `linear` call: any part of a row, and not a float beyond it.
+TEST(DecodeRow, AnyRangeOfARow) {
+  Context ctx = make_context();
+  constexpr std::int64_t kIn = 139;
+  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
+    const RandomWeight packed(ctx, options, 3, kIn, Layout::sliced);
+    std::vector<float> whole(kIn);
+    quant::decode_row(packed.weight, 1, 0, kIn, whole.data());
+    for (std::int64_t begin = 0; begin <= kIn; ++begin) {
+      for (std::int64_t end = begin; end <= kIn; end += 1 + end % 3) {
+        constexpr float kCanary = -12345.f;
+        std::vector<float> part(static_cast<std::size_t>(end - begin) + 1, kCanary);
+        quant::decode_row(packed.weight, 1, begin, end, part.data());
+        ASSERT_TRUE(std::equal(whole.begin() + begin, whole.begin() + end, part.begin()))
+            << text(options) << " [" << begin << ", " << end << ")";
+        ASSERT_EQ(part.back(), kCanary);
+      }
+    }
+  }
+}
+
+struct DequantizeArgs {
+  Weight weight;
+  Tensor out;
+};
+
+void expect_refusals(const QuantizeOptions& options,
+                     const std::vector<Refusal<DequantizeArgs>>& rows) {
+  Context ctx = make_context();
+  for (const auto& row : rows) {
+    const RandomWeight packed(ctx, options, 3, 70);
+    const TestTensor out = TestTensor::poisoned(ctx, {3, 70}, DType::f32);
+    DequantizeArgs args{packed.weight, out};
+    row.spoil(args);
+    EXPECT_TRUE(refuses([&] { dequantize(ctx, args.weight, args.out); }, row.text, row.code));
+    EXPECT_TRUE(out.untouched()) << row.text;
+  }
+  EXPECT_EQ(ctx.trace().calls("dequantize"), 0);
+}
+
+TEST(Dequantize, RefusesMalformedWeights) {
+  expect_refusals(
+      {.format = Format::nvfp4},
+      {
+          {[](auto& a) { a.weight = Weight(); }, "dequantize: weight was not given"},
+          {[](auto& a) { a.weight.layout = WeightLayout::cpu_tiles; },
+           "dequantize: weight nvfp4[3, 70] is in the layout of the kernels; give it in the "
+           "published layout, as quantize() made it"},
+          {[](auto& a) { a.weight.out_features = -3; },
+           "dequantize: weight has a negative size: nvfp4[-3, 70]"},
+          {[](auto& a) { a.weight.format = static_cast<Format>(77); },
+           "77 is not the number of a format; the last is 6 (fp8)"},
+          {[](auto& a) { a.weight.group = 32; },
+           "dequantize: weight is nvfp4 in groups of 32; accepted: 16"},
+          {[](auto& a) { a.weight.in_features = 72; },
+           "dequantize: weight.data must have shape [3, 36], got u8[3, 35]"},
+          {[](auto& a) { a.weight.in_features = std::int64_t{1} << 62; },
+           "size 4611686018427387904 x 4 does not fit into 64 bits", ErrorCode::overflow},
+          {[](auto& a) { a.weight.data.dtype = DType::i8; },
+           "dequantize: weight.data is i8; accepted: u8"},
+          {[](auto& a) { a.weight.data.data = nullptr; },
+           "dequantize: weight.data u8[3, 35] has no data (null pointer)"},
+          {[](auto& a) { a.weight.data.device = Device::cuda(); },
+           "dequantize: weight.data is on cuda:0, but the context runs on cpu"},
+          {[](auto& a) { a.weight.scales = Tensor(); }, "dequantize: weight.scales was not given"},
+          {[](auto& a) { a.weight.scales.dtype = DType::u8; },
+           "dequantize: weight.scales is u8; accepted: f8e4m3"},
+          {[](auto& a) { a.weight.scales = a.weight.scales.slice(1, 0, 4); },
+           "dequantize: weight.scales must have shape [3, 5], got f8e4m3[3, 4] with strides [5, "
+           "1]"},
+          {[](auto& a) { a.weight.zeros = a.weight.scales; },
+           "dequantize: weight is nvfp4, and only int4 takes zeros"},
+          {[](auto& a) { a.weight.tensor_scale = NAN; },
+           "dequantize: weight.tensor_scale is nan; it must be finite"},
+          {[](auto& a) { a.weight.scales.template ptr<std::uint8_t>()[7] = 0x7f; },
+           "dequantize: weight.scales[1, 2] is nan; a scale must be finite"},
+      });
+  expect_refusals({.format = Format::mxfp4},
+                  {{[](auto& a) { a.weight.scales.template ptr<std::uint8_t>()[4] = 0xff; },
+                    "dequantize: weight.scales[1, 1] is nan; a scale must be finite"},
+                   {[](auto& a) { a.weight.tensor_scale = 2.f; },
+                    "dequantize: weight is mxfp4 with a tensor_scale of 2; only nvfp4 has one, "
+                    "leave it at 1"}});
+  expect_refusals(
+      {.format = Format::int4, .group = 32, .zero_point = true},
+      {{[](auto& a) { a.weight.zeros.template ptr<std::uint8_t>()[5] = 16; },
+        "dequantize: weight.zeros[1, 2] is 16; a zero point is a code from 0 to 15"},
+       {[](auto& a) { a.weight.group = 16; },
+        "dequantize: weight is int4 in groups of 16; accepted: 32, 64, 128"},
+       {[](auto& a) { a.weight.scales.data = a.weight.scales.template ptr<char>() + 1; },
+        "dequantize: weight.scales bf16[3, 3] is not aligned to its 2-byte elements"}});
+  expect_refusals({.format = Format::nf4},
+                  {{[](auto& a) { a.weight.scales.template ptr<float>()[3] = INFINITY; },
+                    "dequantize: weight.scales[1, 1] is inf; a scale must be finite"}});
+}
+
+TEST(Dequantize, RefusesMalformedOutputs) {
+  expect_refusals(
+      {.format = Format::int8, .group = 0},
+      {
+          {[](auto& a) { a.out = Tensor(); }, "dequantize: out was not given"},
+          {[](auto& a) { a.out.data = nullptr; },
+           "dequantize: out f32[3, 70] has no data (null pointer)"},
+          {[](auto& a) { a.out.data = a.out.template ptr<char>() + 2; },
+           "dequantize: out f32[3, 70] is not aligned to its 4-byte elements"},
+          {[](auto& a) { a.out.dtype = DType::i8; },
+           "dequantize: out is i8; accepted: f32, f16, bf16"},
+          {[](auto& a) { a.out.device = Device::cuda(); },
+           "dequantize: out is on cuda:0, but the context runs on cpu"},
+          {[](auto& a) { a.out = a.out.slice(1, 0, 69); },
+           "dequantize: out must have shape [3, 70], got f32[3, 69] with strides [70, 1]"},
+          {[](auto& a) { a.out.strides[0] = 0; },
+           "dequantize: out reaches an element more than once: f32[3, 70] with strides [0, 1]"},
+          {[](auto& a) {
+             a.weight.scales = a.out.slice(0, 0, 1).view({70, 1}).slice(0, 0, 3);
+           },
+           "dequantize: out overlaps the memory of weight.scales"},
+          {[](auto& a) { a.weight = Weight::dense(a.out); },
+           "dequantize: out overlaps the memory of weight.data"},
+      });
+}
+
+TEST(Dequantize, IsTraced) {
+  Context ctx = make_context();
+  const RandomWeight packed(ctx, {.format = Format::nvfp4}, 3, 64);
+  const TestTensor out = TestTensor::poisoned(ctx, {3, 64}, DType::bf16);
+  dequantize(ctx, packed.weight, out);
+  ASSERT_EQ(ctx.trace().calls("dequantize", "cpu"), 1);
+  const TraceEntry& entry = ctx.trace().entries()[0];
+  EXPECT_EQ(entry.shapes, "weight nvfp4[3, 64] out bf16[3, 64]");
+  EXPECT_EQ(entry.bytes, 3 * (32 + 4) + 4 + 3 * 64 * 2);
+  EXPECT_EQ(entry.flops, 3 * 64);
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,48 @@
+// The modules in float64, put together from the reference ops.
+#pragma once
+
+#include <cstdint>
+
+#include "reference/array.h"
+#include "tessera/modules.h"
+
+namespace tessera::reference {
+
+// The elements of a tensor of f32, f16 or bf16 in host memory, any strides.
+Array to_array(const Tensor& tensor);
+
+// What a Linear computes with, decoded.
+struct LinearWeights {
+  Array weight{};  // [out, in]
+  Array bias{};    // empty: none
+  Activation activation = Activation::none;
+};
+// Of a layer on the CPU that is still dense. With a packed format: what the layer will compute with
+// once it is packed so.
+LinearWeights weights_of(Context& ctx, const Linear& layer, Format format = Format::dense);
+
+struct AttentionWeights {
+  LinearWeights qkv{}, output{};
+  std::int64_t n_heads = 0, kv_heads = 0;
+  Array inv_freq{};  // empty: no rotary embedding
+  RopeStyle rope_style = RopeStyle::half_split;
+};
+AttentionWeights weights_of(Context& ctx, const FlashAttention& module,
+                            const FlashAttentionOptions& options, const PrecisionPlan& plan);
+// x [batch, seq, d_model]; without the residual.
+Array flash_attention(const AttentionWeights& weights, const Array& x, const Mask& mask);
+
+struct BlockWeights {
+  TransformerBlockOptions options{};
+  AttentionWeights attention{};
+  Array norm_weights[2]{}, norm_biases[2]{};
+  LinearWeights gate{}, up{}, down{};
+};
+// Of a block that is still dense, as it will be under `plan`.
+BlockWeights weights_of(Context& ctx, const TransformerBlock& block, const PrecisionPlan& plan);
+Array transformer_block(const BlockWeights& weights, const Array& x, const Mask& mask);
+
+// A plan that leaves everything dense.
+inline const PrecisionPlan kDensePlan{.rules = {}, .otherwise = Format::dense};
+
+}  // namespace tessera::reference

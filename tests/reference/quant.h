@@ -1,0 +1,40 @@
+// Number formats from their definitions, in float64: slow, and sharing nothing with src/quant.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "reference/array.h"
+#include "tessera/weight.h"
+
+namespace tessera::reference {
+
+// The value of a code of a small float: sign, `exponent_bits`, `mantissa_bits`, from high to low;
+// exponent 0 holds zero and the subnormals. NaN and infinity are the caller's business.
+double small_float(std::uint32_t code, int exponent_bits, int mantissa_bits, int bias);
+
+double e2m1_value(int code);           // 16 codes
+double e4m3_value(int code);           // 256 codes; NaN for 0x7f and 0xff
+double e8m0_value(int code);           // 256 codes; NaN for 0xff
+double nf4_value(int code);            // 16 codes
+double f16_value(std::uint16_t bits);  // infinities and NaN too
+double bf16_value(std::uint16_t bits);
+
+// The values of all codes of a format, code 0 first, for a scale of 1; int8's codes are bytes, so
+// that 128 .. 255 are negative. `zero` is int4's zero point.
+std::vector<double> code_values(Format format, int zero = 8);
+
+// The code of the value nearest to x: all are tried. Of two values as near, the one of the even
+// code; of two codes of one value (0 and -0), that of x's sign. Codes of NaN are never chosen.
+int nearest_code(const std::vector<double>& values, double x);
+
+// Parts of a packed weight in the published layout, on the CPU.
+int code_at(const Weight& weight, std::int64_t row, std::int64_t column);
+int zero_at(const Weight& weight, std::int64_t row, std::int64_t column);  // 8 without zeros
+// The scale of one weight, nvfp4's tensor_scale included.
+double scale_at(const Weight& weight, std::int64_t row, std::int64_t column);
+
+// [out, in]
+Array dequantize(const Weight& weight);
+
+}  // namespace tessera::reference

@@ -1,0 +1,10 @@
+#pragma once
+
+#include "reference/array.h"
+
+namespace tessera::reference {
+
+// Over the last dimension. A row of -inf alone gives zeros; NaN and +inf give a row of NaN.
+Array softmax(const Array& x, double scale);
+
+}  // namespace tessera::reference

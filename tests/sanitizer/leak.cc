@@ -1,0 +1,7 @@
+// Leaks on purpose: shows that the sanitizer build fails on a leak, so that its silence about the tests means something.
+#include "tessera/buffer.h"
+
+int main() {
+  new tessera::Buffer(1000);
+  return 0;
+}

@@ -1,0 +1,221 @@
+#include "support/attention_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "core/checked.h"
+#include "core/philox.h"
+#include "reference/rounding.h"
+
+namespace tessera::test {
+namespace {
+
+using reference::AttentionInputs;
+using reference::rounded;
+
+// Rows with nothing, one block, and all; listed by hand.
+BlockMask uneven_pattern(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks) {
+  std::vector<std::int64_t> offsets{0};
+  std::vector<std::int32_t> indices;
+  for (std::int64_t r = 0; r < q_blocks; ++r) {
+    for (std::int64_t c = 0; c < k_blocks; ++c) {
+      if (r % 3 == 1 ? c == (r * 5) % k_blocks : r % 3 == 2) {
+        indices.push_back(static_cast<std::int32_t>(c));
+      }
+    }
+    offsets.push_back(std::ssize(indices));
+  }
+  return BlockMask::from_csr(block, q_blocks, k_blocks, offsets, indices);
+}
+
+// One head of a dense call in f32, with scores and weights rounded to the dtype.
+struct PlainHead {
+  Array p, keep, slope;  // [n_q, n_k]
+};
+
+struct Plain {
+  const AttentionInputs& in;
+  DType dtype;
+  std::int64_t n_q = in.q.size(1), n_k = in.k.size(1), dim = in.q.size(3);
+  std::int64_t group = in.q.size(2) / in.k.size(2);
+  float scale =
+      in.scale != 0 ? static_cast<float>(in.scale) : 1.0f / std::sqrt(static_cast<float>(dim));
+
+  float dot(const Array& a, std::int64_t b, std::int64_t i, std::int64_t h, const Array& other,
+            std::int64_t j, std::int64_t other_h) const {
+    float sum = 0;
+    for (std::int64_t d = 0; d < dim; ++d) {
+      sum += static_cast<float>(a.at(b, i, h, d)) * static_cast<float>(other.at(b, j, other_h, d));
+    }
+    return sum;
+  }
+
+  PlainHead head(std::int64_t b, std::int64_t h) const {
+    PlainHead result{Array({n_q, n_k}), Array({n_q, n_k}, 1.0), Array({n_q, n_k}, 1.0)};
+    const float cap = static_cast<float>(in.softcap);
+    for (std::int64_t i = 0; i < n_q; ++i) {
+      float largest = -INFINITY, sum = 0;
+      std::vector<float> s(static_cast<std::size_t>(n_k), -INFINITY);
+      for (std::int64_t j = 0; j < n_k; ++j) {
+        if (!reference::sees(in.mask, i, i + n_k - n_q, j)) continue;
+        s[j] = static_cast<float>(rounded(scale * dot(in.q, b, i, h, in.k, j, h / group), dtype));
+        if (cap > 0) {
+          const float t = std::tanh(s[j] / cap);
+          s[j] = static_cast<float>(rounded(cap * t, dtype));
+          result.slope.at(i, j) = 1.0f - t * t;
+        }
+        largest = std::max(largest, s[j]);
+      }
+      for (float x : s) sum += largest == -INFINITY ? 0.0f : std::exp(x - largest);
+      for (std::int64_t j = 0; j < n_k && sum > 0; ++j) {
+        result.p.at(i, j) = rounded(std::exp(s[j] - largest) / sum, dtype);
+        const auto u32 = [](std::int64_t x) { return static_cast<std::uint32_t>(x); };
+        const PhiloxWords words = dropout_words(in.dropout.seed, u32(b), u32(h), u32(i), u32(j));
+        const bool kept = words[j % 4] >= dropout_threshold(in.dropout.p);
+        result.keep.at(i, j) = kept ? 1.0f / (1.0f - in.dropout.p) : 0.0f;
+      }
+    }
+    return result;
+  }
+};
+
+// to [.., d] += weight * from [.., d] in f32, for arrays that hold f32 numbers.
+void add(Array& to, std::int64_t b, std::int64_t i, std::int64_t h, double weight,
+         const Array& from, std::int64_t j, std::int64_t from_h) {
+  for (std::int64_t d = 0; d < to.size(3); ++d) {
+    double& at = to.at(b, i, h, d);
+    at = static_cast<float>(at) +
+         static_cast<float>(weight) * static_cast<float>(from.at(b, j, from_h, d));
+  }
+}
+
+double largest_magnitude(const Array& x) {
+  double result = 0;
+  for (double value : x.data) result = std::max(result, std::abs(value));
+  return result;
+}
+
+}  // namespace
+
+std::vector<Mask> every_mask(std::int64_t n_q, std::int64_t n_k) {
+  const auto blocks = [&](std::int64_t block) {
+    return std::pair{ceil_div(n_q, block), ceil_div(n_k, block)};
+  };
+  std::vector<Mask> masks{Mask::full(),         Mask::causal(),       Mask::window(0, 0),
+                          Mask::window(5, 0),   Mask::window(40, 3),  Mask::window(-1, 2),
+                          Mask::window(70, -1), Mask::window(-1, -1), Mask::sinks(0, 1),
+                          Mask::sinks(4, 32),   Mask::sinks(70, 9),   Mask::sinks(3, 100000)};
+  for (std::int64_t block : {1, 7, 16, 32, 64, 100}) {
+    const auto [q, k] = blocks(block);
+    masks.push_back(Mask::blocks(BlockMask::local(block, q, k, 1)));
+    masks.push_back(Mask::blocks(uneven_pattern(block, q, k), block % 2 == 0));
+  }
+  const auto [q, k] = blocks(16);
+  masks.push_back(Mask::blocks(BlockMask::random(16, q, k, std::min<std::int64_t>(k, 3), 7)));
+  masks.push_back(Mask::blocks(BlockMask::strided(16, q, k, 1, 3), true));
+  return masks;
+}
+
+std::string AttentionCase::text() const {
+  return fmt::format(
+      "batch {} n_q {} n_k {} heads {}/{} dim {} {} {} {} scale {} softcap {} dropout {}", batch,
+      n_q, n_k, heads, kv_heads, dim, mask.to_string(), name(dtype), to_string(layout), scale,
+      softcap, dropout.p);
+}
+
+AttentionTensors::AttentionTensors(Context& ctx, const AttentionCase& c)
+    : q(ctx, random_normal({c.batch, c.n_q, c.heads, c.dim}, 1, c.spread), c.dtype, c.layout),
+      k(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 2, c.spread), c.dtype, c.layout),
+      v(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 3), c.dtype, c.layout),
+      out(TestTensor::poisoned(ctx, {c.batch, c.n_q, c.heads, c.dim}, c.dtype, c.layout)),
+      lse(TestTensor::poisoned(ctx, {c.batch, c.heads, c.n_q}, DType::f32, c.layout)),
+      args{.q = q,
+           .k = k,
+           .v = v,
+           .out = out,
+           .lse = lse,
+           .mask = c.mask,
+           .scale = c.scale,
+           .softcap = c.softcap,
+           .dropout = c.dropout} {}
+
+AttentionInputs AttentionTensors::inputs() const {
+  return {.q = q.read(),
+          .k = k.read(),
+          .v = v.read(),
+          .mask = args.mask,
+          .scale = args.scale,
+          .softcap = args.softcap,
+          .dropout = args.dropout};
+}
+
+Array plain_attention(const AttentionInputs& in, DType dtype) {
+  const Plain plain{in, dtype};
+  Array out(in.q.shape);
+  for (std::int64_t b = 0; b < in.q.size(0); ++b) {
+    for (std::int64_t h = 0; h < in.q.size(2); ++h) {
+      const PlainHead head = plain.head(b, h);
+      for (std::int64_t i = 0; i < plain.n_q; ++i) {
+        for (std::int64_t j = 0; j < plain.n_k; ++j) {
+          const double weight = rounded(head.p.at(i, j) * head.keep.at(i, j), dtype);
+          add(out, b, i, h, weight, in.v, j, h / plain.group);
+        }
+      }
+    }
+  }
+  return rounded(std::move(out), dtype);
+}
+
+reference::AttentionGradients plain_attention_backward(const AttentionInputs& in,
+                                                       const Array& d_out, DType dtype) {
+  const Plain plain{in, dtype};
+  reference::AttentionGradients g{Array(in.q.shape), Array(in.k.shape), Array(in.v.shape)};
+  for (std::int64_t b = 0; b < in.q.size(0); ++b) {
+    for (std::int64_t h = 0; h < in.q.size(2); ++h) {
+      const PlainHead head = plain.head(b, h);
+      const std::int64_t kv = h / plain.group;
+      for (std::int64_t i = 0; i < plain.n_q; ++i) {
+        std::vector<double> dp(static_cast<std::size_t>(plain.n_k));
+        float mean = 0;
+        for (std::int64_t j = 0; j < plain.n_k; ++j) {
+          dp[j] = rounded(head.keep.at(i, j) * plain.dot(d_out, b, i, h, in.v, j, kv), dtype);
+          mean += static_cast<float>(head.p.at(i, j) * dp[j]);
+        }
+        for (std::int64_t j = 0; j < plain.n_k; ++j) {
+          const double ds =
+              rounded(head.p.at(i, j) * (dp[j] - mean) * head.slope.at(i, j) * plain.scale, dtype);
+          add(g.d_q, b, i, h, ds, in.k, j, kv);
+          add(g.d_k, b, j, kv, ds, in.q, i, h);
+          add(g.d_v, b, j, kv, rounded(head.p.at(i, j) * head.keep.at(i, j), dtype), d_out, i, h);
+        }
+      }
+    }
+  }
+  return {rounded(std::move(g.d_q), dtype), rounded(std::move(g.d_k), dtype),
+          rounded(std::move(g.d_v), dtype)};
+}
+
+testing::AssertionResult good(const Array& actual, const Array& exact, const Array& plain) {
+  return as_good_as(actual, exact, plain, 2 * epsilon(DType::f32) * largest_magnitude(exact));
+}
+
+testing::AssertionResult good_lse(const Array& actual, const Array& exact) {
+  return close(actual, exact, 2e-6, 4e-6);
+}
+
+void check_attention_case(Context& ctx, const AttentionCase& c) {
+  SCOPED_TRACE(c.text());
+  AttentionTensors t(ctx, c);
+  attention(ctx, t.args);
+  const AttentionInputs in = t.inputs();
+  const reference::AttentionResult exact = reference::attention(in);
+  EXPECT_TRUE(good(t.out.read(), exact.out, plain_attention(in, c.dtype)));
+  EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
+  EXPECT_TRUE(t.out.surroundings_intact());
+  EXPECT_TRUE(t.lse.surroundings_intact());
+  EXPECT_TRUE(t.q.untouched() && t.k.untouched() && t.v.untouched());
+}
+
+}  // namespace tessera::test

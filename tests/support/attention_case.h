@@ -1,0 +1,55 @@
+// Attention calls for tests: from a few numbers to tensors, arguments, the float64 reference and a
+// plain computation of the same precision.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "reference/attention.h"
+#include "support/compare.h"
+#include "support/test_tensor.h"
+#include "tessera/attention.h"
+
+namespace tessera::test {
+
+// Every kind of mask, at sizes where some tiles are full, some partial and some skipped.
+std::vector<Mask> every_mask(std::int64_t n_q, std::int64_t n_k);
+
+struct AttentionCase {
+  std::int64_t batch = 1, n_q = 113, n_k = 113, heads = 2, kv_heads = 2, dim = 64;
+  Mask mask{};
+  DType dtype = DType::f32;
+  Layout layout = Layout::contiguous;
+  float scale = 0.f, softcap = 0.f;
+  Dropout dropout{};
+  double spread = 1.0;  // standard deviation of q and k
+  std::string text() const;
+};
+
+// A dense call: q, k, v drawn from fixed seeds, poisoned outputs.
+struct AttentionTensors {
+  AttentionTensors(Context& ctx, const AttentionCase& c);
+  // The call as the reference sees it: inputs rounded to their dtype.
+  reference::AttentionInputs inputs() const;
+
+  TestTensor q, k, v, out, lse;
+  AttentionArgs args;
+};
+
+// The attention everyone would write first, all at once in the given precision: scores and weights
+// are rounded to the dtype, sums are taken in f32. Dense only.
+Array plain_attention(const reference::AttentionInputs& in, DType dtype);
+reference::AttentionGradients plain_attention_backward(const reference::AttentionInputs& in,
+                                                       const Array& d_out, DType dtype);
+
+// As good as `plain`, with room for two units of f32 at the largest element: what a different
+// order of summation may cost where plain happens to be exact.
+testing::AssertionResult good(const Array& actual, const Array& exact, const Array& plain);
+// A log-sum-exp: scores of f32 are off by some 1e-6; -inf must be -inf.
+testing::AssertionResult good_lse(const Array& actual, const Array& exact);
+
+// Runs the call, compares with the reference, and looks at everything around the outputs.
+void check_attention_case(Context& ctx, const AttentionCase& c);
+
+}  // namespace tessera::test

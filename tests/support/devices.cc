@@ -1,0 +1,42 @@
+#include "support/devices.h"
+
+#include <ostream>
+
+#include "core/build_config.h"
+
+namespace tessera {
+
+void PrintTo(Device device, std::ostream* to) { *to << to_string(device); }
+
+}  // namespace tessera
+
+namespace tessera::test {
+
+std::vector<Device> test_devices() {
+  std::vector<Device> devices{Device::cpu()};
+  if (kHaveCuda) devices.push_back(Device::cuda());
+  return devices;
+}
+
+std::string device_name(const testing::TestParamInfo<Device>& info) {
+  return info.param.is_cpu() ? "cpu" : "cuda";
+}
+
+std::string why_unusable(Device device) {
+  for (const DeviceInfo& info : devices()) {
+    if (info.device == device) return "";
+  }
+  return "no usable GPU: " + cuda_status();
+}
+
+void DeviceTest::SetUp() {
+  if (const std::string reason = why_unusable(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
+  ctx_ = context(2);
+}
+
+std::unique_ptr<Context> DeviceTest::context(int threads) const {
+  return std::make_unique<Context>(
+      ContextOptions{.device = GetParam(), .threads = threads, .trace = true});
+}
+
+}  // namespace tessera::test
