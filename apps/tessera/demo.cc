@@ -192,12 +192,12 @@ void print_header(int threads) {
       "Each line: Tessera beside the plain way (textbook attention; f32 weights), and its error "
       "against float64.\n");
   fmt::print("{} threads, {}\n\n", threads, devices()[0].name);
-  fmt::print("{:<48} {:>9} {:>9} {:>7} {:>10} {:>10} {:>9}\n", "", "time", "plain", "faster",
+  fmt::print("{:<52} {:>9} {:>9} {:>7} {:>10} {:>10} {:>9}\n", "", "time", "plain", "faster",
              "memory", "plain", "error");
 }
 
 void print_row(const Row& row) {
-  fmt::print("{:<48} {:>6.2f} ms {:>6.2f} ms {:>6.1f}x {:>10} {:>10} {:>9.1e}  {}\n", row.what,
+  fmt::print("{:<52} {:>6.2f} ms {:>6.2f} ms {:>6.1f}x {:>10} {:>10} {:>9.1e}  {}\n", row.what,
              row.ms, row.plain_ms, row.plain_ms / row.ms, size_text(row.bytes),
              size_text(row.plain_bytes), row.error, row.holds() ? "ok" : "WRONG");
   std::fflush(stdout);

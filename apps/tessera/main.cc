@@ -2,8 +2,10 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -22,6 +24,13 @@ int main(int argc, char** argv) {
   std::vector<std::pair<const char*, tessera::app::Command>> commands;
   commands.emplace_back("demo", tessera::app::add_demo(app));
   commands.emplace_back("devices", tessera::app::add_devices(app));
+  const auto is_command = [&](const auto& c) {
+    return argc > 1 && std::string_view(argv[1]) == c.first;
+  };
+  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_command)) {
+    fmt::print(stderr, "tessera: there is no command '{}'; tessera --help lists them\n", argv[1]);
+    return 2;
+  }
   try {
     app.parse(argc, argv);
     for (const auto& [name, run] : commands) {

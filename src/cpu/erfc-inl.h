@@ -18,7 +18,7 @@ namespace tessera::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // erfc(z) for z >= 0: exp(-z^2) times a polynomial in t = 1 / (1 + p z). Abramowitz and Stegun,
-// Handbook of Mathematical Functions, 7.1.26: off by at most 1.5e-7, here 2e-7 with the rounding of
+// Handbook of Mathematical Functions, 7.1.26: off by at most 1.5e-7, here 5e-7 with the rounding of
 // f32, and by less the larger z is.
 template <class D>
 HWY_INLINE hn::Vec<D> erfc_of_positive(D d, hn::Vec<D> z) {

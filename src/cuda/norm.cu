@@ -19,8 +19,10 @@ namespace {
 constexpr int kThreads = 256;  // ten elements each of a 2560-wide row
 constexpr int kWarps = kThreads / kWarp;
 
+constexpr int kMaxResiduals = 3;
+
 struct NormRows {
-  Rows x, residuals[3], sum, out;
+  Rows x, residuals[kMaxResiduals], sum, out;
   AnyFloats weight, bias;
   int n_residuals;
   float eps;
@@ -35,10 +37,15 @@ __device__ void norm_row(const NormRows& args, std::int64_t row, bool centred) {
   float total = 0;
   if (args.n_residuals > 0) {
     T* sum = args.sum.row<T>(row);
+    const T* residuals[kMaxResiduals];
+    for (int r = 0; r < kMaxResiduals; ++r) {
+      residuals[r] = r < args.n_residuals ? args.residuals[r].row<const T>(row) : nullptr;
+    }
     for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
       T partial = x[i];
-      for (int r = 0; r < args.n_residuals; ++r) {
-        partial = from_f32<T>(to_f32(partial) + to_f32(args.residuals[r].row<const T>(row)[i]));
+#pragma unroll  // so that the pointers stay in registers
+      for (int r = 0; r < kMaxResiduals; ++r) {
+        if (r < args.n_residuals) partial = from_f32<T>(to_f32(partial) + to_f32(residuals[r][i]));
       }
       sum[i] = partial;
       total += to_f32(partial);

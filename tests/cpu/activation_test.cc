@@ -86,7 +86,7 @@ void on_every_target(F&& fn) {
   }
 }
 
-TEST(Erfc, IsWithin2e7) {
+TEST(Erfc, IsWithin5e7) {
   on_every_target([] {
     std::vector<float> x = points(), y(x.size());
     for (float& value : x) value = std::abs(value);
@@ -95,7 +95,7 @@ TEST(Erfc, IsWithin2e7) {
     for (std::size_t i = 0; i < x.size(); ++i) {
       worst = std::max(worst, std::abs(y[i] - std::erfc(static_cast<double>(x[i]))));
     }
-    EXPECT_LE(worst, 2e-7);
+    EXPECT_LE(worst, 5e-7);
   });
 }
 

@@ -40,4 +40,16 @@ inline std::vector<QuantizeOptions> every_way() {
   return all;
 }
 
+// All bytes of codes, scales and zero points, and the tensor scale.
+inline std::vector<unsigned char> bytes_of(const Weight& weight) {
+  std::vector<unsigned char> bytes;
+  for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros}) {
+    const auto* begin = part->ptr<const unsigned char>();
+    bytes.insert(bytes.end(), begin, begin + part->bytes());
+  }
+  const auto* scale = reinterpret_cast<const unsigned char*>(&weight.tensor_scale);
+  bytes.insert(bytes.end(), scale, scale + sizeof(float));
+  return bytes;
+}
+
 }  // namespace tessera::test

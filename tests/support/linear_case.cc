@@ -1,0 +1,226 @@
+#include "support/linear_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "core/half.h"
+#include "quant/e4m3.h"
+#include "reference/linear.h"
+#include "reference/quant.h"
+#include "support/compare.h"
+
+namespace tessera::test {
+namespace {
+
+std::vector<std::int64_t> with_last(std::vector<std::int64_t> shape, std::int64_t last) {
+  shape.push_back(last);
+  return shape;
+}
+
+double element(const Tensor& tensor, std::int64_t at) {
+  switch (tensor.dtype) {
+    case DType::f32:
+      return tensor.ptr<const float>()[at];
+    case DType::bf16:
+      return to_float(tensor.ptr<const BFloat16>()[at]);
+    case DType::f8e4m3:
+      return e4m3_decode(tensor.ptr<const std::uint8_t>()[at]);
+    case DType::i8:
+      return tensor.ptr<const std::int8_t>()[at];
+    default:
+      return tensor.ptr<const std::uint8_t>()[at];
+  }
+}
+
+// A part of a packed weight: contiguous, in host memory.
+Array matrix(const Tensor& tensor) {
+  Array values({tensor.shape[0], tensor.shape[1]});
+  for (std::int64_t i = 0; i < values.numel(); ++i) values.data[i] = element(tensor, i);
+  return values;
+}
+
+std::vector<unsigned char> bytes_of(const Buffer& buffer) {
+  std::vector<unsigned char> bytes(static_cast<std::size_t>(buffer.bytes()));
+  if (!bytes.empty()) std::memcpy(bytes.data(), buffer.data(), bytes.size());
+  return bytes;
+}
+
+}  // namespace
+
+// ---- weights ------------------------------------------------------------------------------------
+
+std::string WeightCase::text() const {
+  if (!packed) return std::string(name(dtype));
+  std::string result(name(packed->format));
+  if (packed->group >= 0) result += " in groups of " + std::to_string(packed->group);
+  if (packed->zero_point) result += " with zero points";
+  return result + (prepared ? ", prepared" : ", published");
+}
+
+std::vector<WeightCase> every_weight() {
+  std::vector<QuantizeOptions> packed;
+  for (const FormatInfo& format : formats()) packed.push_back({.format = format.format});
+  for (std::int64_t group : {32, 64}) {
+    packed.push_back({.format = Format::int4, .group = group, .zero_point = group == 64});
+    packed.push_back({.format = Format::int8, .group = group});
+  }
+  packed.push_back({.format = Format::int4, .group = 32, .zero_point = true});
+  packed.push_back({.format = Format::int8, .group = 7});  // has no tiles
+
+  std::vector<WeightCase> weights;
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) weights.push_back({.dtype = dtype});
+  for (const QuantizeOptions& options : packed) {
+    for (bool prepared : {false, true}) {
+      weights.push_back({.packed = options, .prepared = prepared});
+    }
+  }
+  return weights;
+}
+
+TestWeight::TestWeight(Context& ctx, const WeightCase& how, std::int64_t out, std::int64_t in,
+                       Layout layout, std::uint64_t seed) {
+  // Outputs of about one, whatever the depth.
+  const Array dense = random_normal(
+      {out, in}, seed, 1.0 / std::sqrt(std::max<double>(1.0, static_cast<double>(in))));
+  int8_error_ = Array({out, in});
+  if (!how.packed) {
+    parts_.emplace_back(ctx, dense, how.dtype, layout);
+    published_ = Weight::dense(parts_[0]);
+    values_ = parts_[0].read();
+    return;
+  }
+  const TestTensor source(ctx, dense, DType::f32);
+  copy_parts(ctx, quantize(ctx, source, *how.packed).weight, layout);
+  values_ = reference::dequantize(published_);
+  if (how.packed->format == Format::nf4) {
+    for (std::int64_t i = 0; i < values_.numel(); ++i) {
+      int8_error_.data[i] = std::abs(reference::scale_at(published_, i / in, i % in)) / 254;
+    }
+  }
+  if (how.prepared) {
+    prepared_ = prepare(ctx, published_);
+    prepared_bytes_ = bytes_of(prepared_.storage);
+  }
+}
+
+void TestWeight::copy_parts(Context& ctx, const Weight& weight, Layout layout) {
+  published_ = weight;
+  parts_.reserve(3);
+  for (Tensor* part : {&published_.data, &published_.scales, &published_.zeros}) {
+    if (!part->defined()) continue;
+    *part = parts_.emplace_back(ctx, matrix(*part), part->dtype, layout);
+  }
+}
+
+bool TestWeight::untouched() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const auto& part) { return part.untouched(); }) &&
+         bytes_of(prepared_.storage) == prepared_bytes_;
+}
+
+// ---- bounds -------------------------------------------------------------------------------------
+
+Array product_bound(const Array& x, const TestWeight& weight, Activations activations) {
+  const Array& w = weight.values();
+  const std::int64_t depth = w.size(1), cols = w.size(0);
+  std::int64_t rows = 1;
+  for (std::size_t d = 0; d + 1 < x.shape.size(); ++d) rows *= x.shape[d];
+  const bool int8 =
+      activations == Activations::int8 && weight.weight().layout == WeightLayout::cpu_tiles;
+  Array bound({rows, cols});
+  for (std::int64_t m = 0; m < rows; ++m) {
+    for (std::int64_t n = 0; n < cols; ++n) {
+      double magnitude = 0, rounding = 0;
+      for (std::int64_t begin = 0; begin < depth; begin += 32) {
+        const std::int64_t end = std::min(depth, begin + 32);
+        double largest = 0;
+        for (std::int64_t k = begin; k < end; ++k) {
+          largest = std::max(largest, std::abs(x.data[m * depth + k]));
+        }
+        const double e = int8 ? largest / 254 : 0;
+        for (std::int64_t k = begin; k < end; ++k) {
+          const double a = std::abs(x.data[m * depth + k]), b = std::abs(w.at(n, k));
+          magnitude += (a + e) * b;
+          if (int8) rounding += e * b + (a + e) * weight.int8_error().at(n, k);
+        }
+      }
+      bound.at(m, n) = rounding + static_cast<double>(depth + 8) * 0x1p-24 * (magnitude + rounding);
+    }
+  }
+  return bound;
+}
+
+testing::AssertionResult within(const Array& actual, const Array& expected, const Array& bound,
+                                DType dtype) {
+  for (std::size_t i = 0; i < expected.data.size(); ++i) {
+    const double a = actual.data[i], e = expected.data[i];
+    // Half a unit in the last place, of which f32's is in `bound`; f16 has subnormals.
+    const double rounding = dtype == DType::f32 ? 0 : 0.51 * epsilon(dtype) * std::abs(e) + 0x1p-25;
+    if (std::abs(a - e) <= bound.data[i] + rounding) continue;
+    return testing::AssertionFailure()
+           << "element " << i << " of " << expected.data.size() << " is " << a << ", expected " << e
+           << " within " << bound.data[i] + rounding;
+  }
+  return testing::AssertionSuccess();
+}
+
+// ---- calls --------------------------------------------------------------------------------------
+
+std::string LinearCase::text() const {
+  return testing::PrintToString(rows) + " x " + std::to_string(in) + " -> " + std::to_string(out) +
+         ", weight " + weight.text() + ", x " + std::string(name(x_dtype)) + ", out " +
+         std::string(name(out_dtype)) + ", " + to_string(layout) + ", " +
+         (activations == Activations::int8 ? "int8" : "exact") + ", " +
+         std::string(name(activation)) + (bias ? ", bias " + std::string(name(*bias)) : "") +
+         (residual ? ", residual" : "");
+}
+
+LinearCall::LinearCall(Context& ctx, const LinearCase& how)
+    : c(how),
+      x(ctx, random_normal(with_last(c.rows, c.in), 1), c.x_dtype, c.layout),
+      out(TestTensor::poisoned(ctx, with_last(c.rows, c.out), c.out_dtype, c.layout)),
+      weight(ctx, c.weight, c.out, c.in, c.layout) {
+  if (c.bias) bias.emplace(ctx, random_normal({c.out}, 3), *c.bias);
+  if (c.residual) {
+    residual.emplace(ctx, random_normal(with_last(c.rows, c.out), 4), c.out_dtype, c.layout);
+  }
+  ctx.set_activations(c.activations);
+  args = {.x = x,
+          .weight = weight.weight(),
+          .bias = bias ? bias->view() : Tensor(),
+          .activation = c.activation,
+          .residual = residual ? residual->view() : Tensor(),
+          .out = out};
+}
+
+testing::AssertionResult LinearCall::correct() const {
+  const Array x_values = x.read(), b = bias ? bias->read() : Array();
+  const Array r = residual ? residual->read() : Array();
+  const Array sums = reference::linear(x_values, weight.values(), b);
+  const Array expected = reference::linear(x_values, weight.values(), b, c.activation, r);
+  Array bound = product_bound(x_values, weight, c.activations);
+  for (std::size_t i = 0; i < bound.data.size(); ++i) {
+    // The bias and the residual round once more; no activation is steeper than 1.13, and each is
+    // off by up to 4e-7 of its argument (cpu/activation_test.cc).
+    const double z = std::abs(sums.data[i]) + bound.data[i];
+    bound.data[i] = 1.13 * bound.data[i] + 4e-7 * z + 0x1p-23 * (z + std::abs(expected.data[i]));
+  }
+  if (auto good = within(out.read(), expected, bound, c.out_dtype); !good) return good;
+  if (!out.surroundings_intact()) return testing::AssertionFailure() << "wrote beside out";
+  const bool inputs_intact = x.untouched() && weight.untouched() && (!bias || bias->untouched()) &&
+                             (!residual || residual->untouched());
+  if (!inputs_intact) return testing::AssertionFailure() << "wrote to an input";
+  return testing::AssertionSuccess();
+}
+
+void check_linear(Context& ctx, const LinearCase& c) {
+  SCOPED_TRACE(c.text());
+  LinearCall call(ctx, c), again(ctx, c);
+  linear(ctx, call.args);
+  EXPECT_TRUE(call.correct());
+  linear(ctx, again.args);
+  EXPECT_TRUE(identical(again.out.read(), call.out.read()));
+}
+
+}  // namespace tessera::test

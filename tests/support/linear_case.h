@@ -1,6 +1,8 @@
-// Calls of linear() for tests: tensors of every dtype, layout, format, and how far from float64 each may
-// be.
+// Calls of linear() for tests: weights of every dtype and format, and how far from float64 a result
+// may be.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <cstdint>
 #include <optional>
@@ -13,7 +15,6 @@
 
 namespace tessera::test {
 
-// A weight [out, in] and its values in float64.
 struct WeightCase {
   std::optional<QuantizeOptions> packed{};  // not given: dense
   DType dtype = DType::f32;                 // of a dense weight
@@ -24,23 +25,42 @@ struct WeightCase {
 // Dense in every dtype; every format and group, published and prepared.
 std::vector<WeightCase> every_weight();
 
+// A weight [out, in] on the CPU, and its values in float64.
 class TestWeight {
  public:
   TestWeight(Context& ctx, const WeightCase& how, std::int64_t out, std::int64_t in,
              Layout layout = Layout::contiguous, std::uint64_t seed = 2);
 
-  const Weight& weight() const { return prepared_.weight.defined() ? prepared_.weight : weight_; }
-  const Array& values() const { return values_; }  // [out, in]
-  // Nothing of it was written to.
+  const Weight& weight() const {
+    return prepared_.weight.defined() ? prepared_.weight : published_;
+  }
+  const Array& values() const { return values_; }
+  // What 8-bit kernels may be off by in each weight: nothing, but half a step of nf4's table.
+  const Array& int8_error() const { return int8_error_; }
   bool untouched() const;
 
  private:
-  std::vector<TestTensor> parts_;  // of the published weight: data, scales, zeros
-  Weight weight_;
+  void copy_parts(Context& ctx, const Weight& weight, Layout layout);
+
+  std::vector<TestTensor> parts_;  // data, scales, zeros, as published
+  Weight published_;
   PackedWeight prepared_;
   std::vector<unsigned char> prepared_bytes_;
-  Array values_;
+  Array values_, int8_error_;
 };
+
+// How far x W^T may be from float64, for each element of the result.
+//
+// f32: each of the K products and sums rounds once, and the scales a few times more: (K + 8) 2^-24
+// sum|x||w| in whatever order the sum is taken.
+//
+// 8-bit activations, in blocks of 32: each x is off by up to e = max|x| / 254, and each weight by
+// int8_error(): sum of e |w| + (|x| + e) int8_error more.
+Array product_bound(const Array& x, const TestWeight& weight, Activations activations);
+
+// |actual - expected| <= bound + the rounding of expected to dtype, element by element.
+testing::AssertionResult within(const Array& actual, const Array& expected, const Array& bound,
+                                DType dtype);
 
 struct LinearCase {
   std::vector<std::int64_t> rows = {3};  // the leading dimensions of x
@@ -57,12 +77,10 @@ struct LinearCase {
 };
 
 // The tensors of one call, random but the same for the same case.
-class LinearCall {
- public:
-  LinearCall(Context& ctx, const LinearCase& c);
+struct LinearCall {
+  LinearCall(Context& ctx, const LinearCase& how);
 
-  Array expected() const;
-  // The call's output is within its bound of expected(), and nothing else was written.
+  // The output is within its bound of float64, and nothing else was written.
   testing::AssertionResult correct() const;
 
   LinearCase c;
@@ -70,24 +88,9 @@ class LinearCall {
   TestWeight weight;
   std::optional<TestTensor> bias, residual;
   LinearArgs args;
-
- private:
-  Context* ctx_;
 };
 
-// How far a product may be from float64: [rows of x, out] for x [..., in] and weights [out, in].
-//
-// f32 sums: each of the K products and additions rounds once, so that the sum is off by at most
-// (K + 2) 2^-24 sum|x||w| in whatever order it is taken.
-//
-// 8-bit activations: in a block of 32 each x is off by max|x| / 254 at most, so that the sum is off by
-// sum over blocks of max|x| / 254 * sum|w|. nf4's table is then 8-bit as well: each weight is off by
-// 1 / 254 of its block's scale, which the largest weight of a row bounds from below only, so that the
-// scale itself is taken: `nf4_scales` [out, blocks of 64], else empty.
-Array product_bound(const Array& x, const Array& weights, bool int8_activations,
-                    const Array& nf4_scales);
-
-// |actual - expected| <= bound, element by element.
-testing::AssertionResult within(const Array& actual, const Array& expected, const Array& bound);
+// Calls linear() twice: both are correct and equal in all bits.
+void check_linear(Context& ctx, const LinearCase& c);
 
 }  // namespace tessera::test

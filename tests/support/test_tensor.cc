@@ -183,7 +183,7 @@ Array random_integers(std::vector<std::int64_t> shape, std::uint64_t seed, std::
   Array result(std::move(shape));
   for (std::size_t i = 0; i < result.data.size(); ++i) {
     const PhiloxWords words = philox(seed, {static_cast<std::uint32_t>(i), 1, 0, 0});
-    result.data[i] = static_cast<double>(low + words[0] % static_cast<std::uint64_t>(high - low));
+    result.data[i] = static_cast<double>(low + static_cast<std::int64_t>(words[0]) % (high - low));
   }
   return result;
 }

@@ -1,0 +1,85 @@
+// The program as a user runs it: output, exit status, errors.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "tessera/version.h"
+
+namespace tessera::test {
+namespace {
+
+struct Outcome {
+  int status;
+  std::string output;  // standard output and standard error together
+};
+
+Outcome run(const std::string& arguments) {
+  FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
+  Outcome outcome{-1, {}};
+  std::array<char, 4096> chunk;
+  while (const std::size_t n = fread(chunk.data(), 1, chunk.size(), pipe)) {
+    outcome.output.append(chunk.data(), n);
+  }
+  outcome.status = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+TEST(Cli, SaysItsVersion) {
+  const Outcome outcome = run("--version");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_EQ(outcome.output, std::string("tessera ") + version() + "\n");
+}
+
+TEST(Cli, ListsDevicesAsATableAndAsJson) {
+  EXPECT_NE(run("devices").output.find("CUDA: "), std::string::npos);
+  const Outcome outcome = run("devices --json");
+  EXPECT_EQ(outcome.status, 0);
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(json["devices"][0]["device"], "cpu");
+  EXPECT_GT(json["devices"][0]["memory_bytes"], 0);
+}
+
+TEST(Cli, TheDemoAgreesWithFloat64) {
+  const Outcome outcome = run("demo --json --threads 2");
+  EXPECT_EQ(outcome.status, 0);
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(json["ok"], true);
+  ASSERT_EQ(json["rows"].size(), 4u);
+  for (const auto& row : json["rows"]) {
+    EXPECT_GT(row["ms"], 0.0);
+    EXPECT_LT(row["bytes"], row["plain_bytes"]);
+  }
+}
+
+TEST(Cli, EverySubcommandHelpsWithAnExample) {
+  for (const char* command : {"", "demo", "devices"}) {
+    const Outcome outcome = run(std::string(command) + " --help");
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_NE(outcome.output.find("tessera d"), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("Example"), std::string::npos) << outcome.output;
+  }
+}
+
+TEST(Cli, BadInputIsRefusedWithASentence) {
+  const struct {
+    const char *arguments, *expected;
+  } cases[] = {
+      {"", "A subcommand is required"},
+      {"frobnicate", "there is no command 'frobnicate'; tessera --help lists them"},
+      {"demo --threads -1", "--threads"},
+      {"demo --threads many", "--threads"},
+      {"devices --jsno", "--jsno"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = run(c.arguments);
+    EXPECT_NE(outcome.status, 0) << c.arguments;
+    EXPECT_NE(outcome.output.find(c.expected), std::string::npos) << outcome.output;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,386 @@
+#include "tessera/linear.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/linear.h"
+#include "support/compare.h"
+#include "support/linear_case.h"
+#include "support/simd_targets.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
+constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu,
+                                       Activation::gelu_tanh, Activation::silu};
+// Rows of x on both sides of where the kernels change (4 and 8), of a tile of rows (12), and
+// several tiles.
+constexpr std::int64_t kRows[] = {1, 2, 3, 4, 5, 8, 9, 13, 24, 113};
+
+std::unique_ptr<Context> context(int threads = 2) {
+  return std::make_unique<Context>(ContextOptions{.threads = threads, .trace = true});
+}
+
+// ---- dense weights ------------------------------------------------------------------------------
+
+TEST(Linear, OddSizes) {
+  const auto ctx = context();
+  for (std::int64_t rows : kRows) {
+    for (std::int64_t in : {1, 3, 17, 239, 600}) {
+      for (std::int64_t out : {1, 3, 33, 113}) {
+        check_linear(*ctx, {.rows = {rows}, .in = in, .out = out});
+      }
+    }
+  }
+}
+
+TEST(Linear, DtypesAndLayouts) {
+  const auto ctx = context();
+  for (DType x : kFloats) {
+    for (DType weight : kFloats) {
+      for (DType out : kFloats) {
+        for (Layout layout : kLayouts) {
+          for (std::int64_t rows : {1, 5}) {
+            check_linear(*ctx, {.rows = {rows, 2},
+                                .weight = {.dtype = weight},
+                                .x_dtype = x,
+                                .out_dtype = out,
+                                .layout = layout,
+                                .bias = weight,
+                                .residual = true});
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, ActivationsBiasAndResidual) {
+  const auto ctx = context();
+  for (Activation activation : kActivations) {
+    for (DType bias : kFloats) {
+      for (bool residual : {false, true}) {
+        check_linear(
+            *ctx,
+            {.rows = {7}, .out = 70, .activation = activation, .bias = bias, .residual = residual});
+      }
+    }
+  }
+}
+
+TEST(Linear, Ranks) {
+  const auto ctx = context();
+  for (const std::vector<std::int64_t>& rows :
+       std::vector<std::vector<std::int64_t>>{{}, {1}, {2, 3}, {2, 1, 3}, {2, 2, 1, 2, 2}}) {
+    check_linear(*ctx, {.rows = rows, .layout = Layout::permuted, .residual = true});
+  }
+}
+
+// More rows than one tile of rows holds, and more columns than one task.
+TEST(Linear, ManyTiles) {
+  const auto ctx = context();
+  check_linear(*ctx, {.rows = {799}, .in = 70, .out = 130, .bias = DType::f32});
+  check_linear(*ctx, {.rows = {200},
+                      .in = 70,
+                      .out = 130,
+                      .weight = {.packed = {{.format = Format::nvfp4}}, .prepared = true},
+                      .activations = Activations::int8});
+}
+
+TEST(Linear, ResidualMayBeTheOutput) {
+  const auto ctx = context();
+  for (Layout layout : kLayouts) {
+    const LinearCase c{
+        .rows = {5, 3}, .out_dtype = DType::bf16, .layout = layout, .residual = true};
+    LinearCall apart(*ctx, c), in_place(*ctx, c);
+    linear(*ctx, apart.args);
+    in_place.args.out = *in_place.residual;
+    linear(*ctx, in_place.args);
+    EXPECT_TRUE(identical(in_place.residual->read(), apart.out.read()));
+    EXPECT_TRUE(in_place.residual->surroundings_intact());
+    EXPECT_TRUE(in_place.out.untouched());
+  }
+}
+
+TEST(Linear, NothingToSumOverLeavesBiasAndResidual) {
+  const auto ctx = context();
+  for (std::int64_t rows : {1, 20}) {
+    check_linear(*ctx, {.rows = {rows},
+                        .in = 0,
+                        .activation = Activation::gelu,
+                        .bias = DType::f32,
+                        .residual = true});
+    for (Activations activations : {Activations::exact, Activations::int8}) {
+      check_linear(*ctx, {.rows = {rows},
+                          .in = 0,
+                          .weight = {.packed = {{.format = Format::int4}}, .prepared = true},
+                          .activations = activations,
+                          .bias = DType::f32});
+    }
+  }
+}
+
+TEST(Linear, EmptyOutputsAreNoWork) {
+  const auto ctx = context();
+  for (const WeightCase& weight :
+       {WeightCase{}, WeightCase{.packed = {{.format = Format::nvfp4}}, .prepared = true}}) {
+    for (const LinearCase& c : {LinearCase{.rows = {0}, .weight = weight},
+                                LinearCase{.rows = {2, 0, 3}, .weight = weight},
+                                LinearCase{.out = 0, .weight = weight}}) {
+      LinearCall call(*ctx, c);
+      linear(*ctx, call.args);
+      EXPECT_TRUE(call.out.untouched());
+    }
+  }
+}
+
+TEST(Linear, NanStaysInItsRow) {
+  const auto ctx = context();
+  for (double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+    for (Activations activations : {Activations::exact, Activations::int8}) {
+      for (std::int64_t rows : {3, 20}) {
+        LinearCall call(*ctx, {.rows = {rows},
+                               .weight = {.packed = {{.format = Format::nvfp4}}, .prepared = true},
+                               .activations = activations});
+        Array values = call.x.read();
+        values.at(1, 57) = bad;
+        const TestTensor x(*ctx, values, DType::f32);
+        call.args.x = x;
+        linear(*ctx, call.args);
+        const Array out = call.out.read();
+        for (std::int64_t n = 0; n < 17; ++n) {
+          EXPECT_TRUE(std::isfinite(out.at(0, n)));
+          EXPECT_FALSE(std::isfinite(out.at(1, n)));
+          EXPECT_TRUE(std::isfinite(out.at(2, n)));
+        }
+      }
+    }
+  }
+}
+
+TEST(Linear, SameBitsForAnyThreadCount) {
+  for (const WeightCase& weight : every_weight()) {
+    for (std::int64_t rows : {1, 100}) {
+      const LinearCase c{.rows = {rows},
+                         .in = 239,
+                         .out = 300,
+                         .weight = weight,
+                         .activations = Activations::int8};
+      SCOPED_TRACE(c.text());
+      const auto one = context(1), three = context(3);
+      LinearCall a(*one, c), b(*three, c);
+      linear(*one, a.args);
+      linear(*three, b.args);
+      EXPECT_TRUE(identical(a.out.read(), b.out.read()));
+    }
+  }
+}
+
+// ---- the trace ----------------------------------------------------------------------------------
+
+TEST(Linear, TraceTellsTheKernel) {
+  struct Row {
+    WeightCase weight;
+    std::int64_t rows;
+    Activations activations;
+    const char* kernel;
+  };
+  const std::optional<QuantizeOptions> nvfp4{{.format = Format::nvfp4}},
+      fp8{{.format = Format::fp8}}, int8_by_7{{.format = Format::int8, .group = 7}};
+  const Row rows[] = {
+      {{.dtype = DType::f32}, 1, Activations::exact, "cpu.gemv.f32"},
+      {{.dtype = DType::f16}, 1, Activations::exact, "cpu.gemv.f16"},
+      {{.dtype = DType::bf16}, 1, Activations::int8, "cpu.gemv.bf16"},
+      {{.dtype = DType::f32}, 64, Activations::int8, "cpu.gemm.f32"},
+      {{.dtype = DType::f16}, 64, Activations::exact, "cpu.gemm.f16"},
+      {{.dtype = DType::bf16}, 64, Activations::exact, "cpu.gemm.bf16"},
+      {{.packed = fp8}, 1, Activations::exact, "cpu.gemv.fp8"},
+      {{.packed = fp8, .prepared = true}, 64, Activations::int8, "cpu.gemm.fp8"},
+      {{.packed = nvfp4}, 1, Activations::exact, "cpu.decode.exact"},
+      {{.packed = nvfp4}, 1, Activations::int8, "cpu.decode.exact"},
+      {{.packed = nvfp4}, 64, Activations::int8, "cpu.decode.exact"},
+      {{.packed = nvfp4, .prepared = true}, 1, Activations::exact, "cpu.tiles.exact"},
+      {{.packed = nvfp4, .prepared = true}, 64, Activations::exact, "cpu.tiles.exact"},
+      {{.packed = nvfp4, .prepared = true}, 1, Activations::int8, "cpu.tiles.int8"},
+      {{.packed = nvfp4, .prepared = true}, 64, Activations::int8, "cpu.tiles.int8"},
+      {{.packed = int8_by_7, .prepared = true}, 1, Activations::int8, "cpu.decode.exact"},
+  };
+  for (const Row& row : rows) {
+    const auto ctx = context();
+    LinearCall call(*ctx,
+                    {.rows = {row.rows}, .weight = row.weight, .activations = row.activations});
+    ctx->trace().clear();
+    linear(*ctx, call.args);
+    ASSERT_EQ(ctx->trace().entries().size(), 1u);
+    EXPECT_EQ(ctx->trace().entries()[0].op, "linear");
+    EXPECT_EQ(ctx->trace().entries()[0].kernel, row.kernel);
+  }
+}
+
+TEST(Linear, TraceCountsBytesAndFlops) {
+  const auto ctx = context();
+  LinearCall call(*ctx, {.rows = {2, 3},
+                         .in = 64,
+                         .out = 32,
+                         .weight = {.packed = {{.format = Format::nvfp4}}, .prepared = true},
+                         .out_dtype = DType::f16,
+                         .bias = DType::f32,
+                         .residual = true});
+  ctx->trace().clear();
+  linear(*ctx, call.args);
+  const TraceEntry& entry = ctx->trace().entries()[0];
+  EXPECT_EQ(entry.shapes, "x f32[2, 3, 64] weight nvfp4[32, 64]");
+  EXPECT_EQ(entry.flops, 2 * 6 * 64 * 32);
+  const std::int64_t weight_bytes = 32 * 64 / 2 + 32 * 4 + 4;  // codes, scales, tensor scale
+  EXPECT_EQ(entry.bytes, 6 * 64 * 4 + weight_bytes + 32 * 4 + 2 * 6 * 32 * 2);
+}
+
+// ---- gated --------------------------------------------------------------------------------------
+
+struct GatedCase {
+  std::int64_t rows = 3;
+  WeightCase gate{}, up{};
+  DType dtype = DType::f32;
+  Layout layout = Layout::contiguous;
+  Activations activations = Activations::exact;
+  Activation activation = Activation::silu;
+};
+
+struct GatedCall {
+  GatedCall(Context& ctx, const GatedCase& how)
+      : c(how),
+        x(ctx, random_normal({c.rows, 113}, 1), c.dtype, c.layout),
+        out(TestTensor::poisoned(ctx, {c.rows, 70}, c.dtype, c.layout)),
+        gate(ctx, c.gate, 70, 113, c.layout, 5),
+        up(ctx, c.up, 70, 113, c.layout, 6) {
+    ctx.set_activations(c.activations);
+    args = {
+        .x = x, .gate = gate.weight(), .up = up.weight(), .activation = c.activation, .out = out};
+  }
+
+  // The error of a product of two numbers that are each within their bounds.
+  testing::AssertionResult correct() const {
+    const Array x_values = x.read(), g = reference::linear(x_values, gate.values());
+    const Array u = reference::linear(x_values, up.values());
+    const Array expected =
+        reference::gated_linear(x_values, gate.values(), up.values(), c.activation);
+    Array bound = product_bound(x_values, gate, c.activations);
+    const Array up_bound = product_bound(x_values, up, c.activations);
+    for (std::size_t i = 0; i < bound.data.size(); ++i) {
+      const double z = std::abs(g.data[i]) + bound.data[i];
+      const double activated = 1.13 * bound.data[i] + 4e-7 * z;
+      const double factor = std::abs(u.data[i]) + up_bound.data[i];
+      bound.data[i] = activated * factor + z * up_bound.data[i] + 0x1p-22 * z * factor;
+    }
+    if (!out.surroundings_intact() || !gate.untouched() || !up.untouched()) {
+      return testing::AssertionFailure() << "wrote beside out";
+    }
+    return within(out.read(), expected, bound, c.dtype);
+  }
+
+  GatedCase c;
+  TestTensor x, out;
+  TestWeight gate, up;
+  GatedLinearArgs args;
+};
+
+TEST(GatedLinear, EveryWeight) {
+  const auto ctx = context();
+  for (const WeightCase& weight : every_weight()) {
+    for (Activations activations : {Activations::exact, Activations::int8}) {
+      for (std::int64_t rows : {1, 21}) {
+        SCOPED_TRACE(weight.text());
+        GatedCall call(*ctx,
+                       {.rows = rows, .gate = weight, .up = weight, .activations = activations});
+        gated_linear(*ctx, call.args);
+        EXPECT_TRUE(call.correct());
+      }
+    }
+  }
+}
+
+TEST(GatedLinear, DtypesLayoutsAndActivations) {
+  const auto ctx = context();
+  for (DType dtype : kFloats) {
+    for (Layout layout : kLayouts) {
+      for (Activation activation : kActivations) {
+        GatedCall call(*ctx, {.dtype = dtype, .layout = layout, .activation = activation});
+        gated_linear(*ctx, call.args);
+        EXPECT_TRUE(call.correct()) << name(activation);
+      }
+    }
+  }
+}
+
+// A plan may keep one of the two dense, or give them formats of other kernels.
+TEST(GatedLinear, GateAndUpMayDiffer) {
+  const WeightCase dense{}, nvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true},
+      int8{.packed = {{.format = Format::int8}}, .prepared = true},
+      published{.packed = {{.format = Format::nvfp4}}};
+  for (const auto& [gate, up, kernel] :
+       std::vector<std::tuple<WeightCase, WeightCase, std::string>>{
+           {dense, nvfp4, "cpu.mixed"},
+           {nvfp4, int8, "cpu.tiles.int8"},
+           {int8, nvfp4, "cpu.tiles.int8"},
+           {published, nvfp4, "cpu.mixed"}}) {
+    for (std::int64_t rows : {1, 200}) {
+      const auto ctx = context();
+      GatedCall call(*ctx,
+                     {.rows = rows, .gate = gate, .up = up, .activations = Activations::int8});
+      gated_linear(*ctx, call.args);
+      EXPECT_TRUE(call.correct());
+      EXPECT_EQ(ctx->trace().calls("gated_linear", kernel), 1);
+    }
+  }
+}
+
+TEST(GatedLinear, TraceCountsBothProducts) {
+  const auto ctx = context();
+  GatedCall call(*ctx, {});
+  gated_linear(*ctx, call.args);
+  const TraceEntry& entry = ctx->trace().entries()[0];
+  EXPECT_EQ(entry.kernel, "cpu.gemv.f32");
+  EXPECT_EQ(entry.shapes, "x f32[3, 113] gate f32[70, 113] up f32[70, 113]");
+  EXPECT_EQ(entry.flops, 2 * 2 * 3 * 70 * 113);
+  EXPECT_EQ(entry.bytes, 4 * (3 * 113 + 2 * 70 * 113 + 3 * 70));
+}
+
+// ---- every SIMD target --------------------------------------------------------------------------
+
+TEST(LinearSimd, EveryTarget) {
+  for (std::int64_t target : simd_targets()) {
+    SCOPED_TRACE(simd_target_name(target));
+    const ForceSimdTarget force(target);
+    const auto ctx = context();
+    for (std::int64_t rows : kRows) {
+      for (DType dtype : kFloats) {
+        for (std::int64_t in : {3, 239}) {
+          check_linear(*ctx, {.rows = {rows},
+                              .in = in,
+                              .out = 77,
+                              .weight = {.dtype = dtype},
+                              .x_dtype = dtype,
+                              .out_dtype = dtype,
+                              .layout = Layout::sliced,
+                              .activation = Activation::gelu,
+                              .bias = dtype,
+                              .residual = true});
+        }
+      }
+    }
+    for (Activation activation : kActivations) {
+      GatedCall call(*ctx, {.activation = activation});
+      gated_linear(*ctx, call.args);
+      EXPECT_TRUE(call.correct());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
