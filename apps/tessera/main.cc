@@ -12,7 +12,9 @@
 #include "commands.h"
 #include "tessera/version.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+int run(int argc, char** argv) {
   CLI::App app("Language models in 4 bits, over endless streams, on the hardware you have.");
   app.set_version_flag("--version", std::string("tessera ") + tessera::version());
   app.require_subcommand(1);
@@ -21,26 +23,33 @@ int main(int argc, char** argv) {
       "  tessera demo               attention, a 4-bit layer and a block, checked and timed\n"
       "  tessera devices --json     what this machine and this build can run on");
 
-  std::vector<std::pair<const char*, tessera::app::Command>> commands;
+  std::vector<std::pair<std::string_view, tessera::app::Command>> commands;
   commands.emplace_back("demo", tessera::app::add_demo(app));
   commands.emplace_back("devices", tessera::app::add_devices(app));
-  const auto is_command = [&](const auto& c) {
-    return argc > 1 && std::string_view(argv[1]) == c.first;
-  };
-  if (argc > 1 && argv[1][0] != '-' && std::none_of(commands.begin(), commands.end(), is_command)) {
+  const auto is_first_word = [&](const auto& command) { return command.first == argv[1]; };
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::none_of(commands.begin(), commands.end(), is_first_word)) {
     fmt::print(stderr, "tessera: there is no command '{}'; tessera --help lists them\n", argv[1]);
     return 2;
   }
   try {
     app.parse(argc, argv);
-    for (const auto& [name, run] : commands) {
-      if (app.got_subcommand(name)) return run();
-    }
   } catch (const CLI::ParseError& error) {
     return app.exit(error);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "tessera: {}\n", error.what());
-    return 1;
+  }
+  for (const auto& [name, command] : commands) {
+    if (app.got_subcommand(std::string(name))) return command();
   }
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "tessera: %s\n", error.what());
+    return 1;
+  }
 }

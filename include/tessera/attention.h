@@ -47,6 +47,9 @@ struct AttentionArgs {
   // Keys are stored unrotated: key j is turned by j, its position in the cache, as it is read.
   Rope rope_on_read{};
 };
+// Nothing that lies on a GPU is read to check it, as that would mean waiting: there, offsets and
+// lengths that are out of range are clamped to it, keys of a page that is not in the pool are NaN,
+// and queries outside of a block pattern see nothing.
 void attention(Context& ctx, const AttentionArgs& args);
 
 struct AttentionBackwardArgs {

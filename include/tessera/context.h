@@ -14,7 +14,8 @@ namespace tessera {
 class ThreadPool;  // src/core/thread_pool.h
 class Workspace;   // src/core/workspace.h
 
-// How a packed weight meets its activations on the CPU.
+// How a packed weight meets its activations on the CPU. A GPU does as `linear` says, whatever is
+// set.
 enum class Activations : std::uint8_t {
   exact,  // weights are decoded to f32 and multiplied with f32 activations
   int8,   // activations are rounded to 8 bits per block of 32: integer dot products, faster. For
@@ -55,6 +56,8 @@ class Context {
   // For ops and modules.
   ThreadPool& pool() { return *pool_; }
   Workspace& workspace() { return *workspace_; }
+  // The handle of cuBLASLt, made by the first op that needs it (src/cuda/matmul.cc).
+  std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
 
  private:
   Device device_;
@@ -62,6 +65,7 @@ class Context {
   void* stream_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Workspace> workspace_;
+  std::shared_ptr<void> cublas_handle_;
   Trace trace_;
 };
 

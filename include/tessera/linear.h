@@ -22,6 +22,8 @@ struct LinearArgs {
   Tensor residual{};  // optional, like out: added after the activation; may be the same view as out
   Tensor out{};       // [..., out] f32, f16 or bf16
 };
+// Sums are in f32. On a GPU, more than eight rows of f16 or bf16 activations meet a packed weight
+// whose decoded values have been rounded to their dtype.
 void linear(Context& ctx, const LinearArgs& args);
 
 // The first half of a gated MLP in one call: out = act(x Wg^T) * (x Wu^T).

@@ -28,15 +28,18 @@ std::int64_t packed_bytes(const QuantizeOptions& options, std::int64_t out_featu
 
 // Packs a dense [out, in] matrix (f32, f16, bf16), in the published layout. Codes are rounded to
 // the nearest value of the scaled grid, ties to the even code; what lies beyond the grid saturates.
-// NaN and infinity are refused, with their position.
+// NaN and infinity are refused, with their position: a GPU is waited for to know of them. The bits
+// are the same on every device.
 PackedWeight quantize(Context& ctx, const Tensor& dense, const QuantizeOptions& options = {});
 
-// Decodes into out [out, in] of f32, f16 or bf16. Dense weights are converted.
+// Decodes into out [out, in] of f32, f16 or bf16. Dense weights are converted. Scales that are no
+// finite numbers are refused on the CPU; a GPU decodes them to values that are none, as reporting
+// them would mean to wait for it.
 void dequantize(Context& ctx, const Weight& weight, const Tensor& out);
 
 // Copies a packed weight into the layout that the kernels of this Context's device are fastest on.
-// Made once, at load. `linear` accepts both layouts; formats without a faster layout come back as
-// they are.
+// Made once, at load, with the values checked as dequantize() does. `linear` accepts both layouts;
+// formats without a faster layout come back as they are.
 PackedWeight prepare(Context& ctx, const Weight& weight);
 
 }  // namespace tessera

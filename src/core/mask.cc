@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/checked.h"
+#include "core/mask_view.h"
 #include "core/philox.h"
 
 namespace tessera {
@@ -62,8 +63,7 @@ std::vector<std::int64_t> draw(std::int64_t count, std::int64_t n, std::uint64_t
 
 }  // namespace
 
-// ---- BlockMask
-// -----------------------------------------------------------------------------------
+// ---- BlockMask ---------------------------------------------------------------------------------
 
 BlockMask BlockMask::from_csr(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                               std::span<const std::int64_t> offsets,
@@ -178,36 +178,7 @@ bool BlockMask::contains(std::int64_t q_block, std::int64_t k_block) const {
   return std::binary_search(blocks.begin(), blocks.end(), k_block);
 }
 
-// ---- Mask
-// ----------------------------------------------------------------------------------------
-//
-// All but blocks are a band, -left <= j - p <= right, and for sinks the first keys beside it. Over
-// the tile [p0, p1] x [k0, k1) the difference j - p takes every value from k0 - p1 to k1 - 1 - p0.
-
-namespace {
-
-bool within(std::int64_t difference, std::int64_t left, std::int64_t right) {
-  return (left < 0 || difference >= -left) && (right < 0 || difference <= right);
-}
-
-// Of a tile of blocks: no, every or some block is in the pattern.
-TileState pattern_state(const BlockMask& pattern, std::int64_t q0, std::int64_t q1, std::int64_t k0,
-                        std::int64_t k1) {
-  const std::int64_t block = pattern.block();
-  const std::int64_t first = k0 / block, last = (k1 - 1) / block;
-  bool none = true, all = true;
-  for (std::int64_t r = q0 / block; r <= (q1 - 1) / block; ++r) {
-    const std::span<const std::int32_t> row = pattern.row(r);
-    const auto begin = std::lower_bound(row.begin(), row.end(), first);
-    const auto end = std::upper_bound(begin, row.end(), last);
-    none = none && begin == end;
-    all = all && end - begin == last - first + 1;
-    if (!none && !all) return TileState::partial;
-  }
-  return none ? TileState::skip : TileState::full;
-}
-
-}  // namespace
+// ---- Mask --------------------------------------------------------------------------------------
 
 Mask Mask::causal() {
   Mask mask;
@@ -257,60 +228,17 @@ Mask Mask::blocks(BlockMask pattern, bool causal) {
 }
 
 bool Mask::allows(std::int64_t i, std::int64_t p, std::int64_t j) const {
-  if (kind_ == Kind::blocks) {
-    const std::int64_t block = pattern_.block();
-    return within(j - p, left_, right_) && pattern_.contains(i / block, j / block);
-  }
-  return within(j - p, left_, right_) || (j < n_sink_ && j <= p);
+  return MaskView::of(*this).allows(i, p, j);
 }
 
 TileState Mask::classify(std::int64_t q0, std::int64_t q1, std::int64_t k0, std::int64_t k1,
                          std::int64_t shift) const {
-  const std::int64_t p0 = q0 + shift, p1 = q1 - 1 + shift;  // both ends belong to the tile
-  const std::int64_t lowest = k0 - p1, highest = k1 - 1 - p0;
-  const bool band_met = (left_ < 0 || highest >= -left_) && (right_ < 0 || lowest <= right_);
-  const bool all_in_band = within(lowest, left_, right_) && within(highest, left_, right_);
-  switch (kind_) {
-    case Kind::full:
-      return TileState::full;
-    case Kind::causal:
-    case Kind::window:
-      return !band_met ? TileState::skip : all_in_band ? TileState::full : TileState::partial;
-    case Kind::sinks: {
-      const bool sinks_met = k0 < n_sink_ && k0 <= p1;
-      if (!band_met && !sinks_met) return TileState::skip;
-      // Keys behind the sinks must be in the window of the last query.
-      const std::int64_t behind = std::max(k0, n_sink_);
-      const bool all = highest <= 0 && (behind >= k1 || p1 - behind <= left_);
-      return all ? TileState::full : TileState::partial;
-    }
-    case Kind::blocks: {
-      if (!band_met) return TileState::skip;
-      const TileState state = pattern_state(pattern_, q0, q1, k0, k1);
-      return state == TileState::full && !all_in_band ? TileState::partial : state;
-    }
-  }
-  return TileState::partial;
+  return MaskView::of(*this).classify(q0, q1, k0, k1, shift);
 }
 
 std::int64_t Mask::next_visible(std::int64_t q0, std::int64_t q1, std::int64_t k,
                                 std::int64_t shift) const {
-  const std::int64_t p0 = q0 + shift, p1 = q1 - 1 + shift;
-  k = std::max<std::int64_t>(k, 0);
-  if (kind_ == Kind::sinks && k < n_sink_ && k <= p1) return k;
-  if (left_ >= 0 && p0 - k > left_) k = p0 - left_;
-  if (kind_ == Kind::blocks) {
-    const std::int64_t block = pattern_.block(), from = k / block;
-    std::int64_t next = pattern_.k_blocks();
-    for (std::int64_t r = q0 / block; r <= (q1 - 1) / block; ++r) {
-      const std::span<const std::int32_t> row = pattern_.row(r);
-      const auto found = std::lower_bound(row.begin(), row.end(), from);
-      if (found != row.end()) next = std::min<std::int64_t>(next, *found);
-    }
-    if (next == pattern_.k_blocks()) return kNoKey;
-    k = std::max(k, next * block);
-  }
-  return right_ >= 0 && k - p1 > right_ ? kNoKey : k;
+  return MaskView::of(*this).next_visible(q0, q1, k, shift);
 }
 
 std::string Mask::to_string() const {

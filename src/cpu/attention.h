@@ -26,8 +26,7 @@ const char* attention(Context& ctx, const AttentionArgs& args);
 
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
-// ---- shared by the kernels
-// -----------------------------------------------------------------------
+// ---- shared by the kernels ---------------------------------------------------------------------
 
 // Keys of a tile. 64 x 64 f32 is 16 KB: the transposed keys of head dim 64 fill half of a
 // first-level cache, and a row of scores is four AVX-512 vectors.

@@ -78,8 +78,7 @@ struct Pass {
   }
 };
 
-// ---- loading
-// -------------------------------------------------------------------------------------
+// ---- loading -----------------------------------------------------------------------------------
 
 // Queries, their gradients and their log-sum-exp.
 template <typename T>
@@ -130,8 +129,7 @@ void find_delta(const Pass& pass, const QueryTile& tile, const Scratch& scratch)
   }
 }
 
-// ---- one strip of queries x keys
-// -----------------------------------------------------------------
+// ---- one strip of queries x keys ---------------------------------------------------------------
 
 // Of the softcap: scores are c tanh(x), so the slope is 1 - (score / c)^2.
 void find_slope(float score_factor, std::int64_t rows, std::int64_t n, const float* s,
@@ -214,8 +212,7 @@ void for_each_strip(const AttentionCall& call, const QueryTile& tile, std::int64
   }
 }
 
-// ---- the passes
-// ----------------------------------------------------------------------------------
+// ---- the passes --------------------------------------------------------------------------------
 
 template <typename T>
 void visit_query_tile(const Pass& pass, const QueryTile& tile, const Scratch& scratch) {

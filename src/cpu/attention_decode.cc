@@ -2,12 +2,20 @@
 // only, so nothing is gained from transposing or converting it first: both are read once, where
 // they lie, and f16 and bf16 are promoted in registers. Memory bandwidth is the limit.
 //
-//   keys     | chunk 0      | chunk 1      | chunk 2   |     a task: one chunk, one kv head
+//   keys     | chunk 0      | chunk 1      | chunk 2   |     a task: one chunk, a block of kv heads
 //            | 64 | 64 | .. | 64 | 64 | .. | 64 | ..   |     tiles of 64 keys, running softmax
 //                  v               v             v
 //             (out, lse)      (out, lse)    (out, lse)       merged in order: attention_merge.h
 //
-// Chunks follow from the number of keys alone, so that results do not depend on the threads.
+// The hardware fetches ahead of loads that come in memory order; without that a core waits most of
+// the time. In memory, the heads of one token lie together. So a task takes a block of heads, goes
+// through its tile four tokens at a time, and touches what comes next in memory order:
+//
+//   k  tokens j ..    | head 0 | head 1 | .. |     scores, in the cache by now
+//   k  tokens j+4 ..  | head 0 | head 1 | .. |     touched
+//   v  tokens j ..    | head 0 | head 1 | .. |     touched: needed when the weights are known
+//
+// Chunks and blocks follow from the shape alone, so that results do not depend on the threads.
 #include <algorithm>
 #include <cstdint>
 
@@ -24,6 +32,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // After highway.h.
+#include "cpu/attention_dot-inl.h"
 #include "cpu/attention_softmax-inl.h"
 #include "cpu/attention_tile-inl.h"
 
@@ -31,10 +40,19 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-// A chunk is a few microseconds of reading; more than 64 of them would only make merging longer.
+// A chunk is some ten microseconds of reading; more than 64 of them would only make merging longer.
 std::int64_t chunk_size(std::int64_t n_k) {
-  constexpr std::int64_t kSmallestChunk = 256, kMostChunks = 64;
+  constexpr std::int64_t kSmallestChunk = 128, kMostChunks = 64;
   return std::max(kSmallestChunk, checked_align(ceil_div(n_k, kMostChunks), kKeyTile));
+}
+
+// Heads of a block: 2 KB of neighbouring memory, long enough for the hardware to follow. Heads that
+// lie apart are not read together.
+std::int64_t heads_per_block(const AttentionCall& call) {
+  const Tensor& k = call.args.k;
+  if (k.strides[2] > k.strides[1]) return 1;
+  constexpr std::int64_t kBlockBytes = 2048;
+  return std::clamp<std::int64_t>(kBlockBytes / (call.dim * size_of(k.dtype)), 1, call.kv_heads);
 }
 
 struct Chunk {
@@ -48,7 +66,13 @@ struct Partials {
   float* lse;  // [..]
 };
 
-// One thread's scratch, for at most `rows` query rows.
+// The heads [first, first + count), each with `rows` query rows. Scratch is [count * rows, ..]: all
+// rows of the first head, then all of the next.
+struct HeadBlock {
+  std::int64_t first, count, rows;
+};
+
+// One thread's scratch, for at most `rows` rows of a block.
 struct Scratch {
   Scratch(Carver& carver, std::int64_t rows, std::int64_t width)
       : q(carver.take(rows * width)),
@@ -59,142 +83,132 @@ struct Scratch {
         sum(carver.take(rows)) {}
 
   float *q, *out;    // [rows, width]
-  float* key_rows;   // [kKeyTile, width]: keys or values that cannot be read where they lie
+  float* key_rows;   // [kKeyTile, width]: keys or values that cannot be used where they lie
   float* scores;     // [rows, kKeyTile]
   float *max, *sum;  // [rows]
 };
 
-// ---- dot products
-// ----------------------------------------------------------------------------------
-
-#if HWY_TARGET != HWY_SCALAR
-// Adds up the 128-bit blocks of a vector.
-template <class D>
-HWY_INLINE auto sum_of_blocks(D, hn::Vec<D> v) {
-  if constexpr (hn::MaxLanes(D()) == 4) {
-    return v;
-  } else {
-    const hn::Half<D> half;
-    return sum_of_blocks(half, hn::Add(hn::UpperHalf(half, v), hn::LowerHalf(half, v)));
-  }
-}
-#endif
-
-// to [4] = the sums of the lanes of a, b, c and e: a transpose and the additions in one.
-HWY_INLINE void store_sums(Vec a, Vec b, Vec c, Vec e, float* to) {
-#if HWY_TARGET == HWY_SCALAR
-  const Vec lanes[] = {a, b, c, e};
-  for (int t = 0; t < 4; ++t) to[t] = hn::GetLane(lanes[t]);
-#else
-  const F32 d;
-  const hn::FixedTag<float, 4> d4;
-  const hn::RepartitionToWide<F32> d64;
-  const auto ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
-  const auto ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
-  const auto ab64 = hn::BitCast(d64, ab), ce64 = hn::BitCast(d64, ce);
-  const auto abce = hn::Add(hn::BitCast(d, hn::InterleaveLower(d64, ab64, ce64)),
-                            hn::BitCast(d, hn::InterleaveUpper(d64, ab64, ce64)));
-  hn::Store(sum_of_blocks(d, abce), d4, to);
-#endif
-}
-
-// s [kRows, n] = q [kRows, width] keys [n, width]^T, four keys at a time.
-template <int kRows, typename T>
-HWY_INLINE void score_rows(const float* q, std::int64_t width, const T* const* keys, std::int64_t n,
-                           float* s) {
-  const F32 d;
-  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t j = 0; j < n; j += 4) {
-    // Past the end the last key stands in; its columns are padding.
-    const T* key[4];
-    for (int t = 0; t < 4; ++t) key[t] = keys[std::min(j + t, n - 1)];
-    Vec sum[kRows][4];
-    for (int r = 0; r < kRows; ++r) {
-      for (int t = 0; t < 4; ++t) sum[r][t] = hn::Zero(d);
-    }
-    for (std::int64_t i = 0; i < width; i += lanes) {
-      Vec k[4];
-      for (int t = 0; t < 4; ++t) k[t] = load_f32(d, key[t] + i);
-      for (int r = 0; r < kRows; ++r) {
-        const auto q_vector = hn::Load(d, q + r * width + i);
-        for (int t = 0; t < 4; ++t) sum[r][t] = hn::MulAdd(q_vector, k[t], sum[r][t]);
-      }
-    }
-    for (int r = 0; r < kRows; ++r) {
-      store_sums(sum[r][0], sum[r][1], sum[r][2], sum[r][3], s + r * kKeyTile + j);
-    }
-  }
-}
-
 // ---- a tile of keys ----------------------------------------------------------------------------
 
-// scores [rows, n]; T is the dtype, or float for keys in scratch.
+// out [rows, width] += weights [rows, n] values [n, width]; T is the dtype, or float in scratch.
 template <typename T>
-HWY_NOINLINE void score_keys(const Scratch& scratch, std::int64_t rows, std::int64_t width,
-                             const T* const* keys, std::int64_t n) {
-  std::int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) {
-    score_rows<4>(scratch.q + r * width, width, keys, n, scratch.scores + r * kKeyTile);
-  }
-  for (; r < rows; ++r) {
-    score_rows<1>(scratch.q + r * width, width, keys, n, scratch.scores + r * kKeyTile);
-  }
-}
-
-// out [rows, width] += scores [rows, n] values [n, width]
-template <typename T>
-HWY_NOINLINE void add_values(const Scratch& scratch, std::int64_t rows, std::int64_t width,
-                             const T* const* values, std::int64_t n) {
+HWY_NOINLINE void add_values(const float* weights, std::int64_t rows, std::int64_t width,
+                             const T* const* values, std::int64_t n, float* out) {
   const auto value = [values](std::int64_t k) HWY_ATTR { return values[k]; };
   const std::int64_t fours = rows / 4 * 4;
-  multiply_rows<4, true>(fours, width, n, {scratch.scores, kKeyTile, 1}, value, scratch.out, width);
-  multiply_rows<1, true>(rows - fours, width, n, {scratch.scores + fours * kKeyTile, kKeyTile, 1},
-                         value, scratch.out + fours * width, width);
+  multiply_rows<4, true>(fours, width, n, {weights, kKeyTile, 1}, value, out, width);
+  multiply_rows<1, true>(rows - fours, width, n, {weights + fours * kKeyTile, kKeyTile, 1}, value,
+                         out + fours * width, width);
 }
 
-// The tile's keys or values in f32 scratch, for dims that are no whole vectors, and to be turned.
+// Keys and values of the first head of a block, [k0, k0 + n).
 template <typename T>
-void load_to_scratch(const T* const* rows, std::int64_t n, std::int64_t dim, std::int64_t width,
-                     float* to, const float** to_rows) {
-  load_rows(rows, n, dim, 1.0f, width, to);
-  for (std::int64_t j = 0; j < n; ++j) to_rows[j] = to + j * width;
+struct KeyTile {
+  KeyTile(const AttentionCall& call, const Sequence& s, std::int64_t head, std::int64_t k0,
+          std::int64_t n) {
+    point_at_keys(call.args, call.args.k, s, head, k0, n, keys);
+    point_at_keys(call.args, call.args.v, s, head, k0, n, values);
+  }
+  const T* keys[kKeyTile];
+  const T* values[kKeyTile];
+};
+
+// The scores of all rows of the block, four keys at a time. While these are at work, the next four
+// keys and the values of these four are touched, in memory order.
+template <typename T>
+void score_tile_in_place(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
+                         std::int64_t n, std::int64_t width, const Scratch& scratch) {
+  const std::int64_t k_stride = call.args.k.strides[2], v_stride = call.args.v.strides[2];
+  // Past the end the last key stands in; its columns are padding.
+  const auto last = [n](std::int64_t j) { return std::min(j, n - 1); };
+  for (std::int64_t j = 0; j < n; j += 4) {
+    std::int64_t token = j, head = 0;  // of the next row to touch
+    for (std::int64_t h = 0; h < block.count; ++h) {
+      for (int t = 0; t < 4; ++t) {
+        touch(tile.keys[last(token + 4)] + head * k_stride, call.dim);
+        touch(tile.values[last(token)] + head * v_stride, call.dim);
+        if (++head == block.count) head = 0, ++token;
+      }
+      const T* keys[4];
+      for (int t = 0; t < 4; ++t) keys[t] = tile.keys[last(j + t)] + h * k_stride;
+      score_four_keys(scratch.q + h * block.rows * width, block.rows, width, keys,
+                      scratch.scores + h * block.rows * kKeyTile + j);
+    }
+  }
 }
 
+// For dims that are not whole vectors, and for keys to be turned: head by head through scratch.
 template <typename T>
-void visit_keys(const AttentionCall& call, const QueryTile& tile, std::int64_t k0, std::int64_t n,
-                TileState state, std::int64_t width, const Scratch& scratch) {
-  const AttentionArgs& args = call.args;
-  const bool whole_vectors = call.dim == width;
-  const T* rows[kKeyTile];
-  const float* scratch_rows[kKeyTile];
-  point_at_keys(args, args.k, tile.sequence, tile.kv_head, k0, n, rows);
-  if (whole_vectors && !call.rope.defined()) {
-    score_keys(scratch, tile.rows(), width, rows, n);
-  } else {
-    load_to_scratch(rows, n, call.dim, width, scratch.key_rows, scratch_rows);
+void score_tile_in_scratch(const AttentionCall& call, const HeadBlock& block,
+                           const KeyTile<T>& tile, std::int64_t k0, std::int64_t n,
+                           std::int64_t width, const Scratch& scratch) {
+  for (std::int64_t h = 0; h < block.count; ++h) {
+    const T* keys[kKeyTile];
+    for (std::int64_t j = 0; j < n; ++j) keys[j] = tile.keys[j] + h * call.args.k.strides[2];
+    load_rows(keys, n, call.dim, 1.0f, width, scratch.key_rows);
     if (call.rope.defined()) turn_keys(call.rope, k0, n, width, scratch.key_rows);
-    score_keys(scratch, tile.rows(), width, scratch_rows, n);
-  }
-  if (args.softcap > 0) cap_scores(call.score_factor, tile.rows(), n, scratch.scores);
-  if (state == TileState::partial) {
-    hide_keys(args.mask, tile, 0, tile.rows(), k0, n, scratch.scores);
-  }
-  hide_padding(tile.rows(), n, scratch.scores);
-  update({scratch.max, scratch.sum, scratch.out, width}, tile.rows(), padded(n), scratch.scores);
-  if (args.dropout.p > 0) {
-    drop_weights(args.dropout, tile, 0, tile.rows(), k0, n, scratch.scores);
-  }
-  point_at_keys(args, args.v, tile.sequence, tile.kv_head, k0, n, rows);
-  if (whole_vectors) {
-    add_values(scratch, tile.rows(), width, rows, n);
-  } else {
-    load_to_scratch(rows, n, call.dim, width, scratch.key_rows, scratch_rows);
-    add_values(scratch, tile.rows(), width, scratch_rows, n);
+    for (std::int64_t j = 0; j < n; j += 4) {
+      const float* rows[4];
+      for (int t = 0; t < 4; ++t) rows[t] = scratch.key_rows + std::min(j + t, n - 1) * width;
+      score_four_keys(scratch.q + h * block.rows * width, block.rows, width, rows,
+                      scratch.scores + h * block.rows * kKeyTile + j);
+    }
   }
 }
 
-// ---- a chunk, and all of them
-// --------------------------------------------------------------------
+template <typename T>
+void add_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
+              std::int64_t n, std::int64_t width, const Scratch& scratch) {
+  for (std::int64_t h = 0; h < block.count; ++h) {
+    const float* weights = scratch.scores + h * block.rows * kKeyTile;
+    float* out = scratch.out + h * block.rows * width;
+    const T* values[kKeyTile];
+    for (std::int64_t j = 0; j < n; ++j) values[j] = tile.values[j] + h * call.args.v.strides[2];
+    if (call.dim == width) {
+      add_values(weights, block.rows, width, values, n, out);
+    } else {
+      load_rows(values, n, call.dim, 1.0f, width, scratch.key_rows);
+      const float* rows[kKeyTile];
+      for (std::int64_t j = 0; j < n; ++j) rows[j] = scratch.key_rows + j * width;
+      add_values(weights, block.rows, width, rows, n, out);
+    }
+  }
+}
+
+template <typename T>
+void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& block,
+                std::int64_t k0, std::int64_t n, TileState state, std::int64_t width,
+                const Scratch& scratch) {
+  const AttentionArgs& args = call.args;
+  const std::int64_t rows = block.count * block.rows;
+  const KeyTile<T> tile(call, s, block.first, k0, n);
+  const auto for_each_head = [&](auto&& fn) HWY_ATTR {
+    for (std::int64_t h = 0; h < block.count; ++h) {
+      fn(QueryTile{s, block.first + h, 0, s.n_q, call.group},
+         scratch.scores + h * block.rows * kKeyTile);
+    }
+  };
+  if (call.dim == width && !call.rope.defined()) {
+    score_tile_in_place(call, block, tile, n, width, scratch);
+  } else {
+    score_tile_in_scratch(call, block, tile, k0, n, width, scratch);
+  }
+  if (args.softcap > 0) cap_scores(call.score_factor, rows, n, scratch.scores);
+  if (state == TileState::partial) {
+    for_each_head([&](const QueryTile& queries, float* scores)
+                      HWY_ATTR { hide_keys(args.mask, queries, 0, block.rows, k0, n, scores); });
+  }
+  hide_padding(rows, n, scratch.scores);
+  update({scratch.max, scratch.sum, scratch.out, width}, rows, padded(n), scratch.scores);
+  if (args.dropout.p > 0) {
+    for_each_head([&](const QueryTile& queries, float* weights) HWY_ATTR {
+      drop_weights(args.dropout, queries, 0, block.rows, k0, n, weights);
+    });
+  }
+  add_tile(call, block, tile, n, width, scratch);
+}
+
+// ---- a chunk, and all of them ------------------------------------------------------------------
 
 template <typename T>
 void store_result(const AttentionCall& call, const QueryTile& tile, std::int64_t r,
@@ -204,21 +218,10 @@ void store_result(const AttentionCall& call, const QueryTile& tile, std::int64_t
   if (call.args.lse.defined()) *lse_at(call.args.lse, tile.sequence, i, head) = lse;
 }
 
+// The results of one head of one chunk: written out where the chunk is all there is.
 template <typename T>
-void visit_chunk(const AttentionCall& call, const QueryTile& tile, const Chunk& chunk,
-                 const Partials& partials, const Scratch& scratch) {
-  const Mask& mask = call.args.mask;
-  const std::int64_t shift = tile.sequence.shift(), q1 = tile.queries, width = padded(call.dim);
-  const Running running{scratch.max, scratch.sum, scratch.out, width};
-  load_queries<T>(call.args.q, tile, call.dim, call.q_factor, width, scratch.q);
-  start(running, tile.rows());
-  for (std::int64_t k = chunk.begin; (k = mask.next_visible(0, q1, k, shift)) < chunk.end;) {
-    const std::int64_t k0 = k / call.key_tile * call.key_tile;
-    const std::int64_t n = std::min(call.key_tile, chunk.end - k0);
-    k = k0 + call.key_tile;
-    const TileState state = mask.classify(0, q1, k0, k0 + n, shift);
-    if (state != TileState::skip) visit_keys<T>(call, tile, k0, n, state, width, scratch);
-  }
+void store_head(const AttentionCall& call, const QueryTile& tile, const Chunk& chunk,
+                const Running& running, const Partials& partials) {
   const bool is_all = chunk.begin == 0 && chunk.end == tile.sequence.n_k;
   for (std::int64_t r = 0; r < tile.rows(); ++r) {
     const Running row = running.from_row(r);
@@ -226,9 +229,35 @@ void visit_chunk(const AttentionCall& call, const QueryTile& tile, const Chunk& 
       store_result<T>(call, tile, r, row.out, row_factor(row), row_lse(row));
     } else {
       const std::int64_t at = chunk.partial + tile.kv_head * tile.rows() + r;
-      store_row(row.out, row_factor(row), width, partials.out + at * width);
+      store_row(row.out, row_factor(row), row.width, partials.out + at * row.width);
       partials.lse[at] = row_lse(row);
     }
+  }
+}
+
+template <typename T>
+void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chunk,
+                 const HeadBlock& block, const Partials& partials, const Scratch& scratch) {
+  const Mask& mask = call.args.mask;
+  const std::int64_t shift = s.shift(), width = padded(call.dim);
+  const Running running{scratch.max, scratch.sum, scratch.out, width};
+  const auto tile_of = [&](std::int64_t h) {
+    return QueryTile{s, block.first + h, 0, s.n_q, call.group};
+  };
+  for (std::int64_t h = 0; h < block.count; ++h) {
+    load_queries<T>(call.args.q, tile_of(h), call.dim, call.q_factor, width,
+                    scratch.q + h * block.rows * width);
+  }
+  start(running, block.count * block.rows);
+  for (std::int64_t k = chunk.begin; (k = mask.next_visible(0, s.n_q, k, shift)) < chunk.end;) {
+    const std::int64_t k0 = k / call.key_tile * call.key_tile;
+    const std::int64_t n = std::min(call.key_tile, chunk.end - k0);
+    k = k0 + call.key_tile;
+    const TileState state = mask.classify(0, s.n_q, k0, k0 + n, shift);
+    if (state != TileState::skip) visit_keys<T>(call, s, block, k0, n, state, width, scratch);
+  }
+  for (std::int64_t h = 0; h < block.count; ++h) {
+    store_head<T>(call, tile_of(h), chunk, running.from_row(h * block.rows), partials);
   }
 }
 
@@ -250,57 +279,72 @@ void merge_chunks(const AttentionCall& call, const QueryTile& tile, std::span<co
   }
 }
 
-QueryTile whole_sequence(const AttentionCall& call, std::int64_t index, std::int64_t kv_head) {
-  const Sequence sequence = sequence_of(call.args, index);
-  return {sequence, kv_head, 0, sequence.n_q, call.group};
+// Chunks of one sequence lie together; those of the i-th begin at first[i].
+struct Plan {
+  std::span<Chunk> chunks;
+  std::span<std::int64_t> first;
+  std::int64_t partial_rows = 0, most_rows = 0;
+};
+
+Plan make_plan(const AttentionCall& call, std::span<const std::int64_t> sequences,
+               Workspace::Frame& frame) {
+  std::int64_t count = 0;
+  for (std::int64_t index : sequences) {
+    const std::int64_t n_k = sequence_of(call.args, index).n_k;
+    count += std::max<std::int64_t>(1, ceil_div(n_k, chunk_size(n_k)));
+  }
+  Plan plan;
+  plan.chunks = {frame.take<Chunk>(count), static_cast<std::size_t>(count)};
+  plan.first = {frame.take<std::int64_t>(std::ssize(sequences) + 1), sequences.size() + 1};
+  std::size_t filled = 0;
+  for (std::size_t i = 0; i < sequences.size(); ++i) {
+    const Sequence s = sequence_of(call.args, sequences[i]);
+    const std::int64_t size = chunk_size(s.n_k);
+    plan.first[i] = static_cast<std::int64_t>(filled);
+    for (std::int64_t begin = 0; begin == 0 || begin < s.n_k; begin += size) {
+      plan.chunks[filled++] = {s.index, begin, std::min(begin + size, s.n_k), plan.partial_rows};
+      if (s.n_k > size) plan.partial_rows += s.n_q * call.heads;
+    }
+    plan.most_rows = std::max(plan.most_rows, s.n_q * call.group);
+  }
+  plan.first.back() = count;
+  return plan;
 }
 
 void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_t> sequences) {
-  const std::int64_t width = padded(call.dim);
-  std::int64_t chunk_count = 0, most_rows = 0;
-  for (std::int64_t index : sequences) {
-    const Sequence s = sequence_of(call.args, index);
-    chunk_count += std::max<std::int64_t>(1, ceil_div(s.n_k, chunk_size(s.n_k)));
-    most_rows = std::max(most_rows, s.n_q * call.group);
-  }
   Workspace::Frame frame(ctx.workspace());
-  // Chunks of one sequence lie together; first_chunk[i] is where those of sequences[i] begin.
-  Chunk* chunks = frame.take<Chunk>(chunk_count);
-  const std::int64_t n_sequences = std::ssize(sequences);
-  std::int64_t* first_chunk = frame.take<std::int64_t>(n_sequences + 1);
-  std::int64_t filled = 0, partial_rows = 0;
-  for (std::int64_t i = 0; i < n_sequences; ++i) {
-    const Sequence s = sequence_of(call.args, sequences[i]);
-    const std::int64_t size = chunk_size(s.n_k);
-    first_chunk[i] = filled;
-    for (std::int64_t begin = 0; begin == 0 || begin < s.n_k; begin += size) {
-      chunks[filled++] = {s.index, begin, std::min(begin + size, s.n_k), partial_rows};
-      if (s.n_k > size) partial_rows += s.n_q * call.heads;
-    }
-  }
-  first_chunk[n_sequences] = filled;
-  const Partials partials{frame.take<float>(checked_mul(partial_rows, width)),
-                          frame.take<float>(partial_rows)};
-  const std::int64_t rows = whole_blocks(most_rows);
+  const Plan plan = make_plan(call, sequences, frame);
+  const std::int64_t width = padded(call.dim), block_heads = heads_per_block(call);
+  const std::int64_t blocks = ceil_div(call.kv_heads, block_heads);
+  const Partials partials{frame.take<float>(checked_mul(plan.partial_rows, width)),
+                          frame.take<float>(plan.partial_rows)};
+  // Rows are loaded in whole blocks: one more than there are can be written.
+  const std::int64_t rows = whole_blocks(plan.most_rows * block_heads) + kBlockRows;
   Carver size;
   Scratch(size, rows, width);
   float* memory = frame.take<float>(checked_mul(ctx.threads(), size.used()));
   with_float_type(call.args.q.dtype, [&](auto type) {
     using T = decltype(type);
-    ctx.pool().parallel_for(filled * call.kv_heads, [&](std::int64_t task, int worker) HWY_ATTR {
-      const Chunk& chunk = chunks[task / call.kv_heads];
-      Carver carver(memory + worker * size.used());
-      visit_chunk<T>(call, whole_sequence(call, chunk.sequence, task % call.kv_heads), chunk,
-                     partials, Scratch(carver, rows, width));
-    });
-    if (partial_rows == 0) return;
-    ctx.pool().parallel_for(n_sequences * call.kv_heads, [&](std::int64_t task, int) HWY_ATTR {
-      const std::int64_t i = task / call.kv_heads;
-      const std::span of_sequence(chunks + first_chunk[i], chunks + first_chunk[i + 1]);
-      if (of_sequence.size() == 1) return;
-      merge_chunks<T>(call, whole_sequence(call, sequences[i], task % call.kv_heads), of_sequence,
-                      partials);
-    });
+    ctx.pool().parallel_for(
+        std::ssize(plan.chunks) * blocks, [&](std::int64_t task, int worker) HWY_ATTR {
+          const Chunk& chunk = plan.chunks[static_cast<std::size_t>(task / blocks)];
+          const Sequence s = sequence_of(call.args, chunk.sequence);
+          const std::int64_t first = task % blocks * block_heads;
+          const HeadBlock block{first, std::min(block_heads, call.kv_heads - first),
+                                s.n_q * call.group};
+          Carver carver(memory + worker * size.used());
+          visit_chunk<T>(call, s, chunk, block, partials, Scratch(carver, rows, width));
+        });
+    if (plan.partial_rows == 0) return;
+    ctx.pool().parallel_for(
+        std::ssize(sequences) * call.kv_heads, [&](std::int64_t task, int) HWY_ATTR {
+          const std::size_t i = static_cast<std::size_t>(task / call.kv_heads);
+          const Sequence s = sequence_of(call.args, sequences[i]);
+          const std::span chunks(plan.chunks.begin() + plan.first[i],
+                                 plan.chunks.begin() + plan.first[i + 1]);
+          if (chunks.size() == 1) return;
+          merge_chunks<T>(call, {s, task % call.kv_heads, 0, s.n_q, call.group}, chunks, partials);
+        });
   });
 }
 

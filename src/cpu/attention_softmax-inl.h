@@ -34,8 +34,7 @@ using U32 = hn::ScalableTag<std::uint32_t>;
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
-// ---- scores
-// --------------------------------------------------------------------------------------
+// ---- scores ------------------------------------------------------------------------------------
 
 // s = score_factor * tanh(s)
 inline void cap_scores(float score_factor, std::int64_t rows, std::int64_t n, float* s) {
@@ -68,8 +67,7 @@ inline void hide_padding(std::int64_t rows, std::int64_t n, float* s) {
   }
 }
 
-// ---- running softmax
-// -----------------------------------------------------------------------------
+// ---- running softmax ---------------------------------------------------------------------------
 
 // The state of a tile's rows between two key tiles.
 struct Running {
@@ -125,8 +123,7 @@ inline HWY_NOINLINE void update(const Running& state, std::int64_t rows, std::in
   for (std::int64_t r = 0; r < rows; ++r) update_row(state.from_row(r), n, s + r * kKeyTile);
 }
 
-// ---- dropout
-// -------------------------------------------------------------------------------------
+// ---- dropout -----------------------------------------------------------------------------------
 
 #if HWY_TARGET != HWY_SCALAR
 // The high halves of a * b: two widening multiplications, of the even and of the odd lanes.
@@ -193,8 +190,7 @@ inline HWY_NOINLINE void drop_weights(const Dropout& dropout, const QueryTile& t
   }
 }
 
-// ---- the end
-// -------------------------------------------------------------------------------------
+// ---- the end -----------------------------------------------------------------------------------
 
 // Log of the sum of exponentials, in base e.
 inline float row_lse(const Running& state) {

@@ -48,8 +48,9 @@ constexpr int kRows = kLanes == 16 ? 12 : 6;
 // Short last tiles have a third or two thirds of the rows: little is wasted on zeros.
 constexpr int kRowStep = kRows / 3;
 static_assert(kPackRows % kRows == 0 && kTileCols % kCols == 0);
-// K is taken in stretches of this: a panel of 32 KB with AVX-512, and whole blocks of weights.
-constexpr std::int64_t kDepth = 256;
+// K is taken in stretches of this, whole blocks of weights: a panel of 64 KB with AVX-512 leaves
+// room for x in the L2 cache.
+constexpr std::int64_t kDepth = 512;
 static_assert(kDepth % kBlock == 0);
 
 // Rows of the tile of x that starts at `row`.
@@ -85,76 +86,105 @@ void pack(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, Packe
   });
 }
 
-// ---- weights: panels of [kDepth][kCols]
-// ----------------------------------------------------------
+// ---- weights: panels of [kDepth][kCols] --------------------------------------------------------
+
+// kLanes rows of the weight in f32, on their way into a panel. In the weight itself they are often
+// a multiple of 4 KB apart, where they would evict each other from the L1 cache; here they are not.
+constexpr std::int64_t kStagedStride = kDepth + 16;
 
 #if HWY_TARGET == HWY_SCALAR  // one lane: a copy
 
-template <typename T>
-void transpose(const T* const* rows, std::int64_t depth, float* panel) {
-  for (std::int64_t k = 0; k < depth; ++k) panel[k * kCols] = to_float(rows[0][k]);
+void transpose(const float* staged, std::int64_t depth, float* panel) {
+  for (std::int64_t k = 0; k < depth; ++k) panel[k * kCols] = staged[k];
 }
 
 #else
 
-// Four values of each of kLanes rows, row r + 4 b in 128-bit block b: rows r, r + 4, r + 8, ...
-template <typename T>
-HWY_INLINE VF32 load_every_fourth_row(const T* const* rows, std::int64_t k) {
-  const hn::CappedTag<float, 4> d4;
-  const hn::CappedTag<float, 8> d8;
-  const F32 d;
-  const auto block = [&](int b) HWY_ATTR { return load_f32(d4, rows[4 * b] + k); };
-  if constexpr (kLanes == 4) {
-    return block(0);
-  } else if constexpr (kLanes == 8) {
-    return hn::Combine(d, block(1), block(0));
+// Four values of rows 0, 4, 8, ...: one row to each 128-bit block.
+template <class D>
+HWY_INLINE hn::Vec<D> load_every_fourth_row(D d, const float* staged) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    return hn::LoadU(d, staged);
   } else {
-    return hn::Combine(d, hn::Combine(d8, block(3), block(2)), hn::Combine(d8, block(1), block(0)));
+    const hn::Half<D> half;
+    const float* upper = staged + hn::MaxLanes(half) * kStagedStride;
+    return hn::Combine(d, load_every_fourth_row(half, upper), load_every_fourth_row(half, staged));
   }
 }
 
-// panel[k][c] = rows[c][k] for kLanes columns c and `depth` values of k. Each 128-bit block is a
-// 4x4 transposition of its own.
-template <typename T>
-void transpose(const T* const* rows, std::int64_t depth, float* panel) {
+// panel[k][c] = staged[c][k] for kLanes columns c. Each 128-bit block is a 4x4 transposition of its
+// own. Up to three values of k too many are read and written: there is room for them.
+void transpose(const float* staged, std::int64_t depth, float* panel) {
   const F32 d;
   const hn::Repartition<double, F32> d64;
-  std::int64_t k = 0;
-  for (; k + 4 <= depth; k += 4) {
-    const auto a = load_every_fourth_row(rows + 0, k), b = load_every_fourth_row(rows + 1, k);
-    const auto c = load_every_fourth_row(rows + 2, k), e = load_every_fourth_row(rows + 3, k);
+  for (std::int64_t k = 0; k < depth; k += 4, panel += 4 * kCols) {
+    const auto a = load_every_fourth_row(d, staged + k);
+    const auto b = load_every_fourth_row(d, staged + kStagedStride + k);
+    const auto c = load_every_fourth_row(d, staged + 2 * kStagedStride + k);
+    const auto e = load_every_fourth_row(d, staged + 3 * kStagedStride + k);
     const auto ab_low = hn::BitCast(d64, hn::InterleaveLower(d, a, b));   // a0 b0 a1 b1
     const auto ce_low = hn::BitCast(d64, hn::InterleaveLower(d, c, e));   // c0 e0 c1 e1
     const auto ab_high = hn::BitCast(d64, hn::InterleaveUpper(d, a, b));  // a2 b2 a3 b3
     const auto ce_high = hn::BitCast(d64, hn::InterleaveUpper(d, c, e));
-    float* out = panel + k * kCols;
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_low, ce_low)), d, out);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_low, ce_low)), d, out + kCols);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_high, ce_high)), d, out + 2 * kCols);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_high, ce_high)), d, out + 3 * kCols);
-  }
-  for (; k < depth; ++k) {
-    for (int c = 0; c < kLanes; ++c) panel[k * kCols + c] = to_float(rows[c][k]);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_low, ce_low)), d, panel);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_low, ce_low)), d, panel + kCols);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, ab_high, ce_high)), d, panel + 2 * kCols);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, ab_high, ce_high)), d, panel + 3 * kCols);
   }
 }
 
 #endif
 
-// Columns past the last one repeat it: nobody reads them.
-std::int64_t clamp_column(const Weight& weight, std::int64_t col) {
-  return std::min(col, weight.out_features - 1);
+// Columns [k, k + depth) of the rows of a dense or fp8 weight. Side by side, because the memory's
+// prefetchers follow several rows better than one after the other.
+template <typename T>
+void stage_rows(const Weight& weight, const std::int64_t (&rows)[kLanes], std::int64_t k,
+                std::int64_t depth, float* staged) {
+  const F32 d;
+  const T* from[kLanes];
+  for (int c = 0; c < kLanes; ++c) {
+    from[c] = weight.data.ptr<const T>() + rows[c] * weight.data.strides[0] + k;
+  }
+  constexpr std::int64_t run = kLanes * sizeof(float) / sizeof(T);  // a cache line with AVX-512
+  std::int64_t i = 0;
+  for (; i + run <= depth; i += run) {
+    for (int c = 0; c < kLanes; ++c) {
+      float* to = staged + c * kStagedStride + i;
+      for (int j = 0; j < run; j += kLanes) hn::StoreU(load_f32(d, from[c] + i + j), d, to + j);
+    }
+  }
+  for (int c = 0; c < kLanes; ++c) {
+    convert_row_to_f32(d, from[c] + i, staged + c * kStagedStride + i,
+                       static_cast<std::size_t>(depth - i));
+  }
 }
 
-template <typename T>
-void fill_from_rows(const Weight& weight, std::int64_t col, std::int64_t k, std::int64_t depth,
-                    float* panel) {
-  for (int half = 0; half < kCols; half += kLanes) {
-    const T* rows[kLanes];
+// The same for any weight that is not in tiles.
+void stage(const Weight& weight, const std::int64_t (&rows)[kLanes], std::int64_t k,
+           std::int64_t depth, float* staged) {
+  if (weight.format == Format::fp8) {
+    stage_rows<E4M3>(weight, rows, k, depth, staged);
+  } else if (weight.format == Format::dense) {
+    with_float_type(weight.data.dtype, [&](auto type) HWY_ATTR {
+      stage_rows<decltype(type)>(weight, rows, k, depth, staged);
+    });
+  } else {
     for (int c = 0; c < kLanes; ++c) {
-      rows[c] = weight.data.ptr<const T>() +
-                clamp_column(weight, col + half + c) * weight.data.strides[0] + k;
+      quant::decode_row(weight, rows[c], k, k + depth, staged + c * kStagedStride);
     }
-    transpose(rows, depth, panel + half);
+  }
+}
+
+void fill_from_rows(const Weight& weight, std::int64_t col, std::int64_t k, std::int64_t depth,
+                    float* staged, float* panel) {
+  for (int half = 0; half < kCols; half += kLanes) {
+    std::int64_t rows[kLanes];
+    for (int c = 0; c < kLanes;
+         ++c) {  // past the last row, it is repeated: nobody reads the result
+      rows[c] = std::min(col + half + c, weight.out_features - 1);
+    }
+    stage(weight, rows, k, depth, staged);
+    transpose(staged, depth, panel + half);
   }
 }
 
@@ -171,35 +201,15 @@ void fill_from_tiles(const Weight& weight, std::int64_t col, std::int64_t k, std
   }
 }
 
-// `decoded` holds kLanes rows of kDepth.
-void fill_from_published(const Weight& weight, std::int64_t col, std::int64_t k, std::int64_t depth,
-                         float* decoded, float* panel) {
-  for (int half = 0; half < kCols; half += kLanes) {
-    const float* rows[kLanes];
-    for (int c = 0; c < kLanes; ++c) {
-      float* row = decoded + c * kDepth;
-      quant::decode_row(weight, clamp_column(weight, col + half + c), k, k + depth, row);
-      rows[c] = row;
-    }
-    transpose(rows, depth, panel + half);
-  }
-}
-
 // Rows [col, col + kCols) and columns [k, k + depth) of the weight.
 void fill_panel(const Weight& weight, std::int64_t col, std::int64_t k, std::int64_t depth,
-                float* decoded, float* panel) {
+                float* staged, float* panel) {
   if (weight.layout == WeightLayout::cpu_tiles) {
     with_tile_format(weight.format, [&](auto format) HWY_ATTR {
       fill_from_tiles<format()>(weight, col, k, depth, panel);
     });
-  } else if (weight.format == Format::fp8) {
-    fill_from_rows<E4M3>(weight, col, k, depth, panel);
-  } else if (weight.format == Format::dense) {
-    with_float_type(weight.data.dtype, [&](auto type) HWY_ATTR {
-      fill_from_rows<decltype(type)>(weight, col, k, depth, panel);
-    });
   } else {
-    fill_from_published(weight, col, k, depth, decoded, panel);
+    fill_from_rows(weight, col, k, depth, staged, panel);
   }
 }
 
@@ -255,12 +265,12 @@ void scale_columns(const Weight& weight, const ProductTile& product) {
 void multiply(const Weight& weight, const PackedInput& x, const ProductTile& product,
               char* scratch) {
   float* panel = reinterpret_cast<float*>(scratch);
-  float* decoded = panel + kDepth * kCols;
+  float* staged = panel + kDepth * kCols;
   for (std::int64_t col = 0; col < product.cols; col += kCols) {
     // With nothing to sum over, one empty stretch still writes the zeros.
     for (std::int64_t k = 0; k == 0 || k < x.depth; k += kDepth) {
       const std::int64_t depth = std::min(kDepth, x.depth - k);
-      fill_panel(weight, product.col + col, k, depth, decoded, panel);
+      fill_panel(weight, product.col + col, k, depth, staged, panel);
       for (std::int64_t m = 0; m < product.rows; m += kRows) {
         const int rows = tile_rows(product.row + m, x.rows);
         multiply_tile(input_tile(x, product.row + m) + k * rows, rows, panel, depth, k == 0,
@@ -277,7 +287,7 @@ std::int64_t input_bytes(std::int64_t rows, std::int64_t depth) {
   return checked_mul(checked_mul(checked_align(rows, kRows), depth), sizeof(float));
 }
 
-std::int64_t scratch_bytes() { return kDepth * (kCols + kLanes) * sizeof(float); }
+std::int64_t scratch_bytes() { return (kDepth * kCols + kStagedStride * kLanes) * sizeof(float); }
 
 }  // namespace
 }  // namespace tessera::cpu::HWY_NAMESPACE
@@ -302,13 +312,17 @@ constexpr LinearKernel named(const char* name) {
           [](std::int64_t rows, std::int64_t depth) {
             return HWY_DYNAMIC_DISPATCH(input_bytes)(rows, depth);
           },
-      .pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
-                 PackedInput& to) { HWY_DYNAMIC_DISPATCH(pack)
-                                    (x, dtype, row, rows, to); },
+      .pack =
+          [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+            HWY_DYNAMIC_DISPATCH(pack)
+            (x, dtype, row, rows, to);
+          },
       .scratch_bytes = [](const Weight&) { return HWY_DYNAMIC_DISPATCH(scratch_bytes)(); },
-      .multiply = [](const Weight& weight, const PackedInput& x, const ProductTile& tile,
-                     char* scratch) { HWY_DYNAMIC_DISPATCH(multiply)
-                                      (weight, x, tile, scratch); }};
+      .multiply =
+          [](const Weight& weight, const PackedInput& x, const ProductTile& tile, char* scratch) {
+            HWY_DYNAMIC_DISPATCH(multiply)
+            (weight, x, tile, scratch);
+          }};
 }
 
 }  // namespace

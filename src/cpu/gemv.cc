@@ -172,7 +172,7 @@ HWY_EXPORT(multiply_decoded);
 
 constexpr LinearKernel streaming(const char* name) {
   return {.name = name,
-          .max_rows = kPackRows,
+          .max_rows = 3 * kPackRows,
           .input_bytes = packed_rows_bytes,
           .pack = pack_rows,
           .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },
@@ -196,7 +196,7 @@ const LinearKernel& gemv_kernel(const Weight& weight) {
 const LinearKernel& decode_kernel() {
   static constexpr LinearKernel kDecode{
       .name = "cpu.decode.exact",
-      .max_rows = kPackRows,
+      .max_rows = 3 * kPackRows,
       .input_bytes = packed_rows_bytes,
       .pack = pack_rows,
       .scratch_bytes =

@@ -102,7 +102,7 @@ HWY_EXPORT(multiply);
 const LinearKernel& tiles_exact_kernel() {
   static constexpr LinearKernel kKernel{
       .name = "cpu.tiles.exact",
-      .max_rows = kPackRows,
+      .max_rows = 3 * kPackRows,
       .input_bytes = packed_rows_bytes,
       .pack = pack_rows,
       .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },

@@ -18,13 +18,20 @@ struct Max {
   }
 };
 
+// All lanes of a warp call it, and all get the result.
+template <typename T, typename Fold>
+__device__ T warp_reduce(T value, Fold fold) {
+  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+    value = fold(value, __shfl_xor_sync(0xffffffffu, value, distance));
+  }
+  return value;
+}
+
 // `warps` is the block's number of warps. All threads call it, and all get the result.
 template <int warps, typename T, typename Fold>
 __device__ T block_reduce(T value, Fold fold) {
   __shared__ T of_warp[warps];
-  for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-    value = fold(value, __shfl_xor_sync(0xffffffffu, value, distance));
-  }
+  value = warp_reduce(value, fold);
   __syncthreads();  // whoever still reads the last call's values
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();

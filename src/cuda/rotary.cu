@@ -10,30 +10,13 @@
 #include "core/type_switch.h"
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
+#include "cuda/rope.cuh"
 
 namespace tessera::cuda {
 namespace {
 
 constexpr int kPairs = 32;  // a warp: neighbouring threads read neighbouring elements
 constexpr int kHeads = 8;
-
-struct CosSin {
-  float cos, sin;
-};
-
-// As on the CPU, the angle is formed and brought into [-pi, pi] in float64. sincosf then sees it
-// rounded to f32; what the rounding took is put back by a first-order step, which leaves an error
-// of 10^-14.
-__device__ CosSin cos_sin(std::int64_t position, float inv_freq) {
-  constexpr double kTurn = 6.283185307179586;  // 2 pi
-  const double angle = static_cast<double>(position) * static_cast<double>(inv_freq);
-  const double reduced = fma(-rint(angle / kTurn), kTurn, angle);
-  const float coarse = static_cast<float>(reduced);
-  const float rest = static_cast<float>(reduced - static_cast<double>(coarse));
-  float c, s;
-  sincosf(coarse, &s, &c);
-  return {c - rest * s, s + rest * c};
-}
 
 // A token's heads, [heads, dim].
 template <typename T>

@@ -1,6 +1,8 @@
 #include "tessera/attention.h"
 
+#include "core/build_config.h"
 #include "cpu/attention.h"
+#include "cuda/attention.h"
 #include "ops/attention_args.h"
 #include "ops/op_scope.h"
 
@@ -8,9 +10,15 @@ namespace tessera {
 
 void attention(Context& ctx, const AttentionArgs& args) {
   const OpScope op(ctx, "attention");
-  check_attention(op, ctx, args);
-  if (!ctx.device().is_cpu()) op.no_kernel();
-  const char* kernel = cpu::attention(ctx, args);
+  check_attention(op, args);
+  const char* kernel = "cuda.plain";
+  if (ctx.device().is_cpu()) {
+    kernel = cpu::attention(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    cuda::attention(ctx, args);
+  } else {
+    op.no_kernel();
+  }
   op.ran(kernel, [&] {
     const std::int64_t kv_bytes = 2 * key_elements(args) * size_of(args.k.dtype);
     // Two products over dim for each pair, a multiplication and an addition each.
@@ -22,7 +30,7 @@ void attention(Context& ctx, const AttentionArgs& args) {
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
   const OpScope op(ctx, "attention_backward");
   const AttentionArgs& forward = args.forward;
-  check_attention(op, ctx, forward);
+  check_attention(op, forward);
   op.require(forward.lse.defined(), "lse was not given; attention() writes it on request");
   op.require(!forward.pages.defined(), "pages are for inference; gradients need dense k and v");
   op.require(!forward.rope_on_read.defined(),
@@ -50,9 +58,14 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
     op.no_overlap(name, gradient, "lse", forward.lse);
     op.no_overlap(name, gradient, "d_out", args.d_out);
   }
-  if (!ctx.device().is_cpu()) op.no_kernel();
-  cpu::attention_backward(ctx, args);
-  op.ran("cpu", [&] {
+  if (ctx.device().is_cpu()) {
+    cpu::attention_backward(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    cuda::attention_backward(ctx, args);
+  } else {
+    op.no_kernel();
+  }
+  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda.plain", [&] {
     // q, out, d_out and d_q; k, v, d_k and d_v.
     const std::int64_t bytes = 4 * forward.q.bytes() + 4 * forward.k.bytes() + forward.lse.bytes();
     // Five products over dim for each pair: scores, dP, dQ, dK, dV.

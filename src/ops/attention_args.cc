@@ -55,6 +55,10 @@ void check_rope(const OpScope& op, const AttentionArgs& args) {
              args.q.shape[3]);
 }
 
+// Offsets, lengths and page numbers can be read on the CPU only: a look into the memory of a GPU
+// would mean waiting for all work before it. What they hold there is up to the kernel.
+bool readable(const Tensor& tensor) { return tensor.device.is_cpu(); }
+
 // Offsets of a ragged batch: from 0, not falling, up to the total.
 void check_offsets(const OpScope& op, const char* arg, const Tensor& offsets, const char* of,
                    const Tensor& tensor) {
@@ -65,6 +69,7 @@ void check_offsets(const OpScope& op, const char* arg, const Tensor& offsets, co
   op.require(tensor.shape[0] == 1,
              "{} {} must have batch 1 where {} is given: sequences lie one after the other", of,
              to_string(tensor), arg);
+  if (!readable(offsets)) return;
   const std::int32_t* at = offsets.ptr<const std::int32_t>();
   const std::int64_t last = offsets.shape[0] - 1;
   op.require(at[0] == 0, "{} starts with {}; it must start with 0", arg, at[0]);
@@ -108,6 +113,7 @@ void check_pages(const OpScope& op, const AttentionArgs& args) {
   op.shape("pages.lengths", lengths, {sequences});
   const std::int64_t pool = args.k.shape[0], page_size = args.k.shape[1];
   op.require(page_size >= 1, "k {} has pages of no keys", to_string(args.k));
+  if (!readable(table)) return;
   for (std::int64_t b = 0; b < sequences; ++b) {
     const std::int32_t length = lengths.ptr<const std::int32_t>()[b];
     op.require(length >= 0 && length <= table.shape[1] * page_size,
@@ -122,11 +128,26 @@ void check_pages(const OpScope& op, const AttentionArgs& args) {
   }
 }
 
+// Sequence b as the host knows it. Where lengths cannot be read, the rows of a ragged batch count
+// as shared out evenly, and a page table as full.
+cpu::Sequence known_sequence(const AttentionArgs& args, std::int64_t b) {
+  if (readable(args.q)) return cpu::sequence_of(args, b);
+  const std::int64_t n = cpu::sequence_count(args);
+  const auto share = [&](std::int64_t rows) { return (b + 1) * rows / n - b * rows / n; };
+  cpu::Sequence s{b, b, 0, args.q.shape[1], b, 0, args.k.shape[1]};
+  if (args.q_offsets.defined()) s.n_q = share(s.n_q);
+  if (args.k_offsets.defined()) s.n_k = share(s.n_k);
+  if (args.pages.defined()) s.n_k = args.pages.table.shape[1] * args.k.shape[1];
+  return s;
+}
+
 void check_pattern(const OpScope& op, const AttentionArgs& args) {
   if (args.mask.kind() != Mask::Kind::blocks) return;
   const BlockMask& pattern = args.mask.pattern();
+  const bool lengths_vary = args.q_offsets.defined() || args.pages.defined();
+  if (lengths_vary && !readable(args.q)) return;
   for (std::int64_t b = 0; b < cpu::sequence_count(args); ++b) {
-    const cpu::Sequence s = cpu::sequence_of(args, b);
+    const cpu::Sequence s = known_sequence(args, b);
     const std::int64_t q_blocks = ceil_div(s.n_q, pattern.block());
     const std::int64_t k_blocks = ceil_div(s.n_k, pattern.block());
     op.require(q_blocks <= pattern.q_blocks() && k_blocks <= pattern.k_blocks(),
@@ -148,6 +169,7 @@ std::int64_t visible_keys(const Mask& mask, std::int64_t i, std::int64_t p, std:
     return std::max<std::int64_t>(0, end - begin) + std::max<std::int64_t>(0, sinks);
   }
   const std::int64_t block = mask.pattern().block();
+  if (i / block >= mask.pattern().q_blocks()) return 0;
   std::int64_t count = 0;
   for (std::int64_t c : mask.pattern().row(i / block)) {
     count += std::max<std::int64_t>(0, std::min(end, (c + 1) * block) - c * block);
@@ -157,16 +179,13 @@ std::int64_t visible_keys(const Mask& mask, std::int64_t i, std::int64_t p, std:
 
 }  // namespace
 
-void check_attention(const OpScope& op, const Context& ctx, const AttentionArgs& args) {
+void check_attention(const OpScope& op, const AttentionArgs& args) {
   check_shapes(op, args);
   check_values(op, args);
   check_rope(op, args);
-  // Offsets, lengths and page numbers can be read on the CPU only.
-  if (ctx.device().is_cpu()) {
-    check_ragged(op, args);
-    check_pages(op, args);
-    check_pattern(op, args);
-  }
+  check_ragged(op, args);
+  check_pages(op, args);
+  check_pattern(op, args);
   for (const auto& [name, input] : {std::pair{"q", &args.q}, {"k", &args.k}, {"v", &args.v}}) {
     op.no_overlap("out", args.out, name, *input);
     if (args.lse.defined()) op.no_overlap("lse", args.lse, name, *input);
@@ -177,7 +196,7 @@ void check_attention(const OpScope& op, const Context& ctx, const AttentionArgs&
 std::int64_t visible_pairs(const AttentionArgs& args) {
   std::int64_t pairs = 0;
   for (std::int64_t b = 0; b < cpu::sequence_count(args); ++b) {
-    const cpu::Sequence s = cpu::sequence_of(args, b);
+    const cpu::Sequence s = known_sequence(args, b);
     if (args.mask.kind() == Mask::Kind::full) {
       pairs += s.n_q * s.n_k;
       continue;
@@ -192,7 +211,7 @@ std::int64_t visible_pairs(const AttentionArgs& args) {
 std::int64_t key_elements(const AttentionArgs& args) {
   std::int64_t keys = 0;
   for (std::int64_t b = 0; b < cpu::sequence_count(args); ++b) {
-    keys += cpu::sequence_of(args, b).n_k;
+    keys += known_sequence(args, b).n_k;
   }
   return keys * args.k.shape[2] * args.k.shape[3];
 }

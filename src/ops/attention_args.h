@@ -10,8 +10,11 @@
 namespace tessera {
 
 // Everything that can be wrong with a call, before anything is written.
-void check_attention(const OpScope& op, const Context& ctx, const AttentionArgs& args);
+void check_attention(const OpScope& op, const AttentionArgs& args);
 
+// The two counts below are of the lengths as the host knows them. It does not read those that lie
+// on a GPU: there, the rows of a ragged batch count as shared out evenly, and page tables as full.
+//
 // Pairs of query and key that the mask lets meet, over all sequences and query heads.
 std::int64_t visible_pairs(const AttentionArgs& args);
 // Elements of the keys that are in use, over all sequences and key heads.

@@ -1,11 +1,14 @@
 #include "tessera/linear.h"
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
+#include "core/build_config.h"
 #include "core/checked.h"
 #include "cpu/linear.h"
 #include "cpu/weight_tiles.h"
+#include "cuda/linear.h"
 #include "ops/check_weight.h"
 #include "ops/op_scope.h"
 #include "quant/codec.h"
@@ -38,6 +41,8 @@ void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight
                  sizes.bytes);
   check_tiles_of(op, arg + ".scales", weight.scales, info(weight.format).scale_dtype, sizes.tiles,
                  scales);
+  op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
+             weight.tensor_scale);
   if (!weight.zeros.defined()) return;
   op.require(weight.format == Format::int4, "{} is {}, and only int4 takes zeros", arg,
              name(weight.format));
@@ -48,7 +53,7 @@ void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight
 void check_factor(const OpScope& op, const char* arg, const Weight& weight, const Tensor& x,
                   const Tensor& out) {
   op.require(weight.defined(), "{} was not given", arg);
-  if (weight.layout == WeightLayout::cpu_tiles) {
+  if (weight.layout == WeightLayout::cpu_tiles && x.device.is_cpu()) {
     check_tiles(op, arg, weight);
   } else {
     check_weight(op, arg, weight);
@@ -120,8 +125,14 @@ std::string_view name(Activation activation) {
 void linear(Context& ctx, const LinearArgs& args) {
   const OpScope op(ctx, "linear");
   check(op, args);
-  if (!ctx.device().is_cpu()) op.no_kernel();
-  const char* kernel = cpu::linear(ctx, args);
+  const char* kernel = nullptr;
+  if (ctx.device().is_cpu()) {
+    kernel = cpu::linear(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    kernel = cuda::linear(ctx, args);
+  } else {
+    op.no_kernel();
+  }
   op.ran(kernel, [&] {
     return OpCost{"x " + to_string(args.x) + " weight " + to_string(args.weight),
                   args.x.bytes() + args.weight.bytes() + args.bias.bytes() + args.residual.bytes() +
@@ -136,8 +147,14 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   check_factor(op, "gate", args.gate, args.x, args.out);
   check_factor(op, "up", args.up, args.x, args.out);
   check_activation(op, args.activation);
-  if (!ctx.device().is_cpu()) op.no_kernel();
-  const char* kernel = cpu::gated_linear(ctx, args);
+  const char* kernel = nullptr;
+  if (ctx.device().is_cpu()) {
+    kernel = cpu::gated_linear(ctx, args);
+  } else if constexpr (kHaveCuda) {
+    kernel = cuda::gated_linear(ctx, args);
+  } else {
+    op.no_kernel();
+  }
   op.ran(kernel, [&] {
     return OpCost{
         "x " + to_string(args.x) + " gate " + to_string(args.gate) + " up " + to_string(args.up),

@@ -1,6 +1,4 @@
 // prepare(): the layout that this device's kernels are fastest on, made once.
-#include <cstring>
-
 #include "core/checked.h"
 #include "cpu/weight_tiles.h"
 #include "ops/check_weight.h"
@@ -13,16 +11,17 @@ namespace {
 // Makes room for a weight's tensors, one after the other in one buffer.
 class Storage {
  public:
+  explicit Storage(Device device) : device_(device) {}
   // A contiguous tensor [rows, cols]; its data is set by allocate().
   void add(Tensor& tensor, DType dtype, std::int64_t rows, std::int64_t cols) {
-    tensor = Tensor(nullptr, dtype, {rows, cols});
+    tensor = Tensor(nullptr, dtype, {rows, cols}, device_);
     offsets_[count_] = bytes_;
     tensors_[count_++] = &tensor;
     bytes_ = checked_add(
         bytes_, checked_align(checked_mul(tensor.numel(), size_of(dtype)), Buffer::kAlignment));
   }
   Buffer allocate() {
-    Buffer buffer(bytes_);
+    Buffer buffer(bytes_, device_);
     for (int i = 0; i < count_; ++i) {
       tensors_[i]->data = static_cast<char*>(buffer.data()) + offsets_[i];
     }
@@ -30,18 +29,22 @@ class Storage {
   }
 
  private:
+  Device device_;
   Tensor* tensors_[3] = {};
   std::int64_t offsets_[3] = {};
   int count_ = 0;
   std::int64_t bytes_ = 0;
 };
 
-void copy_rows(const Tensor& from, const Tensor& to) {
-  const auto row_bytes = static_cast<std::size_t>(from.shape[1] * size_of(from.dtype));
-  for (std::int64_t row = 0; row_bytes > 0 && row < from.shape[0]; ++row) {
-    std::memcpy(to.ptr<char>() + row * to.strides[0] * size_of(to.dtype),
-                from.ptr<char>() + row * from.strides[0] * size_of(from.dtype), row_bytes);
-  }
+// `to` is contiguous.
+void copy_rows(Context& ctx, const Tensor& from, const Tensor& to) {
+  const std::int64_t row_bytes = from.shape[1] * size_of(from.dtype);
+  const auto copy = [&](std::int64_t row, std::int64_t bytes) {
+    copy_bytes(ctx, to.ptr<char>() + row * row_bytes, to.device,
+               from.ptr<char>() + row * from.strides[0] * size_of(from.dtype), from.device, bytes);
+  };
+  if (from.is_contiguous()) return copy(0, from.bytes());
+  for (std::int64_t row = 0; row_bytes > 0 && row < from.shape[0]; ++row) copy(row, row_bytes);
 }
 
 PackedWeight tiled(Context& ctx, const Weight& weight) {
@@ -49,7 +52,7 @@ PackedWeight tiled(Context& ctx, const Weight& weight) {
       cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
   const std::int64_t scales = checked_mul(sizes.scales, cpu::kTileRows);
   PackedWeight result{.weight = weight, .storage = {}};
-  Storage storage;
+  Storage storage(ctx.device());
   result.weight.layout = WeightLayout::cpu_tiles;
   storage.add(result.weight.data, weight.data.dtype, sizes.tiles, sizes.bytes);
   storage.add(result.weight.scales, weight.scales.dtype, sizes.tiles, scales);
@@ -59,9 +62,9 @@ PackedWeight tiled(Context& ctx, const Weight& weight) {
   return result;
 }
 
-PackedWeight copied(const Weight& weight) {
+PackedWeight copied(Context& ctx, const Weight& weight) {
   PackedWeight result{.weight = weight, .storage = {}};
-  Storage storage;
+  Storage storage(ctx.device());
   const Tensor* const from[] = {&weight.data, &weight.scales, &weight.zeros};
   Tensor* const to[] = {&result.weight.data, &result.weight.scales, &result.weight.zeros};
   for (int i = 0; i < 3; ++i) {
@@ -70,7 +73,7 @@ PackedWeight copied(const Weight& weight) {
   }
   result.storage = storage.allocate();
   for (int i = 0; i < 3; ++i) {
-    if (from[i]->defined()) copy_rows(*from[i], *to[i]);
+    if (from[i]->defined()) copy_rows(ctx, *from[i], *to[i]);
   }
   return result;
 }
@@ -80,13 +83,16 @@ PackedWeight copied(const Weight& weight) {
 PackedWeight prepare(Context& ctx, const Weight& weight) {
   const OpScope op(ctx, "prepare");
   check_weight(op, "weight", weight);
-  if (!ctx.device().is_cpu()) op.no_kernel();
-  check_weight_values(op, "weight", weight);
-  const bool has_tiles = cpu::has_tiles(weight.format, weight.group);
-  PackedWeight result = has_tiles ? tiled(ctx, weight) : copied(weight);
-  op.ran(has_tiles ? "cpu.tiles" : "cpu.copy", [&] {
-    return OpCost{"weight " + to_string(weight), weight.bytes() + result.weight.bytes(), 0};
-  });
+  const bool on_cpu = ctx.device().is_cpu();
+  if (on_cpu) check_weight_values(op, "weight", weight);
+  const bool has_tiles = on_cpu && cpu::has_tiles(weight.format, weight.group);
+  PackedWeight result = has_tiles ? tiled(ctx, weight) : copied(ctx, weight);
+  op.ran(has_tiles ? "cpu.tiles"
+         : on_cpu  ? "cpu.copy"
+                   : "cuda.copy",
+         [&] {
+           return OpCost{"weight " + to_string(weight), weight.bytes() + result.weight.bytes(), 0};
+         });
   return result;
 }
 

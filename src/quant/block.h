@@ -1,8 +1,9 @@
 // A block: consecutive weights of a row that share a scale. What the codecs need to walk over
 // blocks, to measure one, and to choose its scale.
 //
-// Every sum and every choice here has one order, whatever the compiler makes of it: an encoder on
-// another device can give the same bits.
+// Every sum and every choice here has one order, whatever the compiler makes of it, and kernels
+// call the same code: an encoder on another device gives the same bits. (Kernels cannot see
+// constants in memory: lists of them are functions here, or live inside one.)
 #pragma once
 
 #include <algorithm>
@@ -12,21 +13,24 @@
 #include <limits>
 #include <span>
 
+#include "core/host_device.h"
 #include "quant/rounding.h"
 #include "tessera/weight.h"
 
 namespace tessera::quant {
 
 template <typename T>
-T* row_of(const Tensor& tensor, std::int64_t row) {
-  return tensor.ptr<T>() + row * tensor.strides[0];
+TESSERA_HOST_DEVICE T* row_of(const Tensor& tensor, std::int64_t row) {
+  return static_cast<T*>(tensor.data) + row * tensor.strides[0];
 }
 
 // Weights [begin, end) of a row; they lie in the block of this index.
 struct Piece {
   std::int64_t block, begin, end;
 
-  std::span<const float> of(const float* row) const { return {row + begin, row + end}; }
+  TESSERA_HOST_DEVICE std::span<const float> of(const float* row) const {
+    return {row + begin, row + end};
+  }
 };
 
 // Calls fn(Piece) for each piece of [k_begin, k_end) that lies in one block.
@@ -46,7 +50,7 @@ void for_each_block(const Weight& weight, std::int64_t k_begin, std::int64_t k_e
 inline constexpr std::size_t kLanes = 16;
 
 template <typename Term, typename Combine>
-float fold(std::span<const float> x, Term term, Combine combine) {
+TESSERA_HOST_DEVICE float fold(std::span<const float> x, Term term, Combine combine) {
   float lanes[kLanes] = {};
   std::size_t i = 0;
   for (; i + kLanes <= x.size(); i += kLanes) {
@@ -67,18 +71,24 @@ constexpr float smaller(float a, float b) { return b < a ? b : a; }
 constexpr float larger(float a, float b) { return b > a ? b : a; }
 
 // Smallest and largest of the block and of 0: the range that its codes have to cover.
-inline Range range_with_zero(std::span<const float> x) {
+TESSERA_HOST_DEVICE inline Range range_with_zero(std::span<const float> x) {
   const auto itself = [](float value) { return value; };
-  return {fold(x, itself, smaller), fold(x, itself, larger)};
+  return {fold(x, itself, [](float a, float b) { return smaller(a, b); }),
+          fold(x, itself, [](float a, float b) { return larger(a, b); })};
 }
 
-inline float largest_magnitude(std::span<const float> x) { return fold(x, magnitude_of, larger); }
+TESSERA_HOST_DEVICE inline float largest_magnitude(std::span<const float> x) {
+  return fold(
+      x, [](float value) { return magnitude_of(value); },
+      [](float a, float b) { return larger(a, b); });
+}
 
 // The squared error of the block on a grid of this scale, in units of `unit` squared: the sum of
 // (r - nearest(r))^2 over r = x / scale, times (scale / unit)^2. Where unit is near the scale,
 // nothing of it can overflow or vanish, whatever the size of the weights.
 template <typename Nearest>
-float squared_error(std::span<const float> x, float scale, float unit, Nearest nearest) {
+TESSERA_HOST_DEVICE float squared_error(std::span<const float> x, float scale, float unit,
+                                        Nearest nearest) {
   const float sum = fold(
       x,
       [=](float value) {
@@ -97,7 +107,7 @@ struct Best {
   Candidate candidate{};
   float error = std::numeric_limits<float>::infinity();
 
-  void offer(const Candidate& other, float other_error) {
+  TESSERA_HOST_DEVICE void offer(const Candidate& other, float other_error) {
     if (other_error < error) {
       candidate = other;
       error = other_error;
@@ -105,9 +115,10 @@ struct Best {
   }
 };
 
-// Keeps a scale (of either sign) normal, and `reach` times it finite: what has been encoded always
-// decodes to numbers. The margin of 2^-8 is for rounding to bf16 afterwards.
-inline float usable_scale(float scale, float reach) {
+// Keeps a scale (of either sign) normal, and `reach` times it finite: ratios to it are numbers,
+// also in a block of zeros, and what has been encoded decodes to numbers. The margin of 2^-8 is for
+// rounding to bf16 afterwards.
+TESSERA_HOST_DEVICE inline float usable_scale(float scale, float reach) {
   constexpr float kMargin = 1.f - 0x1p-8f;
   return with_sign_of(clamped(magnitude_of(scale), FLT_MIN, FLT_MAX / reach * kMargin), scale);
 }
@@ -124,12 +135,12 @@ struct Stretches {
 // largest weights off and represent all others better; larger ones help where weights happen to
 // fall between codes. On normal and on heavy-tailed (Student t) weights a wider or a finer list
 // changes the error by less than half a percent.
-inline constexpr Stretches kAroundLargest = {24, 36, 32};
+constexpr Stretches around_largest() { return {24, 36, 32}; }
 
 // The best of `from_max` and its stretches.
 template <typename Nearest>
-float search_scale(std::span<const float> x, float from_max, float reach,
-                   const Stretches& stretches, Nearest nearest) {
+TESSERA_HOST_DEVICE float search_scale(std::span<const float> x, float from_max, float reach,
+                                       const Stretches& stretches, Nearest nearest) {
   Best<float> best;
   best.offer(from_max, squared_error(x, from_max, from_max, nearest));
   for (int k = stretches.first; k <= stretches.last; ++k) {

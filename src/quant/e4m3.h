@@ -12,7 +12,6 @@
 namespace tessera {
 
 inline constexpr float kE4M3Max = 448.f;
-inline constexpr std::uint8_t kE4M3One = 0x38;
 inline constexpr std::uint8_t kE4M3Largest = 0x7e;  // the code of 448
 
 constexpr float e4m3_decode(std::uint8_t code) {

@@ -7,7 +7,6 @@
 
 namespace tessera {
 
-inline constexpr std::uint8_t kE8M0One = 127;
 inline constexpr std::uint8_t kE8M0NaN = 255;
 
 constexpr float e8m0_decode(std::uint8_t code) {

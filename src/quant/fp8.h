@@ -5,10 +5,32 @@
 
 #include <cstdint>
 
+#include "quant/block.h"
 #include "quant/e4m3.h"
 #include "tessera/quant.h"
 
 namespace tessera::quant {
+
+// Codes of a float lie equally close in every binade: which binade the weights fall into does not
+// matter, but where in it they do. One octave of scales upwards shows every place, and cuts nothing
+// off.
+constexpr Stretches fp8_octave() { return {17, 31, 16}; }
+
+TESSERA_HOST_DEVICE inline float fp8_scale(std::span<const float> x, ScaleSearch search) {
+  const float from_max = usable_scale(largest_magnitude(x) / kE4M3Max, kE4M3Max);
+  if (search == ScaleSearch::from_max) return from_max;
+  return search_scale(x, from_max, kE4M3Max, fp8_octave(),
+                      [](float ratio) { return e4m3_round(ratio); });
+}
+
+TESSERA_HOST_DEVICE inline void fp8_encode_block(const Weight& weight, std::int64_t row,
+                                                 const Piece& piece, const float* x,
+                                                 ScaleSearch search) {
+  auto* codes = row_of<std::uint8_t>(weight.data, row);
+  const float scale = fp8_scale(piece.of(x), search);
+  row_of<float>(weight.scales, row)[piece.block] = scale;
+  for (std::int64_t k = piece.begin; k < piece.end; ++k) codes[k] = e4m3_encode(x[k] / scale);
+}
 
 void fp8_encode_row(const Weight& weight, std::int64_t row, const float* x, ScaleSearch search);
 void fp8_decode_row(const Weight& weight, std::int64_t row, std::int64_t k_begin,

@@ -9,7 +9,10 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <utility>
 
+#include "quant/block.h"
+#include "quant/nibbles.h"
 #include "tessera/quant.h"
 
 namespace tessera {
@@ -52,22 +55,47 @@ inline constexpr std::array<float, 15> kNf4Bounds = [] {
   return bounds;
 }();
 
+// The same one by one: kernels see numbers, but no arrays in memory.
+template <std::size_t i>
+inline constexpr float kNf4Bound = kNf4Bounds[i];
+template <std::size_t i>
+inline constexpr float kNf4Value = kNf4Values[i];
+
 constexpr std::uint8_t nf4_encode(float x) {
-  int code = 0;
-  for (const float bound : kNf4Bounds) code += x > bound;
-  return static_cast<std::uint8_t>(code);
+  return [x]<std::size_t... i>(std::index_sequence<i...>) {
+    return static_cast<std::uint8_t>((int{x > kNf4Bound<i>} + ...));
+  }
+  (std::make_index_sequence<15>());
 }
 
 // The value of nf4_encode(x); without branches.
 constexpr float nf4_round(float x) {
-  float value = kNf4Values[0];
-  for (std::size_t i = 0; i < kNf4Bounds.size(); ++i) {
-    value = x > kNf4Bounds[i] ? kNf4Values[i + 1] : value;
+  float value = kNf4Value<0>;
+  [&]<std::size_t... i>(std::index_sequence<i...>) {
+    ((value = x > kNf4Bound<i> ? kNf4Value<i + 1> : value), ...);
   }
+  (std::make_index_sequence<15>());
   return value;
 }
 
 namespace quant {
+
+TESSERA_HOST_DEVICE inline float nf4_scale(std::span<const float> x, ScaleSearch search) {
+  const float from_max = usable_scale(largest_magnitude(x), 1.f);
+  if (search == ScaleSearch::from_max) return from_max;
+  return search_scale(x, from_max, 1.f, around_largest(),
+                      [](float ratio) { return nf4_round(ratio); });
+}
+
+TESSERA_HOST_DEVICE inline void nf4_encode_block(const Weight& weight, std::int64_t row,
+                                                 const Piece& piece, const float* x,
+                                                 ScaleSearch search) {
+  auto* codes = row_of<std::uint8_t>(weight.data, row);
+  const float scale = nf4_scale(piece.of(x), search);
+  row_of<float>(weight.scales, row)[piece.block] = scale;
+  store_nibbles<NibbleOrder::high_first>(codes, piece.begin, piece.end,
+                                         [=](std::int64_t k) { return nf4_encode(x[k] / scale); });
+}
 
 void nf4_encode_row(const Weight& weight, std::int64_t row, const float* x, ScaleSearch search);
 void nf4_decode_row(const Weight& weight, std::int64_t row, std::int64_t k_begin,

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/host_device.h"
+
 namespace tessera::quant {
 
 enum class NibbleOrder { low_first, high_first };
@@ -44,7 +46,8 @@ inline void decode_nibbles(const PairTable& table, const std::uint8_t* row, std:
 // Codes [begin, end) of the row become code(begin), code(begin + 1), ...; begin is even. An odd end
 // leaves half of the last byte zero.
 template <NibbleOrder kOrder, typename Code>
-void store_nibbles(std::uint8_t* row, std::int64_t begin, std::int64_t end, Code code) {
+TESSERA_HOST_DEVICE void store_nibbles(std::uint8_t* row, std::int64_t begin, std::int64_t end,
+                                       Code code) {
   constexpr int kFirst = kOrder == NibbleOrder::low_first ? 0 : 4;
   const auto byte_of = [](std::uint32_t first, std::uint32_t second) {
     return static_cast<std::uint8_t>(first << kFirst | second << (4 - kFirst));

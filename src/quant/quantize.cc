@@ -1,10 +1,13 @@
 // From a dense matrix to a packed one, in two passes over the rows: the first finds the largest
 // magnitude and refuses what is not finite, before anything is made; the second encodes.
+#include "cuda/quantize.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <string>
 
+#include "core/build_config.h"
 #include "core/checked.h"
 #include "core/rows.h"
 #include "core/thread_pool.h"
@@ -82,6 +85,11 @@ std::uint32_t largest_bits(const T* x, std::int64_t n) {
 
 constexpr std::uint32_t kInfinityBits = 0x7f800000u;
 
+[[noreturn]] void refuse_not_finite(const OpScope& op, std::int64_t row, std::int64_t column,
+                                    float value) {
+  op.refuse("dense[{}, {}] is {}; only finite weights can be packed", row, column, value);
+}
+
 // The largest magnitude of the matrix; refuses NaN and infinity.
 float scan(Context& ctx, const OpScope& op, const Tensor& dense) {
   const Rows rows(dense);
@@ -99,8 +107,7 @@ float scan(Context& ctx, const OpScope& op, const Tensor& dense) {
       const T* x = rows.row<T>(row);
       std::int64_t column = 0;
       while (largest_bits(x + column, 1) < kInfinityBits) ++column;
-      op.refuse("dense[{}, {}] is {}; only finite weights can be packed", row, column,
-                to_float(x[column]));
+      refuse_not_finite(op, row, column, to_float(x[column]));
     }
   });
   return std::bit_cast<float>(largest);
@@ -133,15 +140,28 @@ PackedWeight quantize(Context& ctx, const Tensor& dense, const QuantizeOptions& 
   op.input("dense", dense, {DType::f32, DType::f16, DType::bf16});
   op.shape("dense", dense, {-1, -1});
   const Weight planned = plan(options, dense.shape[0], dense.shape[1]);
-  if (!ctx.device().is_cpu()) op.no_kernel();
+  const bool on_cpu = ctx.device().is_cpu();
+  float largest = 0;
+  if (on_cpu) {
+    largest = scan(ctx, op, dense);
+  } else if constexpr (kHaveCuda) {
+    const cuda::Scan found = cuda::scan(ctx, dense);
+    if (!found.finite) refuse_not_finite(op, found.row, found.column, found.value);
+    largest = found.largest;
+  } else {
+    op.no_kernel();
+  }
 
-  const float largest = scan(ctx, op, dense);
   PackedWeight packed = allocate(planned, ctx.device());
   if (options.format == Format::nvfp4) {
     packed.weight.tensor_scale = quant::nvfp4_tensor_scale(largest, options.search);
   }
-  encode(ctx, dense, packed.weight, options.search);
-  op.ran("cpu", [&] {
+  if (on_cpu) {
+    encode(ctx, dense, packed.weight, options.search);
+  } else if constexpr (kHaveCuda) {
+    cuda::encode(ctx, dense, packed.weight, options.search);
+  }
+  op.ran(on_cpu ? "cpu" : "cuda", [&] {
     return OpCost{"dense " + to_string(dense) + " weight " + to_string(packed.weight),
                   dense.bytes() + packed.weight.bytes(), 0};
   });

@@ -15,8 +15,7 @@
 namespace tessera::test {
 namespace {
 
-// ---- BlockMask
-// -----------------------------------------------------------------------------------
+// ---- BlockMask ---------------------------------------------------------------------------------
 
 using Row = std::vector<std::int32_t>;
 
@@ -177,8 +176,7 @@ TEST(BlockMask, BuildersRefuseBadNumbers) {
   }
 }
 
-// ---- Mask
-// ----------------------------------------------------------------------------------------
+// ---- Mask --------------------------------------------------------------------------------------
 
 TEST(Mask, AllowsWhatItsDefinitionSays) {
   // Four queries, six keys: query 0 stands at position 2.

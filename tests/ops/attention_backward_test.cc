@@ -15,7 +15,7 @@ namespace {
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 
 class AttentionBackwardTest : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, AttentionBackwardTest, testing::Values(Device::cpu()),
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionBackwardTest, testing::ValuesIn(test_devices()),
                          device_name);
 
 // A forward call that has run, and its gradients.
@@ -244,24 +244,41 @@ TEST_P(AttentionBackwardTest, SameBitsTwiceAndForAnyThreadCount) {
   }
 }
 
-TEST_P(AttentionBackwardTest, EverySimdTarget) {
+TEST(AttentionSimd, EveryTargetGoesBackward) {
+  Context ctx({.threads = 2});
   for (std::int64_t target : simd_targets()) {
     SCOPED_TRACE(simd_target_name(target));
     const ForceSimdTarget force(target);
     for (DType dtype : kFloats) {
       for (std::int64_t dim : {19, 64, 80}) {
-        check(ctx(), {.n_q = 45,
-                      .n_k = 75,
-                      .heads = 4,
-                      .kv_heads = 2,
-                      .dim = dim,
-                      .mask = Mask::sinks(4, 37),
-                      .dtype = dtype,
-                      .softcap = 20.f,
-                      .dropout = {0.2f, 5}});
+        check(ctx, {.n_q = 45,
+                    .n_k = 75,
+                    .heads = 4,
+                    .kv_heads = 2,
+                    .dim = dim,
+                    .mask = Mask::sinks(4, 37),
+                    .dtype = dtype,
+                    .softcap = 20.f,
+                    .dropout = {0.2f, 5}});
       }
     }
   }
+}
+
+TEST_P(AttentionBackwardTest, MemoryGrowsWithTheLength) {
+  constexpr std::int64_t kLength = 16384;
+  const TestTensor memory(ctx(), Array({8, kLength, 1, 64}, 0.5), DType::f32);
+  const TestTensor lse = TestTensor::poisoned(ctx(), {1, 1, kLength}, DType::f32);
+  const auto tensor = [&](std::int64_t n) { return memory.view().slice(0, n, n + 1); };
+  const AttentionArgs forward{.q = tensor(0),
+                              .k = tensor(1),
+                              .v = tensor(2),
+                              .out = tensor(3),
+                              .lse = lse,
+                              .mask = Mask::window(100, 0)};
+  attention(ctx(), forward);
+  attention_backward(ctx(), {forward, tensor(4), tensor(5), tensor(6), tensor(7)});
+  EXPECT_LT(ctx().workspace_peak_bytes(), 4 << 20);
 }
 
 TEST_P(AttentionBackwardTest, IsTraced) {
@@ -269,7 +286,8 @@ TEST_P(AttentionBackwardTest, IsTraced) {
               {.n_q = 4, .n_k = 6, .heads = 4, .kv_heads = 2, .dim = 8, .mask = Mask::causal()});
   ctx().trace().clear();
   attention_backward(ctx(), g.args);
-  ASSERT_EQ(ctx().trace().calls("attention_backward", "cpu"), 1);
+  const char* kernel = GetParam().is_cpu() ? "cpu" : "cuda.plain";
+  ASSERT_EQ(ctx().trace().calls("attention_backward", kernel), 1);
   const TraceEntry& entry = ctx().trace().entries().front();
   EXPECT_EQ(entry.shapes, "q f32[1, 4, 4, 8] k f32[1, 6, 2, 8] causal");
   EXPECT_EQ(entry.bytes, 4 * (4 * 4 * 32 + 4 * 6 * 16 + 4 * 4));
@@ -314,6 +332,11 @@ TEST_P(AttentionBackwardTest, RefusesBeforeWriting) {
     SCOPED_TRACE(refusal.text);
     Gradients g(ctx(), {.n_q = 5, .n_k = 7, .dim = 4});
     refusal.spoil(g.args);
+    // Made of host memory, which a call that is refused does not look at.
+    for (Tensor* tensor : {&g.args.forward.pages.table, &g.args.forward.pages.lengths,
+                           &g.args.forward.rope_on_read.inv_freq}) {
+      tensor->device = GetParam();
+    }
     EXPECT_TRUE(refuses([&] { attention_backward(ctx(), g.args); }, refusal.text, refusal.code));
     EXPECT_TRUE(g.d_q.untouched() && g.d_k.untouched() && g.d_v.untouched());
   }

@@ -3,6 +3,9 @@
 
 #include <cmath>
 #include <limits>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/checked.h"
 #include "support/attention_case.h"
@@ -14,10 +17,10 @@ namespace tessera::test {
 namespace {
 
 class AttentionCallTest : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, AttentionCallTest, testing::Values(Device::cpu()), device_name);
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionCallTest, testing::ValuesIn(test_devices()),
+                         device_name);
 
-// ---- trace
-// ---------------------------------------------------------------------------------------
+// ---- trace -------------------------------------------------------------------------------------
 
 TEST_P(AttentionCallTest, IsTraced) {
   AttentionTensors t(ctx(), {.batch = 2,
@@ -29,7 +32,8 @@ TEST_P(AttentionCallTest, IsTraced) {
                              .mask = Mask::causal(),
                              .dtype = DType::f16});
   attention(ctx(), t.args);
-  ASSERT_EQ(ctx().trace().calls("attention", "cpu.prefill"), 1);
+  const bool cpu = GetParam().is_cpu();
+  ASSERT_EQ(ctx().trace().calls("attention", cpu ? "cpu.prefill" : "cuda.plain"), 1);
   const TraceEntry entry = ctx().trace().entries().front();
   EXPECT_EQ(entry.shapes, "q f16[2, 40, 4, 8] k f16[2, 50, 2, 8] causal");
   EXPECT_EQ(entry.bytes, 2 * (2 * 2 * 40 * 32 + 2 * 2 * 50 * 16) + 4 * 2 * 4 * 40);
@@ -41,7 +45,7 @@ TEST_P(AttentionCallTest, IsTraced) {
   t.args.q = t.args.q.slice(1, 0, 3);
   t.args.out = t.args.out.slice(1, 0, 3);
   attention(ctx(), t.args);
-  EXPECT_EQ(ctx().trace().calls("attention", "cpu.decode"), 1);
+  EXPECT_EQ(ctx().trace().calls("attention", cpu ? "cpu.decode" : "cuda.plain"), cpu ? 1 : 2);
   EXPECT_TRUE(ctx().trace().entries().back().shapes.ends_with("causal softcap dropout"));
 }
 
@@ -64,44 +68,21 @@ TEST_P(AttentionCallTest, CountsTheFlopsOfVisiblePairs) {
   }
 }
 
-// ---- memory
-// --------------------------------------------------------------------------------------
+// ---- memory ------------------------------------------------------------------------------------
 
 TEST_P(AttentionCallTest, MemoryDoesNotGrowWithTheSquareOfTheLength) {
   constexpr std::int64_t kLength = 16384;
-  const Buffer q(DType::f32, {1, kLength, 1, 64}), out(DType::f32, {1, kLength, 1, 64});
-  const Tensor q_tensor = q.tensor(DType::f32, {1, kLength, 1, 64});
-  std::fill_n(q_tensor.ptr<float>(), kLength * 64, 0.5f);
-  const Tensor out_tensor = out.tensor(DType::f32, {1, kLength, 1, 64});
+  const TestTensor q(ctx(), Array({1, kLength, 1, 64}, 0.5), DType::f32);
+  const TestTensor out = TestTensor::poisoned(ctx(), {1, kLength, 1, 64}, DType::f32);
   const Mask masks[] = {Mask::causal(), Mask::sinks(4, 300),
                         Mask::blocks(BlockMask::local(64, 256, 256, 1), true)};
   for (const Mask& mask : masks) {
-    attention(ctx(),
-              {.q = q_tensor, .k = q_tensor, .v = q_tensor, .out = out_tensor, .mask = mask});
-    EXPECT_NEAR(out_tensor.ptr<float>()[kLength * 64 - 1], 0.5f, 1e-5f);
+    attention(ctx(), {.q = q, .k = q, .v = q, .out = out, .mask = mask});
+    EXPECT_NEAR(out.read().at(0, kLength - 1, 0, 63), 0.5, 1e-5);
   }
   EXPECT_GT(ctx().workspace_peak_bytes(), 0);
   // 64 MB is the promise; the scores alone would take 1 GB. Tiles take far less than either.
   EXPECT_LT(ctx().workspace_peak_bytes(), 2 << 20);
-}
-
-TEST_P(AttentionCallTest, MemoryOfTheBackwardPassGrowsWithTheLength) {
-  constexpr std::int64_t kLength = 16384;
-  const Buffer memory(8 * kLength * 64 * 4), lse_memory(kLength * 4);
-  std::fill_n(static_cast<float*>(memory.data()), 8 * kLength * 64, 0.5f);
-  const auto tensor = [&](std::int64_t n) {
-    return Tensor(static_cast<float*>(memory.data()) + n * kLength * 64, DType::f32,
-                  {1, kLength, 1, 64});
-  };
-  const AttentionArgs forward{.q = tensor(0),
-                              .k = tensor(1),
-                              .v = tensor(2),
-                              .out = tensor(3),
-                              .lse = lse_memory.tensor(DType::f32, {1, 1, kLength}),
-                              .mask = Mask::window(100, 0)};
-  attention(ctx(), forward);
-  attention_backward(ctx(), {forward, tensor(4), tensor(5), tensor(6), tensor(7)});
-  EXPECT_LT(ctx().workspace_peak_bytes(), 4 << 20);
 }
 
 TEST_P(AttentionCallTest, TakesNoMemoryTheSecondTime) {
@@ -113,8 +94,7 @@ TEST_P(AttentionCallTest, TakesNoMemoryTheSecondTime) {
   EXPECT_EQ(ctx().workspace_bytes(), held);
 }
 
-// ---- refusals
-// ------------------------------------------------------------------------------------
+// ---- refusals ----------------------------------------------------------------------------------
 
 // A small call that has everything: dense, and in the second table ragged or paged.
 struct Call {
@@ -132,11 +112,21 @@ Tensor numbers(std::initializer_list<std::int64_t> shape) {
 
 using Args = AttentionArgs;
 
+// Tensors of a table of refusals are made of host memory; on a GPU they only claim to be there. A
+// call that is refused does not look.
+void place_on(Device device, Args& args) {
+  for (Tensor* tensor : {&args.q, &args.k, &args.q_offsets, &args.k_offsets, &args.pages.table,
+                         &args.pages.lengths, &args.rope_on_read.inv_freq}) {
+    if (tensor->device.is_cpu()) tensor->device = device;
+  }
+}
+
 void expect_refusals(Context& ctx, const std::vector<Refusal<Args>>& refusals) {
   for (const Refusal<Args>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
     Call call(ctx);
     refusal.spoil(call.t.args);
+    place_on(ctx.device(), call.t.args);
     EXPECT_TRUE(refuses([&] { attention(ctx, call.t.args); }, refusal.text, refusal.code));
     EXPECT_TRUE(call.t.out.untouched() && call.t.lse.untouched());
     EXPECT_TRUE(call.t.q.untouched() && call.t.k.untouched() && call.t.v.untouched());
@@ -153,7 +143,7 @@ TEST_P(AttentionCallTest, RefusesWrongTensors) {
           {[](Args& a) { a.v = {}; }, "attention: v was not given"},
           {[](Args& a) { a.out = {}; }, "attention: out was not given"},
           {[](Args& a) { a.q.device = Device::cuda(3); },
-           "attention: q is on cuda:3, but the context runs on cpu"},
+           "attention: q is on cuda:3, but the context runs on " + to_string(GetParam())},
           {[](Args& a) { a.q.dtype = DType::i8; }, "attention: q is i8; accepted: f32, f16, bf16"},
           {[](Args& a) { a.k.dtype = DType::f16; }, "attention: k is f16; accepted: f32"},
           {[](Args& a) { a.v.dtype = DType::bf16; }, "attention: v is bf16; accepted: f32"},
@@ -245,114 +235,164 @@ TEST_P(AttentionCallTest, RefusesWrongShapesAndValues) {
       });
 }
 
+// A pool of three pages of two keys.
+void paged(Args& a, Tensor table, Tensor lengths) {
+  a.k = a.k.view({3, 2, 2, 8});
+  a.v = a.v.view({3, 2, 2, 8});
+  a.pages = {table, lengths};
+}
+void ragged(Args& a, Tensor q_offsets, Tensor k_offsets) {
+  a.q_offsets = q_offsets;
+  a.k_offsets = k_offsets;
+}
+
 TEST_P(AttentionCallTest, RefusesWrongOffsetsAndPages) {
-  const auto paged = [](Args& a, Tensor table, Tensor lengths) {
-    a.k = a.k.view({3, 2, 2, 8});  // three pages of two keys
-    a.v = a.v.view({3, 2, 2, 8});
-    a.pages = {table, lengths};
-  };
-  const auto ragged = [](Args& a, Tensor q_offsets, Tensor k_offsets) {
-    a.q_offsets = q_offsets;
-    a.k_offsets = k_offsets;
-  };
   expect_refusals(
       ctx(),
       {
-          {[&](Args& a) { ragged(a, numbers<0, 5>({2}), {}); },
+          {[](Args& a) { ragged(a, numbers<0, 5>({2}), {}); },
            "attention: q_offsets and k_offsets must be given together"},
-          {[&](Args& a) { ragged(a, {}, numbers<0, 6>({2})); },
+          {[](Args& a) { ragged(a, {}, numbers<0, 6>({2})); },
            "attention: q_offsets and k_offsets must be given together"},
-          {[&](Args& a) { ragged(a, Tensor(a.q.data, DType::i64, {2}), numbers<0, 6>({2})); },
+          {[](Args& a) { ragged(a, Tensor(a.q.data, DType::i64, {2}), numbers<0, 6>({2})); },
            "attention: q_offsets is i64; accepted: i32"},
-          {[&](Args& a) {
+          {[](Args& a) {
              ragged(a, numbers<0, 5>({2, 1}), numbers<0, 6>({2}));
            },
            "attention: q_offsets must have shape [any], got i32[2, 1]"},
-          {[&](Args& a) { ragged(a, numbers<0, 5>({0}), numbers<0, 6>({2})); },
+          {[](Args& a) { ragged(a, numbers<0, 5>({0}), numbers<0, 6>({2})); },
            "attention: q_offsets is empty; it must hold one number more than sequences"},
-          {[&](Args& a) { ragged(a, numbers<1, 5>({2}), numbers<0, 6>({2})); },
-           "attention: q_offsets starts with 1; it must start with 0"},
-          {[&](Args& a) { ragged(a, numbers<0, 4, 3, 5>({4}), numbers<0, 1, 2, 6>({4})); },
-           "attention: q_offsets falls from 4 to 3 at sequence 1; it must not fall"},
-          {[&](Args& a) { ragged(a, numbers<0, 4>({2}), numbers<0, 6>({2})); },
-           "attention: q_offsets ends with 4; q has 5 rows"},
-          {[&](Args& a) { ragged(a, numbers<0, 5>({2}), numbers<0, 7>({2})); },
-           "attention: k_offsets ends with 7; k has 6 rows"},
-          {[&](Args& a) { ragged(a, numbers<0, 5>({2}), numbers<0, 3, 6>({3})); },
+          {[](Args& a) { ragged(a, numbers<0, 5>({2}), numbers<0, 3, 6>({3})); },
            "attention: q_offsets holds 2 numbers, k_offsets 3; each must hold one more than "
            "sequences"},
-          {[&](Args& a) {
+          {[](Args& a) {
              ragged(a, numbers<0, 5>({2}), numbers<0, 6>({2}));
              a.k = a.k.view({2, 3, 2, 8}), a.v = a.k;
            },
            "attention: k f32[2, 3, 2, 8] must have batch 1 where k_offsets is given: sequences lie "
            "one "
            "after the other"},
-          {[&](Args& a) {
-             ragged(a, numbers<0, 2, 5>({3}), numbers<0, 1, 6>({3}));
-             a.mask = Mask::blocks(BlockMask::local(2, 2, 2, 1));
-           },
-           "attention: the mask covers 2 x 2 blocks of 2; 3 queries and 5 keys need 2 x 3"},
-          {[&](Args& a) { a.pages.lengths = numbers<4>({1}); },
+          {[](Args& a) { a.pages.lengths = numbers<4>({1}); },
            "attention: pages.lengths was given without pages.table"},
-          {[&](Args& a) {
+          {[](Args& a) {
              paged(a, numbers<0, 1>({1, 2}), {});
            },
            "attention: pages.lengths was not given"},
-          {[&](Args& a) {
+          {[](Args& a) {
              paged(a, Tensor(a.q.data, DType::f32, {1, 2}), numbers<4>({1}));
            },
            "attention: pages.table is f32; accepted: i32"},
-          {[&](Args& a) {
+          {[](Args& a) {
              paged(a, numbers<0, 1>({2, 1}), numbers<4>({1}));
            },
            "attention: pages.table must have shape [1, any], got i32[2, 1]"},
-          {[&](Args& a) {
+          {[](Args& a) {
              paged(a, numbers<0, 1>({1, 2}), numbers<4, 4>({2}));
            },
            "attention: pages.lengths must have shape [1], got i32[2]"},
-          {[&](Args& a) {
-             paged(a, numbers<0, 1>({1, 2}), numbers<5>({1}));
-           },
-           "attention: sequence 0 has length 5; its 2 pages of 2 keys hold 0..4"},
-          {[&](Args& a) {
-             paged(a, numbers<0, 1>({1, 2}), numbers<-1>({1}));
-           },
-           "attention: sequence 0 has length -1; its 2 pages of 2 keys hold 0..4"},
-          {[&](Args& a) {
-             paged(a, numbers<0, 3>({1, 2}), numbers<3>({1}));
-           },
-           "attention: page 1 of sequence 0 is 3; the pool holds pages 0..2"},
-          {[&](Args& a) {
-             paged(a, numbers<-1, 0>({1, 2}), numbers<1>({1}));
-           },
-           "attention: page 0 of sequence 0 is -1; the pool holds pages 0..2"},
-          {[&](Args& a) {
+          {[](Args& a) {
              paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
              a.k_offsets = numbers<0, 4>({2});
            },
            "attention: k_offsets cannot be given with pages; the lengths of pages say it all"},
-          {[&](Args& a) {
+          {[](Args& a) {
              paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
              a.k = a.k.slice(1, 0, 0), a.v = a.k;
            },
            "attention: k f32[3, 0, 2, 8] has pages of no keys"},
-          {[&](Args& a) {
-             paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
-             a.mask = Mask::blocks(BlockMask::local(2, 3, 1, 1));
-           },
-           "attention: the mask covers 3 x 1 blocks of 2; 5 queries and 4 keys need 3 x 2"},
       });
+}
+
+TEST_P(AttentionCallTest, RefusesWrongLengthsAndPageNumbers) {
+  if (!GetParam().is_cpu()) GTEST_SKIP() << "not read on a GPU: SurvivesWrongLengthsAndPageNumbers";
+  expect_refusals(
+      ctx(), {
+                 {[](Args& a) { ragged(a, numbers<1, 5>({2}), numbers<0, 6>({2})); },
+                  "attention: q_offsets starts with 1; it must start with 0"},
+                 {[](Args& a) { ragged(a, numbers<0, 4, 3, 5>({4}), numbers<0, 1, 2, 6>({4})); },
+                  "attention: q_offsets falls from 4 to 3 at sequence 1; it must not fall"},
+                 {[](Args& a) { ragged(a, numbers<0, 4>({2}), numbers<0, 6>({2})); },
+                  "attention: q_offsets ends with 4; q has 5 rows"},
+                 {[](Args& a) { ragged(a, numbers<0, 5>({2}), numbers<0, 7>({2})); },
+                  "attention: k_offsets ends with 7; k has 6 rows"},
+                 {[](Args& a) {
+                    ragged(a, numbers<0, 2, 5>({3}), numbers<0, 1, 6>({3}));
+                    a.mask = Mask::blocks(BlockMask::local(2, 2, 2, 1));
+                  },
+                  "attention: the mask covers 2 x 2 blocks of 2; 3 queries and 5 keys need 2 x 3"},
+                 {[](Args& a) {
+                    paged(a, numbers<0, 1>({1, 2}), numbers<5>({1}));
+                  },
+                  "attention: sequence 0 has length 5; its 2 pages of 2 keys hold 0..4"},
+                 {[](Args& a) {
+                    paged(a, numbers<0, 1>({1, 2}), numbers<-1>({1}));
+                  },
+                  "attention: sequence 0 has length -1; its 2 pages of 2 keys hold 0..4"},
+                 {[](Args& a) {
+                    paged(a, numbers<0, 3>({1, 2}), numbers<3>({1}));
+                  },
+                  "attention: page 1 of sequence 0 is 3; the pool holds pages 0..2"},
+                 {[](Args& a) {
+                    paged(a, numbers<-1, 0>({1, 2}), numbers<1>({1}));
+                  },
+                  "attention: page 0 of sequence 0 is -1; the pool holds pages 0..2"},
+                 {[](Args& a) {
+                    paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
+                    a.mask = Mask::blocks(BlockMask::local(2, 3, 1, 1));
+                  },
+                  "attention: the mask covers 3 x 1 blocks of 2; 5 queries and 4 keys need 3 x 2"},
+             });
 }
 
 // Entries of the page table behind the last page in use may hold anything.
 TEST_P(AttentionCallTest, DoesNotLookAtUnusedPages) {
   Call call(ctx());
-  call.t.args.k = call.t.args.k.view({3, 2, 2, 8});
-  call.t.args.v = call.t.args.v.view({3, 2, 2, 8});
-  call.t.args.pages = {numbers<2, 99>({1, 2}), numbers<2>({1})};
+  Array pages({1, 2}), length({1}, 2);
+  pages.data = {2, 99};
+  const TestTensor table(ctx(), pages, DType::i32), lengths(ctx(), length, DType::i32);
+  paged(call.t.args, table, lengths);
   attention(ctx(), call.t.args);
   EXPECT_FALSE(std::isnan(call.t.out.read().at(0, 4, 0, 0)));
+}
+
+// Where lengths and page numbers are not read before, they may be wrong: nothing outside of the
+// tensors is touched, and what depends on a page that is not there is NaN.
+TEST_P(AttentionCallTest, SurvivesWrongLengthsAndPageNumbers) {
+  if (GetParam().is_cpu()) GTEST_SKIP() << "the CPU refuses them";
+  const auto tensor = [&](const std::vector<std::int64_t>& shape, std::vector<double> values) {
+    Array array(shape);
+    array.data = std::move(values);
+    return TestTensor(ctx(), array, DType::i32);
+  };
+  for (const auto& [pages, length, nan] : {std::tuple{std::vector{0., 3.}, 4., true},
+                                           {{0., 3.}, 2., false},
+                                           {{-1., 0.}, 1., true},
+                                           {{0., 1.}, 5., false},
+                                           {{0., 1.}, -7., false}}) {
+    Call call(ctx());
+    const TestTensor table = tensor({1, 2}, pages), lengths = tensor({1}, {length});
+    paged(call.t.args, table, lengths);
+    attention(ctx(), call.t.args);
+    EXPECT_EQ(std::isnan(call.t.out.read().at(0, 4, 0, 0)), nan) << length;
+    EXPECT_TRUE(call.t.out.surroundings_intact() && call.t.lse.surroundings_intact());
+  }
+  for (const auto& [q_at, k_at] : {std::pair{std::vector{0., 5.}, std::vector{0., 900.}},
+                                   {{-3., 900.}, {0., 6.}},
+                                   {{4., 2.}, {6., -1.}}}) {
+    Call call(ctx());
+    const TestTensor q_offsets = tensor({2}, q_at), k_offsets = tensor({2}, k_at);
+    ragged(call.t.args, q_offsets, k_offsets);
+    attention(ctx(), call.t.args);
+    EXPECT_TRUE(call.t.out.surroundings_intact() && call.t.lse.surroundings_intact());
+  }
+  // A pattern too small for the sequence: queries outside of it see nothing.
+  Call call(ctx());
+  const TestTensor q_offsets = tensor({2}, {0., 5.}), k_offsets = tensor({2}, {0., 6.});
+  ragged(call.t.args, q_offsets, k_offsets);
+  call.t.args.mask = Mask::blocks(BlockMask::local(2, 2, 2, 1));
+  attention(ctx(), call.t.args);
+  EXPECT_EQ(call.t.lse.read().at(0, 0, 4), -INFINITY);
+  EXPECT_EQ(call.t.out.read().at(0, 4, 0, 0), 0.0);
 }
 
 }  // namespace

@@ -18,7 +18,8 @@ namespace {
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 
 class AttentionLayoutTest : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, AttentionLayoutTest, testing::Values(Device::cpu()), device_name);
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionLayoutTest, testing::ValuesIn(test_devices()),
+                         device_name);
 
 Array array_of(const std::vector<std::int64_t>& numbers) {
   Array result({std::ssize(numbers)});
@@ -40,8 +41,7 @@ Array rows_of(const Array& x, std::int64_t begin, std::int64_t end) {
   return result;
 }
 
-// ---- ragged
-// --------------------------------------------------------------------------------------
+// ---- ragged ------------------------------------------------------------------------------------
 
 // Empty sequences, single queries, more queries than keys, no keys at all.
 const std::vector<std::int64_t> kQueries{40, 1, 0, 113, 3, 5}, kKeys{70, 299, 9, 50, 0, 5};
@@ -102,11 +102,11 @@ TEST_P(AttentionLayoutTest, RaggedBatchAgainstTheReference) {
   const reference::AttentionResult exact = reference::attention(in);
   EXPECT_TRUE(close(t.out.read(), exact.out, 1e-5, 2e-6));
   EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
-  EXPECT_EQ(ctx().trace().calls("attention", "cpu.prefill+decode"), 1);
+  const char* kernel = GetParam().is_cpu() ? "cpu.prefill+decode" : "cuda.plain";
+  EXPECT_EQ(ctx().trace().calls("attention", kernel), 1);
 }
 
-// ---- paged
-// ---------------------------------------------------------------------------------------
+// ---- paged -------------------------------------------------------------------------------------
 
 // A pool of pages in shuffled order. Pages that no sequence uses, and slots behind the end of a
 // sequence, hold NaN; entries of the table that are not used point nowhere.
@@ -238,8 +238,7 @@ TEST_P(AttentionLayoutTest, PagesAgainstTheReference) {
   }
 }
 
-// ---- keys turned as they are read
-// ----------------------------------------------------------------
+// ---- keys turned as they are read --------------------------------------------------------------
 
 TEST_P(AttentionLayoutTest, RopeOnReadAgainstTheReference) {
   for (RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {

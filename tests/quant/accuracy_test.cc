@@ -29,7 +29,7 @@ double error_of(const Array& weights, const QuantizeOptions& options, double* bi
 }
 
 // Student's t with 4 degrees of freedom: outliers, as trained weights have them.
-Array heavy_tailed(std::vector<std::int64_t> shape) {
+Array heavy_tailed(const std::vector<std::int64_t>& shape) {
   Array result = random_normal(shape, 21);
   Array chi_squared(shape);
   for (std::uint64_t seed = 22; seed < 26; ++seed) {

@@ -164,6 +164,7 @@ TEST(Codes, Nf4IsQuantilesOfTheNormalDistribution) {
     return low;
   };
   std::vector<double> expected;
+  expected.reserve(16);
   for (int i = 0; i < 7; ++i) expected.push_back(-quantile(kOffset + (0.5 - kOffset) * i / 7));
   expected.push_back(0);
   for (int i = 7; i >= 0; --i) expected.push_back(quantile(kOffset + (0.5 - kOffset) * i / 8));

@@ -10,6 +10,7 @@
 #include "reference/quant.h"
 #include "reference/rounding.h"
 #include "support/compare.h"
+#include "support/devices.h"
 #include "support/refusal.h"
 #include "support/test_tensor.h"
 #include "tessera/quant.h"
@@ -84,16 +85,20 @@ testing::AssertionResult accurate(const Array& actual, const Array& expected, Fo
   }
 }
 
-TEST(Dequantize, MatchesTheReferenceOnRaggedRows) {
-  Context ctx = make_context();
+class DequantizeTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, DequantizeTest, testing::ValuesIn(test_devices()), device_name);
+
+TEST_P(DequantizeTest, MatchesTheReferenceOnRaggedRows) {
+  Context cpu = make_context();
   for (const std::int64_t in : {1, 15, 17, 31, 33, 63, 65, 127, 129, 239}) {
     for (const Layout layout : kLayouts) {
       for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
         SCOPED_TRACE(text(options) + " " + std::to_string(in) + " " + to_string(layout));
-        const RandomWeight packed(ctx, options, 5, in, layout);
-        const TestTensor out = TestTensor::poisoned(ctx, {5, in}, DType::f32, layout);
-        dequantize(ctx, packed.weight, out);
-        ASSERT_TRUE(accurate(out.read(), reference::dequantize(packed.weight), options.format));
+        const RandomWeight packed(ctx(), options, 5, in, layout);
+        const RandomWeight twin(cpu, options, 5, in);
+        const TestTensor out = TestTensor::poisoned(ctx(), {5, in}, DType::f32, layout);
+        dequantize(ctx(), packed.weight, out);
+        ASSERT_TRUE(accurate(out.read(), reference::dequantize(twin.weight), options.format));
         ASSERT_TRUE(out.surroundings_intact());
         ASSERT_TRUE(packed.data.untouched() && packed.scales.untouched());
       }
@@ -123,17 +128,16 @@ TEST(Dequantize, EveryCodeOfEveryFormat) {
   }
 }
 
-TEST(Dequantize, IntoF16AndBf16) {
-  Context ctx = make_context();
+TEST_P(DequantizeTest, IntoF16AndBf16) {
   for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
     if (options.format == Format::mxfp4) continue;  // random powers of two leave f16's range
-    const RandomWeight packed(ctx, options, 5, 70);
-    const TestTensor exact = TestTensor::poisoned(ctx, {5, 70}, DType::f32);
-    dequantize(ctx, packed.weight, exact);
+    const RandomWeight packed(ctx(), options, 5, 70);
+    const TestTensor exact = TestTensor::poisoned(ctx(), {5, 70}, DType::f32);
+    dequantize(ctx(), packed.weight, exact);
     for (const DType dtype : {DType::f16, DType::bf16}) {
       for (const Layout layout : kLayouts) {
-        const TestTensor out = TestTensor::poisoned(ctx, {5, 70}, dtype, layout);
-        dequantize(ctx, packed.weight, out);
+        const TestTensor out = TestTensor::poisoned(ctx(), {5, 70}, dtype, layout);
+        dequantize(ctx(), packed.weight, out);
         EXPECT_TRUE(identical(out.read(), reference::rounded(exact.read(), dtype)));
         EXPECT_TRUE(out.surroundings_intact());
       }
@@ -141,15 +145,14 @@ TEST(Dequantize, IntoF16AndBf16) {
   }
 }
 
-TEST(Dequantize, DenseWeightsAreConverted) {
-  Context ctx = make_context();
+TEST_P(DequantizeTest, DenseWeightsAreConverted) {
   const Array values = random_normal({5, 70}, 4);
   for (const DType from : {DType::f32, DType::f16, DType::bf16}) {
     for (const DType to : {DType::f32, DType::f16, DType::bf16}) {
       for (const Layout layout : kLayouts) {
-        const TestTensor dense(ctx, values, from, layout);
-        const TestTensor out = TestTensor::poisoned(ctx, {5, 70}, to, layout);
-        dequantize(ctx, Weight::dense(dense), out);
+        const TestTensor dense(ctx(), values, from, layout);
+        const TestTensor out = TestTensor::poisoned(ctx(), {5, 70}, to, layout);
+        dequantize(ctx(), Weight::dense(dense), out);
         EXPECT_TRUE(identical(out.read(), reference::rounded(dense.read(), to)));
         EXPECT_TRUE(out.surroundings_intact());
       }
@@ -293,13 +296,12 @@ TEST(Dequantize, RefusesMalformedOutputs) {
       });
 }
 
-TEST(Dequantize, IsTraced) {
-  Context ctx = make_context();
-  const RandomWeight packed(ctx, {.format = Format::nvfp4}, 3, 64);
-  const TestTensor out = TestTensor::poisoned(ctx, {3, 64}, DType::bf16);
-  dequantize(ctx, packed.weight, out);
-  ASSERT_EQ(ctx.trace().calls("dequantize", "cpu"), 1);
-  const TraceEntry& entry = ctx.trace().entries()[0];
+TEST_P(DequantizeTest, IsTraced) {
+  const RandomWeight packed(ctx(), {.format = Format::nvfp4}, 3, 64);
+  const TestTensor out = TestTensor::poisoned(ctx(), {3, 64}, DType::bf16);
+  dequantize(ctx(), packed.weight, out);
+  ASSERT_EQ(ctx().trace().calls("dequantize", GetParam().is_cpu() ? "cpu" : "cuda"), 1);
+  const TraceEntry& entry = ctx().trace().entries()[0];
   EXPECT_EQ(entry.shapes, "weight nvfp4[3, 64] out bf16[3, 64]");
   EXPECT_EQ(entry.bytes, 3 * (32 + 4) + 4 + 3 * 64 * 2);
   EXPECT_EQ(entry.flops, 3 * 64);

@@ -25,9 +25,9 @@ namespace {
 // 2^-23 relative, by which x may lie beyond half-way; it is then 2 * 2^-23 |x| further than the
 // nearest.
 testing::AssertionResult codes_are_nearest(const Weight& weight, const Array& dense) {
-  std::vector<std::vector<double>> values;  // for each zero point
+  std::vector<std::vector<double>> values(16);  // for each zero point
   for (int zero = 0; zero < 16; ++zero) {
-    values.push_back(reference::code_values(weight.format, zero));
+    values[static_cast<std::size_t>(zero)] = reference::code_values(weight.format, zero);
   }
   for (std::int64_t row = 0; row < weight.out_features; ++row) {
     for (std::int64_t column = 0; column < weight.in_features; ++column) {

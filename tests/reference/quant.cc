@@ -176,8 +176,10 @@ double scale_at(const Weight& weight, std::int64_t row, std::int64_t column) {
 
 Array dequantize(const Weight& weight) {
   Array result({weight.out_features, weight.in_features});
-  std::vector<std::vector<double>> values;  // for each zero point
-  for (int zero = 0; zero < 16; ++zero) values.push_back(code_values(weight.format, zero));
+  std::vector<std::vector<double>> values(16);  // for each zero point
+  for (int zero = 0; zero < 16; ++zero) {
+    values[static_cast<std::size_t>(zero)] = code_values(weight.format, zero);
+  }
   for (std::int64_t row = 0; row < weight.out_features; ++row) {
     for (std::int64_t column = 0; column < weight.in_features; ++column) {
       const auto zero = static_cast<std::size_t>(zero_at(weight, row, column));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "core/half.h"
 #include "quant/e4m3.h"
@@ -40,9 +39,14 @@ Array matrix(const Tensor& tensor) {
   return values;
 }
 
-std::vector<unsigned char> bytes_of(const Buffer& buffer) {
-  std::vector<unsigned char> bytes(static_cast<std::size_t>(buffer.bytes()));
-  if (!bytes.empty()) std::memcpy(bytes.data(), buffer.data(), bytes.size());
+// All bytes of a weight as prepare() makes it: of contiguous parts.
+std::vector<unsigned char> bytes_of(Context& ctx, const Weight& weight) {
+  std::vector<unsigned char> bytes;
+  for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros}) {
+    std::vector<unsigned char> more(static_cast<std::size_t>(part->bytes()));
+    copy_bytes(ctx, more.data(), Device::cpu(), part->data, part->device, part->bytes());
+    bytes.insert(bytes.end(), more.begin(), more.end());
+  }
   return bytes;
 }
 
@@ -79,7 +83,8 @@ std::vector<WeightCase> every_weight() {
 }
 
 TestWeight::TestWeight(Context& ctx, const WeightCase& how, std::int64_t out, std::int64_t in,
-                       Layout layout, std::uint64_t seed) {
+                       Layout layout, std::uint64_t seed)
+    : ctx_(&ctx) {
   // Outputs of about one, whatever the depth.
   const Array dense = random_normal(
       {out, in}, seed, 1.0 / std::sqrt(std::max<double>(1.0, static_cast<double>(in))));
@@ -90,44 +95,51 @@ TestWeight::TestWeight(Context& ctx, const WeightCase& how, std::int64_t out, st
     values_ = parts_[0].read();
     return;
   }
-  const TestTensor source(ctx, dense, DType::f32);
-  copy_parts(ctx, quantize(ctx, source, *how.packed).weight, layout);
-  values_ = reference::dequantize(published_);
+  Context cpu({.threads = 1});
+  const TestTensor source(cpu, dense, DType::f32);
+  const PackedWeight packed = quantize(cpu, source, *how.packed);
+  copy_parts(packed.weight, layout);
+  values_ = reference::dequantize(packed.weight);
   if (how.packed->format == Format::nf4) {
     for (std::int64_t i = 0; i < values_.numel(); ++i) {
-      int8_error_.data[i] = std::abs(reference::scale_at(published_, i / in, i % in)) / 254;
+      int8_error_.data[i] = std::abs(reference::scale_at(packed.weight, i / in, i % in)) / 254;
     }
   }
   if (how.prepared) {
     prepared_ = prepare(ctx, published_);
-    prepared_bytes_ = bytes_of(prepared_.storage);
+    prepared_bytes_ = bytes_of(ctx, prepared_.weight);
   }
 }
 
-void TestWeight::copy_parts(Context& ctx, const Weight& weight, Layout layout) {
+void TestWeight::copy_parts(const Weight& weight, Layout layout) {
   published_ = weight;
   parts_.reserve(3);
   for (Tensor* part : {&published_.data, &published_.scales, &published_.zeros}) {
     if (!part->defined()) continue;
-    *part = parts_.emplace_back(ctx, matrix(*part), part->dtype, layout);
+    *part = parts_.emplace_back(*ctx_, matrix(*part), part->dtype, layout);
   }
 }
 
 bool TestWeight::untouched() const {
   return std::all_of(parts_.begin(), parts_.end(),
                      [](const auto& part) { return part.untouched(); }) &&
-         bytes_of(prepared_.storage) == prepared_bytes_;
+         bytes_of(*ctx_, prepared_.weight) == prepared_bytes_;
 }
 
 // ---- bounds -------------------------------------------------------------------------------------
 
-Array product_bound(const Array& x, const TestWeight& weight, Activations activations) {
+Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
+                    Activations activations) {
   const Array& w = weight.values();
   const std::int64_t depth = w.size(1), cols = w.size(0);
   std::int64_t rows = 1;
   for (std::size_t d = 0; d + 1 < x.shape.size(); ++d) rows *= x.shape[d];
   const bool int8 =
       activations == Activations::int8 && weight.weight().layout == WeightLayout::cpu_tiles;
+  const bool rounded = weight.weight().data.device.is_cuda() && x_dtype != DType::f32 &&
+                       weight.weight().format != Format::dense && rows > 8;
+  const double half_unit = rounded ? 0.5 * epsilon(x_dtype) : 0;
+  const double half_subnormal = rounded && x_dtype == DType::f16 ? 0x1p-25 : 0;
   Array bound({rows, cols});
   for (std::int64_t m = 0; m < rows; ++m) {
     for (std::int64_t n = 0; n < cols; ++n) {
@@ -142,6 +154,7 @@ Array product_bound(const Array& x, const TestWeight& weight, Activations activa
         for (std::int64_t k = begin; k < end; ++k) {
           const double a = std::abs(x.data[m * depth + k]), b = std::abs(w.at(n, k));
           magnitude += (a + e) * b;
+          rounding += a * (half_unit * b + half_subnormal);
           if (int8) rounding += e * b + (a + e) * weight.int8_error().at(n, k);
         }
       }
@@ -199,7 +212,7 @@ testing::AssertionResult LinearCall::correct() const {
   const Array r = residual ? residual->read() : Array();
   const Array sums = reference::linear(x_values, weight.values(), b);
   const Array expected = reference::linear(x_values, weight.values(), b, c.activation, r);
-  Array bound = product_bound(x_values, weight, c.activations);
+  Array bound = product_bound(x_values, c.x_dtype, weight, c.activations);
   for (std::size_t i = 0; i < bound.data.size(); ++i) {
     // The bias and the residual round once more; no activation is steeper than 1.13, and each is
     // off by up to 4e-7 of its argument (cpu/activation_test.cc).

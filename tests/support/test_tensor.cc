@@ -7,7 +7,7 @@
 
 #include "core/half.h"
 #include "core/philox.h"
-#include "quant/fp8.h"
+#include "quant/e4m3.h"
 
 namespace tessera::test {
 namespace {

@@ -1,0 +1,98 @@
+// From the arguments of attention to the call as its kernels see it.
+#include "cuda/attention_call.h"
+
+#include <cmath>
+#include <numbers>
+#include <span>
+
+#include "core/checked.h"
+#include "core/philox.h"
+#include "core/workspace.h"
+#include "cuda/attention.h"
+#include "cuda/launch.h"
+
+namespace tessera::cuda {
+namespace {
+
+// Copies a list from ordinary host memory into scratch, on the stream. CUDA takes such memory into
+// a staging buffer before it returns, so the list may go away at once. A graph that captures the
+// call captures the list's address, however: it must then outlive the graph.
+template <typename T>
+const T* upload(Context& ctx, Workspace::Frame& frame, std::span<const T> list, const char* what) {
+  T* to = frame.take<T>(std::ssize(list));
+  if (list.empty()) return to;
+  const DeviceGuard guard(ctx.device());
+  check(cudaMemcpyAsync(to, list.data(), list.size_bytes(), cudaMemcpyHostToDevice,
+                        static_cast<cudaStream_t>(ctx.stream())),
+        what);
+  return to;
+}
+
+MaskView device_mask(Context& ctx, Workspace::Frame& frame, const Mask& mask) {
+  MaskView view = MaskView::of(mask);
+  if (mask.kind() == Mask::Kind::blocks) {
+    const BlockMask& pattern = mask.pattern();
+    view.offsets = upload(ctx, frame, pattern.offsets(), "attention: copying the mask's offsets");
+    view.indices = upload(ctx, frame, pattern.indices(), "attention: copying the mask's blocks");
+  }
+  return view;
+}
+
+const std::int32_t* numbers(const Tensor& tensor) { return tensor.ptr<const std::int32_t>(); }
+
+}  // namespace
+
+AttentionCall::AttentionCall(const AttentionArgs& args, const MaskView& mask_on_device)
+    : dtype(args.q.dtype),
+      q(args.q),
+      k(args.k),
+      v(args.v),
+      out(args.out),
+      lse(args.lse.ptr<float>()),
+      lse_strides{args.lse.strides[0], args.lse.strides[1], args.lse.strides[2]},
+      mask(mask_on_device),
+      sequences(args.q_offsets.defined() ? args.q_offsets.shape[0] - 1 : args.q.shape[0]),
+      n_q(args.q.shape[1]),
+      n_k(args.k.shape[1]),
+      heads(args.q.shape[2]),
+      kv_heads(args.k.shape[2]),
+      group(heads / kv_heads),
+      dim(static_cast<int>(args.q.shape[3])),
+      q_offsets(numbers(args.q_offsets)),
+      k_offsets(numbers(args.k_offsets)),
+      page_table(numbers(args.pages.table)),
+      lengths(numbers(args.pages.lengths)),
+      table_stride(args.pages.table.strides[0]),
+      page_size(args.k.shape[1]),
+      pool_pages(args.k.shape[0]),
+      capped(args.softcap > 0),
+      dropping(args.dropout.p > 0),
+      kept_factor(static_cast<float>(1.0 / (1.0 - double{args.dropout.p}))),
+      dropout_threshold(tessera::dropout_threshold(args.dropout.p)),
+      seed(args.dropout.seed),
+      inv_freq(args.rope_on_read.inv_freq.ptr<const float>()),
+      pairs(args.rope_on_read.inv_freq.shape[0]),
+      half_split(args.rope_on_read.style == RopeStyle::half_split) {
+  constexpr float kLog2e = std::numbers::log2e_v<float>;
+  if (args.pages.defined()) n_k = args.pages.table.shape[1] * page_size;
+  scale = args.scale != 0 ? args.scale : 1.0f / std::sqrt(static_cast<float>(dim));
+  q_factor = capped ? scale / args.softcap : scale * kLog2e;
+  score_factor = args.softcap * kLog2e;
+}
+
+void attention(Context& ctx, const AttentionArgs& args) {
+  Workspace::Frame frame(ctx.workspace());
+  launch_attention(ctx, AttentionCall(args, device_mask(ctx, frame, args.mask)));
+}
+
+void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
+  Workspace::Frame frame(ctx.workspace());
+  const AttentionCall call(args.forward, device_mask(ctx, frame, args.forward.mask));
+  const Tensor& q = args.forward.q;
+  const std::int64_t rows = checked_mul(checked_mul(q.shape[0], q.shape[1]), q.shape[2]);
+  const AttentionGradients gradients{HeadRows(args.d_out), HeadRows(args.d_q), HeadRows(args.d_k),
+                                     HeadRows(args.d_v), frame.take<float>(rows)};
+  launch_attention_backward(ctx, call, gradients);
+}
+
+}  // namespace tessera::cuda

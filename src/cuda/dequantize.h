@@ -1,0 +1,10 @@
+// From a weight of any format to a dense matrix, on a GPU. Arguments have been checked.
+#pragma once
+
+#include "tessera/quant.h"
+
+namespace tessera::cuda {
+
+void dequantize(Context& ctx, const Weight& weight, const Tensor& out);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,24 @@
+// The kernels of quantize() on a GPU (encode.cu), over a contiguous matrix of f32.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/quant.h"
+
+namespace tessera::cuda {
+
+// What the first pass finds.
+struct ScanResult {
+  static constexpr unsigned long long kNone = ~0ull;
+
+  std::uint32_t largest_bits = 0;         // of the largest magnitude, as an f32
+  unsigned long long not_finite = kNone;  // the first element that is NaN or infinite
+};
+
+// `result` is in the device's memory, and holds a ScanResult{} before.
+void scan_elements(Context& ctx, const Tensor& x, ScanResult* result);
+
+// Encodes x [out, in] into the weight, whose memory is there.
+void encode_blocks(Context& ctx, const Tensor& x, const Weight& weight, ScaleSearch search);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,27 @@
+// The parts of linear() on a GPU that are kernels of ours (linear_plain.cu).
+#pragma once
+
+#include "tessera/context.h"
+#include "tessera/linear.h"
+
+namespace tessera::cuda {
+
+// product [rows, out_features] = x W^T in f32, contiguous. Decodes as it multiplies: for any format
+// and any dtype, exact in the weights, and meant for few rows.
+inline constexpr std::int64_t kFewRows = 8;
+void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* product);
+
+// The rows of a tensor, converted, into a contiguous matrix of as many elements.
+void pack_rows(Context& ctx, const Tensor& from, const Tensor& to);
+
+// out = act(product + bias) * up + residual, where each of bias, up and residual may be missing.
+struct Epilogue {
+  const float* product = nullptr;  // [rows, out_features]
+  const float* up = nullptr;       // the same, or null
+  Tensor bias{};                   // [out_features]
+  Activation activation = Activation::none;
+  Tensor residual{}, out{};  // of any strides
+};
+void finish(Context& ctx, const Epilogue& epilogue);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,157 @@
+// The plain kernels of linear().
+//
+// multiply_few: a warp for each row of W. Lane l decodes weights l, l + 32, ... of it, each once,
+// and multiplies them with up to eight rows of x; the lanes' sums are added at the end.
+//
+//              k ->  0  1  2 .. 31 | 32 33 ..
+//   W  row n        l0 l1 l2 .. l31| l0 l1 ..      sums[m] += w * x[m, k]
+//   x  rows m..m+7   |  |  |     |   |  |          product[m, n] = sum over lanes
+#include "core/rows.h"
+#include "core/type_switch.h"
+#include "cuda/block_reduce.cuh"
+#include "cuda/codec.cuh"
+#include "cuda/element.cuh"
+#include "cuda/launch.h"
+#include "cuda/linear_kernels.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarp;
+
+constexpr std::int64_t blocks_for(std::int64_t items, int per_block) {
+  return (items + per_block - 1) / per_block;
+}
+
+// ---- product ------------------------------------------------------------------------------------
+
+// Rows first .. first + count of x with row n of W; count is at most kFewRows.
+template <typename T, typename Decoder>
+__device__ void dot_rows(const Rows& x, std::int64_t first, int count, const Decoder& weight,
+                         std::int64_t n, std::int64_t out_features, float* product) {
+  const int lane = threadIdx.x % kWarp;
+  const T* rows[kFewRows];
+  float sums[kFewRows] = {};
+#pragma unroll  // so that pointers and sums stay in registers
+  for (int m = 0; m < kFewRows; ++m) rows[m] = x.row<const T>(first + (m < count ? m : 0));
+  for (std::int64_t k = lane; k < x.cols(); k += kWarp) {
+    const float w = weight(n, k);
+#pragma unroll
+    for (int m = 0; m < kFewRows; ++m) {
+      if (m < count) sums[m] += w * to_f32(rows[m][k]);
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kFewRows; ++m) {
+    float sum = sums[m];
+    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, distance);
+    }
+    if (lane == 0 && m < count) product[(first + m) * out_features + n] = sum;
+  }
+}
+
+template <typename T, typename Decoder>
+__global__ void __launch_bounds__(kThreads)
+    multiply_rows(Rows x, Decoder weight, std::int64_t out_features, float* product) {
+  const std::int64_t warp = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
+  for (std::int64_t n = warp; n < out_features; n += std::int64_t{gridDim.x} * kWarps) {
+    for (std::int64_t first = 0; first < x.rows(); first += kFewRows) {
+      const std::int64_t left = x.rows() - first;
+      const int count = static_cast<int>(left < kFewRows ? left : kFewRows);
+      dot_rows<T>(x, first, count, weight, n, out_features, product);
+    }
+  }
+}
+
+// ---- conversion ---------------------------------------------------------------------------------
+
+template <typename From, typename To>
+__global__ void __launch_bounds__(kThreads) convert_rows(Rows from, To* to) {
+  for (std::int64_t row = blockIdx.x; row < from.rows(); row += gridDim.x) {
+    const From* x = from.row<const From>(row);
+    for (std::int64_t k = threadIdx.x; k < from.cols(); k += kThreads) {
+      to[row * from.cols() + k] = from_f32<To>(to_f32(x[k]));
+    }
+  }
+}
+
+// ---- epilogue -----------------------------------------------------------------------------------
+
+// x / (1 + exp(-z)). From 88 on the exponential would leave f32.
+__device__ float times_sigmoid(float x, float z) { return x / (1.f + expf(fminf(-z, 88.f))); }
+
+__device__ float activate(Activation activation, float x) {
+  switch (activation) {
+    case Activation::none:
+      return x;
+    case Activation::relu:
+      return x < 0.f ? 0.f : x;  // comparing, unlike a maximum, lets NaN through
+    case Activation::gelu:
+      return x * (0.5f * erfcf(-x * 0.70710678f));
+    case Activation::gelu_tanh:
+      // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3).
+      return times_sigmoid(x, 2 * 0.79788456f * x * (1.f + 0.044715f * x * x));
+    case Activation::silu:
+      return times_sigmoid(x, x);
+  }
+  return x;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    finish_elements(const float* product, const float* up, AnyFloats bias, Activation activation,
+                    Rows residual, bool has_residual, Rows out) {
+  const std::int64_t total = out.rows() * out.cols();
+  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
+  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < total; i += step) {
+    const std::int64_t m = i / out.cols(), n = i % out.cols();
+    float value = activate(activation, bias.given() ? product[i] + bias[n] : product[i]);
+    if (up) value *= up[i];
+    if (has_residual) value += to_f32(residual.row<const T>(m)[n]);
+    out.row<T>(m)[n] = from_f32<T>(value);
+  }
+}
+
+}  // namespace
+
+void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* product) {
+  const Rows rows(x);
+  const std::int64_t n = weight.out_features;
+  const Launch launch(ctx, "linear");
+  with_decoder(weight, [&](auto decoder) {
+    with_float_type(x.dtype, [&](auto type) {
+      multiply_rows<decltype(type)>
+          <<<launch.blocks(blocks_for(n, kWarps)), kThreads, 0, launch.stream()>>>(rows, decoder, n,
+                                                                                   product);
+    });
+  });
+  launch.check();
+}
+
+void pack_rows(Context& ctx, const Tensor& from, const Tensor& to) {
+  const Rows rows(from);
+  const Launch launch(ctx, "linear");
+  with_float_type(from.dtype, [&](auto type) {
+    with_float_type(to.dtype, [&](auto to_type) {
+      using To = decltype(to_type);
+      convert_rows<decltype(type)>
+          <<<launch.blocks(rows.rows()), kThreads, 0, launch.stream()>>>(rows, to.ptr<To>());
+    });
+  });
+  launch.check();
+}
+
+void finish(Context& ctx, const Epilogue& epilogue) {
+  const Launch launch(ctx, "linear");
+  with_float_type(epilogue.out.dtype, [&](auto type) {
+    finish_elements<decltype(type)><<<launch.blocks(blocks_for(epilogue.out.numel(), kThreads)),
+                                      kThreads, 0, launch.stream()>>>(
+        epilogue.product, epilogue.up, AnyFloats(epilogue.bias), epilogue.activation,
+        Rows(epilogue.residual), epilogue.residual.defined(), Rows(epilogue.out));
+  });
+  launch.check();
+}
+
+}  // namespace tessera::cuda
