@@ -7,9 +7,7 @@
 // last-level cache.
 #include <benchmark/benchmark.h>
 
-#include <algorithm>
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/half.h"
@@ -118,38 +116,36 @@ void decode(benchmark::State& state, DType dtype) {
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 
-void register_all() {
-  const auto add_prefill = [](const std::string& name, const Mask& mask, DType dtype,
-                              std::vector<std::int64_t> lengths) {
-    benchmark::RegisterBenchmark(("prefill/" + name).c_str(), prefill, mask, dtype)
-        ->ArgNames({"S", "D"})
-        ->ArgsProduct({lengths, {64, 128}})
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
-  };
-  const std::vector<std::int64_t> lengths{512, 1024, 2048, 4096};
-  add_prefill("causal", Mask::causal(), DType::f32, lengths);
-  add_prefill("full", Mask::full(), DType::f32, lengths);
-  add_prefill("causal_f16", Mask::causal(), DType::f16, {2048});
-  add_prefill("window_256", Mask::window(255, 0), DType::f32, {4096});
-  add_prefill("sinks_4_256", Mask::sinks(4, 256), DType::f32, {4096});
-  add_prefill("strided_blocks", Mask::blocks(BlockMask::strided(64, 64, 64, 1, 8), true),
-              DType::f32, {4096});
-  for (const auto& [name, dtype] : {std::pair{"f32", DType::f32}, {"f16", DType::f16}}) {
-    benchmark::RegisterBenchmark((std::string("decode/") + name).c_str(), decode, dtype)
-        ->ArgNames({"context", "D", "group"})
-        ->ArgsProduct({{512, 2048, 8192}, {64, 128}, {1, 4}})
-        ->Unit(benchmark::kMillisecond)
-        ->UseRealTime();
-  }
-  benchmark::RegisterBenchmark("backward/causal", backward)
-      ->ArgNames({"S", "D"})
-      ->ArgsProduct({{512, 2048}, {64, 128}})
-      ->Unit(benchmark::kMillisecond)
-      ->UseRealTime();
+using Bench = benchmark::internal::Benchmark;
+
+void in_real_time(Bench* bench) { bench->Unit(benchmark::kMillisecond)->UseRealTime(); }
+
+void lengths(Bench* bench) {
+  bench->ArgNames({"S", "D"})->ArgsProduct({{512, 1024, 2048, 4096}, {64, 128}});
+  in_real_time(bench);
 }
 
-const bool kRegistered = (register_all(), true);
+void long_sequence(Bench* bench) {
+  bench->ArgNames({"S", "D"})->ArgsProduct({{4096}, {64, 128}});
+  in_real_time(bench);
+}
+
+void contexts(Bench* bench) {
+  bench->ArgNames({"context", "D", "group"})->ArgsProduct({{512, 2048, 8192}, {64, 128}, {1, 4}});
+  in_real_time(bench);
+}
+
+BENCHMARK_CAPTURE(prefill, causal, Mask::causal(), DType::f32)->Apply(lengths);
+BENCHMARK_CAPTURE(prefill, full, Mask::full(), DType::f32)->Apply(lengths);
+BENCHMARK_CAPTURE(prefill, causal_f16, Mask::causal(), DType::f16)->Apply(long_sequence);
+BENCHMARK_CAPTURE(prefill, window_256, Mask::window(255, 0), DType::f32)->Apply(long_sequence);
+BENCHMARK_CAPTURE(prefill, sinks_4_256, Mask::sinks(4, 256), DType::f32)->Apply(long_sequence);
+BENCHMARK_CAPTURE(prefill, strided_blocks, Mask::blocks(BlockMask::strided(64, 64, 64, 1, 8), true),
+                  DType::f32)
+    ->Apply(long_sequence);
+BENCHMARK_CAPTURE(decode, f32, DType::f32)->Apply(contexts);
+BENCHMARK_CAPTURE(decode, f16, DType::f16)->Apply(contexts);
+BENCHMARK(backward)->Apply(lengths);
 
 }  // namespace
 }  // namespace tessera

@@ -15,8 +15,8 @@
 namespace tessera::cpu {
 namespace {
 
-// With fewer rows than this the matrix products of prefill would cost less than bringing the keys
-// into their layout.
+// Query rows per kv head up to which decode is faster: prefill has to bring the keys into its
+// layout first, which pays when more rows use them. At 16 rows the two are level.
 constexpr std::int64_t kDecodeRows = 16;
 
 bool is_decode(const AttentionCall& call, const Sequence& s) {

@@ -7,13 +7,13 @@
 //                  v               v             v
 //             (out, lse)      (out, lse)    (out, lse)       merged in order: attention_merge.h
 //
-// The hardware fetches ahead of loads that come in memory order; without that a core waits most of
-// the time. In memory, the heads of one token lie together. So a task takes a block of heads, goes
-// through its tile four tokens at a time, and touches what comes next in memory order:
+// In memory the heads of one token lie together, and memory is fast only when read in its own
+// order: head by head, reading takes two to three times as long. So a task takes a block of heads,
+// goes through its tile four tokens at a time, and fetches ahead in memory order:
 //
-//   k  tokens j ..    | head 0 | head 1 | .. |     scores, in the cache by now
-//   k  tokens j+4 ..  | head 0 | head 1 | .. |     touched
-//   v  tokens j ..    | head 0 | head 1 | .. |     touched: needed when the weights are known
+//   k  tokens j ..    | head 0 | head 1 | .. |   scores: these are in the cache by now
+//   k  tokens j+4 ..  | head 0 | head 1 | .. |   fetched meanwhile
+//   v  tokens j ..    | head 0 | head 1 | .. |   fetched meanwhile, until the weights are known
 //
 // Chunks and blocks follow from the shape alone, so that results do not depend on the threads.
 #include <algorithm>
@@ -46,8 +46,8 @@ std::int64_t chunk_size(std::int64_t n_k) {
   return std::max(kSmallestChunk, checked_align(ceil_div(n_k, kMostChunks), kKeyTile));
 }
 
-// Heads of a block: 2 KB of neighbouring memory, long enough for the hardware to follow. Heads that
-// lie apart are not read together.
+// Heads of a block: 2 KB of neighbouring memory, half a page. Heads that lie apart are not read
+// together.
 std::int64_t heads_per_block(const AttentionCall& call) {
   const Tensor& k = call.args.k;
   if (k.strides[2] > k.strides[1]) return 1;
@@ -113,8 +113,7 @@ struct KeyTile {
   const T* values[kKeyTile];
 };
 
-// The scores of all rows of the block, four keys at a time. While these are at work, the next four
-// keys and the values of these four are touched, in memory order.
+// The scores of all rows of the block, four keys at a time.
 template <typename T>
 void score_tile_in_place(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
                          std::int64_t n, std::int64_t width, const Scratch& scratch) {
@@ -122,11 +121,11 @@ void score_tile_in_place(const AttentionCall& call, const HeadBlock& block, cons
   // Past the end the last key stands in; its columns are padding.
   const auto last = [n](std::int64_t j) { return std::min(j, n - 1); };
   for (std::int64_t j = 0; j < n; j += 4) {
-    std::int64_t token = j, head = 0;  // of the next row to touch
+    std::int64_t token = j, head = 0;  // whose value, and key of four tokens on, is fetched next
     for (std::int64_t h = 0; h < block.count; ++h) {
       for (int t = 0; t < 4; ++t) {
-        touch(tile.keys[last(token + 4)] + head * k_stride, call.dim);
-        touch(tile.values[last(token)] + head * v_stride, call.dim);
+        prefetch_row(tile.keys[last(token + 4)] + head * k_stride, call.dim);
+        prefetch_row(tile.values[last(token)] + head * v_stride, call.dim);
         if (++head == block.count) head = 0, ++token;
       }
       const T* keys[4];

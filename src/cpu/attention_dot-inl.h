@@ -9,6 +9,7 @@
 #define TESSERA_CPU_ATTENTION_DOT_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -88,13 +89,11 @@ HWY_INLINE void score_four_keys(const float* q, std::int64_t rows, std::int64_t 
   for (; r < rows; ++r) score_block<1>(q + r * width, width, keys, scores + r * kKeyTile);
 }
 
-// Brings a row into the cache by loading from it: the hardware follows loads, not prefetches.
+// Starts bringing a row into the cache.
 template <typename T>
-HWY_INLINE void touch(const T* row, std::int64_t dim) {
+HWY_INLINE void prefetch_row(const T* row, std::int64_t dim) {
   constexpr std::int64_t kLine = 64 / sizeof(T);
-  for (std::int64_t i = 0; i < dim; i += kLine) {
-    static_cast<void>(*reinterpret_cast<const volatile char*>(row + i));
-  }
+  for (std::int64_t i = 0; i < dim; i += kLine) hwy::Prefetch(row + i);
 }
 
 }  // namespace tessera::cpu::HWY_NAMESPACE

@@ -1,4 +1,4 @@
-// Vectors of f32 from E4M3 bytes, so that kernels for f16 and bf16 weights read fp8 as well.
+// Vectors of f32 from E4M3 bytes: 2^-8 of their values, which callers make up for in the end.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_FP8_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -21,29 +21,33 @@ namespace tessera::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A number in E4M3, read as 2^-8 of its value: fp8_factor() makes up for it.
+// An element of an fp8 weight, so that kernels for f16 and bf16 weights read fp8 as well.
 struct E4M3 {
   std::uint8_t bits;
 
   friend float to_float(E4M3 x) { return e4m3_decode(x.bits) * 0x1p-8f; }
 };
 
-// An E4M3 is an f16 with a short mantissa and another bias. The sign moves up with the arithmetic
-// shift and leaves a copy of itself where the exponent's top bit is 0. NaN, all ones below the
-// sign, is the only magnitude above 0x3f00: what it has above that lands in the exponent's top bit
-// and makes an f16 NaN of it.
+// For codes that are known to be numbers. An E4M3 is an f16 with a short mantissa and another bias.
+// The sign moves up with the arithmetic shift and leaves a copy of itself where the exponent's top
+// bit is 0.
 template <class D>
-HWY_INLINE hn::Vec<D> e4m3_to_f32(D d, const std::uint8_t* from) {
+HWY_INLINE hn::Vec<D> finite_e4m3_to_f32(D d, const std::uint8_t* from) {
   const hn::Rebind<std::uint8_t, D> d8;
   const hn::Rebind<std::int16_t, D> d16;
-  const hn::RebindToUnsigned<decltype(d16)> du16;
   const hn::Rebind<hwy::float16_t, D> dh;
   const auto wide = hn::ShiftLeft<8>(hn::PromoteTo(d16, hn::LoadU(d8, from)));
-  const auto bits = hn::BitCast(
-      du16, hn::And(hn::ShiftRight<1>(wide), hn::Set(d16, static_cast<std::int16_t>(0xbf80))));
-  const auto magnitude = hn::And(bits, hn::Set(du16, 0x3f80));
-  const auto nan = hn::ShiftLeft<7>(hn::SaturatedSub(magnitude, hn::Set(du16, 0x3f00)));
-  return hn::PromoteTo(d, hn::BitCast(dh, hn::Or(bits, nan)));
+  const auto bits =
+      hn::And(hn::ShiftRight<1>(wide), hn::Set(d16, static_cast<std::int16_t>(0xbf80)));
+  return hn::PromoteTo(d, hn::BitCast(dh, bits));
+}
+
+// NaN would be the number after the largest.
+template <class D>
+HWY_INLINE hn::Vec<D> e4m3_to_f32(D d, const std::uint8_t* from) {
+  const auto number = finite_e4m3_to_f32(d, from);
+  const auto is_nan = hn::Gt(hn::Abs(number), hn::Set(d, 0x1p-8f * kE4M3Max));
+  return hn::IfThenElse(is_nan, hn::NaN(d), number);
 }
 
 template <class D>

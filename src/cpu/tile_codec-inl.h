@@ -79,7 +79,7 @@ HWY_INLINE VF32 load_scales(const Tile& tile, std::int64_t index, int slice) {
   const F32 d;
   const std::int64_t at = index * kTileRows + slice * kSliceRows;
   if constexpr (format == Format::nvfp4) {
-    return e4m3_to_f32(d, tile.scales + at);
+    return finite_e4m3_to_f32(d, tile.scales + at);  // prepare() takes no others
   } else if constexpr (format == Format::mxfp4) {
     // The exponent of an f32; 2^-127 alone is a subnormal there.
     const hn::Rebind<std::uint8_t, F32> d8;

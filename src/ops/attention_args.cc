@@ -14,15 +14,15 @@ constexpr std::int64_t kMostDims = 256;
 void check_shapes(const OpScope& op, const AttentionArgs& args) {
   const Tensor &q = args.q, &k = args.k, &v = args.v;
   op.input("q", q, {DType::f32, DType::f16, DType::bf16});
-  op.require(q.rank == 4, "q must be [batch, queries, heads, dim], got {}", to_string(q));
-  op.require(q.shape[2] >= 1, "q has no heads: {}", to_string(q));
+  op.require(q.rank == 4, "q must be [batch, queries, heads, dim], got {}", q);
+  op.require(q.shape[2] >= 1, "q has no heads: {}", q);
   op.require(q.shape[3] >= 1 && q.shape[3] <= kMostDims,
              "head dim {} of q is not supported; it must be in 1..{}", q.shape[3], kMostDims);
   op.input("k", k, {q.dtype});
   op.input("v", v, {q.dtype});
   const char* expected =
       args.pages.defined() ? "[pages, page_size, kv_heads, dim]" : "[batch, keys, kv_heads, dim]";
-  op.require(k.rank == 4, "k must be {}, got {}", expected, to_string(k));
+  op.require(k.rank == 4, "k must be {}, got {}", expected, k);
   op.same_shape("v", v, "k", k);
   op.require(k.shape[3] == q.shape[3], "k has head dim {}, q has {}; they must be equal",
              k.shape[3], q.shape[3]);
@@ -68,7 +68,7 @@ void check_offsets(const OpScope& op, const char* arg, const Tensor& offsets, co
              arg);
   op.require(tensor.shape[0] == 1,
              "{} {} must have batch 1 where {} is given: sequences lie one after the other", of,
-             to_string(tensor), arg);
+             tensor, arg);
   if (!readable(offsets)) return;
   const std::int32_t* at = offsets.ptr<const std::int32_t>();
   const std::int64_t last = offsets.shape[0] - 1;
@@ -112,7 +112,7 @@ void check_pages(const OpScope& op, const AttentionArgs& args) {
   op.input("pages.lengths", lengths, {DType::i32});
   op.shape("pages.lengths", lengths, {sequences});
   const std::int64_t pool = args.k.shape[0], page_size = args.k.shape[1];
-  op.require(page_size >= 1, "k {} has pages of no keys", to_string(args.k));
+  op.require(page_size >= 1, "k {} has pages of no keys", args.k);
   if (!readable(table)) return;
   for (std::int64_t b = 0; b < sequences; ++b) {
     const std::int32_t length = lengths.ptr<const std::int32_t>()[b];

@@ -22,7 +22,7 @@ void check_tiles_of(const OpScope& op, const std::string& arg, const Tensor& ten
   op.input(arg.c_str(), tensor, {dtype});
   op.shape(arg.c_str(), tensor, {tiles, size});
   op.require(tensor.is_contiguous(), "{} must be contiguous, as prepare() makes it, got {}", arg,
-             to_string(tensor));
+             tensor);
   op.require(reinterpret_cast<std::uintptr_t>(tensor.data) % Buffer::kAlignment == 0,
              "{} must start on a {}-byte boundary, as prepare() makes it", arg, Buffer::kAlignment);
 }
@@ -30,7 +30,7 @@ void check_tiles_of(const OpScope& op, const std::string& arg, const Tensor& ten
 // A weight as prepare() makes it.
 void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight) {
   op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}", arg,
-             to_string(weight));
+             weight);
   op.require(cpu::has_tiles(weight.format, weight.group),
              "{} is {} in groups of {}, which has no layout cpu_tiles; use prepare() to make one",
              arg, name(weight.format), weight.group);
@@ -59,11 +59,11 @@ void check_factor(const OpScope& op, const char* arg, const Weight& weight, cons
     check_weight(op, arg, weight);
   }
   op.require(x.size(-1) == weight.in_features,
-             "x {} does not fit {} {}: its last dimension must be {}", to_string(x), arg,
-             to_string(weight), weight.in_features);
+             "x {} does not fit {} {}: its last dimension must be {}", x, arg, weight,
+             weight.in_features);
   op.require(out.size(-1) == weight.out_features,
-             "out {} does not fit {} {}: its last dimension must be {}", to_string(out), arg,
-             to_string(weight), weight.out_features);
+             "out {} does not fit {} {}: its last dimension must be {}", out, arg, weight,
+             weight.out_features);
   for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros}) {
     op.no_overlap("out", out, arg, *part);
   }
@@ -74,8 +74,7 @@ void check_in_and_out(const OpScope& op, const Tensor& x, const Tensor& out) {
   op.output("out", out, {DType::f32, DType::f16, DType::bf16});
   bool same_rows = x.rank == out.rank;
   for (int d = 0; same_rows && d < x.rank - 1; ++d) same_rows = x.shape[d] == out.shape[d];
-  op.require(same_rows, "out {} must have the shape of x {} in all but the last dimension",
-             to_string(out), to_string(x));
+  op.require(same_rows, "out {} must have the shape of x {} in all but the last dimension", out, x);
   op.no_overlap("out", out, "x", x);
 }
 

@@ -8,6 +8,7 @@
 #include "reference/linear.h"
 #include "reference/modules.h"
 #include "support/compare.h"
+#include "support/devices.h"
 #include "support/refusal.h"
 #include "support/test_tensor.h"
 
@@ -55,55 +56,64 @@ TransformerBlock make_block(Context& ctx, const BlockCase& c, DType dtype) {
   return TransformerBlock(ctx, c.d_model, c.n_heads, c.d_ff, options);
 }
 
-TEST(TransformerBlock, MatchesFloat64) {
+// The same seed makes the same weights on every device: the reference reads those of a twin on the
+// CPU.
+class TransformerBlockTest : public DeviceTest {
+ protected:
+  Context cpu_{ContextOptions{.threads = 2}};
+};
+
+TEST_P(TransformerBlockTest, MatchesFloat64) {
   for (const BlockCase& c : block_cases()) {
     for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      const auto weights = weights_of(cpu_, make_block(cpu_, c, dtype), kDensePlan);
+      const TransformerBlock block = make_block(ctx(), c, dtype);
       for (Layout layout : kLayouts) {
         SCOPED_TRACE(c.name + " " + std::string(name(dtype)) + " " + to_string(layout));
-        Context ctx({.threads = 2, .trace = true});
-        const TransformerBlock block = make_block(ctx, c, dtype);
-        const TestTensor x(ctx, random_normal({2, 13, c.d_model}, 7), dtype, layout);
-        const TestTensor out = TestTensor::poisoned(ctx, {2, 13, c.d_model}, dtype, layout);
-        block.forward(ctx, x, out, c.mask);
-        const Array expected =
-            transformer_block(weights_of(ctx, block, kDensePlan), x.read(), c.mask);
+        const TestTensor x(ctx(), random_normal({2, 13, c.d_model}, 7), dtype, layout);
+        const TestTensor out = TestTensor::poisoned(ctx(), {2, 13, c.d_model}, dtype, layout);
+        ctx().trace().clear();
+        block.forward(ctx(), x, out, c.mask);
         // Activations are rounded to dtype about ten times on the way.
         const double bound = dtype == DType::f32 ? 5e-6 : 3 * epsilon(dtype);
-        EXPECT_LT(relative_error(out.read(), expected), bound);
+        EXPECT_LT(relative_error(out.read(), transformer_block(weights, x.read(), c.mask)), bound);
         EXPECT_TRUE(out.surroundings_intact());
-        EXPECT_EQ(ctx.trace().calls("attention"), 1);
-        EXPECT_EQ(ctx.trace().calls("linear") + ctx.trace().calls("gated_linear"), 4);
+        EXPECT_EQ(ctx().trace().calls("attention"), 1);
+        EXPECT_EQ(ctx().trace().calls("linear") + ctx().trace().calls("gated_linear"), 4);
       }
     }
   }
 }
 
-TEST(TransformerBlock, MatchesFloat64OnDecodedWeightsWhenPacked) {
+TEST_P(TransformerBlockTest, MatchesFloat64OnDecodedWeightsWhenPacked) {
   const PrecisionPlan plan{.rules = {{"mlp.down", Format::dense}, {"attention.*", Format::int8}},
                            .otherwise = Format::nvfp4};
   for (const BlockCase& c : block_cases()) {
     SCOPED_TRACE(c.name);
-    Context ctx({.threads = 2, .trace = true});
-    TransformerBlock block = make_block(ctx, c, DType::f32);
+    const auto weights = weights_of(cpu_, make_block(cpu_, c, DType::f32), plan);
+    TransformerBlock block = make_block(ctx(), c, DType::f32);
     const std::int64_t dense_bytes = block.bytes();
-    const auto weights = weights_of(ctx, block, plan);
-    block.quantize(ctx, plan);
+    block.quantize(ctx(), plan);
     EXPECT_LT(block.bytes(), dense_bytes);
     EXPECT_EQ(block.down().weight().format, Format::dense);
     EXPECT_EQ(block.up().weight().format, Format::nvfp4);
     EXPECT_EQ(block.attention().qkv().weight().format, Format::int8);
 
-    const TestTensor x(ctx, random_normal({1, 19, c.d_model}, 8), DType::f32);
-    const TestTensor out = TestTensor::poisoned(ctx, {1, 19, c.d_model}, DType::f32);
+    const TestTensor x(ctx(), random_normal({1, 19, c.d_model}, 8), DType::f32);
+    const TestTensor out = TestTensor::poisoned(ctx(), {1, 19, c.d_model}, DType::f32);
     const Array expected = transformer_block(weights, x.read(), c.mask);
-    block.forward(ctx, x, out, c.mask);
+    block.forward(ctx(), x, out, c.mask);
     EXPECT_LT(relative_error(out.read(), expected), 5e-6) << "exact activations";
 
-    ctx.set_activations(Activations::int8);
-    block.forward(ctx, x, out, c.mask);
+    ctx().set_activations(Activations::int8);
+    block.forward(ctx(), x, out, c.mask);
     EXPECT_LT(relative_error(out.read(), expected), 0.02) << "activations of 8 bits";
+    ctx().set_activations(Activations::exact);
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, TransformerBlockTest, testing::ValuesIn(test_devices()),
+                         device_name);
 
 TEST(TransformerBlock, UseFp4PacksInTheConstructor) {
   Context ctx({.threads = 1});
