@@ -71,7 +71,7 @@ void count_flops(benchmark::State& state, std::int64_t flops) {
                          benchmark::Counter::kIs1000);
 }
 
-void prefill(benchmark::State& state, Mask mask, DType dtype) {
+void prefill(benchmark::State& state, const Mask& mask, DType dtype) {
   const std::int64_t length = state.range(0), dim = state.range(1);
   Context ctx({.trace = true});
   const Problem problem({length, length, 1, 1, dim, dtype}, mask);

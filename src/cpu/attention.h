@@ -1,15 +1,16 @@
 // Attention on the CPU. Arguments have been checked by src/ops/attention.cc.
 //
-//   attention.cc            which kernel gets which sequence
-//   attention_prefill.cc    many queries: tiles of queries x keys, products in registers
-//   attention_decode.cc     few queries: one pass over the cached keys, split into chunks
-//   attention_merge.h       results over disjoint keys become one
-//   attention_backward.cc   gradients
-//   attention_layout.h      dense, ragged, paged: where a row lies
-//   attention_work.h        who does what, in which order
-//   attention_mask.h        which keys of a partial tile are hidden
-//   attention_softmax-inl.h scores to weights, tile by tile: softcap, mask, running softmax,
-//   dropout attention_tile-inl.h    loads, transpose, matrix product, exp2
+//   attention.cc             which kernel gets which sequence
+//   attention_prefill.cc     many queries: tiles of queries x keys, products in registers
+//   attention_decode.cc      few queries: one pass over the cached keys, split into chunks
+//   attention_merge.h        results over disjoint keys become one
+//   attention_backward.cc    gradients
+//   attention_layout.h       dense, ragged, paged: where a row lies
+//   attention_work.h         who does what, in which order
+//   attention_mask.h         which keys of a partial tile are hidden
+//   attention_softmax-inl.h  scores to weights: softcap, mask, running softmax, dropout
+//   attention_dot-inl.h      scores of few rows with keys where they lie
+//   attention_tile-inl.h     loads, transpose, matrix product, exp2
 #pragma once
 
 #include <cstdint>
@@ -58,8 +59,8 @@ struct AttentionCall {
   RopeTable rope{};
 };
 
-// A tile of queries: row r of it is query q0 + r / group, head first_head + r % group. All heads
-// that share keys and values share the tile, and with it every load of them.
+// A tile of queries: row r of it is query q0 + r / group and the (r % group)-th of the heads that
+// share a kv head. They share the tile, and with it every load of keys and values.
 struct QueryTile {
   Sequence sequence;
   std::int64_t kv_head, q0, queries, group;
@@ -69,6 +70,13 @@ struct QueryTile {
   std::int64_t head(std::int64_t r) const { return kv_head * group + r % group; }
   // The query behind the last one of rows [.., r1).
   std::int64_t query_end(std::int64_t r1) const { return q0 + (r1 + group - 1) / group; }
+};
+
+// Where rows of a query tile meet keys, and what the mask says to that.
+struct Strip {
+  std::int64_t r0, rows;  // rows [r0, r0 + rows) of the tile
+  std::int64_t k0, n;     // keys [k0, k0 + n)
+  TileState state;
 };
 
 struct WorkItem;

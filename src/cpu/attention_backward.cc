@@ -131,7 +131,8 @@ void find_delta(const Pass& pass, const QueryTile& tile, const Scratch& scratch)
 
 // ---- one strip of queries x keys ---------------------------------------------------------------
 
-// Of the softcap: scores are c tanh(x), so the slope is 1 - (score / c)^2.
+// Of the softcap: scores are c tanh(x), so the slope is 1 - (score / c)^2. A hidden score, -inf,
+// gets 0.
 void find_slope(float score_factor, std::int64_t rows, std::int64_t n, const float* s,
                 float* slope) {
   const F32 d;
@@ -139,7 +140,8 @@ void find_slope(float score_factor, std::int64_t rows, std::int64_t n, const flo
   for (std::int64_t r = 0; r < rows; ++r, s += kKeyTile, slope += kKeyTile) {
     for (std::int64_t j = 0; j < n; j += lanes) {
       const auto tanh = hn::Mul(hn::Load(d, s + j), hn::Set(d, 1.0f / score_factor));
-      hn::Store(hn::NegMulAdd(tanh, tanh, hn::Set(d, 1.0f)), d, slope + j);
+      const auto rest = hn::NegMulAdd(tanh, tanh, hn::Set(d, 1.0f));
+      hn::Store(hn::Max(hn::Zero(d), rest), d, slope + j);
     }
   }
 }
@@ -178,38 +180,22 @@ void multiply_elements(const float* by, std::int64_t rows, std::int64_t n, float
   }
 }
 
-// weights, before dropout, and d_scores of rows [r0, r0 + rows) and keys [k0, k0 + n).
-void visit_strip(const AttentionCall& call, const QueryTile& tile, std::int64_t r0,
-                 std::int64_t rows, std::int64_t k0, std::int64_t n, TileState state,
+// weights, before dropout, and d_scores.
+void visit_strip(const AttentionCall& call, const QueryTile& tile, const Strip& strip,
                  std::int64_t width, const Scratch& scratch) {
+  const std::int64_t r0 = strip.r0, rows = strip.rows, n = strip.n;
   const AttentionArgs& args = call.args;
   float *s = scratch.weights, *ds = scratch.d_scores;
   multiply(rows, padded(n), call.dim, {scratch.q + r0 * width, width, 1}, scratch.keys_t, kKeyTile,
            s, kKeyTile);
-  if (args.softcap > 0) {
-    cap_scores(call.score_factor, rows, n, s);
-    find_slope(call.score_factor, rows, n, s, scratch.slope);
-  }
-  if (state == TileState::partial) hide_keys(args.mask, tile, r0, rows, k0, n, s);
-  hide_padding(rows, n, s);
+  finish_scores(call, tile, strip, s);
+  if (args.softcap > 0) find_slope(call.score_factor, rows, n, s, scratch.slope);
   find_weights(scratch.exponent + r0, rows, n, s);
   multiply(rows, padded(n), call.dim, {scratch.d_out + r0 * width, width, 1}, scratch.values_t,
            kKeyTile, ds, kKeyTile);
-  if (args.dropout.p > 0) drop_weights(args.dropout, tile, r0, rows, k0, n, ds);
+  if (args.dropout.p > 0) drop_weights(args.dropout, tile, strip, ds);
   find_d_scores(s, scratch.delta + r0, rows, n, ds);
   if (args.softcap > 0) multiply_elements(scratch.slope, rows, n, ds);
-}
-
-// Calls visit(r0, rows, state) for the strips of the tile that keys [k0, k0 + n) concern.
-template <typename F>
-void for_each_strip(const AttentionCall& call, const QueryTile& tile, std::int64_t k0,
-                    std::int64_t n, F&& visit) {
-  for (std::int64_t r0 = 0; r0 < tile.rows(); r0 += call.strip_rows) {
-    const std::int64_t r1 = std::min(r0 + call.strip_rows, tile.rows());
-    const TileState state = call.args.mask.classify(tile.query(r0), tile.query_end(r1), k0, k0 + n,
-                                                    tile.sequence.shift());
-    if (state != TileState::skip) visit(r0, r1 - r0, state);
-  }
 }
 
 // ---- the passes --------------------------------------------------------------------------------
@@ -227,12 +213,11 @@ void visit_query_tile(const Pass& pass, const QueryTile& tile, const Scratch& sc
     const std::int64_t n = std::min(call.key_tile, n_k - k0);
     k = k0 + call.key_tile;
     load_key_tile<T>(pass, tile.sequence, tile.kv_head, k0, n, scratch);
-    for_each_strip(call, tile, k0, n,
-                   [&](std::int64_t r0, std::int64_t rows, TileState state) HWY_ATTR {
-                     visit_strip(call, tile, r0, rows, k0, n, state, width, scratch);
-                     multiply_add(rows, width, n, {scratch.d_scores, kKeyTile, 1}, scratch.key_rows,
-                                  width, scratch.sum + r0 * width, width);
-                   });
+    for_each_strip(call, tile, k0, n, [&](const Strip& strip) HWY_ATTR {
+      visit_strip(call, tile, strip, width, scratch);
+      multiply_add(strip.rows, width, n, {scratch.d_scores, kKeyTile, 1}, scratch.key_rows, width,
+                   scratch.sum + strip.r0 * width, width);
+    });
   }
   for (std::int64_t r = 0; r < tile.rows(); ++r) {
     store_row(scratch.sum + r * width, call.scale, call.dim,
@@ -257,17 +242,16 @@ void visit_key_tile(const Pass& pass, const Sequence& s, std::int64_t kv_head, s
     for (std::int64_t r = 0; r < tile.rows(); ++r) {
       scratch.delta[r] = *pass.delta_at(s, tile.query(r), tile.head(r));
     }
-    for_each_strip(call, tile, k0, n,
-                   [&](std::int64_t r0, std::int64_t rows, TileState state) HWY_ATTR {
-                     visit_strip(call, tile, r0, rows, k0, n, state, width, scratch);
-                     multiply_add(n, width, rows, {scratch.d_scores, 1, kKeyTile},
-                                  scratch.q + r0 * width, width, scratch.d_k, width);
-                     const Dropout& dropout = call.args.dropout;
-                     if (dropout.p > 0)
-                       drop_weights(dropout, tile, r0, rows, k0, n, scratch.weights);
-                     multiply_add(n, width, rows, {scratch.weights, 1, kKeyTile},
-                                  scratch.d_out + r0 * width, width, scratch.d_v, width);
-                   });
+    for_each_strip(call, tile, k0, n, [&](const Strip& strip) HWY_ATTR {
+      const float *q = scratch.q + strip.r0 * width, *d_out = scratch.d_out + strip.r0 * width;
+      visit_strip(call, tile, strip, width, scratch);
+      multiply_add(n, width, strip.rows, {scratch.d_scores, 1, kKeyTile}, q, width, scratch.d_k,
+                   width);
+      const Dropout& dropout = call.args.dropout;
+      if (dropout.p > 0) drop_weights(dropout, tile, strip, scratch.weights);
+      multiply_add(n, width, strip.rows, {scratch.weights, 1, kKeyTile}, d_out, width, scratch.d_v,
+                   width);
+    });
   }
   T* rows[kKeyTile];
   point_at_keys(call.args, pass.grads.d_k, s, kv_head, k0, n, rows);

@@ -176,11 +176,8 @@ void add_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T
 
 template <typename T>
 void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& block,
-                std::int64_t k0, std::int64_t n, TileState state, std::int64_t width,
-                const Scratch& scratch) {
-  const AttentionArgs& args = call.args;
-  const std::int64_t rows = block.count * block.rows;
-  const KeyTile<T> tile(call, s, block.first, k0, n);
+                const Strip& strip, std::int64_t width, const Scratch& scratch) {
+  const KeyTile<T> tile(call, s, block.first, strip.k0, strip.n);
   const auto for_each_head = [&](auto&& fn) HWY_ATTR {
     for (std::int64_t h = 0; h < block.count; ++h) {
       fn(QueryTile{s, block.first + h, 0, s.n_q, call.group},
@@ -188,23 +185,19 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
     }
   };
   if (call.dim == width && !call.rope.defined()) {
-    score_tile_in_place(call, block, tile, n, width, scratch);
+    score_tile_in_place(call, block, tile, strip.n, width, scratch);
   } else {
-    score_tile_in_scratch(call, block, tile, k0, n, width, scratch);
+    score_tile_in_scratch(call, block, tile, strip.k0, strip.n, width, scratch);
   }
-  if (args.softcap > 0) cap_scores(call.score_factor, rows, n, scratch.scores);
-  if (state == TileState::partial) {
-    for_each_head([&](const QueryTile& queries, float* scores)
-                      HWY_ATTR { hide_keys(args.mask, queries, 0, block.rows, k0, n, scores); });
+  for_each_head([&](const QueryTile& queries, float* scores)
+                    HWY_ATTR { finish_scores(call, queries, strip, scores); });
+  update({scratch.max, scratch.sum, scratch.out, width}, block.count * block.rows, padded(strip.n),
+         scratch.scores);
+  if (call.args.dropout.p > 0) {
+    for_each_head([&](const QueryTile& queries, float* weights)
+                      HWY_ATTR { drop_weights(call.args.dropout, queries, strip, weights); });
   }
-  hide_padding(rows, n, scratch.scores);
-  update({scratch.max, scratch.sum, scratch.out, width}, rows, padded(n), scratch.scores);
-  if (args.dropout.p > 0) {
-    for_each_head([&](const QueryTile& queries, float* weights) HWY_ATTR {
-      drop_weights(args.dropout, queries, 0, block.rows, k0, n, weights);
-    });
-  }
-  add_tile(call, block, tile, n, width, scratch);
+  add_tile(call, block, tile, strip.n, width, scratch);
 }
 
 // ---- a chunk, and all of them ------------------------------------------------------------------
@@ -253,7 +246,8 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
     const std::int64_t n = std::min(call.key_tile, chunk.end - k0);
     k = k0 + call.key_tile;
     const TileState state = mask.classify(0, s.n_q, k0, k0 + n, shift);
-    if (state != TileState::skip) visit_keys<T>(call, s, block, k0, n, state, width, scratch);
+    if (state == TileState::skip) continue;
+    visit_keys<T>(call, s, block, {0, block.rows, k0, n, state}, width, scratch);
   }
   for (std::int64_t h = 0; h < block.count; ++h) {
     store_head<T>(call, tile_of(h), chunk, running.from_row(h * block.rows), partials);

@@ -37,8 +37,9 @@ namespace {
 
 // One thread's tiles. width is dim in whole vectors, rows the tile's rows in whole blocks.
 struct Scratch {
-  Scratch(Carver& carver, std::int64_t rows, std::int64_t width)
-      : q(carver.take(rows * width)),
+  Scratch(Carver& carver, std::int64_t rows, std::int64_t row_width)
+      : width(row_width),
+        q(carver.take(rows * width)),
         out(carver.take(rows * width)),
         keys_t(carver.take(width * kKeyTile)),
         key_rows(carver.take(kKeyTile * width)),
@@ -46,6 +47,9 @@ struct Scratch {
         max(carver.take(rows)),
         sum(carver.take(rows)) {}
 
+  Running running() const { return {max, sum, out, width}; }
+
+  std::int64_t width;
   float *q, *out;    // [rows, width]
   float* keys_t;     // [width, kKeyTile]
   float* key_rows;   // [kKeyTile, width]: keys before they are transposed, then values
@@ -56,7 +60,8 @@ struct Scratch {
 // keys_t [width, n] and key_rows [n, width] = keys and values [k0, k0 + n).
 template <typename T>
 void load_keys_and_values(const AttentionCall& call, const QueryTile& tile, std::int64_t k0,
-                          std::int64_t n, std::int64_t width, const Scratch& scratch) {
+                          std::int64_t n, const Scratch& scratch) {
+  const std::int64_t width = scratch.width;
   const T* rows[kKeyTile];
   point_at_keys(call.args, call.args.k, tile.sequence, tile.kv_head, k0, n, rows);
   load_rows(rows, n, call.dim, 1.0f, width, scratch.key_rows);
@@ -67,28 +72,23 @@ void load_keys_and_values(const AttentionCall& call, const QueryTile& tile, std:
   load_rows(rows, n, call.dim, 1.0f, width, scratch.key_rows);
 }
 
-// Rows [r0, r0 + rows) of the tile meet keys [k0, k0 + n).
-void visit_strip(const AttentionCall& call, const QueryTile& tile, std::int64_t r0,
-                 std::int64_t rows, std::int64_t k0, std::int64_t n, TileState state,
-                 std::int64_t width, const Scratch& scratch) {
+void visit_strip(const AttentionCall& call, const QueryTile& tile, const Strip& strip,
+                 const Scratch& scratch) {
+  const std::int64_t r0 = strip.r0, rows = strip.rows, n = strip.n, width = scratch.width;
+  const Running running = scratch.running().from_row(r0);
   float* s = scratch.scores;
-  const Running running = Running{scratch.max, scratch.sum, scratch.out, width}.from_row(r0);
   multiply(rows, padded(n), call.dim, {scratch.q + r0 * width, width, 1}, scratch.keys_t, kKeyTile,
            s, kKeyTile);
-  if (call.args.softcap > 0) cap_scores(call.score_factor, rows, n, s);
-  if (state == TileState::partial) hide_keys(call.args.mask, tile, r0, rows, k0, n, s);
-  hide_padding(rows, n, s);
+  finish_scores(call, tile, strip, s);
   update(running, rows, padded(n), s);
-  if (call.args.dropout.p > 0) drop_weights(call.args.dropout, tile, r0, rows, k0, n, s);
+  if (call.args.dropout.p > 0) drop_weights(call.args.dropout, tile, strip, s);
   multiply_add(rows, width, n, {s, kKeyTile, 1}, scratch.key_rows, width, running.out, width);
 }
 
 template <typename T>
-void store_tile(const AttentionCall& call, const QueryTile& tile, std::int64_t width,
-                const Scratch& scratch) {
-  const Running running{scratch.max, scratch.sum, scratch.out, width};
+void store_tile(const AttentionCall& call, const QueryTile& tile, const Scratch& scratch) {
   for (std::int64_t r = 0; r < tile.rows(); ++r) {
-    const Running row = running.from_row(r);
+    const Running row = scratch.running().from_row(r);
     const std::int64_t i = tile.query(r), head = tile.head(r);
     store_row(row.out, row_factor(row), call.dim,
               query_row<T>(call.args.out, tile.sequence, i, head));
@@ -100,23 +100,18 @@ template <typename T>
 void visit_tile(const AttentionCall& call, const QueryTile& tile, const Scratch& scratch) {
   const Mask& mask = call.args.mask;
   const std::int64_t shift = tile.sequence.shift(), n_k = tile.sequence.n_k;
-  const std::int64_t q0 = tile.q0, q1 = tile.q0 + tile.queries, width = padded(call.dim);
-  load_queries<T>(call.args.q, tile, call.dim, call.q_factor, width, scratch.q);
-  start({scratch.max, scratch.sum, scratch.out, width}, whole_blocks(tile.rows()));
+  const std::int64_t q0 = tile.q0, q1 = tile.q0 + tile.queries;
+  load_queries<T>(call.args.q, tile, call.dim, call.q_factor, scratch.width, scratch.q);
+  start(scratch.running(), whole_blocks(tile.rows()));
   for (std::int64_t k = 0; (k = mask.next_visible(q0, q1, k, shift)) < n_k;) {
     const std::int64_t k0 = k / call.key_tile * call.key_tile;
     const std::int64_t n = std::min(call.key_tile, n_k - k0);
     k = k0 + call.key_tile;
-    if (mask.classify(q0, q1, k0, k0 + n, shift) == TileState::skip) continue;
-    load_keys_and_values<T>(call, tile, k0, n, width, scratch);
-    for (std::int64_t r0 = 0; r0 < tile.rows(); r0 += call.strip_rows) {
-      const std::int64_t r1 = std::min(r0 + call.strip_rows, tile.rows());
-      const TileState state = mask.classify(tile.query(r0), tile.query_end(r1), k0, k0 + n, shift);
-      if (state == TileState::skip) continue;
-      visit_strip(call, tile, r0, r1 - r0, k0, n, state, width, scratch);
-    }
+    load_keys_and_values<T>(call, tile, k0, n, scratch);
+    for_each_strip(call, tile, k0, n,
+                   [&](const Strip& strip) HWY_ATTR { visit_strip(call, tile, strip, scratch); });
   }
-  store_tile<T>(call, tile, width, scratch);
+  store_tile<T>(call, tile, scratch);
 }
 
 void prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> items,

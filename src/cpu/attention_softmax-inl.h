@@ -48,13 +48,12 @@ inline void cap_scores(float score_factor, std::int64_t rows, std::int64_t n, fl
   }
 }
 
-// s = -inf where the mask hides the key, for rows [r0, r0 + rows) of the tile and keys [k0, k0 +
-// n).
-inline void hide_keys(const Mask& mask, const QueryTile& tile, std::int64_t r0, std::int64_t rows,
-                      std::int64_t k0, std::int64_t n, float* s) {
-  for (std::int64_t r = r0; r < r0 + rows; ++r, s += kKeyTile) {
+// s = -inf where the mask hides the key.
+inline void hide_keys(const Mask& mask, const QueryTile& tile, const Strip& strip, float* s) {
+  const std::int64_t k0 = strip.k0, k1 = strip.k0 + strip.n;
+  for (std::int64_t r = strip.r0; r < strip.r0 + strip.rows; ++r, s += kKeyTile) {
     const std::int64_t i = tile.query(r), p = i + tile.sequence.shift();
-    for_each_hidden_span(mask, i, p, k0, k0 + n, [&](std::int64_t begin, std::int64_t end) {
+    for_each_hidden_span(mask, i, p, k0, k1, [&](std::int64_t begin, std::int64_t end) {
       std::fill(s + (begin - k0), s + (end - k0), kMinusInfinity);
     });
   }
@@ -65,6 +64,14 @@ inline void hide_padding(std::int64_t rows, std::int64_t n, float* s) {
   for (std::int64_t r = 0; r < rows; ++r, s += kKeyTile) {
     std::fill(s + n, s + padded(n), kMinusInfinity);
   }
+}
+
+// From products of q and k to exponents.
+inline void finish_scores(const AttentionCall& call, const QueryTile& tile, const Strip& strip,
+                          float* s) {
+  if (call.args.softcap > 0) cap_scores(call.score_factor, strip.rows, strip.n, s);
+  if (strip.state == TileState::partial) hide_keys(call.args.mask, tile, strip, s);
+  hide_padding(strip.rows, strip.n, s);
 }
 
 // ---- running softmax ---------------------------------------------------------------------------
@@ -165,22 +172,21 @@ HWY_INLINE void store_dropout_words(std::uint64_t seed, std::int64_t batch, std:
 #endif
 }
 
-// weights = 0 where dropped, else weights / (1 - p), for rows [r0, r0 + rows) and keys from k0, a
-// multiple of 4, on.
+// weights = 0 where dropped, else weights / (1 - p). The strip begins at a key that is a multiple
+// of 4.
 inline HWY_NOINLINE void drop_weights(const Dropout& dropout, const QueryTile& tile,
-                                      std::int64_t r0, std::int64_t rows, std::int64_t k0,
-                                      std::int64_t n, float* weights) {
+                                      const Strip& strip, float* weights) {
   const F32 d;
   const U32 du;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto threshold = hn::Set(du, dropout_threshold(dropout.p));
   const auto keep = hn::Set(d, static_cast<float>(1.0 / (1.0 - double{dropout.p})));
   HWY_ALIGN std::uint32_t words[4 * hn::MaxLanes(du)];
-  for (std::int64_t r = r0; r < r0 + rows; ++r, weights += kKeyTile) {
-    for (std::int64_t j = 0; j < n; j += lanes) {
+  for (std::int64_t r = strip.r0; r < strip.r0 + strip.rows; ++r, weights += kKeyTile) {
+    for (std::int64_t j = 0; j < strip.n; j += lanes) {
       if (j % (4 * lanes) == 0) {
         store_dropout_words(dropout.seed, tile.sequence.index, tile.head(r), tile.query(r),
-                            (k0 + j) / 4, words);
+                            (strip.k0 + j) / 4, words);
       }
       const auto dropped =
           hn::RebindMask(d, hn::Lt(hn::Load(du, words + j % (4 * lanes)), threshold));

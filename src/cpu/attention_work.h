@@ -102,6 +102,18 @@ inline std::span<WorkItem> key_tiles(const AttentionCall& call, Workspace::Frame
   return {items, items + count};
 }
 
+// Calls visit(strip) for the strips of the tile that the keys [k0, k0 + n) concern.
+template <typename F>
+void for_each_strip(const AttentionCall& call, const QueryTile& tile, std::int64_t k0,
+                    std::int64_t n, F&& visit) {
+  for (std::int64_t r0 = 0; r0 < tile.rows(); r0 += call.strip_rows) {
+    const std::int64_t r1 = std::min(r0 + call.strip_rows, tile.rows());
+    const TileState state = call.args.mask.classify(tile.query(r0), tile.query_end(r1), k0, k0 + n,
+                                                    tile.sequence.shift());
+    if (state != TileState::skip) visit(Strip{r0, r1 - r0, k0, n, state});
+  }
+}
+
 // Rows of a query tile. More rows share the cost of loading a key tile, fewer give more tiles to
 // share out. A row's result does not depend on the tile it is in, so the number of threads may.
 inline std::int64_t choose_queries_per_tile(const AttentionCall& call, int threads) {

@@ -12,12 +12,12 @@
 //       |  numbers   |  | kCols    |
 //       +------------+  +----------+
 //
-//   for each panel of the tile: for each kDepth of K: fill the panel; for each kRows of x:
-//   microkernel
+//   for each panel of the tile:
+//     for each kDepth of K: fill the panel;
+//       for each kRows of x: microkernel
 //
-// The panel stays in the L1 or L2 cache while all rows of x pass by; sums wait in the f32 tile
-// between two stretches of K. Filling costs about as much as multiplying four rows, so it is paid
-// back from some ten rows on.
+// The panel stays in the cache while all rows of x pass by; sums wait in the f32 tile between two
+// stretches of K.
 #include <algorithm>
 #include <type_traits>
 
@@ -66,20 +66,28 @@ float* input_tile(const PackedInput& x, std::int64_t row) {
   return reinterpret_cast<float*>(x.data) + row * x.depth;
 }
 
-void pack(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+// out[k * stride] = from[k]
+template <typename T>
+void spread_row(const T* from, std::int64_t depth, std::int64_t stride, float* out) {
   const F32 d;
+  for (std::int64_t k = 0; k < depth; k += kLanes) {
+    HWY_ALIGN float lanes[kLanes];
+    const std::int64_t n = std::min<std::int64_t>(kLanes, depth - k);
+    hn::Store(load_f32_up_to(d, from + k, static_cast<std::size_t>(n)), d, lanes);
+    for (std::int64_t i = 0; i < n; ++i) out[(k + i) * stride] = lanes[i];
+  }
+}
+
+void pack(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
   with_float_type(dtype, [&](auto type) HWY_ATTR {
     for (std::int64_t first = row; first < row + rows; first += kRows) {
       const int tile = tile_rows(first, to.rows);
       float* out = input_tile(to, first);
       for (int r = 0; r < tile; ++r) {
-        const bool padding = first + r >= to.rows;
-        const auto* from = padding ? nullptr : x.row<const decltype(type)>(first + r);
-        for (std::int64_t k = 0; k < to.depth; k += kLanes) {
-          HWY_ALIGN float lanes[kLanes] = {};
-          const std::int64_t n = std::min<std::int64_t>(kLanes, to.depth - k);
-          if (!padding) hn::Store(load_f32_up_to(d, from + k, n), d, lanes);
-          for (std::int64_t i = 0; i < n; ++i) out[(k + i) * tile + r] = lanes[i];
+        if (first + r < to.rows) {
+          spread_row(x.row<const decltype(type)>(first + r), to.depth, tile, out + r);
+        } else {  // fills the tile up
+          for (std::int64_t k = 0; k < to.depth; ++k) out[k * tile + r] = 0.f;
         }
       }
     }
@@ -178,11 +186,9 @@ void stage(const Weight& weight, const std::int64_t (&rows)[kLanes], std::int64_
 void fill_from_rows(const Weight& weight, std::int64_t col, std::int64_t k, std::int64_t depth,
                     float* staged, float* panel) {
   for (int half = 0; half < kCols; half += kLanes) {
+    // Past the last row, it is repeated: nobody reads the result.
     std::int64_t rows[kLanes];
-    for (int c = 0; c < kLanes;
-         ++c) {  // past the last row, it is repeated: nobody reads the result
-      rows[c] = std::min(col + half + c, weight.out_features - 1);
-    }
+    for (int c = 0; c < kLanes; ++c) rows[c] = std::min(col + half + c, weight.out_features - 1);
     stage(weight, rows, k, depth, staged);
     transpose(staged, depth, panel + half);
   }
@@ -254,8 +260,8 @@ void multiply_tile(const float* x, int rows, const float* panel, std::int64_t de
 void scale_columns(const Weight& weight, const ProductTile& product) {
   float factors[kTileCols];
   for (std::int64_t c = 0; c < product.cols; ++c) {
-    factors[c] =
-        weight.format == Format::fp8 ? fp8_factor(weight, product.col + c) : f32_factor(weight);
+    factors[c] = weight.format == Format::fp8 ? fp8_scale(weight, product.col + c) / kE4M3Unit
+                                              : f32_factor(weight);
   }
   for (std::int64_t m = 0; m < product.rows; ++m) {
     for (std::int64_t c = 0; c < product.cols; ++c) product.out[m * kTileCols + c] *= factors[c];
@@ -312,16 +318,12 @@ constexpr LinearKernel named(const char* name) {
           [](std::int64_t rows, std::int64_t depth) {
             return HWY_DYNAMIC_DISPATCH(input_bytes)(rows, depth);
           },
-      .pack =
-          [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
-            HWY_DYNAMIC_DISPATCH(pack)
-            (x, dtype, row, rows, to);
-          },
+      .pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+                 PackedInput& to) { return HWY_DYNAMIC_DISPATCH(pack)(x, dtype, row, rows, to); },
       .scratch_bytes = [](const Weight&) { return HWY_DYNAMIC_DISPATCH(scratch_bytes)(); },
       .multiply =
           [](const Weight& weight, const PackedInput& x, const ProductTile& tile, char* scratch) {
-            HWY_DYNAMIC_DISPATCH(multiply)
-            (weight, x, tile, scratch);
+            return HWY_DYNAMIC_DISPATCH(multiply)(weight, x, tile, scratch);
           }};
 }
 

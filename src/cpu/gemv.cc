@@ -41,31 +41,28 @@ using Vector = hn::Vec<Lanes>;
 template <typename T>
 constexpr int kRun = static_cast<int>(sizeof(float) / sizeof(T));
 
-// sums[m][r] += w[r] * x[m] for `run` vectors of K.
-template <int run, int rows, int weights, typename T>
-HWY_INLINE void multiply_add(const T* const* w, const float* const (&x)[rows], std::int64_t k,
-                             Vector (&sums)[rows][weights]) {
+template <typename T>
+HWY_INLINE void load_run(const T* from, Vector (&to)[kRun<T>]) {
   const Lanes d;
-  constexpr int lanes = hn::MaxLanes(d);
-  for (int r = 0; r < weights; ++r) {
-    for (int i = 0; i < run; ++i) {
-      const Vector weight = load_f32(d, w[r] + k + i * lanes);
-      for (int m = 0; m < rows; ++m) {
-        sums[m][r] = hn::MulAdd(weight, hn::LoadU(d, x[m] + k + i * lanes), sums[m][r]);
-      }
-    }
-  }
+  for (int i = 0; i < kRun<T>; ++i) to[i] = load_f32(d, from + i * hn::Lanes(d));
 }
 
-// The same for the last n values of K, less than a vector.
+// fp8 comes woven, and meets an x that was packed so.
+HWY_INLINE void load_run(const E4M3* from, Vector (&to)[4]) { load_woven(Lanes(), from, to); }
+
+// sums[m][r] += w[r] * x[m] for a run of K.
 template <int rows, int weights, typename T>
-HWY_INLINE void multiply_add_n(const T* const* w, const float* const (&x)[rows], std::int64_t k,
-                               std::size_t n, Vector (&sums)[rows][weights]) {
+HWY_INLINE void multiply_add(const T* const* w, std::int64_t w_k, const float* const (&x)[rows],
+                             std::int64_t x_k, Vector (&sums)[rows][weights]) {
   const Lanes d;
   for (int r = 0; r < weights; ++r) {
-    const Vector weight = load_f32_n(d, w[r] + k, n);
-    for (int m = 0; m < rows; ++m) {
-      sums[m][r] = hn::MulAdd(weight, hn::LoadU(d, x[m] + k), sums[m][r]);
+    Vector run[kRun<T>];
+    load_run(w[r] + w_k, run);
+    for (int i = 0; i < kRun<T>; ++i) {
+      for (int m = 0; m < rows; ++m) {
+        const Vector values = hn::LoadU(d, x[m] + x_k + i * hn::Lanes(d));
+        sums[m][r] = hn::MulAdd(run[i], values, sums[m][r]);
+      }
     }
   }
 }
@@ -74,15 +71,21 @@ HWY_INLINE void multiply_add_n(const T* const* w, const float* const (&x)[rows],
 template <int weights, int rows, typename T>
 void dot_rows(const T* const* w, const float* const (&x)[rows], std::int64_t depth, float* out) {
   const Lanes d;
-  const std::int64_t lanes = hn::Lanes(d);
+  constexpr std::int64_t run = kRun<T> * hn::MaxLanes(Lanes());
   Vector sums[rows][weights];
   for (auto& row : sums) {
     for (Vector& sum : row) sum = hn::Zero(d);
   }
   std::int64_t k = 0;
-  for (; k + kRun<T> * lanes <= depth; k += kRun<T> * lanes) multiply_add<kRun<T>>(w, x, k, sums);
-  for (; k + lanes <= depth; k += lanes) multiply_add<1>(w, x, k, sums);
-  if (k < depth) multiply_add_n(w, x, k, static_cast<std::size_t>(depth - k), sums);
+  for (; k + run <= depth; k += run) multiply_add(w, k, x, k, sums);
+  if (k < depth) {  // the last run is filled up with zeros, as x is
+    T last[weights][run] = {};
+    const T* rows_of_last[weights];
+    for (int r = 0; r < weights; ++r) {
+      rows_of_last[r] = std::copy(w[r] + k, w[r] + depth, last[r]) - (depth - k);
+    }
+    multiply_add(rows_of_last, 0, x, k, sums);
+  }
   for (int m = 0; m < rows; ++m) {
     for (int r = 0; r < weights; ++r) {
       out[m * kTileCols + r] = hn::GetLane(hn::SumOfLanes(d, sums[m][r]));
@@ -127,18 +130,41 @@ void multiply_dense(const Weight& weight, const PackedInput& x, const ProductTil
   }
 }
 
-void multiply_any(const Weight& weight, const PackedInput& x, const ProductTile& product) {
-  if (weight.format != Format::fp8) {
-    with_float_type(weight.data.dtype,
-                    [&](auto type) { multiply_dense<decltype(type)>(weight, x, product); });
-    return;
+void multiply_floats(const Weight& weight, const PackedInput& x, const ProductTile& product) {
+  with_float_type(weight.data.dtype,
+                  [&](auto type) { multiply_dense<decltype(type)>(weight, x, product); });
+}
+
+// ---- fp8 ---------------------------------------------------------------------------------------
+
+// Woven weights are 2^-120 of their values. 2^32 times x lifts the products well above the smallest
+// f32, and leaves room for x up to 2^96.
+constexpr float kWovenInput = 0x1p32f;
+
+void pack_woven(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+  constexpr std::int64_t lanes = hn::MaxLanes(Lanes());
+  pack_rows(x, dtype, row, rows, to);
+  for (std::int64_t m = row; m < row + rows; ++m) {
+    float* values = packed_row(to, m);
+    for (std::int64_t k = 0; k < packed_row_stride(to.depth); k += 4 * lanes, values += 4 * lanes) {
+      float plain[4 * lanes];
+      std::copy_n(values, 4 * lanes, plain);
+      for (std::int64_t i = 0; i < 4 * lanes; ++i) {
+        values[i % 4 * lanes + i / 4] = kWovenInput * plain[i];
+      }
+    }
   }
+}
+
+void multiply_fp8(const Weight& weight, const PackedInput& x, const ProductTile& product) {
   multiply_dense<E4M3>(weight, x, product);
   for (std::int64_t c = 0; c < product.cols; ++c) {
-    const float factor = fp8_factor(weight, product.col + c);
+    const float factor = fp8_scale(weight, product.col + c) / (kWovenInput * kWovenUnit);
     for (std::int64_t m = 0; m < product.rows; ++m) product.out[m * kTileCols + c] *= factor;
   }
 }
+
+// ---- published packed weights ------------------------------------------------------------------
 
 std::int64_t decoded_bytes(const Weight& weight) {
   return packed_rows_bytes(kWeightRows, weight.in_features);
@@ -166,29 +192,40 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::cpu {
 namespace {
 
-HWY_EXPORT(multiply_any);
+HWY_EXPORT(multiply_floats);
+HWY_EXPORT(pack_woven);
+HWY_EXPORT(multiply_fp8);
 HWY_EXPORT(decoded_bytes);
 HWY_EXPORT(multiply_decoded);
 
-constexpr LinearKernel streaming(const char* name) {
-  return {.name = name,
-          .max_rows = 3 * kPackRows,
-          .input_bytes = packed_rows_bytes,
-          .pack = pack_rows,
-          .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },
-          .multiply =
-              [](const Weight& weight, const PackedInput& x, const ProductTile& product, char*) {
-                HWY_DYNAMIC_DISPATCH(multiply_any)
-                (weight, x, product);
-              }};
+constexpr LinearKernel for_floats(const char* name) {
+  return {
+      .name = name,
+      .max_rows = kFewRows,
+      .input_bytes = packed_rows_bytes,
+      .pack = pack_rows,
+      .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },
+      .multiply = [](const Weight& weight, const PackedInput& x, const ProductTile& product,
+                     char*) { return HWY_DYNAMIC_DISPATCH(multiply_floats)(weight, x, product); }};
+}
+
+constexpr LinearKernel for_fp8() {
+  LinearKernel kernel = for_floats("cpu.gemv.fp8");
+  kernel.pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+                   PackedInput& to) {
+    return HWY_DYNAMIC_DISPATCH(pack_woven)(x, dtype, row, rows, to);
+  };
+  kernel.multiply = [](const Weight& weight, const PackedInput& x, const ProductTile& product,
+                       char*) { return HWY_DYNAMIC_DISPATCH(multiply_fp8)(weight, x, product); };
+  return kernel;
 }
 
 }  // namespace
 
 const LinearKernel& gemv_kernel(const Weight& weight) {
-  static constexpr LinearKernel kF32 = streaming("cpu.gemv.f32"), kF16 = streaming("cpu.gemv.f16"),
-                                kBF16 = streaming("cpu.gemv.bf16"),
-                                kFp8 = streaming("cpu.gemv.fp8");
+  static constexpr LinearKernel kF32 = for_floats("cpu.gemv.f32"),
+                                kF16 = for_floats("cpu.gemv.f16"),
+                                kBF16 = for_floats("cpu.gemv.bf16"), kFp8 = for_fp8();
   if (weight.format == Format::fp8) return kFp8;
   return weight.data.dtype == DType::f32 ? kF32 : weight.data.dtype == DType::f16 ? kF16 : kBF16;
 }
@@ -196,7 +233,7 @@ const LinearKernel& gemv_kernel(const Weight& weight) {
 const LinearKernel& decode_kernel() {
   static constexpr LinearKernel kDecode{
       .name = "cpu.decode.exact",
-      .max_rows = 3 * kPackRows,
+      .max_rows = kFewRows,
       .input_bytes = packed_rows_bytes,
       .pack = pack_rows,
       .scratch_bytes =
@@ -204,7 +241,7 @@ const LinearKernel& decode_kernel() {
       .multiply =
           [](const Weight& weight, const PackedInput& x, const ProductTile& product,
              char* scratch) {
-            HWY_DYNAMIC_DISPATCH(multiply_decoded)(weight, x, product, scratch);
+            return HWY_DYNAMIC_DISPATCH(multiply_decoded)(weight, x, product, scratch);
           }};
   return kDecode;
 }

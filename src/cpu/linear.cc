@@ -15,30 +15,13 @@ namespace {
 
 // ---- the choice of a kernel --------------------------------------------------------------------
 
-// Up to this many rows of x, multiplying the weight as it is read beats decoding and transposing it
-// into panels first. Measured on AVX-512, 4096 x 4096.
-struct FewRows {
-  std::int64_t
-      dense;  // dot products along K are as fast as the panels' kernel, once W is in the cache
-  std::int64_t fp8;     // every pass over W, four rows of x, converts it again
-  std::int64_t tiles;   // the same, with a cheaper decoder
-  std::int64_t decode;  // the decoder takes most of the time, and likes whole rows
-};
-constexpr FewRows kFewRows{.dense = 36, .fp8 = 12, .tiles = 16, .decode = 36};
-
 const LinearKernel& choose(const Weight& weight, std::int64_t rows, Activations activations) {
-  if (weight.layout == WeightLayout::cpu_tiles) {
-    if (activations == Activations::int8) return tiles_int8_kernel(weight);
-    return rows <= kFewRows.tiles ? tiles_exact_kernel() : gemm_kernel(weight);
-  }
-  switch (weight.format) {
-    case Format::dense:
-      return rows <= kFewRows.dense ? gemv_kernel(weight) : gemm_kernel(weight);
-    case Format::fp8:
-      return rows <= kFewRows.fp8 ? gemv_kernel(weight) : gemm_kernel(weight);
-    default:
-      return rows <= kFewRows.decode ? decode_kernel() : gemm_kernel(weight);
-  }
+  const bool tiles = weight.layout == WeightLayout::cpu_tiles;
+  if (tiles && activations == Activations::int8) return tiles_int8_kernel(weight);
+  if (rows > kFewRows) return gemm_kernel(weight);
+  if (tiles) return tiles_exact_kernel();
+  const bool streams = weight.format == Format::dense || weight.format == Format::fp8;
+  return streams ? gemv_kernel(weight) : decode_kernel();
 }
 
 // ---- one or two products over the same x -------------------------------------------------------

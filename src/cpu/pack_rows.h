@@ -1,16 +1,16 @@
-// x as rows of f32, padded with zeros to whole blocks: the form that kernels for few rows read.
+// x as rows of f32, padded with zeros: the form that kernels for few rows read.
 #pragma once
 
 #include <cstdint>
 
 #include "core/checked.h"
 #include "cpu/linear_kernels.h"
-#include "cpu/weight_tiles.h"
 
 namespace tessera::cpu {
 
-// Elements from one packed row to the next.
-inline std::int64_t packed_row_stride(std::int64_t depth) { return checked_align(depth, kBlock); }
+// Elements from one packed row to the next: whole blocks of weights (32), and as many vectors as a
+// kernel takes at a time (four of sixteen).
+inline std::int64_t packed_row_stride(std::int64_t depth) { return checked_align(depth, 64); }
 
 inline float* packed_row(const PackedInput& x, std::int64_t row) {
   return reinterpret_cast<float*>(x.data) + row * packed_row_stride(x.depth);

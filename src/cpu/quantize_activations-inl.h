@@ -19,6 +19,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "cpu/vector-inl.h"
 #include "cpu/weight_tiles.h"
@@ -52,9 +53,14 @@ HWY_INLINE void quantize_block(const float* x, int offset, ActivationBlock& to) 
     largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(d, x + i))));
   }
   const float max = hn::GetLane(hn::BitCast(d, hn::MaxOfLanes(di, largest)));
-  const bool zero = max < kSmallestActivation;
-  to.scale = zero ? 0.f : max / 127.f;
-  const auto inverse = hn::Set(d, zero ? 0.f : 127.f / max);
+  const bool finite = max <= std::numeric_limits<float>::max();  // NaN is not
+  if (!finite || max < kSmallestActivation) {
+    to = {};
+    if (!finite) to.scale = std::numeric_limits<float>::quiet_NaN();
+    return;
+  }
+  to.scale = max / 127.f;
+  const auto inverse = hn::Set(d, 127.f / max);
   for (std::size_t half = 0; half < 2; ++half) {
     auto sum = hn::Zero(di);
     for (std::size_t i = 16 * half; i < 16 * half + 16; i += lanes) {

@@ -12,7 +12,7 @@
 //   int8     code                     scale: f32            factor: 1
 //
 // All are exact but nf4, whose integers are off by up to half of 1/127 of the block's scale; its
-// f32 values come from the table itself.
+// f32 values come from the table itself. Factors are left to the end of the product.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_TILE_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -47,7 +47,6 @@ using VI32 = hn::Vec<I32>;
 constexpr int kSlices = kTileRows / hn::MaxLanes(F32());
 constexpr int kSliceRows = hn::MaxLanes(F32());
 constexpr int kSteps = kBlock / 4;  // dot products of a block
-constexpr std::int64_t kStepBytes = 4 * kTileRows;
 
 constexpr Dot8Range range_of(Format format) {
   return format == Format::nf4 || format == Format::int8 ? Dot8Range::wide : Dot8Range::narrow;

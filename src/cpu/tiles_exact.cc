@@ -102,15 +102,12 @@ HWY_EXPORT(multiply);
 const LinearKernel& tiles_exact_kernel() {
   static constexpr LinearKernel kKernel{
       .name = "cpu.tiles.exact",
-      .max_rows = 3 * kPackRows,
+      .max_rows = kFewRows,
       .input_bytes = packed_rows_bytes,
       .pack = pack_rows,
       .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },
-      .multiply =
-          [](const Weight& weight, const PackedInput& x, const ProductTile& product, char*) {
-            HWY_DYNAMIC_DISPATCH(multiply)
-            (weight, x, product);
-          }};
+      .multiply = [](const Weight& weight, const PackedInput& x, const ProductTile& product,
+                     char*) { return HWY_DYNAMIC_DISPATCH(multiply)(weight, x, product); }};
   return kKernel;
 }
 

@@ -140,6 +140,8 @@ std::int64_t input_bytes(std::int64_t rows, std::int64_t depth) {
   return checked_mul(checked_mul(ceil_div(depth, kBlock), rows), sizeof(ActivationBlock));
 }
 
+bool is_wide(Format format) { return range_of(format) == Dot8Range::wide; }
+
 void pack_narrow(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
   pack<Dot8Range::narrow>(x, dtype, row, rows, to);
 }
@@ -155,6 +157,7 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::cpu {
 
 HWY_EXPORT(input_bytes);
+HWY_EXPORT(is_wide);
 HWY_EXPORT(pack_narrow);
 HWY_EXPORT(pack_wide);
 HWY_EXPORT(multiply);
@@ -170,27 +173,21 @@ const LinearKernel& tiles_int8_kernel(const Weight& weight) {
           },
       .pack =
           [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
-            HWY_DYNAMIC_DISPATCH(pack_narrow)
-            (x, dtype, row, rows, to);
+            return HWY_DYNAMIC_DISPATCH(pack_narrow)(x, dtype, row, rows, to);
           },
       .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },
-      .multiply =
-          [](const Weight& w, const PackedInput& x, const ProductTile& tile, char*) {
-            HWY_DYNAMIC_DISPATCH(multiply)
-            (w, x, tile);
-          },
+      .multiply = [](const Weight& w, const PackedInput& x, const ProductTile& tile,
+                     char*) { return HWY_DYNAMIC_DISPATCH(multiply)(w, x, tile); },
   };
   static constexpr LinearKernel kWide = [] {
     LinearKernel kernel = kNarrow;
     kernel.pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
                      PackedInput& to) {
-      HWY_DYNAMIC_DISPATCH(pack_wide)
-      (x, dtype, row, rows, to);
+      return HWY_DYNAMIC_DISPATCH(pack_wide)(x, dtype, row, rows, to);
     };
     return kernel;
   }();
-  const bool wide = weight.format == Format::nf4 || weight.format == Format::int8;
-  return wide ? kWide : kNarrow;
+  return HWY_DYNAMIC_DISPATCH(is_wide)(weight.format) ? kWide : kNarrow;
 }
 
 }  // namespace tessera::cpu

@@ -9,8 +9,6 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr std::int64_t kStepBytes = 64;  // a step: four bytes of each of sixteen rows
-
 // The code of weight k of a published row.
 std::uint8_t published_code(Format format, const std::uint8_t* row, std::int64_t k) {
   if (format == Format::int8) return row[k];

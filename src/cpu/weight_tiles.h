@@ -33,6 +33,7 @@ namespace tessera::cpu {
 
 inline constexpr std::int64_t kTileRows = 16;
 inline constexpr std::int64_t kBlock = 32;
+inline constexpr std::int64_t kStepBytes = 64;
 
 // Formats whose blocks of equal scale nest with blocks of 32: all 4-bit ones, and int8 by rows or
 // in groups of a multiple of 32. Dense and fp8 weights are read as they are.

@@ -1,7 +1,11 @@
 // linear() with packed weights: every format, layout and way to meet the activations.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "reference/linear.h"
@@ -93,6 +97,76 @@ TEST(LinearPacked, EverySimdTarget) {
               *ctx,
               {.rows = {rows}, .in = 239, .out = 49, .weight = weight, .activations = activations});
         }
+      }
+    }
+  }
+}
+
+// Scales that quantize() does not make but that a checkpoint may hold: every E4M3 and its negative,
+// the smallest and large powers of two, negative floats.
+TEST(LinearPacked, UnusualScales) {
+  const auto check = [](Format format, const std::function<void(const Weight&)>& adjust) {
+    for (std::int64_t target : simd_targets()) {
+      SCOPED_TRACE(simd_target_name(target));
+      const ForceSimdTarget force(target);
+      const auto ctx = context();
+      for (bool prepared : {false, true}) {
+        for (Activations activations : kActivations) {
+          for (std::int64_t rows : {1, 37}) {
+            check_linear(
+                *ctx,
+                {.rows = {rows},
+                 .in = 40,
+                 .out = 2,
+                 .weight = {.packed = {{.format = format}}, .prepared = prepared, .adjust = adjust},
+                 .activations = activations});
+          }
+        }
+      }
+    }
+  };
+  const auto set_bytes = [](int code) {
+    return [code](const Weight& weight) {
+      std::fill_n(weight.scales.ptr<std::uint8_t>(), weight.scales.numel(),
+                  static_cast<std::uint8_t>(code));
+    };
+  };
+  for (int code = 0; code < 256; ++code) {
+    if (code % 128 == 127) continue;  // NaN
+    SCOPED_TRACE("E4M3 scale " + std::to_string(code));
+    check(Format::nvfp4, set_bytes(code));
+  }
+  for (int code : {0, 1, 2, 30, 127, 200}) {
+    SCOPED_TRACE("E8M0 scale " + std::to_string(code));
+    check(Format::mxfp4, set_bytes(code));
+  }
+  const auto flip_signs = [](const Weight& weight) {
+    const std::int64_t size = size_of(weight.scales.dtype);
+    for (std::int64_t i = size - 1; i < weight.scales.bytes(); i += size) {
+      weight.scales.ptr<std::uint8_t>()[i] ^= 0x80;
+    }
+  };
+  for (Format format : {Format::nf4, Format::int4, Format::int8, Format::fp8}) {
+    check(format, flip_signs);
+  }
+}
+
+// A NaN among fp8's codes is not a number like the others.
+TEST(LinearPacked, Fp8NanReachesItsColumn) {
+  const auto ctx = context();
+  for (std::int64_t target : simd_targets()) {
+    SCOPED_TRACE(simd_target_name(target));
+    const ForceSimdTarget force(target);
+    for (std::int64_t rows : {1, 2, 37}) {
+      for (std::int64_t at : {3, 100, 112}) {  // in a whole run of vectors and in the last one
+        LinearCall call(*ctx, {.rows = {rows},
+                               .weight = {.packed = {{.format = Format::fp8}},
+                                          .adjust = [at](const Weight& weight) {
+                                            weight.data.ptr<std::uint8_t>()[113 + at] = 0xff;
+                                          }}});
+        linear(*ctx, call.args);
+        const Array out = call.out.read();
+        for (std::int64_t n = 0; n < 17; ++n) EXPECT_EQ(std::isnan(out.at(0, n)), n == 1);
       }
     }
   }

@@ -20,9 +20,9 @@ namespace {
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu,
                                        Activation::gelu_tanh, Activation::silu};
-// Rows of x on both sides of where the CPU's kernels change (12, 16 and 36), of their groups of rows
-// (4, 6, 12), and several tiles.
-constexpr std::int64_t kRows[] = {1, 2, 3, 5, 8, 9, 12, 13, 17, 36, 37, 45, 113};
+// Rows of x on both sides of where the CPU's kernels change (36) and the GPU's (8), of their groups
+// of rows (4, 6, 12), and several tiles.
+constexpr std::int64_t kRows[] = {1, 2, 3, 5, 8, 9, 13, 36, 37, 45, 113};
 
 std::unique_ptr<Context> context(int threads = 2) {
   return std::make_unique<Context>(ContextOptions{.threads = threads, .trace = true});
@@ -37,7 +37,8 @@ TEST_P(LinearTest, OddSizes) {
   for (std::int64_t rows : kRows) {
     for (std::int64_t in : {1, 3, 17, 239, 600}) {
       for (std::int64_t out : {1, 3, 33, 113}) {
-        check_linear(ctx(), {.rows = {rows}, .in = in, .out = out});
+        check_linear(ctx(),
+                     {.rows = {rows}, .in = in, .out = out, .bias = DType::f32, .residual = true});
       }
     }
   }

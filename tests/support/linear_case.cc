@@ -98,6 +98,7 @@ TestWeight::TestWeight(Context& ctx, const WeightCase& how, std::int64_t out, st
   Context cpu({.threads = 1});
   const TestTensor source(cpu, dense, DType::f32);
   const PackedWeight packed = quantize(cpu, source, *how.packed);
+  if (how.adjust) how.adjust(packed.weight);
   copy_parts(packed.weight, layout);
   values_ = reference::dequantize(packed.weight);
   if (how.packed->format == Format::nf4) {
@@ -158,7 +159,8 @@ Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
           if (int8) rounding += e * b + (a + e) * weight.int8_error().at(n, k);
         }
       }
-      bound.at(m, n) = rounding + static_cast<double>(depth + 8) * 0x1p-24 * (magnitude + rounding);
+      const double steps = static_cast<double>(depth + 8);
+      bound.at(m, n) = rounding + steps * (0x1p-24 * (magnitude + rounding) + 0x1p-150);
     }
   }
   return bound;

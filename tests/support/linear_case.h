@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -16,9 +17,10 @@
 namespace tessera::test {
 
 struct WeightCase {
-  std::optional<QuantizeOptions> packed{};  // not given: dense
-  DType dtype = DType::f32;                 // of a dense weight
-  bool prepared = false;                    // as prepare() lays it out, not as published
+  std::optional<QuantizeOptions> packed{};      // not given: dense
+  DType dtype = DType::f32;                     // of a dense weight
+  bool prepared = false;                        // as prepare() lays it out, not as published
+  std::function<void(const Weight&)> adjust{};  // changes what quantize() made, on the CPU
 
   std::string text() const;
 };
@@ -53,7 +55,7 @@ class TestWeight {
 // How far x W^T may be from float64, for each element of the result.
 //
 // f32: each of the K products and sums rounds once, and the scales a few times more: (K + 8) 2^-24
-// sum|x||w| in whatever order the sum is taken.
+// sum|x||w| in whatever order the sum is taken; where numbers are subnormal, half of 2^-149 each.
 //
 // On a GPU more than eight rows of f16 or bf16 meet packed weights that are rounded to the same
 // dtype: half a unit in the last place of each weight more.
