@@ -1,4 +1,5 @@
-// Leaks on purpose: shows that the sanitizer build fails on a leak, so that its silence about the tests means something.
+// Leaks on purpose: shows that the sanitizer build fails on a leak, so that its silence about the
+// tests means something.
 #include "tessera/buffer.h"
 
 int main() {

@@ -17,7 +17,8 @@ int main() {
                         .weight = packed.weight,
                         .out = tessera::Tensor(out.data(), tessera::DType::f32, {2, 3})});
 
-  float expected = 0.f;  // the weights are whole numbers up to 2, which 4 bits hold to a few percent
+  float expected =
+      0.f;  // the weights are whole numbers up to 2, which 4 bits hold to a few percent
   for (int k = 0; k < 8; ++k) expected += weight[static_cast<std::size_t>(k)];
   std::printf("tessera %s: %.3f, expected about %.3f\n", tessera::version(), out[0], expected);
   return std::abs(out[0] - expected) < 0.5f ? 0 : 1;
