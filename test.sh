@@ -23,7 +23,8 @@ if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
   cuda=ON  # a compile check even where there is no GPU; the tests that need one report as skipped
 fi
 step "build, CUDA $cuda"
-cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=$cuda -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=$cuda -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON \
+  -DTESSERA_WERROR=ON
 cmake --build build
 
 step "tests"

@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/setup.sh
 ensure_packages build_packages test_packages
-cmake -S . -B build -G Ninja -DTESSERA_BENCH=ON
+cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_BENCH=ON -DTESSERA_TESTS=ON
 cmake --build build
 for program in build/bin/bench_*; do
   echo "== $(basename "$program")"
