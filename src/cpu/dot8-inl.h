@@ -54,14 +54,14 @@ HWY_INLINE hn::Vec<D32> broadcast4(D32 d, const std::int8_t* x) {
 constexpr int dot8_offset(Dot8Range) { return 128; }
 
 template <Dot8Range range, int steps, int vectors, class D32, class V32 = hn::Vec<D32>>
-HWY_INLINE void dot8(D32 d, const V32* const (&w)[vectors], const std::int8_t* x,
+HWY_INLINE void dot8(D32, const V32* const (&w)[vectors], const std::int8_t* x,
                      V32 (&sums)[vectors]) {
   for (int step = 0; step < steps; ++step) {
-    const V32 x4 = broadcast4(d, x + 4 * step);
+    const auto& x4 = reinterpret_cast<const std::int8_t(&)[4]>(x[4 * step]);
     for (int v = 0; v < vectors; ++v) {
       // Written out because Highway 1.0.3 compiles this target without the flag that the intrinsic
-      // asks for (it names AVX-VNNI in its place).
-      asm("vpdpbusd %2, %1, %0" : "+v"(sums[v].raw) : "v"(w[v][step].raw), "v"(x4.raw));
+      // asks for (it names AVX-VNNI in its place). The instruction broadcasts x itself.
+      asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums[v].raw) : "v"(w[v][step].raw), "m"(x4));
     }
   }
 }

@@ -106,13 +106,13 @@ HWY_INLINE void load_block_scales(const Tile& tile, std::int64_t block, int slic
 
 // ---- integers ----------------------------------------------------------------------------------
 
-// Sixteen bytes, and what stands at the positions that the bytes of `index` name.
 using ByteTable = std::array<std::uint8_t, 16>;
 
 #if HWY_TARGET == HWY_SCALAR  // one lane: no vectors of bytes
 
-HWY_INLINE VI32 look_up_bytes(const ByteTable& table, VI32 index) {
-  std::uint32_t from = static_cast<std::uint32_t>(index.raw), to = 0;
+// What stands in the table at the lower four bits of each byte.
+HWY_INLINE VI32 look_up(const ByteTable& table, VI32 codes) {
+  std::uint32_t from = static_cast<std::uint32_t>(codes.raw), to = 0;
   for (int shift = 0; shift < 32; shift += 8) {
     to |= static_cast<std::uint32_t>(table[(from >> shift) & 15u]) << shift;
   }
@@ -137,9 +137,16 @@ HWY_INLINE VI32 top_byte(VI32 v) {
 
 using U8 = hn::Repartition<std::uint8_t, I32>;
 
-HWY_INLINE VI32 look_up_bytes(const ByteTable& table, VI32 index) {
+// What stands in the table at the lower four bits of each byte.
+HWY_INLINE VI32 look_up(const ByteTable& table, VI32 codes) {
   const auto bytes = hn::LoadDup128(U8(), table.data());
-  return hn::BitCast(I32(), hn::TableLookupBytes(bytes, hn::BitCast(U8(), index)));
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
+  // With 64 bytes to choose from, four times the table, bits above the fourth do not matter.
+  return VI32{_mm512_permutexvar_epi8(codes.raw, bytes.raw)};
+#else
+  const auto index = hn::And(hn::BitCast(U8(), codes), hn::Set(U8(), 15));
+  return hn::BitCast(I32(), hn::TableLookupBytes(bytes, index));
+#endif
 }
 
 HWY_INLINE VI32 add_bytes(VI32 a, VI32 b) {
@@ -159,53 +166,28 @@ HWY_INLINE VI32 top_byte(VI32 v) {
 
 #endif
 
-// The same byte four times in every lane.
-HWY_INLINE VI32 set_bytes(int byte) {
-  return hn::Set(I32(), static_cast<std::int32_t>((byte & 255) * 0x01010101u));
-}
-
-// The integers of the sixteen codes, plus offset.
+// The integers of the sixteen codes of a 4-bit format, plus offset; int4's about 8.
 template <Format format, int offset>
 constexpr ByteTable integer_table() {
   ByteTable table{};
   for (std::size_t code = 0; code < 16; ++code) {
-    const float value = format == Format::nf4 ? 127 * kNf4Values[code] : 2 * kE2M1Values[code];
+    const float value = format == Format::nf4    ? 127 * kNf4Values[code]
+                        : format == Format::int4 ? static_cast<float>(code) - 8
+                                                 : 2 * kE2M1Values[code];
     const int nearest = static_cast<int>(value + (value < 0 ? -0.5f : 0.5f));
     table[code] = static_cast<std::uint8_t>(nearest + offset);
   }
   return table;
 }
 
-// From the codes of a 4-bit format to integers plus offset.
-template <Format format, int offset>
-class CodeMap {
- public:
-  HWY_INLINE CodeMap(const Tile&, std::int64_t /*block*/, int /*slice*/) {}
-  HWY_INLINE VI32 operator()(VI32 codes) const { return look_up_bytes(kTable, codes); }
-
- private:
-  alignas(16) static constexpr ByteTable kTable = integer_table<format, offset>();
-};
-
-// int4: code - zero + offset.
-template <int offset>
-class CodeMap<Format::int4, offset> {
- public:
-  HWY_INLINE CodeMap(const Tile& tile, std::int64_t block, int slice)
-      : shift_(set_bytes(offset - 8)) {
-    if (!tile.zeros) return;
-    const hn::Rebind<std::uint8_t, F32> d8;
-    const std::int64_t at = block / tile.blocks_per_scale * kTileRows + slice * kSliceRows;
-    const auto zeros = hn::PromoteTo(I32(), hn::LoadU(d8, tile.zeros + at));
-    // offset - zero, which is between 1 and 16 or, with an offset of 0, negative.
-    const auto shifts = hn::And(hn::Sub(hn::Set(I32(), offset), zeros), hn::Set(I32(), 255));
-    shift_ = hn::Mul(shifts, hn::Set(I32(), 0x01010101));
-  }
-  HWY_INLINE VI32 operator()(VI32 codes) const { return add_bytes(codes, shift_); }
-
- private:
-  VI32 shift_;
-};
+// 8 - zero point of each row of the slice, in every byte.
+HWY_INLINE VI32 load_zero_shift(const Tile& tile, std::int64_t block, int slice) {
+  const hn::Rebind<std::uint8_t, F32> d8;
+  const std::int64_t at = block / tile.blocks_per_scale * kTileRows + slice * kSliceRows;
+  const auto zeros = hn::PromoteTo(I32(), hn::LoadU(d8, tile.zeros + at));
+  const auto shift = hn::And(hn::Sub(hn::Set(I32(), 8), zeros), hn::Set(I32(), 255));
+  return hn::Mul(shift, hn::Set(I32(), 0x01010101));
+}
 
 // A step of a block: four bytes of each row of the slice.
 template <Format format>
@@ -215,17 +197,15 @@ HWY_INLINE VI32 load_step(const Tile& tile, std::int64_t block, int slice, int s
 }
 
 // The 32 codes of a block: steps[s] has weights 4 s .. 4 s + 3 of each row of the slice, a byte
-// each.
+// each, of which 4-bit codes are the lower half.
 template <Format format>
 HWY_INLINE void load_codes(const Tile& tile, std::int64_t block, int slice, VI32 (&steps)[kSteps]) {
   if constexpr (format == Format::int8) {
     for (int s = 0; s < kSteps; ++s) steps[s] = load_step<format>(tile, block, slice, s);
   } else {
-    const VI32 low_halves = set_bytes(15);
-    for (int s = 0; s < kSteps / 2; ++s) {
-      const VI32 pairs = load_step<format>(tile, block, slice, s);
-      steps[2 * s] = hn::And(pairs, low_halves);
-      steps[2 * s + 1] = hn::And(hn::ShiftRight<4>(pairs), low_halves);
+    for (int s = 0; s < kSteps; s += 2) {
+      steps[s] = load_step<format>(tile, block, slice, s / 2);
+      steps[s + 1] = hn::ShiftRight<4>(steps[s]);
     }
   }
 }
@@ -238,10 +218,14 @@ HWY_INLINE void decode_block(const Tile& tile, std::int64_t block, int slice,
   if constexpr (format == Format::int8) {
     static_assert(offset == 0 || offset == 128);
     if (offset == 0) return;
-    for (VI32& step : steps) step = hn::Xor(step, set_bytes(128));  // adds 128 to each byte
+    const auto upper_bits = hn::Set(I32(), static_cast<std::int32_t>(0x80808080u));
+    for (VI32& step : steps) step = hn::Xor(step, upper_bits);  // adds 128 to each byte
   } else {
-    const CodeMap<format, offset> to_integer(tile, block, slice);
-    for (VI32& step : steps) step = to_integer(step);
+    alignas(16) static constexpr ByteTable kTable = integer_table<format, offset>();
+    for (VI32& step : steps) step = look_up(kTable, step);
+    if (format != Format::int4 || !tile.zeros) return;
+    const VI32 shift = load_zero_shift(tile, block, slice);
+    for (VI32& step : steps) step = add_bytes(step, shift);
   }
 }
 
