@@ -19,7 +19,10 @@ step "packages"
 ensure_packages build_packages test_packages
 
 cuda=OFF
-if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
+if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
+  export CUDACXX=/usr/local/cuda/bin/nvcc  # where the toolkit's installer puts it, often not on PATH
+fi
+if command -v "${CUDACXX:-nvcc}" >/dev/null; then
   cuda=ON  # a compile check even where there is no GPU; the tests that need one report as skipped
 fi
 step "build, CUDA $cuda"
