@@ -14,6 +14,8 @@ libhwy-dev        header:hwy/highway.h
 libfmt-dev        header:fmt/format.h
 libcli11-dev      header:CLI/CLI.hpp
 nlohmann-json3-dev header:nlohmann/json.hpp
+libpcre2-dev      header:pcre2.h
+libutf8proc-dev   header:utf8proc.h
 LIST
 }
 test_packages() {
@@ -23,6 +25,7 @@ libbenchmark-dev  header:benchmark/benchmark.h
 libopenblas-dev   package:libopenblas-dev
 clang-format      command:clang-format
 clang-tidy        command:clang-tidy
+clang             command:clang++
 LIST
 }
 

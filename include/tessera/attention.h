@@ -22,9 +22,15 @@ struct Dropout {
 };
 
 // k and v are then pools of pages, [pages, page_size, kv_heads, dim].
+//
+// Key j of a sequence lies in slot j of the slots that its pages line up, or, where there is a hole
+// of `size` slots at `begin` and j >= begin, in slot j + size. That is how a rolling window drops
+// its oldest keys without moving the rest: the first keys stay where they are, the hole covers what
+// has been dropped of the page after them.
 struct PageTable {
   Tensor table{};    // i32 [batch, max pages of a sequence]
-  Tensor lengths{};  // i32 [batch]: keys of each sequence
+  Tensor lengths{};  // i32 [batch]: keys of each sequence, without the hole
+  Tensor holes{};    // optional i32 [batch, 2]: begin and size
 
   bool defined() const { return table.defined(); }
 };

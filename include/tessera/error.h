@@ -13,6 +13,7 @@ enum class ErrorCode {
   out_of_memory,     // an allocation failed
   overflow,          // a size does not fit into 64 bits
   device,            // the device or its driver reported a failure
+  file,              // a file that is missing, unreadable, wrong or truncated, or cannot be written
 };
 
 class Error : public std::runtime_error {

@@ -1,0 +1,58 @@
+// Prompt in, tokens out: prefill in steps, then one token at a time, streamed as they come.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/context.h"
+#include "tessera/kv_cache.h"
+#include "tessera/model.h"
+#include "tessera/sampling.h"
+#include "tessera/tokenizer.h"
+
+namespace tessera {
+
+struct GenerateOptions {
+  std::int64_t max_tokens = 128;
+  bool ignore_eos = false;
+  std::vector<std::string> stop{};  // the text ends before the first of these; needs a tokenizer
+  SamplingOptions sampling{};
+  std::int64_t top_logprobs = -1;  // -1: none; n: the token's own, and the n most likely
+  // Set from a signal handler or another thread: generation ends after the current token.
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+enum class StopReason : std::uint8_t { max_tokens, eos, stop_string, cancelled };
+
+std::string_view name(StopReason reason);
+
+// One generated token, given to the caller as soon as it is drawn.
+struct GeneratedToken {
+  Sampled sampled{};
+  std::string text{};  // what it adds to the text, whole UTF-8 characters; empty without tokenizer
+};
+
+struct GenerateResult {
+  std::vector<std::int32_t> ids{};  // an end token included
+  std::vector<Sampled> sampled{};   // with logprobs, where asked for
+  std::string text{};
+  StopReason reason = StopReason::max_tokens;
+  std::int64_t prompt_tokens = 0;
+  double prefill_seconds = 0;  // of the prompt
+  double first_seconds = 0;    // from the call to the first token
+  double decode_seconds = 0;   // from the first token to the last
+};
+
+// Goes on with the stream in `cache`: an empty one starts with the prompt, another one continues.
+// The tokenizer may be null where only ids are wanted. The prompt must not be empty.
+GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
+                        const Tokenizer* tokenizer, std::span<const std::int32_t> prompt,
+                        const GenerateOptions& options,
+                        const std::function<void(const GeneratedToken&)>& on_token = {});
+
+}  // namespace tessera

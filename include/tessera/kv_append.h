@@ -1,0 +1,18 @@
+// Writes the keys and values of new tokens into the pages of a cache.
+#pragma once
+
+#include "tessera/context.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct KvAppendArgs {
+  Tensor k{}, v{};  // [tokens, kv_heads, dim] f32, f16 or bf16; any strides, dim contiguous
+  Tensor slots{};   // i32 [tokens]: page * page_size + row; distinct
+  Tensor k_pages{}, v_pages{};  // [pages, page_size, kv_heads, dim] of k's dtype
+};
+// On the CPU a slot out of range is refused before anything is written. A GPU, where looking would
+// mean waiting, drops that token.
+void kv_append(Context& ctx, const KvAppendArgs& args);
+
+}  // namespace tessera

@@ -1,0 +1,64 @@
+// Text to token ids and back, as a tokenizer.json describes it: byte-level BPE (GPT-2, GPT-NeoX,
+// Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2, Mistral).
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera {
+
+class Tokenizer {
+ public:
+  // From a tokenizer.json, or a folder that holds one.
+  static Tokenizer from_file(const std::filesystem::path& path);
+  // From the text of a tokenizer.json; `where` names it in errors.
+  static Tokenizer from_json(std::string_view json, const std::string& where);
+  ~Tokenizer();
+  Tokenizer(Tokenizer&&) noexcept;
+  Tokenizer& operator=(Tokenizer&&) noexcept;
+
+  // Refuses text that is not UTF-8, with the offset of the first wrong byte. Special tokens written
+  // in the text are recognised; `add_special` also adds those that the post-processor puts around
+  // a text (<s>).
+  std::vector<std::int32_t> encode(std::string_view text, bool add_special = false) const;
+  // Refuses ids that are not in the vocabulary.
+  std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
+
+  std::int64_t vocab_size() const;  // the largest id + 1, added tokens included
+  // The token as the vocabulary spells it; empty where no token has this id.
+  std::string_view token(std::int32_t id) const;
+  std::optional<std::int32_t> id_of(std::string_view token) const;
+  bool is_special(std::int32_t id) const;
+
+  struct Parts;  // src/model/tokenizer*.cc
+  const Parts& parts() const { return *parts_; }
+
+ private:
+  explicit Tokenizer(std::unique_ptr<const Parts> parts);
+  std::unique_ptr<const Parts> parts_;
+};
+
+// Decodes a stream: text comes out as soon as it is certain, never half a UTF-8 character. All that
+// push() and finish() return, one after the other, is decode() of all ids; bytes that are no UTF-8
+// become U+FFFD as there.
+class StreamDecoder {
+ public:
+  explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  std::string push(std::int32_t id);
+  std::string finish();
+
+ private:
+  const Tokenizer* tokenizer_;
+  bool skip_special_;
+  std::vector<std::int32_t> pending_;
+  std::string emitted_;  // of decode(pending_)
+  bool first_ = true;
+};
+
+}  // namespace tessera

@@ -1,0 +1,48 @@
+// JSON from files that nobody vouches for: parsing that refuses duplicate keys and deep nesting,
+// and getters that say which key of which file is wrong.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tessera::model {
+
+using Json = nlohmann::json;
+
+// Throws Error (file) with one sentence that starts with `where`.
+Json parse_json(std::string_view text, const std::string& where);
+// Refuses files over `max_bytes`.
+Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes);
+
+// A member of an object, of the right type, or an Error that names the key and what it should be.
+// The optional ones are empty where the key is missing or null.
+class JsonView {
+ public:
+  JsonView(const Json& object, std::string where);
+
+  bool has(std::string_view key) const;          // there, and not null
+  const Json* find(std::string_view key) const;  // null where missing or null
+  std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high) const;
+  std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t low,
+                                               std::int64_t high) const;
+  std::optional<double> optional_number(std::string_view key) const;
+  std::optional<bool> optional_boolean(std::string_view key) const;
+  std::string string(std::string_view key) const;
+  std::optional<std::string> optional_string(std::string_view key) const;
+  std::optional<JsonView> optional_object(std::string_view key) const;
+  std::vector<std::string> strings(std::string_view key) const;  // empty where missing or null
+
+  const Json& json() const { return *object_; }
+  const std::string& where() const { return where_; }
+
+ private:
+  const Json* object_;
+  std::string where_;
+};
+
+}  // namespace tessera::model

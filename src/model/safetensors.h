@@ -1,0 +1,60 @@
+// The safetensors format: eight bytes of header length, a JSON header, tensors one after the other.
+//
+//   +--------+----------------------------------------------+---------+---------+-----
+//   | u64 n  | {"name": {"dtype", "shape", "data_offsets"}} | tensor  | tensor  | ...
+//   +--------+----------------------------------------------+---------+---------+-----
+//     8 bytes  n bytes, at most 100 MB                        contiguous, complete, no overlap
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/tensor.h"
+
+namespace tessera::model {
+
+inline constexpr std::int64_t kMaxSafetensorsHeader = 100'000'000;  // bytes; the format's own limit
+inline constexpr std::int64_t kMaxSafetensorsTensors = 1'000'000;   // far beyond any model
+
+// A tensor of a file: a view of mapped memory.
+struct StoredTensor {
+  std::string name;
+  std::string dtype;  // as the file spells it: "F32", "BF16", "F8_E4M3", ...
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> data;
+
+  // A view on the CPU. Refuses dtypes that Tessera has none for, by name. F8_E8M0 comes as u8. A
+  // scalar comes as [1]. The memory is read-only.
+  Tensor tensor() const;
+};
+// "model.norm.weight F32[64]"
+std::string to_string(const StoredTensor& tensor);
+
+struct SafetensorsHeader {
+  std::vector<StoredTensor> tensors;  // in order of their data
+  std::map<std::string, std::string> metadata;
+};
+// Checks everything; `where` names the file in errors.
+SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& where);
+
+// What is to be written: `data` is on the CPU, contiguous, and stays alive until the call returns.
+struct TensorToWrite {
+  std::string name;
+  std::string dtype;
+  std::vector<std::int64_t> shape;
+  std::span<const std::byte> data;
+};
+// Writes beside the file and renames at the end: a failure (no space left) leaves nothing behind
+// and says what happened. Progress is called with bytes done and in all.
+void write_safetensors(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
+                       const std::map<std::string, std::string>& metadata,
+                       const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+
+}  // namespace tessera::model

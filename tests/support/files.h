@@ -1,0 +1,34 @@
+// Files that tests read and write.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace tessera::testing {
+
+// A file or folder of tests/data.
+std::filesystem::path data_path(std::string_view name);
+
+// A file or folder of TESSERA_SHARED_DIR: models, texts and tokenizers that are not part of the
+// project. May not exist; a test then skips: if (!exists(path)) GTEST_SKIP() << missing(path);
+std::filesystem::path shared_path(std::string_view name);
+std::string missing(const std::filesystem::path& path);
+
+// A folder of its own that is removed with everything in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+std::string read_text(const std::filesystem::path& path);
+void write_text(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace tessera::testing
