@@ -5,7 +5,7 @@
 #include <sstream>
 #include <stdexcept>
 
-namespace tessera::testing {
+namespace tessera::test {
 
 std::filesystem::path data_path(std::string_view name) {
   return std::filesystem::path(TESSERA_TEST_DATA) / name;
@@ -44,4 +44,4 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
   if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
 }
 
-}  // namespace tessera::testing
+}  // namespace tessera::test

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace tessera::testing {
+namespace tessera::test {
 
 // A file or folder of tests/data.
 std::filesystem::path data_path(std::string_view name);
@@ -31,4 +31,4 @@ class TemporaryFolder {
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, std::string_view text);
 
-}  // namespace tessera::testing
+}  // namespace tessera::test
