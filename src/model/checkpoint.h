@@ -1,5 +1,6 @@
 // A folder with config.json and model.safetensors, or model.safetensors.index.json and its shards.
-// Files are memory-mapped and stay so as long as the Checkpoint lives.
+// Files are memory-mapped and stay so as long as the Checkpoint lives. A tensor that a file stores
+// unaligned is copied, so that every tensor of a Checkpoint is aligned to its elements.
 #pragma once
 
 #include <filesystem>
@@ -11,6 +12,7 @@
 
 #include "model/json.h"
 #include "model/safetensors.h"
+#include "tessera/buffer.h"
 
 namespace tessera::model {
 
@@ -33,10 +35,15 @@ class Checkpoint {
 
  private:
   Checkpoint() = default;
+  void open_shards(const std::filesystem::path& index);
+  void add_file(const std::filesystem::path& file);
+  void align_tensors();
+  void index_names();
 
   std::filesystem::path directory_;
   Json config_, hf_quant_config_;
   std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<Buffer> copies_;  // of unaligned tensors
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_
 };

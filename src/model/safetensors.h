@@ -31,9 +31,13 @@ struct StoredTensor {
   std::span<const std::byte> data;
 
   // A view on the CPU. Refuses dtypes that Tessera has none for, by name. F8_E8M0 comes as u8. A
-  // scalar comes as [1]. The memory is read-only.
+  // scalar comes as [1]. The memory is read-only. Refuses data that is not aligned to its elements;
+  // a Checkpoint's is, always.
   Tensor tensor() const;
 };
+// Does the data start at a multiple of its element's size? Headers are padded for that by most
+// writers, and the format does not ask for it.
+bool is_aligned(const StoredTensor& tensor);
 // "model.norm.weight F32[64]"
 std::string to_string(const StoredTensor& tensor);
 

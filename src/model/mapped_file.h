@@ -1,0 +1,28 @@
+// A file mapped into memory, read-only: its pages come from disk as they are read, and are shared
+// with every other program that maps it. A file that another program shortens meanwhile cannot be
+// read safely this way; the program then ends with SIGBUS.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string_view>
+
+namespace tessera::model {
+
+class MappedFile {
+ public:
+  // Throws Error (file) for one that is missing, unreadable, empty, a folder or no regular file.
+  explicit MappedFile(const std::filesystem::path& path);
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }  // starts on a page boundary
+  std::string_view text() const;
+
+ private:
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace tessera::model

@@ -1,0 +1,25 @@
+// The element types a safetensors file can name.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "tessera/dtype.h"
+
+namespace tessera::model {
+
+struct SafetensorsDType {
+  std::string_view name;
+  int bits;                    // of one element
+  std::optional<DType> dtype;  // what Tessera reads it as; none: it can only be carried along
+};
+
+// Null for a name that the format does not have.
+const SafetensorsDType* find_safetensors_dtype(std::string_view name);
+
+// Where an element may start in memory: its size, and one byte for those below a byte.
+constexpr int alignment_of(const SafetensorsDType& dtype) {
+  return dtype.bits % 8 == 0 ? dtype.bits / 8 : 1;
+}
+
+}  // namespace tessera::model
