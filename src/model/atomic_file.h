@@ -1,0 +1,34 @@
+// A file that appears complete or not at all: it is written beside its place under another name and
+// renamed at the end. What is not committed is removed, also when an exception passes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+namespace tessera::model {
+
+class AtomicFile {
+ public:
+  // `bytes` is how much will be written; errors say it. Throws Error (file) where the file cannot
+  // be made.
+  AtomicFile(std::filesystem::path path, std::int64_t bytes);
+  ~AtomicFile();
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+
+  // Throws Error (file) where there is no space left, with what was needed and what was written.
+  void write(std::span<const std::byte> data);
+  // Waits until all is on the disk, then puts the file into its place, over one that is there.
+  void commit();
+
+ private:
+  [[noreturn]] void fail_writing(int error) const;
+
+  std::filesystem::path path_, partial_;
+  std::int64_t bytes_, written_ = 0;
+  int fd_ = -1;
+};
+
+}  // namespace tessera::model
