@@ -16,7 +16,8 @@ enum class ScaleSearch : std::uint8_t {
 
 struct QuantizeOptions {
   Format format = Format::nvfp4;
-  std::int64_t group = -1;  // -1: the format's default; int4: 32, 64, 128; int8: 0 (a row) or any
+  // -1: the format's default. int4: 0 (a row) or a multiple of 16; int8: 0 or any.
+  std::int64_t group = -1;
   bool zero_point =
       false;  // int4 only: code range fitted to the block's smallest and largest value
   ScaleSearch search = ScaleSearch::least_squares;

@@ -18,21 +18,28 @@ namespace tessera {
 
 enum class Format : std::uint8_t { dense, nvfp4, mxfp4, nf4, int4, int8, fp8 };
 
-//  format  code                block         scale of a block        value of a code
-//  nvfp4   E2M1, low first     16            E4M3, times one f32     e2m1 * scale * tensor_scale
-//  mxfp4   E2M1, low first     32            E8M0 (a power of two)   e2m1 * scale
-//  nf4     table, high first   64            f32 (largest value)     table * scale
-//  int4    0..15, low first    32, 64, 128   bf16                    (code - 8) * scale, or - zero
-//  int8    two's complement    row, or any   f32                     code * scale
-//  fp8     E4M3                row           f32                     e4m3 * scale
+//  format  code                block            scale of a block       value of a code
+//  nvfp4   E2M1, low first     16               E4M3, times one f32    e2m1 * scale * tensor_scale
+//  mxfp4   E2M1, low first     32               E8M0 (power of two)    e2m1 * scale
+//  nf4     table, high first   64               f32 (largest value)    table * scale
+//  int4    0..15, low first    row, or 16 * n   bf16, f16, f32         (code - zero) * scale
+//  int8    two's complement    row, or any      f32, bf16, f16         (code - zero) * scale
+//  fp8     E4M3                row              f32                    e4m3 * scale
 //
-// "low first": of two codes in a byte, the low four bits hold the one of the lower index.
+// "low first": of two codes in a byte, the low four bits hold the one of the lower index. Zero
+// points are optional codes, one for each scale: u8 of 0..15 for int4 (8 without them), i8 of
+// -128..127 for int8 (0 without them). Where a format takes several dtypes of scales, the first is
+// what quantize() makes. Groups of int4 and int8 that are a multiple of 32, and whole rows, have a
+// faster layout on the CPU; others run, slower, on the published one.
+//
+// Data and scales need no more alignment than that of their elements, so that a weight can point
+// into a mapped file: none for bytes, 2 bytes for f16 and bf16, 4 for f32.
 struct FormatInfo {
   Format format;
   std::string_view name;
   int bits;           // of one code
   int default_group;  // weights that share a scale; 0: the whole row
-  DType scale_dtype;  // u8 for E8M0
+  DType scale_dtype;  // of quantize(); u8 for E8M0
   std::string_view summary;
 };
 
@@ -55,7 +62,7 @@ struct Weight {
   std::int64_t group = 0;  // weights that share a scale; 0: the whole row
   Tensor data{};    // dense: f32, f16, bf16 [out, in]; packed: u8, i8 or f8e4m3 [out, row bytes]
   Tensor scales{};  // [out, blocks of a row]
-  Tensor zeros{};   // int4 only, optional: u8 [out, blocks of a row], the code that means 0
+  Tensor zeros{};   // int4 and int8, optional: [out, blocks of a row], the code that means 0
   float tensor_scale = 1.f;  // nvfp4 only
 
   static Weight dense(const Tensor& matrix);

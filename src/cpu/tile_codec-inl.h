@@ -8,11 +8,12 @@
 //   nvfp4    2 * e2m1, -12 .. 12      scale: E4M3 * 2^-8    factor: 2^8 / 2 * tensor_scale
 //   mxfp4    2 * e2m1                 scale: E8M0           factor: 1 / 2
 //   nf4      127 * table, rounded     scale: f32            factor: 1 / 127
-//   int4     code - zero, -15 .. 15   scale: bf16           factor: 1
-//   int8     code                     scale: f32            factor: 1
+//   int4     code - zero, -15 .. 15   scale: a float        factor: 1
+//   int8     code                     scale: a float        factor: 1
 //
 // All are exact but nf4, whose integers are off by up to half of 1/127 of the block's scale; its
-// f32 values come from the table itself. Factors are left to the end of the product.
+// f32 values come from the table itself. Factors are left to the end of the product. int8's zero
+// points, with which integers would not fit a byte, are left to the product as well.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_TILE_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -72,6 +73,18 @@ inline float value_factor(const Weight& weight) {
 
 // ---- scales ------------------------------------------------------------------------------------
 
+// f32, f16 or bf16, the same for all of a weight: a branch that always goes the same way.
+HWY_INLINE VF32 load_float_scales(const Tile& tile, std::int64_t at) {
+  const F32 d;
+  if (tile.scale_dtype == DType::f32) {
+    return load_f32(d, reinterpret_cast<const float*>(tile.scales) + at);
+  }
+  if (tile.scale_dtype == DType::f16) {
+    return load_f32(d, reinterpret_cast<const Half*>(tile.scales) + at);
+  }
+  return load_f32(d, reinterpret_cast<const BFloat16*>(tile.scales) + at);
+}
+
 // Scale number `index` of each row of the slice.
 template <Format format>
 HWY_INLINE VF32 load_scales(const Tile& tile, std::int64_t index, int slice) {
@@ -85,8 +98,8 @@ HWY_INLINE VF32 load_scales(const Tile& tile, std::int64_t index, int slice) {
     const U32 du;
     const auto bits = hn::ShiftLeft<23>(hn::PromoteTo(du, hn::LoadU(d8, tile.scales + at)));
     return hn::BitCast(d, hn::Max(bits, hn::Set(du, 0x00400000u)));
-  } else if constexpr (format == Format::int4) {
-    return load_f32(d, reinterpret_cast<const BFloat16*>(tile.scales) + at);
+  } else if constexpr (format == Format::int4 || format == Format::int8) {
+    return load_float_scales(tile, at);
   } else {
     return load_f32(d, reinterpret_cast<const float*>(tile.scales) + at);
   }
@@ -180,11 +193,17 @@ constexpr ByteTable integer_table() {
   return table;
 }
 
-// 8 - zero point of each row of the slice, in every byte.
-HWY_INLINE VI32 load_zero_shift(const Tile& tile, std::int64_t block, int slice) {
-  const hn::Rebind<std::uint8_t, F32> d8;
+// The zero point of each row of the slice: T is what the format stores it as.
+template <typename T>
+HWY_INLINE VI32 load_zeros(const Tile& tile, std::int64_t block, int slice) {
+  const hn::Rebind<T, F32> d8;
   const std::int64_t at = block / tile.blocks_per_scale * kTileRows + slice * kSliceRows;
-  const auto zeros = hn::PromoteTo(I32(), hn::LoadU(d8, tile.zeros + at));
+  return hn::PromoteTo(I32(), hn::LoadU(d8, reinterpret_cast<const T*>(tile.zeros) + at));
+}
+
+// int4: 8 - zero point of each row of the slice, in every byte.
+HWY_INLINE VI32 load_zero_shift(const Tile& tile, std::int64_t block, int slice) {
+  const auto zeros = load_zeros<std::uint8_t>(tile, block, slice);
   const auto shift = hn::And(hn::Sub(hn::Set(I32(), 8), zeros), hn::Set(I32(), 255));
   return hn::Mul(shift, hn::Set(I32(), 0x01010101));
 }
@@ -233,13 +252,30 @@ HWY_INLINE void decode_block(const Tile& tile, std::int64_t block, int slice,
 
 // What the numbers below, times their scales, are multiplied with in the end.
 inline float f32_factor(const Weight& weight) {
-  return weight.format == Format::nf4 ? 1.f : 0x1p-24f * value_factor(weight);
+  const bool done = weight.format == Format::nf4 || weight.format == Format::mxfp4;
+  return done ? 1.f : 0x1p-24f * value_factor(weight);
+}
+
+// A sum of the numbers below, ready for its scale. mxfp4's scales go up to 2^127, which leaves no
+// room for a factor until the end.
+template <Format format>
+HWY_INLINE VF32 before_scale(VF32 sum) {
+  if constexpr (format == Format::mxfp4) return hn::Mul(sum, hn::Set(F32(), 0x1p-24f * 0.5f));
+  return sum;
+}
+
+// What byte_to_f32 subtracts: 2^24 times int8's zero points, and 0 for all others.
+template <Format format>
+HWY_INLINE VF32 load_f32_zeros(const Tile& tile, std::int64_t block, int slice) {
+  const F32 d;
+  if (format != Format::int8 || !tile.zeros) return hn::Zero(d);
+  return hn::ConvertTo(d, hn::ShiftLeft<24>(load_zeros<std::int8_t>(tile, block, slice)));
 }
 
 // Byte j of each lane as f32: 2^24 times the integer, which saves shifting it down; for nf4, the
 // table's value of a code.
 template <Format format, int j>
-HWY_INLINE VF32 byte_to_f32(VI32 step) {
+HWY_INLINE VF32 byte_to_f32(VI32 step, [[maybe_unused]] VF32 zeros) {
   const F32 d;
   if constexpr (format == Format::nf4) {
     const auto index = hn::And(hn::ShiftRight<8 * j>(step), hn::Set(I32(), 15));
@@ -248,6 +284,8 @@ HWY_INLINE VF32 byte_to_f32(VI32 step) {
     } else {
       return hn::GatherIndex(d, kNf4Values.data(), index);
     }
+  } else if constexpr (format == Format::int8) {
+    return hn::Sub(hn::ConvertTo(d, top_byte<j>(step)), zeros);
   } else {
     return hn::ConvertTo(d, top_byte<j>(step));
   }
@@ -264,8 +302,8 @@ HWY_INLINE void load_f32_codes(const Tile& tile, std::int64_t block, int slice,
   }
 }
 
-// byte_to_f32 * scale of the 32 weights of a block: weight k of each row of the slice to out + k *
-// stride.
+// before_scale(byte_to_f32) * scale of the 32 weights of a block: weight k of each row of the slice
+// to out + k * stride.
 template <Format format>
 HWY_INLINE void decode_block_f32(const Tile& tile, std::int64_t block, int slice, float* out,
                                  std::int64_t stride) {
@@ -274,12 +312,15 @@ HWY_INLINE void decode_block_f32(const Tile& tile, std::int64_t block, int slice
   load_f32_codes<format>(tile, block, slice, steps);
   VF32 scales[2];
   load_block_scales<format>(tile, block, slice, scales);
+  const VF32 zeros = load_f32_zeros<format>(tile, block, slice);
   for (int s = 0; s < kSteps; ++s) {
     const VF32 scale = scales[s / (kSteps / 2)];
-    hn::StoreU(hn::Mul(byte_to_f32<format, 0>(steps[s]), scale), d, out + (4 * s + 0) * stride);
-    hn::StoreU(hn::Mul(byte_to_f32<format, 1>(steps[s]), scale), d, out + (4 * s + 1) * stride);
-    hn::StoreU(hn::Mul(byte_to_f32<format, 2>(steps[s]), scale), d, out + (4 * s + 2) * stride);
-    hn::StoreU(hn::Mul(byte_to_f32<format, 3>(steps[s]), scale), d, out + (4 * s + 3) * stride);
+    const VF32 w[4] = {
+        byte_to_f32<format, 0>(steps[s], zeros), byte_to_f32<format, 1>(steps[s], zeros),
+        byte_to_f32<format, 2>(steps[s], zeros), byte_to_f32<format, 3>(steps[s], zeros)};
+    for (int j = 0; j < 4; ++j) {
+      hn::StoreU(hn::Mul(before_scale<format>(w[j]), scale), d, out + (4 * s + j) * stride);
+    }
   }
 }
 

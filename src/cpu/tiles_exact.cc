@@ -28,13 +28,14 @@ constexpr int kRows = 4;
 
 // sums[m] = sum over the half block of weight * x[m][k], not scaled yet.
 template <Format format, int rows>
-HWY_INLINE void dot_half(const VI32* steps, const float* const (&x)[rows], std::int64_t k,
-                         VF32 (&sums)[rows]) {
+HWY_INLINE void dot_half(const VI32* steps, VF32 zeros, const float* const (&x)[rows],
+                         std::int64_t k, VF32 (&sums)[rows]) {
   const F32 d;
   for (VF32& sum : sums) sum = hn::Zero(d);
   for (int s = 0; s < kSteps / 2; ++s, k += 4) {
-    const VF32 w[4] = {byte_to_f32<format, 0>(steps[s]), byte_to_f32<format, 1>(steps[s]),
-                       byte_to_f32<format, 2>(steps[s]), byte_to_f32<format, 3>(steps[s])};
+    const VF32 w[4] = {
+        byte_to_f32<format, 0>(steps[s], zeros), byte_to_f32<format, 1>(steps[s], zeros),
+        byte_to_f32<format, 2>(steps[s], zeros), byte_to_f32<format, 3>(steps[s], zeros)};
     for (int m = 0; m < rows; ++m) {
       for (int j = 0; j < 4; ++j) sums[m] = hn::MulAdd(w[j], hn::Set(d, x[m][k + j]), sums[m]);
     }
@@ -53,10 +54,14 @@ void multiply_tile(const Tile& tile, const float* const (&x)[rows], float factor
       load_f32_codes<format>(tile, block, slice, steps);
       VF32 scales[2];
       load_block_scales<format>(tile, block, slice, scales);
+      const VF32 zeros = load_f32_zeros<format>(tile, block, slice);
       for (int half = 0; half < 2; ++half) {
         VF32 sums[rows];
-        dot_half<format>(steps + half * kSteps / 2, x, block * kBlock + half * kBlock / 2, sums);
-        for (int m = 0; m < rows; ++m) totals[m] = hn::MulAdd(sums[m], scales[half], totals[m]);
+        dot_half<format>(steps + half * kSteps / 2, zeros, x, block * kBlock + half * kBlock / 2,
+                         sums);
+        for (int m = 0; m < rows; ++m) {
+          totals[m] = hn::MulAdd(before_scale<format>(sums[m]), scales[half], totals[m]);
+        }
       }
     }
     for (int m = 0; m < rows; ++m) {

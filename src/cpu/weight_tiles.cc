@@ -71,7 +71,6 @@ bool has_tiles(Format format, std::int64_t group) {
     case Format::nf4:
       return group == info(format).default_group;
     case Format::int4:
-      return group == 32 || group == 64 || group == 128;
     case Format::int8:
       return group >= 0 && group % kBlock == 0;  // 0: the whole row
     default:
@@ -112,6 +111,7 @@ Tile tile_of(const Weight& weight, std::int64_t tile) {
   const std::int64_t blocks = ceil_div(weight.in_features, kBlock);
   return {.codes = start(weight.data),
           .scales = start(weight.scales),
+          .scale_dtype = weight.scales.dtype,
           .zeros = weight.zeros.defined() ? start(weight.zeros) : nullptr,
           .blocks = blocks,
           .blocks_per_scale = weight.group == 0 ? std::max<std::int64_t>(blocks, 1)

@@ -18,7 +18,7 @@
 //
 //   data    u8 or i8   [tiles, blocks * 256 or 512]
 //   scales  as the format stores them  [tiles, scales of a row * 16]: sixteen rows side by side
-//   zeros   u8         [tiles, scales of a row * 16]
+//   zeros   u8 or i8   [tiles, scales of a row * 16]
 //
 // Rows are padded to whole tiles and to whole blocks. The codes and scales there are zero bytes: a
 // finite number, which meets an activation of zero or a row that nobody reads.
@@ -35,8 +35,8 @@ inline constexpr std::int64_t kTileRows = 16;
 inline constexpr std::int64_t kBlock = 32;
 inline constexpr std::int64_t kStepBytes = 64;
 
-// Formats whose blocks of equal scale nest with blocks of 32: all 4-bit ones, and int8 by rows or
-// in groups of a multiple of 32. Dense and fp8 weights are read as they are.
+// Formats whose blocks of equal scale nest with blocks of 32: nvfp4, mxfp4, nf4, and int4 and int8
+// by rows or in groups of a multiple of 32. Dense and fp8 weights are read as they are.
 bool has_tiles(Format format, std::int64_t group);
 
 // Sizes of the tensors of a tiled weight.
@@ -56,6 +56,7 @@ void write_tiles(Context& ctx, const Weight& published, const Weight& tiled);
 struct Tile {
   const std::uint8_t* codes;
   const std::uint8_t* scales;
+  DType scale_dtype;
   const std::uint8_t* zeros;      // null: none
   std::int64_t blocks;            // of 32 weights
   std::int64_t blocks_per_scale;  // nvfp4: 1, with two scales to a block

@@ -55,6 +55,34 @@ __device__ inline float e2m1_value(unsigned code) {
 
 __device__ const std::array<float, 16> kNf4Table = kNf4Values;
 
+// Scales of f32, f16 or bf16.
+struct FloatScales {
+  AnyFloats values;
+  std::int64_t stride;
+
+  explicit FloatScales(const Tensor& tensor) : values(tensor), stride(tensor.strides[0]) {}
+  __device__ float at(std::int64_t row, std::int64_t block) const {
+    return values[row * stride + block];
+  }
+};
+
+// From a weight of a row to its block. Groups are nearly always powers of two, and a 64-bit
+// division takes a hundred instructions.
+struct Groups {
+  std::int64_t group;  // 0: the whole row
+  int shift;           // of a power of two; else -1
+
+  explicit Groups(std::int64_t size)
+      : group(size),
+        shift(size == 0 ? 63
+              : std::has_single_bit(static_cast<std::uint64_t>(size))
+                  ? std::countr_zero(static_cast<std::uint64_t>(size))
+                  : -1) {}
+  __device__ std::int64_t block_of(std::int64_t k) const {
+    return shift >= 0 ? k >> shift : k / group;
+  }
+};
+
 // ---- formats ------------------------------------------------------------------------------------
 
 template <typename T>
@@ -100,33 +128,32 @@ struct Nf4Decoder {
 
 struct Int4Decoder {
   Bytes codes;
-  WeightPart<BFloat16> scales;
-  Bytes zeros;      // no data: the zero point is 8
-  int group_shift;  // the group is 32, 64 or 128
+  FloatScales scales;
+  Bytes zeros;  // no data: the zero point is 8
+  Groups groups;
 
   explicit Int4Decoder(const Weight& weight)
-      : codes(weight.data),
-        scales(weight.scales),
-        zeros(weight.zeros),
-        group_shift(std::countr_zero(static_cast<std::uint64_t>(weight.group))) {}
+      : codes(weight.data), scales(weight.scales), zeros(weight.zeros), groups(weight.group) {}
   __device__ float operator()(std::int64_t row, std::int64_t k) const {
-    const std::int64_t block = k >> group_shift;
+    const std::int64_t block = groups.block_of(k);
     const int zero = zeros.data ? zeros.at(row, block) : quant::kInt4Zero;
     const int code = static_cast<int>(low_first(codes, row, k));
-    return __fmul_rn(static_cast<float>(code - zero), to_f32(scales.at(row, block)));
+    return __fmul_rn(static_cast<float>(code - zero), scales.at(row, block));
   }
 };
 
 struct Int8Decoder {
   WeightPart<std::int8_t> codes;
-  WeightPart<float> scales;
-  std::int64_t group;  // any; 0: the whole row
+  FloatScales scales;
+  WeightPart<std::int8_t> zeros;  // no data: the zero point is 0
+  Groups groups;
 
   explicit Int8Decoder(const Weight& weight)
-      : codes(weight.data), scales(weight.scales), group(weight.group) {}
+      : codes(weight.data), scales(weight.scales), zeros(weight.zeros), groups(weight.group) {}
   __device__ float operator()(std::int64_t row, std::int64_t k) const {
-    const float scale = scales.at(row, group == 0 ? 0 : k / group);
-    return __fmul_rn(static_cast<float>(codes.at(row, k)), scale);
+    const std::int64_t block = groups.block_of(k);
+    const int zero = zeros.data ? zeros.at(row, block) : 0;
+    return __fmul_rn(static_cast<float>(codes.at(row, k) - zero), scales.at(row, block));
   }
 };
 

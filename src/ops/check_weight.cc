@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/half.h"
+#include "core/type_switch.h"
 #include "quant/codec.h"
 #include "quant/e4m3.h"
 #include "quant/e8m0.h"
@@ -29,12 +30,11 @@ void check_published(const OpScope& op, const char* arg, const Weight& weight) {
   const std::int64_t blocks = quant::blocks_of_row(weight.group, weight.in_features);
   op.input(data.c_str(), weight.data, {quant::code_dtype(weight.format)});
   op.shape(data.c_str(), weight.data, {rows, quant::row_bytes(weight.format, weight.in_features)});
-  op.input(scales.c_str(), weight.scales, {info(weight.format).scale_dtype});
+  check_scale_dtype(op, scales.c_str(), weight);
   op.shape(scales.c_str(), weight.scales, {rows, blocks});
+  check_takes_zeros(op, arg, weight);
   if (weight.zeros.defined()) {
-    op.require(weight.format == Format::int4, "{} is {}, and only int4 takes zeros", arg,
-               name(weight.format));
-    op.input(zeros.c_str(), weight.zeros, {DType::u8});
+    op.input(zeros.c_str(), weight.zeros, {quant::code_dtype(weight.format)});
     op.shape(zeros.c_str(), weight.zeros, {rows, blocks});
   }
   if (weight.format == Format::nvfp4) {
@@ -60,6 +60,13 @@ void check_scales(const OpScope& op, const char* arg, const Tensor& scales, Deco
   }
 }
 
+void check_float_scales(const OpScope& op, const char* arg, const Tensor& scales) {
+  with_float_type(scales.dtype, [&](auto type) {
+    using T = decltype(type);
+    check_scales<T>(op, arg, scales, [](T x) { return to_float(x); });
+  });
+}
+
 void check_zeros(const OpScope& op, const char* arg, const Tensor& zeros) {
   for (std::int64_t row = 0; row < zeros.shape[0]; ++row) {
     const auto* of_row = zeros.ptr<const std::uint8_t>() + row * zeros.strides[0];
@@ -72,6 +79,19 @@ void check_zeros(const OpScope& op, const char* arg, const Tensor& zeros) {
 }
 
 }  // namespace
+
+void check_scale_dtype(const OpScope& op, const char* arg, const Weight& weight) {
+  if (quant::takes_float_scales(weight.format)) {
+    op.input(arg, weight.scales, {DType::f32, DType::f16, DType::bf16});
+  } else {
+    op.input(arg, weight.scales, {info(weight.format).scale_dtype});
+  }
+}
+
+void check_takes_zeros(const OpScope& op, const char* arg, const Weight& weight) {
+  op.require(!weight.zeros.defined() || quant::takes_zeros(weight.format),
+             "{} is {}, and only int4 and int8 take zeros", arg, name(weight.format));
+}
 
 void check_weight(const OpScope& op, const char* arg, const Weight& weight) {
   op.require(weight.defined(), "{} was not given", arg);
@@ -96,13 +116,13 @@ void check_weight_values(const OpScope& op, const char* arg, const Weight& weigh
     case Format::mxfp4:
       return check_scales<std::uint8_t>(op, arg, weight.scales, e8m0_decode);
     case Format::int4:
-      check_scales<BFloat16>(op, arg, weight.scales, [](BFloat16 x) { return to_float(x); });
+      check_float_scales(op, arg, weight.scales);
       if (weight.zeros.defined()) check_zeros(op, arg, weight.zeros);
       return;
     case Format::nf4:
-    case Format::int8:
+    case Format::int8:  // every byte is a zero point
     case Format::fp8:
-      return check_scales<float>(op, arg, weight.scales, [](float x) { return x; });
+      return check_float_scales(op, arg, weight.scales);
   }
 }
 

@@ -16,10 +16,9 @@
 namespace tessera {
 namespace {
 
-// One tensor of a weight in tiles.
-void check_tiles_of(const OpScope& op, const std::string& arg, const Tensor& tensor, DType dtype,
+// One tensor of a weight in tiles, of a dtype that has been checked.
+void check_tiles_of(const OpScope& op, const std::string& arg, const Tensor& tensor,
                     std::int64_t tiles, std::int64_t size) {
-  op.input(arg.c_str(), tensor, {dtype});
   op.shape(arg.c_str(), tensor, {tiles, size});
   op.require(tensor.is_contiguous(), "{} must be contiguous, as prepare() makes it, got {}", arg,
              tensor);
@@ -37,16 +36,17 @@ void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight
   const cpu::TileSizes sizes =
       cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
   const std::int64_t scales = checked_mul(sizes.scales, cpu::kTileRows);
-  check_tiles_of(op, arg + ".data", weight.data, quant::code_dtype(weight.format), sizes.tiles,
-                 sizes.bytes);
-  check_tiles_of(op, arg + ".scales", weight.scales, info(weight.format).scale_dtype, sizes.tiles,
-                 scales);
+  const DType code_dtype = quant::code_dtype(weight.format);
+  op.input((arg + ".data").c_str(), weight.data, {code_dtype});
+  check_tiles_of(op, arg + ".data", weight.data, sizes.tiles, sizes.bytes);
+  check_scale_dtype(op, (arg + ".scales").c_str(), weight);
+  check_tiles_of(op, arg + ".scales", weight.scales, sizes.tiles, scales);
   op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
              weight.tensor_scale);
+  check_takes_zeros(op, arg.c_str(), weight);
   if (!weight.zeros.defined()) return;
-  op.require(weight.format == Format::int4, "{} is {}, and only int4 takes zeros", arg,
-             name(weight.format));
-  check_tiles_of(op, arg + ".zeros", weight.zeros, DType::u8, sizes.tiles, scales);
+  op.input((arg + ".zeros").c_str(), weight.zeros, {code_dtype});
+  check_tiles_of(op, arg + ".zeros", weight.zeros, sizes.tiles, scales);
 }
 
 // The weight, its fit to x and its distance from out.

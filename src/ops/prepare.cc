@@ -56,7 +56,8 @@ PackedWeight tiled(Context& ctx, const Weight& weight) {
   result.weight.layout = WeightLayout::cpu_tiles;
   storage.add(result.weight.data, weight.data.dtype, sizes.tiles, sizes.bytes);
   storage.add(result.weight.scales, weight.scales.dtype, sizes.tiles, scales);
-  if (weight.zeros.defined()) storage.add(result.weight.zeros, DType::u8, sizes.tiles, scales);
+  if (weight.zeros.defined())
+    storage.add(result.weight.zeros, weight.zeros.dtype, sizes.tiles, scales);
   result.storage = storage.allocate();
   cpu::write_tiles(ctx, weight, result.weight);
   return result;

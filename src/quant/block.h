@@ -13,6 +13,7 @@
 #include <limits>
 #include <span>
 
+#include "core/half.h"
 #include "core/host_device.h"
 #include "quant/rounding.h"
 #include "tessera/weight.h"
@@ -22,6 +23,14 @@ namespace tessera::quant {
 template <typename T>
 TESSERA_HOST_DEVICE T* row_of(const Tensor& tensor, std::int64_t row) {
   return static_cast<T*>(tensor.data) + row * tensor.strides[0];
+}
+
+// An element of a matrix of f32, f16 or bf16.
+TESSERA_HOST_DEVICE inline float float_at(const Tensor& tensor, std::int64_t row,
+                                          std::int64_t column) {
+  if (tensor.dtype == DType::f32) return row_of<const float>(tensor, row)[column];
+  if (tensor.dtype == DType::f16) return to_float(row_of<const Half>(tensor, row)[column]);
+  return to_float(row_of<const BFloat16>(tensor, row)[column]);
 }
 
 // Weights [begin, end) of a row; they lie in the block of this index.

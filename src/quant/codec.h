@@ -10,12 +10,17 @@
 
 namespace tessera::quant {
 
-// What the codes of a packed format are stored as: u8 (two to a byte), i8 or f8e4m3.
+// What the codes of a packed format, and its zero points, are stored as: u8 (two codes to a byte),
+// i8 or f8e4m3.
 DType code_dtype(Format format);
 // Bytes of one row of codes.
 std::int64_t row_bytes(Format format, std::int64_t in_features);
 // Scales of one row; group 0 is the whole row.
 std::int64_t blocks_of_row(std::int64_t group, std::int64_t in_features);
+
+// Whether scales are f32, f16 or bf16 as they come, and not info(format).scale_dtype alone.
+bool takes_float_scales(Format format);
+bool takes_zeros(Format format);
 
 // Weights per scale that a format takes, and how to say so in a message.
 bool accepts_group(Format format, std::int64_t group);

@@ -18,8 +18,9 @@ constexpr FormatInfo kFormats[] = {
     {Format::mxfp4, "mxfp4", 4, 32, DType::u8, "E2M1 codes, a power of two (E8M0) for each 32"},
     {Format::nf4, "nf4", 4, 64, DType::f32, "codes of the normal-float table, an f32 for each 64"},
     {Format::int4, "int4", 4, 128, DType::bf16,
-     "codes 0..15 about 8 or a zero point, a bf16 scale for each 32, 64 or 128"},
-    {Format::int8, "int8", 8, 0, DType::f32, "codes -128..127, an f32 scale for each row or group"},
+     "codes 0..15 about 8 or a zero point, a float scale for each row or group"},
+    {Format::int8, "int8", 8, 0, DType::f32,
+     "codes -128..127 about 0 or a zero point, a float scale for each row or group"},
     {Format::fp8, "fp8", 8, 0, DType::f32, "E4M3 codes, an f32 scale for each row"},
 };
 
@@ -101,10 +102,14 @@ std::int64_t blocks_of_row(std::int64_t group, std::int64_t in_features) {
   return in_features / group + (in_features % group != 0);  // a group can be near 2^63
 }
 
+bool takes_float_scales(Format format) { return format == Format::int4 || format == Format::int8; }
+
+bool takes_zeros(Format format) { return format == Format::int4 || format == Format::int8; }
+
 bool accepts_group(Format format, std::int64_t group) {
   switch (format) {
     case Format::int4:
-      return group == 32 || group == 64 || group == 128;
+      return group >= 0 && group % 16 == 0;
     case Format::int8:
       return group >= 0;
     default:
@@ -115,7 +120,7 @@ bool accepts_group(Format format, std::int64_t group) {
 std::string accepted_groups(Format format) {
   switch (format) {
     case Format::int4:
-      return "32, 64, 128";
+      return "0 (the whole row) or a multiple of 16";
     case Format::int8:
       return "0 (the whole row) or any positive number";
     default:

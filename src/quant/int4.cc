@@ -19,13 +19,12 @@ void int4_encode_row(const Weight& weight, std::int64_t row, const float* x, Sca
 void int4_decode_row(const Weight& weight, std::int64_t row, std::int64_t k_begin,
                      std::int64_t k_end, float* out) {
   const auto* codes = row_of<const std::uint8_t>(weight.data, row);
-  const auto* scales = row_of<const BFloat16>(weight.scales, row);
   const auto* zeros =
       weight.zeros.defined() ? row_of<const std::uint8_t>(weight.zeros, row) : nullptr;
   for_each_block(weight, k_begin, k_end, [&](const Piece& piece) {
     const float zero = zeros ? zeros[piece.block] : kInt4Zero;
-    decode_nibbles(kPairs, codes, piece.begin, piece.end, zero, to_float(scales[piece.block]),
-                   out + (piece.begin - k_begin));
+    decode_nibbles(kPairs, codes, piece.begin, piece.end, zero,
+                   float_at(weight.scales, row, piece.block), out + (piece.begin - k_begin));
   });
 }
 

@@ -1,5 +1,6 @@
-// INT4 (compressed-tensors' "pack-quantized"): codes 0..15 in blocks of 32, 64 or 128, a bf16 scale
-// for each and, where asked for, a zero point: the code that means 0 (8 without one).
+// INT4 (compressed-tensors' "pack-quantized"): codes 0..15 in blocks of a multiple of 16 or of a
+// row, a scale for each (bf16 where quantize() made it, else also f16 or f32) and, where asked for,
+// a zero point: the code that means 0 (8 without one).
 //
 //   value = (code - zero) * scale
 #pragma once

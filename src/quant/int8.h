@@ -1,6 +1,7 @@
-// INT8: two's complement codes, an f32 scale for each row or group.
+// INT8: two's complement codes, a scale for each row or group (f32 where quantize() made it, else
+// also bf16 or f16) and, in some checkpoints, a zero point: the code that means 0.
 //
-//   value = code * scale
+//   value = (code - zero) * scale
 #pragma once
 
 #include <cstdint>

@@ -33,8 +33,9 @@ Weight plan(const QuantizeOptions& options, std::int64_t out_features, std::int6
   require(out_features > 0 && in_features > 0,
           fmt::format("a matrix of {} x {} weights was given; it needs at least one row and column",
                       out_features, in_features));
-  require(!options.zero_point || options.format == Format::int4,
-          fmt::format("{} has no zero point; only int4 has", format.name));
+  require(
+      !options.zero_point || options.format == Format::int4,
+      fmt::format("zero points were asked for with {}; they are made for int4 alone", format.name));
   const std::int64_t group = options.group == -1 ? format.default_group : options.group;
   require(quant::accepts_group(options.format, group),
           fmt::format("{} in groups of {} was asked for; accepted: {}", format.name, group,

@@ -122,22 +122,25 @@ testing::AssertionResult same_bits(const Array& a, const Array& b) {
 
 // A weight of every code and of scales from subnormal to huge.
 struct RandomWeight {
-  RandomWeight(Context& ctx, Format format, std::int64_t group, bool zero_point) {
+  RandomWeight(Context& ctx, Format format, std::int64_t group, bool zero_point,
+               DType scale_dtype) {
     constexpr std::int64_t kRows = 64, kColumns = 513;
     const std::int64_t blocks = quant::blocks_of_row(group, kColumns);
-    const DType scale_dtype = info(format).scale_dtype;
     const bool byte_scales = size_of(scale_dtype) == 1;
     Array scale_values = byte_scales ? random_integers({kRows, blocks}, 2, 0, 127)
                                      : random_normal({kRows, blocks}, 2);
     if (!byte_scales) {
       for (std::size_t i = 0; i < scale_values.data.size(); ++i) {
-        scale_values.data[i] *= std::exp2(static_cast<int>(i * 37 % 240) - 130);
+        const int exponent = static_cast<int>(i * 37 % 240) - 130;
+        scale_values.data[i] *= std::exp2(scale_dtype == DType::f16 ? exponent / 10 : exponent);
       }
     }
     const std::int64_t row_bytes = quant::row_bytes(format, kColumns);
     data.emplace(ctx, random_integers({kRows, row_bytes}, 1, 0, 256), DType::u8);
     scales.emplace(ctx, scale_values, byte_scales ? DType::u8 : scale_dtype);
-    zeros.emplace(ctx, random_integers({kRows, blocks}, 3, 0, 16), DType::u8);
+    const bool wide = format == Format::int8;
+    zeros.emplace(ctx, random_integers({kRows, blocks}, 3, wide ? -128 : 0, wide ? 128 : 16),
+                  wide ? DType::i8 : DType::u8);
     weight = {.format = format,
               .out_features = kRows,
               .in_features = kColumns,
@@ -158,14 +161,18 @@ TEST_P(CudaLinearTest, DecodesTheBitsOfTheCpu) {
   const struct {
     Format format;
     std::int64_t group;
-    bool zero_point;
-  } rows[] = {{Format::nvfp4, 16, false}, {Format::mxfp4, 32, false}, {Format::nf4, 64, false},
-              {Format::int4, 32, false},  {Format::int4, 128, true},  {Format::int8, 0, false},
-              {Format::int8, 7, false},   {Format::fp8, 0, false}};
+    DType scales;
+    bool zero_point = false;
+  } rows[] = {{Format::nvfp4, 16, DType::f8e4m3},     {Format::mxfp4, 32, DType::u8},
+              {Format::nf4, 64, DType::f32},          {Format::int4, 32, DType::bf16},
+              {Format::int4, 128, DType::bf16, true}, {Format::int4, 48, DType::f16, true},
+              {Format::int4, 0, DType::f32},          {Format::int8, 0, DType::f32},
+              {Format::int8, 7, DType::f32},          {Format::int8, 128, DType::bf16, true},
+              {Format::int8, 0, DType::f16, true},    {Format::fp8, 0, DType::f32}};
   Context cpu({.threads = 1});
   for (const auto& row : rows) {
-    const RandomWeight here(cpu, row.format, row.group, row.zero_point);
-    const RandomWeight there(ctx(), row.format, row.group, row.zero_point);
+    const RandomWeight here(cpu, row.format, row.group, row.zero_point, row.scales);
+    const RandomWeight there(ctx(), row.format, row.group, row.zero_point, row.scales);
     for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       SCOPED_TRACE(std::string(name(row.format)) + " to " + std::string(name(dtype)));
       const TestTensor expected = TestTensor::poisoned(cpu, {64, 513}, dtype);

@@ -105,7 +105,7 @@ TEST(LinearPacked, EverySimdTarget) {
 // Scales that quantize() does not make but that a checkpoint may hold: every E4M3 and its negative,
 // the smallest and large powers of two, negative floats.
 TEST(LinearPacked, UnusualScales) {
-  const auto check = [](Format format, const std::function<void(const Weight&)>& adjust) {
+  const auto check = [](Format format, const std::function<void(Weight&)>& adjust) {
     for (std::int64_t target : simd_targets()) {
       SCOPED_TRACE(simd_target_name(target));
       const ForceSimdTarget force(target);
@@ -136,9 +136,13 @@ TEST(LinearPacked, UnusualScales) {
     SCOPED_TRACE("E4M3 scale " + std::to_string(code));
     check(Format::nvfp4, set_bytes(code));
   }
-  for (int code : {0, 1, 2, 30, 127, 200}) {
+  for (int code : {0, 1, 2, 30, 127, 200, 219, 230, 244}) {  // 244: 2^117, sums near 2^125
     SCOPED_TRACE("E8M0 scale " + std::to_string(code));
     check(Format::mxfp4, set_bytes(code));
+  }
+  for (float scale : {1e-34f, 1e-10f, 7.f, 1e34f}) {
+    SCOPED_TRACE("tensor scale " + std::to_string(scale));
+    check(Format::nvfp4, [scale](Weight& weight) { weight.tensor_scale = scale; });
   }
   const auto flip_signs = [](const Weight& weight) {
     const std::int64_t size = size_of(weight.scales.dtype);
@@ -189,7 +193,8 @@ TEST(LinearPacked, Int8ActivationsCostHalfAPercent) {
       EXPECT_LT(error, 1e-6);  // exact
     } else {
       const bool nf4 = call.args.weight.format == Format::nf4;  // the table is rounded as well
-      EXPECT_LT(error, nf4 ? 0.0095 : 0.006);
+      // Random zero points make all weights of a row large, and each sum one of 512 like numbers.
+      EXPECT_LT(error, nf4 ? 0.0095 : weight.int8_zeros ? 0.007 : 0.006);
       EXPECT_GT(error, 0.003);
     }
   }

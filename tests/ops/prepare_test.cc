@@ -54,27 +54,30 @@ void expect_interleaved(const Tensor& published, const Tensor& tiled) {
   }
 }
 
-std::vector<QuantizeOptions> formats_with_tiles() {
-  return {{.format = Format::nvfp4},
-          {.format = Format::mxfp4},
-          {.format = Format::nf4},
-          {.format = Format::int4, .group = 32},
-          {.format = Format::int4, .group = 128, .zero_point = true},
-          {.format = Format::int8},
-          {.format = Format::int8, .group = 96}};
+std::vector<WeightCase> formats_with_tiles() {
+  return {{.packed = {{.format = Format::nvfp4}}},
+          {.packed = {{.format = Format::mxfp4}}},
+          {.packed = {{.format = Format::nf4}}},
+          {.packed = {{.format = Format::int4, .group = 32}}},
+          {.packed = {{.format = Format::int4, .group = 128, .zero_point = true}}},
+          {.packed = {{.format = Format::int4, .group = 0}}, .scales = DType::f32},
+          {.packed = {{.format = Format::int8}}},
+          {.packed = {{.format = Format::int8, .group = 96}}},
+          {.packed = {{.format = Format::int8, .group = 64}},
+           .scales = DType::bf16,
+           .int8_zeros = true}};
 }
 
 TEST(Prepare, TilesHoldEveryCodeAndScale) {
   const auto ctx = context();
-  for (const QuantizeOptions& options : formats_with_tiles()) {
+  for (const WeightCase& how : formats_with_tiles()) {
     for (Layout layout : kLayouts) {
-      const WeightCase how{.packed = options};
       SCOPED_TRACE(how.text());
       const TestWeight published(*ctx, how, kOut, kIn, layout);
       const PackedWeight prepared = prepare(*ctx, published.weight());
       const Weight& tiled = prepared.weight;
       ASSERT_EQ(tiled.layout, WeightLayout::cpu_tiles);
-      EXPECT_EQ(tiled.format, options.format);
+      EXPECT_EQ(tiled.format, how.packed->format);
       EXPECT_EQ(tiled.group, published.weight().group);
       EXPECT_EQ(tiled.tensor_scale, published.weight().tensor_scale);
       for (std::int64_t row = 0; row < 48; ++row) {
@@ -85,8 +88,9 @@ TEST(Prepare, TilesHoldEveryCodeAndScale) {
         }
       }
       expect_interleaved(published.weight().scales, tiled.scales);
-      EXPECT_EQ(tiled.zeros.defined(), options.zero_point);
-      if (options.zero_point) expect_interleaved(published.weight().zeros, tiled.zeros);
+      const bool zeros = how.packed->zero_point || how.int8_zeros;
+      ASSERT_EQ(tiled.zeros.defined(), zeros);
+      if (zeros) expect_interleaved(published.weight().zeros, tiled.zeros);
       EXPECT_TRUE(published.untouched());
     }
   }
@@ -96,9 +100,9 @@ TEST(Prepare, TilesHoldEveryCodeAndScale) {
 // Nothing is padded where the sizes are whole tiles and blocks.
 TEST(Prepare, TakesNoMoreMemory) {
   const auto ctx = context();
-  for (const QuantizeOptions& options : formats_with_tiles()) {
-    if (options.group == 96) continue;
-    const TestWeight published(*ctx, {.packed = options}, 64, 256);
+  for (const WeightCase& how : formats_with_tiles()) {
+    if (how.packed->group == 96) continue;
+    const TestWeight published(*ctx, how, 64, 256);
     const PackedWeight prepared = prepare(*ctx, published.weight());
     EXPECT_EQ(prepared.weight.bytes(), published.weight().bytes());
     EXPECT_LE(prepared.storage.bytes(), published.weight().bytes() + 3 * Buffer::kAlignment);

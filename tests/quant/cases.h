@@ -21,14 +21,14 @@ inline std::vector<QuantizeOptions> every_format(ScaleSearch search) {
   for (const Format format : {Format::nvfp4, Format::mxfp4, Format::nf4, Format::fp8}) {
     all.push_back({.format = format, .search = search});
   }
-  for (const std::int64_t group : {32, 64, 128}) {
+  // A row, the smallest and an odd group, and those that checkpoints have.
+  for (const std::int64_t group : {0, 16, 32, 48, 64, 128}) {
     for (const bool zero_point : {false, true}) {
       all.push_back(
           {.format = Format::int4, .group = group, .zero_point = zero_point, .search = search});
     }
   }
-  // A row, an odd group, and one as long as the others have.
-  for (const std::int64_t group : {0, 7, 32}) {
+  for (const std::int64_t group : {0, 7, 32, 128}) {
     all.push_back({.format = Format::int8, .group = group, .search = search});
   }
   return all;

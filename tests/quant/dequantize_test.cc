@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "quant/cases.h"
 #include "quant/codec.h"
+#include "quant/random_weight.h"
 #include "reference/quant.h"
 #include "reference/rounding.h"
 #include "support/compare.h"
@@ -20,69 +20,12 @@ namespace {
 
 Context make_context(int threads = 2) { return Context({.threads = threads, .trace = true}); }
 
-// A packed weight of random codes, scales and zero points in tensors of any layout: not what
-// quantize() would make, but what a file may hold.
-struct RandomWeight {
-  TestTensor data, scales, zeros;
-  Weight weight;
-
-  RandomWeight(Context& ctx, const QuantizeOptions& options, std::int64_t out, std::int64_t in,
-               Layout layout = Layout::contiguous)
-      : data(ctx, codes(options.format, out, in), code_storage(options.format), layout),
-        scales(ctx, scale_values(options, out, in), scale_storage(options.format), layout),
-        zeros(ctx, random_integers({out, blocks(options, in)}, 3, 0, 16), DType::u8, layout) {
-    weight.format = options.format;
-    weight.out_features = out;
-    weight.in_features = in;
-    weight.group = group(options);
-    weight.data = data;
-    weight.data.dtype = quant::code_dtype(options.format);
-    weight.scales = scales;
-    weight.scales.dtype = info(options.format).scale_dtype;
-    if (options.zero_point) weight.zeros = zeros;
-    if (options.format == Format::nvfp4) weight.tensor_scale = 0.0123f;
-  }
-
- private:
-  static std::int64_t group(const QuantizeOptions& options) {
-    return options.group == -1 ? info(options.format).default_group : options.group;
-  }
-  static std::int64_t blocks(const QuantizeOptions& options, std::int64_t in) {
-    return quant::blocks_of_row(group(options), in);
-  }
-  // E4M3 is made as bytes, so that every code can be met.
-  static DType code_storage(Format format) {
-    return format == Format::int8 ? DType::i8 : DType::u8;
-  }
-  static DType scale_storage(Format format) {
-    const DType dtype = info(format).scale_dtype;
-    return dtype == DType::f8e4m3 ? DType::u8 : dtype;
-  }
-  static Array codes(Format format, std::int64_t out, std::int64_t in) {
-    const std::vector<std::int64_t> shape = {out, quant::row_bytes(format, in)};
-    if (format == Format::int8) return random_integers(shape, 1, -128, 128);
-    return random_integers(shape, 1, 0, format == Format::fp8 ? 0x7f : 256);  // 0x7f is NaN
-  }
-  static Array scale_values(const QuantizeOptions& options, std::int64_t out, std::int64_t in) {
-    const std::vector<std::int64_t> shape = {out, blocks(options, in)};
-    if (options.format == Format::nvfp4) return random_integers(shape, 2, 0, 0x7f);
-    if (options.format == Format::mxfp4) return random_integers(shape, 2, 0, 253);
-    return random_normal(shape, 2);
-  }
-};
-
 // What f32 arithmetic may lose against the reference: nothing where code times scale has at most 24
 // bits, else one rounding of the product, and for nvfp4 one of the scale before.
-testing::AssertionResult accurate(const Array& actual, const Array& expected, Format format) {
-  switch (format) {
-    case Format::mxfp4:
-    case Format::int4:
-      return identical(actual, expected);
-    case Format::nvfp4:
-      return close(actual, expected, 0x1.00001p-23, 0);
-    default:
-      return close(actual, expected, 0x1p-24, 0);
-  }
+testing::AssertionResult accurate(const Array& actual, const Array& expected,
+                                  const PublishedCase& how) {
+  if (how.format == Format::mxfp4 || size_of(how.scales) == 2) return identical(actual, expected);
+  return close(actual, expected, how.format == Format::nvfp4 ? 0x1.00001p-23 : 0x1p-24, 0);
 }
 
 class DequantizeTest : public DeviceTest {};
@@ -92,13 +35,13 @@ TEST_P(DequantizeTest, MatchesTheReferenceOnRaggedRows) {
   Context cpu = make_context();
   for (const std::int64_t in : {1, 15, 17, 31, 33, 63, 65, 127, 129, 239}) {
     for (const Layout layout : kLayouts) {
-      for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
-        SCOPED_TRACE(text(options) + " " + std::to_string(in) + " " + to_string(layout));
-        const RandomWeight packed(ctx(), options, 5, in, layout);
-        const RandomWeight twin(cpu, options, 5, in);
+      for (const PublishedCase& how : published_cases()) {
+        SCOPED_TRACE(how.text() + " " + std::to_string(in) + " " + to_string(layout));
+        const RandomWeight packed(ctx(), how, 5, in, layout);
+        const RandomWeight twin(cpu, how, 5, in);
         const TestTensor out = TestTensor::poisoned(ctx(), {5, in}, DType::f32, layout);
         dequantize(ctx(), packed.weight, out);
-        ASSERT_TRUE(accurate(out.read(), reference::dequantize(twin.weight), options.format));
+        ASSERT_TRUE(accurate(out.read(), reference::dequantize(twin.weight), how));
         ASSERT_TRUE(out.surroundings_intact());
         ASSERT_TRUE(packed.data.untouched() && packed.scales.untouched());
       }
@@ -108,8 +51,8 @@ TEST_P(DequantizeTest, MatchesTheReferenceOnRaggedRows) {
 
 TEST(Dequantize, EveryCodeOfEveryFormat) {
   Context ctx = make_context();
-  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
-    RandomWeight packed(ctx, options, 16, 256);
+  for (const PublishedCase& how : published_cases()) {
+    RandomWeight packed(ctx, how, 16, 256);
     for (std::int64_t i = 0; i < packed.weight.data.numel(); ++i) {
       packed.weight.data.ptr<std::uint8_t>()[i] = static_cast<std::uint8_t>(i % 256);
     }
@@ -123,15 +66,15 @@ TEST(Dequantize, EveryCodeOfEveryFormat) {
       actual.data[i] = expected.data[i] = 0;
       ++nans;
     }
-    EXPECT_EQ(nans, options.format == Format::fp8 ? 32 : 0);
-    EXPECT_TRUE(accurate(actual, expected, options.format)) << text(options);
+    EXPECT_EQ(nans, how.format == Format::fp8 ? 32 : 0);
+    EXPECT_TRUE(accurate(actual, expected, how)) << how.text();
   }
 }
 
 TEST_P(DequantizeTest, IntoF16AndBf16) {
-  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
-    if (options.format == Format::mxfp4) continue;  // random powers of two leave f16's range
-    const RandomWeight packed(ctx(), options, 5, 70);
+  for (const PublishedCase& how : published_cases()) {
+    if (how.format == Format::mxfp4) continue;  // random powers of two leave f16's range
+    const RandomWeight packed(ctx(), how, 5, 70);
     const TestTensor exact = TestTensor::poisoned(ctx(), {5, 70}, DType::f32);
     dequantize(ctx(), packed.weight, exact);
     for (const DType dtype : {DType::f16, DType::bf16}) {
@@ -162,14 +105,14 @@ TEST_P(DequantizeTest, DenseWeightsAreConverted) {
 
 TEST(Dequantize, SameBitsWithAnyThreads) {
   Context one = make_context(1), three = make_context(3);
-  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
-    const RandomWeight packed(one, options, 167, 500);
+  for (const PublishedCase& how : published_cases()) {
+    const RandomWeight packed(one, how, 167, 500);
     for (const DType dtype : {DType::f32, DType::bf16}) {
       const TestTensor a = TestTensor::poisoned(one, {167, 500}, dtype);
       const TestTensor b = TestTensor::poisoned(three, {167, 500}, dtype);
       dequantize(one, packed.weight, a);
       dequantize(three, packed.weight, b);
-      EXPECT_TRUE(identical(a.read(), b.read())) << text(options) << " " << name(dtype);
+      EXPECT_TRUE(identical(a.read(), b.read())) << how.text() << " " << name(dtype);
     }
   }
 }
@@ -178,8 +121,8 @@ TEST(Dequantize, SameBitsWithAnyThreads) {
 TEST(DecodeRow, AnyRangeOfARow) {
   Context ctx = make_context();
   constexpr std::int64_t kIn = 139;
-  for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
-    const RandomWeight packed(ctx, options, 3, kIn, Layout::sliced);
+  for (const PublishedCase& how : published_cases()) {
+    const RandomWeight packed(ctx, how, 3, kIn, Layout::sliced);
     std::vector<float> whole(kIn);
     quant::decode_row(packed.weight, 1, 0, kIn, whole.data());
     for (std::int64_t begin = 0; begin <= kIn; ++begin) {
@@ -188,7 +131,7 @@ TEST(DecodeRow, AnyRangeOfARow) {
         std::vector<float> part(static_cast<std::size_t>(end - begin) + 1, kCanary);
         quant::decode_row(packed.weight, 1, begin, end, part.data());
         ASSERT_TRUE(std::equal(whole.begin() + begin, whole.begin() + end, part.begin()))
-            << text(options) << " [" << begin << ", " << end << ")";
+            << how.text() << " [" << begin << ", " << end << ")";
         ASSERT_EQ(part.back(), kCanary);
       }
     }
@@ -200,11 +143,10 @@ struct DequantizeArgs {
   Tensor out;
 };
 
-void expect_refusals(const QuantizeOptions& options,
-                     const std::vector<Refusal<DequantizeArgs>>& rows) {
+void expect_refusals(const PublishedCase& how, const std::vector<Refusal<DequantizeArgs>>& rows) {
   Context ctx = make_context();
   for (const auto& row : rows) {
-    const RandomWeight packed(ctx, options, 3, 70);
+    const RandomWeight packed(ctx, how, 3, 70);
     const TestTensor out = TestTensor::poisoned(ctx, {3, 70}, DType::f32);
     DequantizeArgs args{packed.weight, out};
     row.spoil(args);
@@ -216,7 +158,7 @@ void expect_refusals(const QuantizeOptions& options,
 
 TEST(Dequantize, RefusesMalformedWeights) {
   expect_refusals(
-      {.format = Format::nvfp4},
+      {Format::nvfp4, 16, DType::f8e4m3},
       {
           {[](auto& a) { a.weight = Weight(); }, "dequantize: weight was not given"},
           {[](auto& a) { a.weight.layout = WeightLayout::cpu_tiles; },
@@ -245,34 +187,45 @@ TEST(Dequantize, RefusesMalformedWeights) {
            "dequantize: weight.scales must have shape [3, 5], got f8e4m3[3, 4] with strides [5, "
            "1]"},
           {[](auto& a) { a.weight.zeros = a.weight.scales; },
-           "dequantize: weight is nvfp4, and only int4 takes zeros"},
+           "dequantize: weight is nvfp4, and only int4 and int8 take zeros"},
           {[](auto& a) { a.weight.tensor_scale = NAN; },
            "dequantize: weight.tensor_scale is nan; it must be finite"},
           {[](auto& a) { a.weight.scales.template ptr<std::uint8_t>()[7] = 0x7f; },
            "dequantize: weight.scales[1, 2] is nan; a scale must be finite"},
       });
-  expect_refusals({.format = Format::mxfp4},
+  expect_refusals({Format::mxfp4, 32, DType::u8},
                   {{[](auto& a) { a.weight.scales.template ptr<std::uint8_t>()[4] = 0xff; },
                     "dequantize: weight.scales[1, 1] is nan; a scale must be finite"},
                    {[](auto& a) { a.weight.tensor_scale = 2.f; },
                     "dequantize: weight is mxfp4 with a tensor_scale of 2; only nvfp4 has one, "
                     "leave it at 1"}});
   expect_refusals(
-      {.format = Format::int4, .group = 32, .zero_point = true},
+      {Format::int4, 32, DType::bf16, true},
       {{[](auto& a) { a.weight.zeros.template ptr<std::uint8_t>()[5] = 16; },
         "dequantize: weight.zeros[1, 2] is 16; a zero point is a code from 0 to 15"},
-       {[](auto& a) { a.weight.group = 16; },
-        "dequantize: weight is int4 in groups of 16; accepted: 32, 64, 128"},
+       {[](auto& a) { a.weight.group = 24; },
+        "dequantize: weight is int4 in groups of 24; accepted: 0 (the whole row) or a multiple of "
+        "16"},
        {[](auto& a) { a.weight.scales.data = a.weight.scales.template ptr<char>() + 1; },
         "dequantize: weight.scales bf16[3, 3] is not aligned to its 2-byte elements"}});
-  expect_refusals({.format = Format::nf4},
+  expect_refusals(
+      {Format::int8, 32, DType::f16, true},
+      {{[](auto& a) { a.weight.scales.dtype = DType::i8; },
+        "dequantize: weight.scales is i8; accepted: f32, f16, bf16"},
+       {[](auto& a) { a.weight.scales.template ptr<std::uint16_t>()[4] = 0x7c00; },
+        "dequantize: weight.scales[1, 1] is inf; a scale must be finite"},
+       {[](auto& a) { a.weight.zeros.dtype = DType::u8; },
+        "dequantize: weight.zeros is u8; accepted: i8"},
+       {[](auto& a) { a.weight.zeros = a.weight.zeros.slice(1, 0, 2); },
+        "dequantize: weight.zeros must have shape [3, 3], got i8[3, 2] with strides [3, 1]"}});
+  expect_refusals({Format::nf4, 64, DType::f32},
                   {{[](auto& a) { a.weight.scales.template ptr<float>()[3] = INFINITY; },
                     "dequantize: weight.scales[1, 1] is inf; a scale must be finite"}});
 }
 
 TEST(Dequantize, RefusesMalformedOutputs) {
   expect_refusals(
-      {.format = Format::int8, .group = 0},
+      {Format::int8, 0, DType::f32},
       {
           {[](auto& a) { a.out = Tensor(); }, "dequantize: out was not given"},
           {[](auto& a) { a.out.data = nullptr; },
@@ -297,7 +250,7 @@ TEST(Dequantize, RefusesMalformedOutputs) {
 }
 
 TEST_P(DequantizeTest, IsTraced) {
-  const RandomWeight packed(ctx(), {.format = Format::nvfp4}, 3, 64);
+  const RandomWeight packed(ctx(), {Format::nvfp4, 16, DType::f8e4m3}, 3, 64);
   const TestTensor out = TestTensor::poisoned(ctx(), {3, 64}, DType::bf16);
   dequantize(ctx(), packed.weight, out);
   ASSERT_EQ(ctx().trace().calls("dequantize", GetParam().is_cpu() ? "cpu" : "cuda"), 1);

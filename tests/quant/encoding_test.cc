@@ -93,7 +93,8 @@ TEST(Encoding, TiesGoToTheEvenCode) {
   Context ctx({.threads = 2});
   for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
     SCOPED_TRACE(text(options));
-    const int zero = options.zero_point ? 5 : 8;  // odd, so that even codes are odd numbers
+    // Odd where one is chosen, so that even codes are odd numbers.
+    const int zero = options.zero_point ? 5 : reference::default_zero(options.format);
     const std::vector<double> grid = reference::code_values(options.format, zero);
     const std::int64_t group =
         options.group == -1 ? info(options.format).default_group : options.group;

@@ -63,6 +63,7 @@ TEST(Quantize, StoresExactlyWhatPackedBytesSays) {
   Context ctx = make_context();
   const std::int64_t out = 5, in = 239;
   const TestTensor dense(ctx, random_normal({out, in}, 8), DType::f32);
+  const auto blocks = [](std::int64_t group) { return group == 0 ? 1 : (239 + group - 1) / group; };
   const auto expected = [&](const QuantizeOptions& options) -> std::int64_t {
     switch (options.format) {
       case Format::nvfp4:
@@ -71,12 +72,10 @@ TEST(Quantize, StoresExactlyWhatPackedBytesSays) {
         return out * (120 + 8);
       case Format::nf4:
         return out * (120 + 4 * 4);
-      case Format::int4: {
-        const std::int64_t groups = options.group == 32 ? 8 : options.group == 64 ? 4 : 2;
-        return out * (120 + groups * (options.zero_point ? 3 : 2));
-      }
+      case Format::int4:
+        return out * (120 + blocks(options.group) * (options.zero_point ? 3 : 2));
       case Format::int8:
-        return out * (239 + 4 * (options.group == 0 ? 1 : options.group == 7 ? 35 : 8));
+        return out * (239 + 4 * blocks(options.group));
       default:
         return out * (239 + 4);
     }
@@ -167,13 +166,14 @@ TEST(Quantize, Refusals) {
        "quantize: dense is no packed format; choose one of formats()"},
       {[](auto& a) { a.options.group = 32; },
        "quantize: nvfp4 in groups of 32 was asked for; accepted: 16"},
-      {[](auto& a) { a.options = {.format = Format::int4, .group = 16}; },
-       "quantize: int4 in groups of 16 was asked for; accepted: 32, 64, 128"},
+      {[](auto& a) { a.options = {.format = Format::int4, .group = 24}; },
+       "quantize: int4 in groups of 24 was asked for; accepted: 0 (the whole row) or a multiple of "
+       "16"},
       {[](auto& a) { a.options = {.format = Format::int8, .group = -5}; },
        "quantize: int8 in groups of -5 was asked for; accepted: 0 (the whole row) or any positive "
        "number"},
       {[](auto& a) { a.options.zero_point = true; },
-       "quantize: nvfp4 has no zero point; only int4 has"},
+       "quantize: zero points were asked for with nvfp4; they are made for int4 alone"},
       {[](auto& a) { a.options.format = static_cast<Format>(77); },
        "77 is not the number of a format; the last is 6 (fp8)"},
       {[](auto& a) {

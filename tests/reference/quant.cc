@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
 namespace tessera::reference {
 namespace {
@@ -83,6 +84,10 @@ double bf16_value(std::uint16_t bits) {
   return small_float(bits, 8, 7, 127);
 }
 
+int default_zero(Format format) { return format == Format::int4 ? 8 : 0; }
+
+std::vector<double> code_values(Format format) { return code_values(format, default_zero(format)); }
+
 std::vector<double> code_values(Format format, int zero) {
   std::vector<double> values;
   const auto fill = [&](int codes, auto value) {
@@ -102,7 +107,9 @@ std::vector<double> code_values(Format format, int zero) {
       fill(16, [zero](int code) { return static_cast<double>(code - zero); });
       break;
     case Format::int8:
-      fill(256, [](int code) { return static_cast<double>(code < 128 ? code : code - 256); });
+      fill(256, [zero](int code) {
+        return static_cast<double>((code < 128 ? code : code - 256) - zero);
+      });
       break;
     case Format::fp8:
       fill(256, e4m3_value);
@@ -155,8 +162,9 @@ int code_at(const Weight& weight, std::int64_t row, std::int64_t column) {
 }
 
 int zero_at(const Weight& weight, std::int64_t row, std::int64_t column) {
-  if (!weight.zeros.defined()) return 8;
-  return element<std::uint8_t>(weight.zeros, row, block_of(weight, column));
+  if (!weight.zeros.defined()) return default_zero(weight.format);
+  const int byte = element<std::uint8_t>(weight.zeros, row, block_of(weight, column));
+  return weight.format == Format::int8 && byte >= 128 ? byte - 256 : byte;
 }
 
 double scale_at(const Weight& weight, std::int64_t row, std::int64_t column) {
@@ -167,8 +175,14 @@ double scale_at(const Weight& weight, std::int64_t row, std::int64_t column) {
              static_cast<double>(weight.tensor_scale);
     case Format::mxfp4:
       return e8m0_value(element<std::uint8_t>(weight.scales, row, block));
-    case Format::int4:
+    default:
+      break;
+  }
+  switch (weight.scales.dtype) {
+    case DType::bf16:
       return bf16_value(element<std::uint16_t>(weight.scales, row, block));
+    case DType::f16:
+      return f16_value(element<std::uint16_t>(weight.scales, row, block));
     default:
       return element<float>(weight.scales, row, block);
   }
@@ -176,15 +190,14 @@ double scale_at(const Weight& weight, std::int64_t row, std::int64_t column) {
 
 Array dequantize(const Weight& weight) {
   Array result({weight.out_features, weight.in_features});
-  std::vector<std::vector<double>> values(16);  // for each zero point
-  for (int zero = 0; zero < 16; ++zero) {
-    values[static_cast<std::size_t>(zero)] = code_values(weight.format, zero);
-  }
+  std::map<int, std::vector<double>> values;  // for each zero point
   for (std::int64_t row = 0; row < weight.out_features; ++row) {
     for (std::int64_t column = 0; column < weight.in_features; ++column) {
-      const auto zero = static_cast<std::size_t>(zero_at(weight, row, column));
+      const int zero = zero_at(weight, row, column);
+      std::vector<double>& of_zero = values[zero];
+      if (of_zero.empty()) of_zero = code_values(weight.format, zero);
       const auto code = static_cast<std::size_t>(code_at(weight, row, column));
-      result.at(row, column) = values[zero][code] * scale_at(weight, row, column);
+      result.at(row, column) = of_zero[code] * scale_at(weight, row, column);
     }
   }
   return result;

@@ -21,8 +21,10 @@ double f16_value(std::uint16_t bits);  // infinities and NaN too
 double bf16_value(std::uint16_t bits);
 
 // The values of all codes of a format, code 0 first, for a scale of 1; int8's codes are bytes, so
-// that 128 .. 255 are negative. `zero` is int4's zero point.
-std::vector<double> code_values(Format format, int zero = 8);
+// that 128 .. 255 are negative. `zero` is the zero point of int4 or int8.
+std::vector<double> code_values(Format format, int zero);
+std::vector<double> code_values(Format format);  // of a weight without zero points
+int default_zero(Format format);                 // 8 for int4, 0 for all others
 
 // The code of the value nearest to x: all are tried. Of two values as near, the one of the even
 // code; of two codes of one value (0 and -0), that of x's sign. Codes of NaN are never chosen.
@@ -30,7 +32,7 @@ int nearest_code(const std::vector<double>& values, double x);
 
 // Parts of a packed weight in the published layout, on the CPU.
 int code_at(const Weight& weight, std::int64_t row, std::int64_t column);
-int zero_at(const Weight& weight, std::int64_t row, std::int64_t column);  // 8 without zeros
+int zero_at(const Weight& weight, std::int64_t row, std::int64_t column);
 // The scale of one weight, nvfp4's tensor_scale included.
 double scale_at(const Weight& weight, std::int64_t row, std::int64_t column);
 

@@ -21,6 +21,8 @@ double element(const Tensor& tensor, std::int64_t at) {
   switch (tensor.dtype) {
     case DType::f32:
       return tensor.ptr<const float>()[at];
+    case DType::f16:
+      return to_float(tensor.ptr<const Half>()[at]);
     case DType::bf16:
       return to_float(tensor.ptr<const BFloat16>()[at]);
     case DType::f8e4m3:
@@ -58,7 +60,8 @@ std::string WeightCase::text() const {
   if (!packed) return std::string(name(dtype));
   std::string result(name(packed->format));
   if (packed->group >= 0) result += " in groups of " + std::to_string(packed->group);
-  if (packed->zero_point) result += " with zero points";
+  if (packed->zero_point || int8_zeros) result += " with zero points";
+  if (scales) result += ", scales " + std::string(name(*scales));
   return result + (prepared ? ", prepared" : ", published");
 }
 
@@ -72,12 +75,28 @@ std::vector<WeightCase> every_weight() {
   packed.push_back({.format = Format::int4, .group = 32, .zero_point = true});
   packed.push_back({.format = Format::int8, .group = 7});  // has no tiles
 
+  std::vector<WeightCase> variants;
+  for (const QuantizeOptions& options : packed) variants.push_back({.packed = options});
+  const WeightCase of_others[] = {
+      {.packed = {{.format = Format::int4, .group = 128}}, .scales = DType::f32},
+      {.packed = {{.format = Format::int4, .group = 96, .zero_point = true}}, .scales = DType::f16},
+      {.packed = {{.format = Format::int4, .group = 0}}, .scales = DType::f16},
+      {.packed = {{.format = Format::int4, .group = 16}}, .scales = DType::f32},  // has no tiles
+      {.packed = {{.format = Format::int8}}, .scales = DType::bf16},
+      {.packed = {{.format = Format::int8}}, .int8_zeros = true},
+      {.packed = {{.format = Format::int8, .group = 128}},
+       .scales = DType::f16,
+       .int8_zeros = true},
+      {.packed = {{.format = Format::int8, .group = 48}}, .int8_zeros = true},  // has no tiles
+  };
+  variants.insert(variants.end(), std::begin(of_others), std::end(of_others));
+
   std::vector<WeightCase> weights;
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) weights.push_back({.dtype = dtype});
-  for (const QuantizeOptions& options : packed) {
-    for (bool prepared : {false, true}) {
-      weights.push_back({.packed = options, .prepared = prepared});
-    }
+  for (WeightCase& variant : variants) {
+    weights.push_back(variant);
+    variant.prepared = true;
+    weights.push_back(variant);
   }
   return weights;
 }
@@ -97,7 +116,12 @@ TestWeight::TestWeight(Context& ctx, const WeightCase& how, std::int64_t out, st
   }
   Context cpu({.threads = 1});
   const TestTensor source(cpu, dense, DType::f32);
-  const PackedWeight packed = quantize(cpu, source, *how.packed);
+  PackedWeight packed = quantize(cpu, source, *how.packed);
+  const Array made = matrix(packed.weight.scales);
+  const TestTensor scales(cpu, made, how.scales.value_or(packed.weight.scales.dtype));
+  const TestTensor zeros(cpu, random_integers(made.shape, seed, -128, 128), DType::i8);
+  packed.weight.scales = scales;
+  if (how.int8_zeros) packed.weight.zeros = zeros;
   if (how.adjust) how.adjust(packed.weight);
   copy_parts(packed.weight, layout);
   values_ = reference::dequantize(packed.weight);

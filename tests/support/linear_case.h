@@ -17,14 +17,17 @@
 namespace tessera::test {
 
 struct WeightCase {
-  std::optional<QuantizeOptions> packed{};      // not given: dense
-  DType dtype = DType::f32;                     // of a dense weight
-  bool prepared = false;                        // as prepare() lays it out, not as published
-  std::function<void(const Weight&)> adjust{};  // changes what quantize() made, on the CPU
+  std::optional<QuantizeOptions> packed{};  // not given: dense
+  DType dtype = DType::f32;                 // of a dense weight
+  bool prepared = false;                    // as prepare() lays it out, not as published
+  std::optional<DType> scales{};            // not given: what quantize() makes
+  bool int8_zeros = false;                  // random ones, which quantize() does not make
+  std::function<void(Weight&)> adjust{};    // changes what is there then, on the CPU
 
   std::string text() const;
 };
-// Dense in every dtype; every format and group, published and prepared.
+// Dense in every dtype; every format and group, as quantize() and as others make it, published and
+// prepared.
 std::vector<WeightCase> every_weight();
 
 // A weight [out, in] on the Context's device, packed on the CPU, and its values in float64.
