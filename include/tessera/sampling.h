@@ -66,6 +66,8 @@ class Sampler {
   double total_weight(std::span<const float> logits, float largest, double temperature);
   void collect(std::span<const float> logits, float threshold);
   void collect_top(std::span<const float> logits, std::int64_t count);
+  double weigh(float largest);
+  float logit_of(double weight, float largest) const;
   void cut_tail(double share, double total);
   std::int32_t draw(std::span<const float> logits, float largest, double random);
   std::int32_t draw_from_all(std::span<const float> logits, float largest, double random);

@@ -26,6 +26,9 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Keeps the sampler's random numbers apart from other uses of the same seed.
 constexpr std::uint32_t kSamplerStream = 0x5A3717E5u;
 
+// Top-p tries this many tokens first.
+constexpr std::int64_t kUsualHead = 256;
+
 // In [0, 1), of 53 bits.
 double random_number(std::uint64_t seed, std::uint64_t draw) {
   const PhiloxWords words =
@@ -239,6 +242,21 @@ void Sampler::cut_tail(double share, double total) {
   std::erase_if(candidates_, [&](const Candidate& c) { return comes_first(last, c); });
 }
 
+// Weighs the candidates; returns the sum.
+double Sampler::weigh(float largest) {
+  double sum = 0;
+  for (Candidate& c : candidates_) {
+    c.weight = std::exp((static_cast<double>(c.logit) - largest) / options_.temperature);
+    sum += c.weight;
+  }
+  return sum;
+}
+
+// The logit that has this weight.
+float Sampler::logit_of(double weight, float largest) const {
+  return static_cast<float>(largest + options_.temperature * std::log(weight));
+}
+
 // ---- 4. draw ------------------------------------------------------------------------------------
 
 // Without top-k, top-p and min-p: the block by its sum, the token within the block.
@@ -271,28 +289,26 @@ std::int32_t Sampler::draw(std::span<const float> logits, float largest, double 
   const bool top_k = o.top_k > 0 && o.top_k < vocab, top_p = o.top_p<1, min_p = o.min_p> 0;
   if (!top_k && !top_p && !min_p) return draw_from_all(logits, largest, random);
 
-  double total = 0;
   if (top_k) {
     collect_top(logits, o.top_k);
-  } else {
-    // Tokens lighter than `bound` cannot be in the head: min-p drops them by definition; and if all
-    // of the vocabulary weighed less than (1 - top_p) * total / vocab each, what is left would
-    // still weigh top_p * total.
-    double bound = o.min_p;
-    if (top_p) {
-      total = total_weight(logits, largest, o.temperature);
-      const double light = (1 - o.top_p) * total / static_cast<double>(vocab);
-      bound = min_p ? std::max(bound, light) : light;
+    const double total = weigh(largest);
+    if (top_p) cut_tail(o.top_p, total);
+  } else if (top_p) {
+    const double total = total_weight(logits, largest, o.temperature);
+    // The usual case: few tokens have most of the probability.
+    collect_top(logits, std::min(kUsualHead, vocab));
+    if (weigh(largest) < o.top_p * total) {
+      // Otherwise all that can be in the head: tokens lighter than this, all taken together, weigh
+      // less than (1 - top_p) * total. Half of it leaves room for rounding.
+      const double light = (1 - o.top_p) * total / static_cast<double>(vocab) / 2;
+      collect(logits, logit_of(light, largest));
+      weigh(largest);
     }
-    // Half of it: room for the rounding of sums and logarithms.
-    collect(logits, static_cast<float>(largest + o.temperature * std::log(bound / 2)));
+    cut_tail(o.top_p, total);
+  } else {
+    collect(logits, logit_of(o.min_p / 2, largest));
+    weigh(largest);
   }
-  double collected = 0;
-  for (Candidate& c : candidates_) {
-    c.weight = std::exp((static_cast<double>(c.logit) - largest) / o.temperature);
-    collected += c.weight;
-  }
-  if (top_p) cut_tail(o.top_p, top_k ? collected : total);
   if (min_p) std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < o.min_p; });
 
   double left = 0;
