@@ -68,7 +68,7 @@ class Sampler {
   void collect_top(std::span<const float> logits, std::int64_t count);
   double weigh(float largest);
   float logit_of(double weight, float largest) const;
-  void cut_tail(double share, double total);
+  void cut_tail(double wanted, float largest);
   std::int32_t draw(std::span<const float> logits, float largest, double random);
   std::int32_t draw_from_all(std::span<const float> logits, float largest, double random);
   void report(std::span<const float> logits, std::int64_t top_logprobs, Sampled& sampled);

@@ -10,7 +10,10 @@
 //
 // Sums over the vocabulary are f32 within a block of 64 and f64 beyond.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
+#include <iterator>
 #include <limits>
 
 #include "core/fail.h"
@@ -28,6 +31,10 @@ constexpr std::uint32_t kSamplerStream = 0x5A3717E5u;
 
 // Top-p tries this many tokens first.
 constexpr std::int64_t kUsualHead = 256;
+
+// Top-p's buckets: together 32 nats, beyond which nothing is left to weigh (exp(-32) of 1e-14).
+constexpr std::size_t kBuckets = 1024;
+constexpr double kBucketsPerNat = 32;
 
 // In [0, 1), of 53 bits.
 double random_number(std::uint64_t seed, std::uint64_t draw) {
@@ -220,12 +227,24 @@ void Sampler::collect_top(std::span<const float> logits, std::int64_t count) {
   std::erase_if(candidates_, [&](const Candidate& c) { return comes_first(*last, c); });
 }
 
-// Keeps the shortest head of the order that weighs at least share * total: halves the range in
-// which it ends until one candidate is left.
-void Sampler::cut_tail(double share, double total) {
-  ordered_ = candidates_;
+// Keeps the shortest head of the order that weighs at least `wanted`. Buckets of like weight say in
+// which of them it ends; that one is halved until one candidate is left.
+void Sampler::cut_tail(double wanted, float largest) {
+  const auto bucket_of = [&](const Candidate& c) {
+    const double nats = (static_cast<double>(largest) - c.logit) / options_.temperature;
+    return static_cast<std::size_t>(std::min(nats * kBucketsPerNat, kBuckets - 1.0));
+  };
+  std::array<double, kBuckets> weights{};
+  for (const Candidate& c : candidates_) weights[bucket_of(c)] += c.weight;
+  std::size_t bucket = 0;
+  for (; bucket + 1 < kBuckets && weights[bucket] < wanted; ++bucket) wanted -= weights[bucket];
+
+  // Rounding may have left an empty bucket: back to the last one that holds something.
+  while (weights[bucket] == 0 && bucket > 0) --bucket;
+  ordered_.clear();
+  std::copy_if(candidates_.begin(), candidates_.end(), std::back_inserter(ordered_),
+               [&](const Candidate& c) { return bucket_of(c) == bucket; });
   auto begin = ordered_.begin(), end = ordered_.end();
-  double wanted = share * total;
   while (end - begin > 1) {
     const auto middle = begin + (end - begin) / 2;
     std::nth_element(begin, middle, end, comes_first);
@@ -292,7 +311,7 @@ std::int32_t Sampler::draw(std::span<const float> logits, float largest, double 
   if (top_k) {
     collect_top(logits, o.top_k);
     const double total = weigh(largest);
-    if (top_p) cut_tail(o.top_p, total);
+    if (top_p) cut_tail(o.top_p * total, largest);
   } else if (top_p) {
     const double total = total_weight(logits, largest, o.temperature);
     // The usual case: few tokens have most of the probability.
@@ -304,7 +323,7 @@ std::int32_t Sampler::draw(std::span<const float> logits, float largest, double 
       collect(logits, logit_of(light, largest));
       weigh(largest);
     }
-    cut_tail(o.top_p, total);
+    cut_tail(o.top_p * total, largest);
   } else {
     collect(logits, logit_of(o.min_p / 2, largest));
     weigh(largest);
