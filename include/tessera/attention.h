@@ -28,7 +28,7 @@ struct Dropout {
 // its oldest keys without moving the rest: the first keys stay where they are, the hole covers what
 // has been dropped of the page after them.
 struct PageTable {
-  Tensor table{};    // i32 [batch, max pages of a sequence]
+  Tensor table{};    // i32 [batch, max pages of a sequence]; pages without keys may be anything
   Tensor lengths{};  // i32 [batch]: keys of each sequence, without the hole
   Tensor holes{};    // optional i32 [batch, 2]: begin and size
 
@@ -53,9 +53,9 @@ struct AttentionArgs {
   // Keys are stored unrotated: key j is turned by j, its position in the cache, as it is read.
   Rope rope_on_read{};
 };
-// Nothing that lies on a GPU is read to check it, as that would mean waiting: there, offsets and
-// lengths that are out of range are clamped to it, keys of a page that is not in the pool are NaN,
-// and queries outside of a block pattern see nothing.
+// Nothing that lies on a GPU is read to check it, as that would mean waiting: there, offsets,
+// lengths and holes that are out of range are clamped to it, keys of a page that is not in the pool
+// are NaN, and queries outside of a block pattern see nothing.
 void attention(Context& ctx, const AttentionArgs& args);
 
 struct AttentionBackwardArgs {

@@ -1,14 +1,15 @@
 // The keys and values of a stream of tokens: a pool of pages, and the policy that says which tokens
-// stay.
+// stay. Token t, the newest, sees itself and
 //
-//   full         every token stays; refuses when the pool is full
-//   window(n)    the last n tokens stay; keys are rotated by their position in the stream
-//   sinks(s, n)  the first s and the last n tokens stay; keys are stored before RoPE, and rotated
-//   by
-//                their position in the cache (0 .. s + n - 1) as they are read
+//   full         every token before it; the cache refuses tokens past its end
+//   window(n)    the n - 1 before it; keys are rotated by their position in the stream
+//   sinks(s, n)  the first s of the stream and the n - 1 before it; keys are stored before RoPE and
+//                rotated by their position in the cache as they are read. Up to token s + n - 1
+//                that is the position in the stream; from there on it runs 0 .. s - 1 for the sinks
+//                and s .. s + n - 1 for the window, and the newest token always stands at s + n - 1
 //
 // Memory and the work per token of window and sinks are constant for streams of any length: a page
-// whose tokens have all left is used again, and nothing is ever moved.
+// whose tokens have all left is used again, and nothing is ever moved. Positions are 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -58,9 +59,12 @@ struct KvCacheOptions {
 //   rotate q (and k, unless rope_on_read) by `positions`
 //   kv_append(k, v, slots) into keys(layer), values(layer)
 //   attention(q as [batch, tokens / batch, heads, dim], keys(layer), values(layer), pages, mask)
+//
+// The step counts as taken once step() returns. A pass that fails half way leaves keys unwritten
+// that later tokens would see: clear() the cache then.
 struct CacheStep {
   std::int64_t tokens = 0;
-  Tensor positions{};         // i32 [tokens]
+  Tensor positions{};         // i64 [tokens]
   Tensor slots{};             // i32 [tokens]: page * page_size + row, of the pools
   bool rope_on_read = false;  // keys are stored before RoPE
   std::int64_t batch = 1;     // `tokens` where each token sees a cache of its own (sinks that roll)
@@ -77,8 +81,8 @@ class KvCache {
   KvCache& operator=(KvCache&&) noexcept;
 
   // How many of the next `wanted` tokens one step can take: at least one (where wanted is), at most
-  // max_step. Throws where a full cache has no room for `wanted` more, with the limit and what to
-  // do about it.
+  // max_step, and fewer where sinks begin to roll, so that no step spans that. Throws where a full
+  // cache has no room for `wanted` more, with the limit and what to do about it.
   std::int64_t step_size(std::int64_t wanted) const;
   // Makes room for the next `tokens` tokens of the stream, as many as step_size() said or fewer.
   CacheStep step(Context& ctx, std::int64_t tokens);

@@ -9,12 +9,20 @@
 
 namespace tessera::cpu {
 
+// Slots of a sequence's pages that hold none of its keys: those from `begin` on lie `size` further.
+struct Hole {
+  std::int64_t begin = 0, size = 0;
+
+  std::int64_t slot(std::int64_t key) const { return key < begin ? key : key + size; }
+};
+
 // One sequence of the batch. Dense: batch b of q, k and v, rows from 0. Ragged: batch 0, rows from
 // the offsets on. Paged: its keys are counted from 0 through its row of the page table.
 struct Sequence {
   std::int64_t index;
   std::int64_t q_batch, q_begin, n_q;
   std::int64_t k_batch, k_begin, n_k;
+  Hole hole{};
 
   std::int64_t shift() const { return n_k - n_q; }  // from a query's row to its position
 };
@@ -23,7 +31,14 @@ inline std::int64_t sequence_count(const AttentionArgs& args) {
   return args.q_offsets.defined() ? args.q_offsets.shape[0] - 1 : args.q.shape[0];
 }
 
-// Reads offsets and lengths, which must have been checked.
+inline Hole hole_of(const PageTable& pages, std::int64_t sequence) {
+  if (!pages.holes.defined()) return {};
+  const std::int32_t* hole =
+      pages.holes.ptr<const std::int32_t>() + sequence * pages.holes.strides[0];
+  return {hole[0], hole[1]};
+}
+
+// Reads offsets, lengths and holes, which must have been checked.
 inline Sequence sequence_of(const AttentionArgs& args, std::int64_t index) {
   Sequence s{index, index, 0, args.q.shape[1], index, 0, args.k.shape[1]};
   if (args.q_offsets.defined()) {
@@ -38,7 +53,10 @@ inline Sequence sequence_of(const AttentionArgs& args, std::int64_t index) {
     s.k_begin = offsets[index];
     s.n_k = offsets[index + 1] - offsets[index];
   }
-  if (args.pages.defined()) s.n_k = args.pages.lengths.ptr<const std::int32_t>()[index];
+  if (args.pages.defined()) {
+    s.n_k = args.pages.lengths.ptr<const std::int32_t>()[index];
+    s.hole = hole_of(args.pages, index);
+  }
   return s;
 }
 
@@ -68,10 +86,14 @@ void point_at_keys(const AttentionArgs& args, const Tensor& tensor, const Sequen
   const Tensor& table = args.pages.table;
   const std::int32_t* pages = table.ptr<const std::int32_t>() + s.index * table.strides[0];
   const std::int64_t page_size = tensor.shape[1];
-  std::int64_t page = k0 / page_size, slot = k0 % page_size;
-  for (std::int64_t j = 0; j < n; ++page, slot = 0) {
-    T* first = base + pages[page] * tensor.strides[0];
-    for (; slot < page_size && j < n; ++slot, ++j) rows[j] = first + slot * tensor.strides[1];
+  for (std::int64_t j = 0; j < n;) {
+    const std::int64_t key = k0 + j, slot = s.hole.slot(key);
+    std::int64_t row = slot % page_size;
+    // Neighbours up to the end of the page, or to the hole.
+    std::int64_t end = std::min(n, j + page_size - row);
+    if (key < s.hole.begin) end = std::min(end, s.hole.begin - k0);
+    T* first = base + pages[slot / page_size] * tensor.strides[0];
+    for (; j < end; ++j, ++row) rows[j] = first + row * tensor.strides[1];
   }
 }
 

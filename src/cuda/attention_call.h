@@ -38,6 +38,8 @@ struct Sequence {
   std::int64_t index;
   std::int64_t q_batch, q_begin, n_q;
   std::int64_t k_batch, k_begin, n_k;
+  // Paged: key j lies in slot j of its pages, or from hole_begin on in slot j + hole_size.
+  std::int64_t hole_begin, hole_size;
 
   // From a query's row to its position.
   TESSERA_HOST_DEVICE std::int64_t shift() const { return n_k - n_q; }
@@ -57,7 +59,8 @@ struct AttentionCall {
   int dim;
   const std::int32_t *q_offsets, *k_offsets;  // null: dense
   const std::int32_t *page_table, *lengths;   // null: not paged
-  std::int64_t table_stride, page_size, pool_pages;
+  const std::int32_t* holes;                  // null: none
+  std::int64_t table_stride, hole_stride, page_size, pool_pages;
 
   // exponent of 2 = q_factor * (q k), or score_factor * tanh(q_factor * (q k)) with a softcap.
   float scale, q_factor, score_factor;
@@ -71,7 +74,7 @@ struct AttentionCall {
   bool half_split;
 
   TESSERA_HOST_DEVICE Sequence sequence(std::int64_t index) const {
-    Sequence s{index, index, 0, n_q, index, 0, n_k};
+    Sequence s{index, index, 0, n_q, index, 0, n_k, 0, 0};
     if (q_offsets != nullptr) {
       s.q_batch = 0;
       s.q_begin = clamped(q_offsets[index], 0, n_q);
@@ -83,6 +86,12 @@ struct AttentionCall {
       s.n_k = clamped(k_offsets[index + 1], s.k_begin, n_k) - s.k_begin;
     }
     if (lengths != nullptr) s.n_k = clamped(lengths[index], 0, n_k);
+    if (holes != nullptr) {
+      s.hole_begin = clamped(holes[index * hole_stride], 0, n_k);
+      s.hole_size = clamped(holes[index * hole_stride + 1], 0, n_k);
+      // Keys from the hole on end with the pages.
+      s.n_k = std::min(s.n_k, std::max(s.hole_begin, n_k - s.hole_size));
+    }
     return s;
   }
 
@@ -96,9 +105,10 @@ struct AttentionCall {
   TESSERA_HOST_DEVICE T* key_row(const HeadRows& rows, const Sequence& s, std::int64_t j,
                                  std::int64_t kv_head) const {
     if (page_table == nullptr) return rows.at<T>(s.k_batch, s.k_begin + j, kv_head);
-    const std::int64_t page = page_table[s.index * table_stride + j / page_size];
+    const std::int64_t slot = j < s.hole_begin ? j : j + s.hole_size;
+    const std::int64_t page = page_table[s.index * table_stride + slot / page_size];
     if (page < 0 || page >= pool_pages) return nullptr;
-    return rows.at<T>(page, j % page_size, kv_head);
+    return rows.at<T>(page, slot % page_size, kv_head);
   }
   TESSERA_HOST_DEVICE float* lse_at(const Sequence& s, std::int64_t i, std::int64_t head) const {
     return lse + s.q_batch * lse_strides[0] + head * lse_strides[1] +

@@ -100,9 +100,40 @@ void check_ragged(const OpScope& op, const AttentionArgs& args) {
              args.q_offsets.shape[0], args.k_offsets.shape[0]);
 }
 
+// That the keys of sequence b lie in its pages, and these in the pool. Pages that hold none of its
+// keys, behind the last or within the hole, may be anything.
+void check_page_numbers(const OpScope& op, const AttentionArgs& args, std::int64_t b) {
+  const Tensor& table = args.pages.table;
+  const std::int64_t pool = args.k.shape[0], page_size = args.k.shape[1];
+  const std::int64_t capacity = table.shape[1] * page_size;
+  const std::int64_t length = args.pages.lengths.ptr<const std::int32_t>()[b];
+  op.require(length >= 0 && length <= capacity,
+             "sequence {} has length {}; its {} pages of {} keys hold 0..{}", b, length,
+             table.shape[1], page_size, capacity);
+  const cpu::Hole hole = cpu::hole_of(args.pages, b);
+  op.require(hole.begin >= 0 && hole.size >= 0,
+             "sequence {} has a hole of {} slots at {}; neither may be negative", b, hole.size,
+             hole.begin);
+  op.require(hole.begin >= length || length + hole.size <= capacity,
+             "sequence {} has length {} and a hole of {} slots; its {} pages of {} keys hold {}", b,
+             length, hole.size, table.shape[1], page_size, capacity);
+  const std::int32_t* pages = table.ptr<const std::int32_t>() + b * table.strides[0];
+  const auto check_slots = [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin / page_size; i < ceil_div(end, page_size); ++i) {
+      op.require(pages[i] >= 0 && pages[i] < pool,
+                 "page {} of sequence {} is {}; the pool holds pages 0..{}", i, b, pages[i],
+                 pool - 1);
+    }
+  };
+  const std::int64_t before = std::min(hole.begin, length);
+  if (before > 0) check_slots(0, before);
+  if (before < length) check_slots(before + hole.size, length + hole.size);
+}
+
 void check_pages(const OpScope& op, const AttentionArgs& args) {
   if (!args.pages.defined()) {
     op.require(!args.pages.lengths.defined(), "pages.lengths was given without pages.table");
+    op.require(!args.pages.holes.defined(), "pages.holes was given without pages.table");
     return;
   }
   const Tensor &table = args.pages.table, &lengths = args.pages.lengths;
@@ -111,21 +142,13 @@ void check_pages(const OpScope& op, const AttentionArgs& args) {
   op.shape("pages.table", table, {sequences, -1});
   op.input("pages.lengths", lengths, {DType::i32});
   op.shape("pages.lengths", lengths, {sequences});
-  const std::int64_t pool = args.k.shape[0], page_size = args.k.shape[1];
-  op.require(page_size >= 1, "k {} has pages of no keys", args.k);
-  if (!readable(table)) return;
-  for (std::int64_t b = 0; b < sequences; ++b) {
-    const std::int32_t length = lengths.ptr<const std::int32_t>()[b];
-    op.require(length >= 0 && length <= table.shape[1] * page_size,
-               "sequence {} has length {}; its {} pages of {} keys hold 0..{}", b, length,
-               table.shape[1], page_size, table.shape[1] * page_size);
-    const std::int32_t* pages = table.ptr<const std::int32_t>() + b * table.strides[0];
-    for (std::int64_t i = 0; i < ceil_div(length, page_size); ++i) {
-      op.require(pages[i] >= 0 && pages[i] < pool,
-                 "page {} of sequence {} is {}; the pool holds pages 0..{}", i, b, pages[i],
-                 pool - 1);
-    }
+  if (args.pages.holes.defined()) {
+    op.input("pages.holes", args.pages.holes, {DType::i32});
+    op.shape("pages.holes", args.pages.holes, {sequences, 2});
   }
+  op.require(args.k.shape[1] >= 1, "k {} has pages of no keys", args.k);
+  if (!readable(table)) return;
+  for (std::int64_t b = 0; b < sequences; ++b) check_page_numbers(op, args, b);
 }
 
 // Sequence b as the host knows it. Where lengths cannot be read, the rows of a ragged batch count
@@ -220,7 +243,7 @@ std::string describe(const AttentionArgs& args) {
   std::string text =
       fmt::format("q {} k {} {}", to_string(args.q), to_string(args.k), args.mask.to_string());
   if (args.q_offsets.defined()) text += fmt::format(" ragged({})", cpu::sequence_count(args));
-  if (args.pages.defined()) text += " paged";
+  if (args.pages.defined()) text += args.pages.holes.defined() ? " paged, with holes" : " paged";
   if (args.rope_on_read.defined()) text += " rope_on_read";
   if (args.softcap > 0) text += " softcap";
   if (args.dropout.p > 0) text += " dropout";

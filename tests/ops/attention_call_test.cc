@@ -236,10 +236,10 @@ TEST_P(AttentionCallTest, RefusesWrongShapesAndValues) {
 }
 
 // A pool of three pages of two keys.
-void paged(Args& a, Tensor table, Tensor lengths) {
+void paged(Args& a, Tensor table, Tensor lengths, Tensor holes = {}) {
   a.k = a.k.view({3, 2, 2, 8});
   a.v = a.v.view({3, 2, 2, 8});
-  a.pages = {table, lengths};
+  a.pages = {table, lengths, holes};
 }
 void ragged(Args& a, Tensor q_offsets, Tensor k_offsets) {
   a.q_offsets = q_offsets;
@@ -274,6 +274,18 @@ TEST_P(AttentionCallTest, RefusesWrongOffsetsAndPages) {
            "after the other"},
           {[](Args& a) { a.pages.lengths = numbers<4>({1}); },
            "attention: pages.lengths was given without pages.table"},
+          {[](Args& a) {
+             a.pages.holes = numbers<4, 1>({1, 2});
+           },
+           "attention: pages.holes was given without pages.table"},
+          {[](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}), Tensor(a.q.data, DType::f32, {1, 2}));
+           },
+           "attention: pages.holes is f32; accepted: i32"},
+          {[](Args& a) {
+             paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}), numbers<0, 1>({2, 1}));
+           },
+           "attention: pages.holes must have shape [1, 2], got i32[2, 1]"},
           {[](Args& a) {
              paged(a, numbers<0, 1>({1, 2}), {});
            },
@@ -337,6 +349,23 @@ TEST_P(AttentionCallTest, RefusesWrongLengthsAndPageNumbers) {
                   },
                   "attention: page 0 of sequence 0 is -1; the pool holds pages 0..2"},
                  {[](Args& a) {
+                    paged(a, numbers<0, 1>({1, 2}), numbers<3>({1}), numbers<-1, 1>({1, 2}));
+                  },
+                  "attention: sequence 0 has a hole of 1 slots at -1; neither may be negative"},
+                 {[](Args& a) {
+                    paged(a, numbers<0, 1>({1, 2}), numbers<3>({1}), numbers<1, -1>({1, 2}));
+                  },
+                  "attention: sequence 0 has a hole of -1 slots at 1; neither may be negative"},
+                 {[](Args& a) {
+                    paged(a, numbers<0, 1>({1, 2}), numbers<3>({1}), numbers<1, 2>({1, 2}));
+                  },
+                  "attention: sequence 0 has length 3 and a hole of 2 slots; its 2 pages of 2 keys "
+                  "hold 4"},
+                 {[](Args& a) {
+                    paged(a, numbers<0, 3>({1, 2}), numbers<2>({1}), numbers<1, 1>({1, 2}));
+                  },
+                  "attention: page 1 of sequence 0 is 3; the pool holds pages 0..2"},
+                 {[](Args& a) {
                     paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
                     a.mask = Mask::blocks(BlockMask::local(2, 3, 1, 1));
                   },
@@ -374,6 +403,15 @@ TEST_P(AttentionCallTest, SurvivesWrongLengthsAndPageNumbers) {
     paged(call.t.args, table, lengths);
     attention(ctx(), call.t.args);
     EXPECT_EQ(std::isnan(call.t.out.read().at(0, 4, 0, 0)), nan) << length;
+    EXPECT_TRUE(call.t.out.surroundings_intact() && call.t.lse.surroundings_intact());
+  }
+  for (const std::vector<double>& hole : {std::vector{-3., 1.}, {1., -1.}, {1., 2e9}, {2e9, 1.}}) {
+    Call call(ctx());
+    const TestTensor table = tensor({1, 2}, {0., 1.}), lengths = tensor({1}, {3.});
+    const TestTensor holes = tensor({1, 2}, hole);
+    paged(call.t.args, table, lengths, holes);
+    attention(ctx(), call.t.args);
+    EXPECT_FALSE(std::isnan(call.t.out.read().at(0, 4, 0, 0))) << hole[0] << " " << hole[1];
     EXPECT_TRUE(call.t.out.surroundings_intact() && call.t.lse.surroundings_intact());
   }
   for (const auto& [q_at, k_at] : {std::pair{std::vector{0., 5.}, std::vector{0., 900.}},

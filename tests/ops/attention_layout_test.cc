@@ -108,16 +108,22 @@ TEST_P(AttentionLayoutTest, RaggedBatchAgainstTheReference) {
 
 // ---- paged -------------------------------------------------------------------------------------
 
+struct Hole {
+  std::int64_t begin = 0, size = 0;
+};
+
 // A pool of pages in shuffled order. Pages that no sequence uses, and slots behind the end of a
-// sequence, hold NaN; entries of the table that are not used point nowhere.
+// sequence or in its hole, hold NaN; entries of the table that are not used point nowhere.
 struct Paged {
   Paged(Context& ctx, std::int64_t page_size, const std::vector<std::int64_t>& key_counts,
-        const Array& keys, const Array& values, DType dtype, Layout layout) {
+        const Array& keys, const Array& values, DType dtype, Layout layout,
+        const std::vector<Hole>& holes = {}) {
     const std::int64_t sequences = std::ssize(key_counts), kv_heads = keys.size(2);
     std::int64_t most = 1, used = 0;
-    for (std::int64_t n : key_counts) {
-      most = std::max(most, (n + page_size - 1) / page_size + 1);
-      used += (n + page_size - 1) / page_size;
+    for (std::int64_t b = 0; b < sequences; ++b) {
+      const std::int64_t slots = key_counts[b] + (holes.empty() ? 0 : holes[b].size);
+      most = std::max(most, (slots + page_size - 1) / page_size + 1);
+      used += (slots + page_size - 1) / page_size;
     }
     const std::int64_t pool = used + 3;
     Array k({pool, page_size, kv_heads, keys.size(3)}, NAN), v = k;
@@ -125,16 +131,25 @@ struct Paged {
     std::int64_t next = 0;
     for (std::int64_t b = 0; b < sequences; ++b) {
       for (std::int64_t j = 0; j < key_counts[b]; ++j) {
-        if (j % page_size == 0)
-          table.at(b, j / page_size) = static_cast<double>(page(next++, pool));
-        const auto at = static_cast<std::int64_t>(table.at(b, j / page_size));
+        const std::int64_t slot = holes.empty() || j < holes[b].begin ? j : j + holes[b].size;
+        double& entry = table.at(b, slot / page_size);
+        if (entry < 0) entry = static_cast<double>(page(next++, pool));
+        const auto at = static_cast<std::int64_t>(entry);
         for (std::int64_t h = 0; h < kv_heads; ++h) {
           for (std::int64_t d = 0; d < keys.size(3); ++d) {
-            k.at(at, j % page_size, h, d) = keys.at(b, j, h, d);
-            v.at(at, j % page_size, h, d) = values.at(b, j, h, d);
+            k.at(at, slot % page_size, h, d) = keys.at(b, j, h, d);
+            v.at(at, slot % page_size, h, d) = values.at(b, j, h, d);
           }
         }
       }
+    }
+    if (!holes.empty()) {
+      hole_values = Array({sequences, 2});
+      for (std::int64_t b = 0; b < sequences; ++b) {
+        hole_values.at(b, 0) = static_cast<double>(holes[b].begin);
+        hole_values.at(b, 1) = static_cast<double>(holes[b].size);
+      }
+      hole_tensor.emplace(ctx, hole_values, DType::i32, layout);
     }
     k_pool.emplace(ctx, k, dtype, layout);
     v_pool.emplace(ctx, v, dtype, layout);
@@ -150,10 +165,11 @@ struct Paged {
     args.k = *k_pool;
     args.v = *v_pool;
     args.pages = {*table_tensor, *lengths};
+    if (hole_tensor) args.pages.holes = *hole_tensor;
   }
 
-  Array table;
-  std::optional<TestTensor> k_pool, v_pool, table_tensor, lengths;
+  Array table, hole_values;
+  std::optional<TestTensor> k_pool, v_pool, table_tensor, lengths, hole_tensor;
 };
 
 // Sequence b of a dense call with n_k keys uses the first key_counts[b] of them.
@@ -161,10 +177,12 @@ const std::vector<std::int64_t> kLengths{239, 0, 64, 1, 100};
 constexpr std::int64_t kMostKeys = 239;
 
 // To the bit: the same keys in the same order, wherever they lie.
-void check_pages(Context& ctx, std::int64_t page_size, const AttentionCase& c) {
+void check_pages(Context& ctx, std::int64_t page_size, const AttentionCase& c,
+                 const std::vector<Hole>& holes = {}) {
   SCOPED_TRACE(c.text());
   AttentionTensors paged(ctx, c), dense(ctx, c);
-  const Paged pool(ctx, page_size, kLengths, dense.k.read(), dense.v.read(), c.dtype, c.layout);
+  const Paged pool(ctx, page_size, kLengths, dense.k.read(), dense.v.read(), c.dtype, c.layout,
+                   holes);
   pool.put_into(paged.args);
   attention(ctx, paged.args);
   for (std::int64_t b = 0; b < c.batch; ++b) {
@@ -238,6 +256,33 @@ TEST_P(AttentionLayoutTest, PagesAgainstTheReference) {
   }
 }
 
+// For the sequences of kLengths: at 0, inside a page, over several pages, none, from page to page,
+// before the last key, and behind it.
+const std::vector<std::vector<Hole>> kHoles{
+    {{0, 3}, {0, 5}, {7, 40}, {0, 0}, {16, 32}},
+    {{5, 1}, {3, 2}, {0, 100}, {0, 7}, {99, 11}},
+    {{238, 13}, {0, 0}, {64, 5}, {1, 9}, {400, 1}},
+};
+
+TEST_P(AttentionLayoutTest, PagesWithHolesGiveWhatDenseKeysGive) {
+  for (const std::vector<Hole>& holes : kHoles) {
+    for (std::int64_t page_size : {1, 5, 16, 64}) {
+      for (std::int64_t n_q : {1, 3, 50}) {
+        check_pages(ctx(), page_size,
+                    {.batch = 5,
+                     .n_q = n_q,
+                     .n_k = kMostKeys,
+                     .heads = 4,
+                     .kv_heads = 2,
+                     .dim = 16,
+                     .mask = Mask::causal(),
+                     .layout = n_q == 3 ? Layout::sliced : Layout::contiguous},
+                    holes);
+      }
+    }
+  }
+}
+
 // ---- keys turned as they are read --------------------------------------------------------------
 
 TEST_P(AttentionLayoutTest, RopeOnReadAgainstTheReference) {
@@ -261,6 +306,48 @@ TEST_P(AttentionLayoutTest, RopeOnReadAgainstTheReference) {
         reference::AttentionInputs in = t.inputs();
         in.inv_freq = inv_freq;
         in.rope_style = style;
+        const reference::AttentionResult exact = reference::attention(in);
+        EXPECT_TRUE(close(t.out.read(), exact.out, 1e-5, 2e-6));
+        EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
+      }
+    }
+  }
+}
+
+// Key j turns by j, wherever it lies. Sequences of equal and of different numbers of queries.
+TEST_P(AttentionLayoutTest, RopeOnReadOfPagesWithHolesAgainstTheReference) {
+  const std::vector<float> frequencies = rope_inv_freq(16);
+  Array inv_freq({8});
+  std::copy(frequencies.begin(), frequencies.end(), inv_freq.data.begin());
+  const TestTensor frequency_tensor(ctx(), inv_freq, DType::f32);
+  const std::vector<std::int64_t> q_at = offsets_of({40, 1, 2, 1, 56});
+  const TestTensor q_offsets(ctx(), array_of(q_at), DType::i32);
+  const Array keys = random_normal({5, kMostKeys, 2, 24}, 5);
+  const Array values = random_normal({5, kMostKeys, 2, 24}, 6);
+  for (const std::vector<Hole>& holes : kHoles) {
+    for (bool ragged : {false, true}) {
+      for (std::int64_t page_size : {3, 16}) {
+        AttentionTensors t(ctx(), {.batch = ragged ? 1 : 5,
+                                   .n_q = ragged ? q_at.back() : 1,
+                                   .n_k = kMostKeys,
+                                   .heads = 4,
+                                   .kv_heads = 2,
+                                   .dim = 24,
+                                   .mask = Mask::causal()});
+        const Paged paged(ctx(), page_size, kLengths, keys, values, DType::f32, Layout::contiguous,
+                          holes);
+        paged.put_into(t.args);
+        t.args.rope_on_read = {frequency_tensor, RopeStyle::half_split};
+        if (ragged) t.args.q_offsets = q_offsets;
+        attention(ctx(), t.args);
+        reference::AttentionInputs in = t.inputs();
+        in.k = paged.k_pool->read();
+        in.v = paged.v_pool->read();
+        in.page_table = paged.table;
+        in.lengths = array_of(kLengths);
+        in.holes = paged.hole_values;
+        in.inv_freq = inv_freq;
+        if (ragged) in.q_offsets = q_at;
         const reference::AttentionResult exact = reference::attention(in);
         EXPECT_TRUE(close(t.out.read(), exact.out, 1e-5, 2e-6));
         EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));

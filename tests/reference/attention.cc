@@ -29,8 +29,11 @@ std::vector<Place> in_pages(const AttentionInputs& in, std::int64_t sequence) {
   const std::int64_t page_size = in.k.size(1);
   std::vector<Place> places;
   for (std::int64_t j = 0; j < static_cast<std::int64_t>(in.lengths.at(sequence)); ++j) {
-    const double page = in.page_table.at(sequence, j / page_size);
-    places.push_back({static_cast<std::int64_t>(page), j % page_size});
+    const bool behind_hole = !in.holes.empty() && j >= in.holes.at(sequence, 0);
+    const std::int64_t slot =
+        behind_hole ? j + static_cast<std::int64_t>(in.holes.at(sequence, 1)) : j;
+    const double page = in.page_table.at(sequence, slot / page_size);
+    places.push_back({static_cast<std::int64_t>(page), slot % page_size});
   }
   return places;
 }

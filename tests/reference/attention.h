@@ -18,7 +18,7 @@ struct AttentionInputs {
   double softcap = 0;
   Dropout dropout{};
   std::vector<std::int64_t> q_offsets{}, k_offsets{};
-  Array page_table{}, lengths{};
+  Array page_table{}, lengths{}, holes{};
   Array inv_freq{};
   RopeStyle rope_style = RopeStyle::half_split;
 };

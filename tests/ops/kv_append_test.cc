@@ -1,0 +1,213 @@
+#include "tessera/kv_append.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "reference/kv_append.h"
+#include "support/compare.h"
+#include "support/devices.h"
+#include "support/refusal.h"
+#include "support/test_tensor.h"
+
+namespace tessera::test {
+namespace {
+
+struct Case {
+  std::int64_t tokens = 7, heads = 3, dim = 5, pages = 4, page_size = 3;
+  DType dtype = DType::f32;
+  Layout layout = Layout::contiguous;
+
+  std::string text() const {
+    return std::to_string(tokens) + " tokens, " + std::to_string(heads) + " x " +
+           std::to_string(dim) + " into " + std::to_string(pages) + " x " +
+           std::to_string(page_size) + " " + std::string(name(dtype)) + " " + to_string(layout);
+  }
+};
+
+// Distinct slots, in no order: a stride that has no divisor in common with their number.
+Array scattered_slots(const Case& c) {
+  const std::int64_t slots = c.pages * c.page_size;
+  std::int64_t stride = slots / 2 + 1;
+  while (std::gcd(stride, slots) != 1) ++stride;
+  Array result({c.tokens});
+  for (std::int64_t i = 0; i < c.tokens; ++i) {
+    result.at(i) = static_cast<double>((i * stride + 2) % slots);
+  }
+  return result;
+}
+
+struct Call {
+  TestTensor k, v, slots, k_pages, v_pages;
+  KvAppendArgs args;
+
+  Call(Context& ctx, const Case& c) : Call(ctx, c, scattered_slots(c)) {}
+  Call(Context& ctx, const Case& c, const Array& slot_values)
+      : k(ctx, random_normal({c.tokens, c.heads, c.dim}, 1), c.dtype, c.layout),
+        v(ctx, random_normal({c.tokens, c.heads, c.dim}, 2), c.dtype, c.layout),
+        slots(ctx, slot_values, DType::i32),
+        k_pages(
+            TestTensor::poisoned(ctx, {c.pages, c.page_size, c.heads, c.dim}, c.dtype, c.layout)),
+        v_pages(
+            TestTensor::poisoned(ctx, {c.pages, c.page_size, c.heads, c.dim}, c.dtype, c.layout)),
+        args{k, v, slots, k_pages, v_pages} {}
+};
+
+// Bit for bit, and what no slot names stays poisoned.
+void check(Context& ctx, const Case& c) {
+  SCOPED_TRACE(c.text());
+  Call call(ctx, c);
+  const Array before = call.k_pages.read();
+  kv_append(ctx, call.args);
+  const Array slots = call.slots.read();
+  EXPECT_TRUE(identical(call.k_pages.read(), reference::kv_append(call.k.read(), slots, before)));
+  EXPECT_TRUE(identical(call.v_pages.read(), reference::kv_append(call.v.read(), slots, before)));
+  EXPECT_TRUE(call.k_pages.surroundings_intact() && call.v_pages.surroundings_intact());
+  EXPECT_TRUE(call.k.untouched() && call.v.untouched() && call.slots.untouched());
+}
+
+class KvAppendTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, KvAppendTest, testing::ValuesIn(test_devices()), device_name);
+
+TEST_P(KvAppendTest, OddSizesDtypesAndLayouts) {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (Layout layout : kLayouts) {
+      check(ctx(), {.dtype = dtype, .layout = layout});
+      check(ctx(), {.tokens = 1,
+                    .heads = 1,
+                    .dim = 1,
+                    .pages = 1,
+                    .page_size = 1,
+                    .dtype = dtype,
+                    .layout = layout});
+      check(ctx(), {.tokens = 113,
+                    .heads = 5,
+                    .dim = 80,
+                    .pages = 239,
+                    .page_size = 1,
+                    .dtype = dtype,
+                    .layout = layout});
+      check(ctx(), {.tokens = 64,
+                    .heads = 2,
+                    .dim = 64,
+                    .pages = 1,
+                    .page_size = 64,
+                    .dtype = dtype,
+                    .layout = layout});
+    }
+  }
+}
+
+// As a model has them: k and v are parts of the rows of one product, [tokens, heads, 3, dim] as in
+// GPT-NeoX or [tokens, heads + 2 kv_heads, dim] as in Llama.
+TEST_P(KvAppendTest, KeysAndValuesAreViewsOfOneRow) {
+  const TestTensor qkv(ctx(), random_normal({9, 4, 3, 16}, 3), DType::f32);
+  const TestTensor wide(ctx(), random_normal({9, 12, 16}, 4), DType::f32);
+  const struct {
+    Tensor k, v;
+  } views[] = {{qkv.view().select(2, 1), qkv.view().select(2, 2)},
+               {wide.view().slice(1, 4, 8), wide.view().slice(1, 8, 12)}};
+  for (const auto& [k, v] : views) {
+    Call call(ctx(), {.tokens = 9, .heads = 4, .dim = 16});
+    call.args.k = k;
+    call.args.v = v;
+    kv_append(ctx(), call.args);
+    const Array k_pages = call.k_pages.read(), v_pages = call.v_pages.read(),
+                slots = call.slots.read();
+    const Array rows = k.data == views[0].k.data ? qkv.read() : wide.read();
+    for (std::int64_t token = 0; token < 9; ++token) {
+      const auto slot = static_cast<std::int64_t>(slots.at(token));
+      for (std::int64_t h = 0; h < 4; ++h) {
+        for (std::int64_t d = 0; d < 16; ++d) {
+          const bool neox = rows.shape.size() == 4;
+          EXPECT_EQ(k_pages.at(slot / 3, slot % 3, h, d),
+                    neox ? rows.at(token, h, 1, d) : rows.at(token, 4 + h, d));
+          EXPECT_EQ(v_pages.at(slot / 3, slot % 3, h, d),
+                    neox ? rows.at(token, h, 2, d) : rows.at(token, 8 + h, d));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(KvAppendTest, SlotsOutOfRange) {
+  for (const double bad : {-1.0, 12.0, 2000000000.0}) {
+    Array slots = scattered_slots({});
+    slots.at(4) = bad;
+    Call call(ctx(), {}, slots);
+    if (GetParam().is_cpu()) {
+      EXPECT_TRUE(refuses([&] { kv_append(ctx(), call.args); },
+                          "kv_append: slots[4] is " +
+                              std::to_string(static_cast<std::int64_t>(bad)) +
+                              "; 4 pages of 3 tokens have the slots 0..11"));
+      EXPECT_TRUE(call.k_pages.untouched() && call.v_pages.untouched());
+    } else {  // that token is dropped, all others are written
+      const Array before = call.k_pages.read();
+      kv_append(ctx(), call.args);
+      Array k = call.k.read(), kept({6, 3, 5}), kept_slots({6});
+      for (std::int64_t i = 0, to = 0; i < 7; ++i) {
+        if (i == 4) continue;
+        kept_slots.at(to) = slots.at(i);
+        std::copy_n(k.data.begin() + i * 15, 15, kept.data.begin() + to++ * 15);
+      }
+      EXPECT_TRUE(identical(call.k_pages.read(), reference::kv_append(kept, kept_slots, before)));
+      EXPECT_TRUE(call.k_pages.surroundings_intact() && call.v_pages.surroundings_intact());
+    }
+  }
+}
+
+TEST_P(KvAppendTest, TwoTokensInOneSlotAreRefused) {
+  if (!GetParam().is_cpu()) GTEST_SKIP() << "slots are not read on a GPU";
+  Array slots = scattered_slots({});
+  slots.at(6) = slots.at(1);
+  Call call(ctx(), {}, slots);
+  EXPECT_TRUE(refuses([&] { kv_append(ctx(), call.args); },
+                      "kv_append: slots names " +
+                          std::to_string(static_cast<std::int64_t>(slots.at(1))) +
+                          " more than once; each token needs a slot of its own"));
+  EXPECT_TRUE(call.k_pages.untouched() && call.v_pages.untouched());
+}
+
+TEST_P(KvAppendTest, RefusesWrongArguments) {
+  const std::vector<Refusal<KvAppendArgs>> refusals{
+      {[](KvAppendArgs& a) { a.k = {}; }, "kv_append: k was not given"},
+      {[](KvAppendArgs& a) { a.k = a.k.select(0, 0); },
+       "kv_append: k must be [tokens, kv_heads, dim], got f32[3, 5]"},
+      {[](KvAppendArgs& a) { a.v = a.v.slice(0, 0, 6); },
+       "kv_append: v must have the shape of k, f32[7, 3, 5], got f32[6, 3, 5]"},
+      {[](KvAppendArgs& a) { a.slots = a.slots.slice(0, 0, 6); },
+       "kv_append: slots must have shape [7], got i32[6]"},
+      {[](KvAppendArgs& a) { a.k_pages.dtype = DType::f16; },
+       "kv_append: k_pages is f16; accepted: f32"},
+      {[](KvAppendArgs& a) {
+         a.k_pages = a.k_pages.view({4, 3, 5, 3});
+       },
+       "kv_append: k_pages must be [pages, page_size, 3, 5] for k f32[7, 3, 5], got "
+       "f32[4, 3, 5, 3]"},
+      {[](KvAppendArgs& a) { a.v_pages = a.v_pages.slice(0, 0, 3); },
+       "kv_append: v_pages must have the shape of k_pages, f32[4, 3, 3, 5], got f32[3, 3, 3, 5]"},
+      {[](KvAppendArgs& a) { a.v_pages = a.k_pages; },
+       "kv_append: k_pages overlaps the memory of v_pages"},
+  };
+  for (const auto& [spoil, text, code] : refusals) {
+    Call call(ctx(), {});
+    spoil(call.args);
+    EXPECT_TRUE(refuses([&] { kv_append(ctx(), call.args); }, text, code));
+    EXPECT_TRUE(call.k_pages.untouched() && call.v_pages.untouched());
+  }
+}
+
+TEST_P(KvAppendTest, NoTokensAreNoWorkAndCallsAreTraced) {
+  Call none(ctx(), {.tokens = 0});
+  kv_append(ctx(), none.args);
+  EXPECT_TRUE(none.k_pages.untouched() && none.v_pages.untouched());
+  Call call(ctx(), {});
+  kv_append(ctx(), call.args);
+  EXPECT_EQ(ctx().trace().calls("kv_append", GetParam().is_cpu() ? "cpu" : "cuda"), 2);
+}
+
+}  // namespace
+}  // namespace tessera::test
