@@ -193,8 +193,12 @@ CacheStep KvCache::step(Context& ctx, std::int64_t tokens) {
     fail(ErrorCode::invalid_argument, "KvCache: the cache is on {}, but the context runs on {}",
          state.device, ctx.device());
   }
-  const std::int64_t most = step_size(std::max<std::int64_t>(tokens, 1));
-  if (tokens < 1 || tokens > most) {
+  if (tokens < 1) {
+    fail(ErrorCode::invalid_argument,
+         "KvCache: a step of {} tokens was asked for; it must bring at least 1", tokens);
+  }
+  const std::int64_t most = step_size(tokens);
+  if (tokens > most) {
     fail(
         ErrorCode::invalid_argument,
         "KvCache: a step of {} tokens was asked for; the next one takes 1..{}, as step_size() says",
