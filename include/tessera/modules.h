@@ -118,7 +118,7 @@ class FlashAttention {
 };
 
 // Which layers are packed, and how. The first rule whose pattern matches a layer's name decides; a
-// pattern is a name or a beginning followed by '*'. Without a match the layer takes `otherwise`.
+// pattern is a name in which * stands for anything. Without a match the layer takes `otherwise`.
 // Format::dense leaves it as it is.
 struct PrecisionRule {
   std::string pattern;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/fail.h"
+#include "core/wildcard.h"
 #include "core/workspace.h"
 #include "modules/host_tensor.h"
 #include "tessera/modules.h"
@@ -23,16 +24,11 @@ Activation mlp_activation(MlpKind kind) {
   return Activation::none;
 }
 
-bool matches(std::string_view pattern, std::string_view layer) {
-  if (pattern.ends_with('*')) return layer.starts_with(pattern.substr(0, pattern.size() - 1));
-  return layer == pattern;
-}
-
 }  // namespace
 
 Format PrecisionPlan::format_of(std::string_view layer) const {
   for (const PrecisionRule& rule : rules) {
-    if (matches(rule.pattern, layer)) return rule.format;
+    if (wildcard_match(rule.pattern, layer)) return rule.format;
   }
   return otherwise;
 }
