@@ -46,19 +46,23 @@ class Tokenizer {
 
 // Decodes a stream: text comes out as soon as it is certain, never half a UTF-8 character. All that
 // push() and finish() return, one after the other, is decode() of all ids; bytes that are no UTF-8
-// become U+FFFD as there.
+// become U+FFFD as there. The tokenizer has to outlive it.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
+  ~StreamDecoder();
+  StreamDecoder(StreamDecoder&&) noexcept;
+  StreamDecoder& operator=(StreamDecoder&&) noexcept;
+
   std::string push(std::int32_t id);
+  // What was still uncertain; afterwards a new stream begins.
   std::string finish();
 
  private:
+  struct State;
   const Tokenizer* tokenizer_;
   bool skip_special_;
-  std::vector<std::int32_t> pending_;
-  std::string emitted_;  // of decode(pending_)
-  bool first_ = true;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace tessera

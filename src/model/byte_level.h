@@ -1,0 +1,17 @@
+// GPT-2's alphabet of 256 printable characters, one for each byte: a vocabulary spelled in it can
+// hold any bytes and still be a list of words without spaces. The space is "Ġ".
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace tessera::model {
+
+// Each byte of `bytes` as its character, in UTF-8.
+void append_byte_level(std::string& to, std::string_view bytes);
+
+// The bytes that a text in the alphabet spells; nothing where a character is not in it.
+std::optional<std::string> byte_level_bytes(std::string_view text);
+
+}  // namespace tessera::model
