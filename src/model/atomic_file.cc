@@ -38,12 +38,13 @@ AtomicFile::~AtomicFile() {
   ::unlink(partial_.c_str());
 }
 
-void AtomicFile::write(std::span<const std::byte> data) {
+void AtomicFile::write_at(std::int64_t offset, std::span<const std::byte> data) {
   while (!data.empty()) {
-    const ssize_t count = ::write(fd_, data.data(), data.size());
+    const ssize_t count = ::pwrite(fd_, data.data(), data.size(), offset);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_writing(errno);
     written_ += count;
+    offset += count;
     data = data.subspan(static_cast<std::size_t>(count));
   }
 }

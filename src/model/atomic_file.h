@@ -18,8 +18,11 @@ class AtomicFile {
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // Throws Error (file) where there is no space left, with what was needed and what was written.
-  void write(std::span<const std::byte> data);
+  // Goes on where the last write() ended. Throws Error (file) where there is no space left, with
+  // what was needed and what was written.
+  void write(std::span<const std::byte> data) { write_at(written_, data); }
+  // Writes at this offset, in any order.
+  void write_at(std::int64_t offset, std::span<const std::byte> data);
   // Waits until all is on the disk, then puts the file into its place, over one that is there.
   void commit();
 

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,10 +56,32 @@ struct TensorToWrite {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;
 };
-// Writes beside the file and renames at the end: a failure (no space left) leaves nothing behind
-// and says what happened. Progress is called with bytes done and in all.
+using WriteProgress = std::function<void(std::int64_t bytes_done, std::int64_t bytes_in_all)>;
+
+// Writes a file tensor by tensor, for those who cannot hold all of them at once. It is written
+// beside its place and renamed by commit(): a failure (no space left) leaves nothing behind and
+// says what happened.
+class SafetensorsWriter {
+ public:
+  // Names, dtypes and shapes of all tensors; their data is not looked at.
+  SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
+                    const std::map<std::string, std::string>& metadata,
+                    WriteProgress progress = {});
+  ~SafetensorsWriter();
+
+  // The whole data of one tensor; in any order, each once.
+  void write(std::string_view name, std::span<const std::byte> data);
+  // Refuses where a tensor has not been written.
+  void commit();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// All at once.
 void write_safetensors(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                        const std::map<std::string, std::string>& metadata,
-                       const std::function<void(std::int64_t, std::int64_t)>& progress = {});
+                       const WriteProgress& progress = {});
 
 }  // namespace tessera::model

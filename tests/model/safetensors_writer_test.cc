@@ -64,6 +64,32 @@ TEST_F(SafetensorsWriterTest, WritesWhatTheReaderReads) {
   EXPECT_EQ(header.metadata, (std::map<std::string, std::string>{{"format", "pt"}, {"é", "ü"}}));
 }
 
+TEST_F(SafetensorsWriterTest, TakesTensorsOneByOneInAnyOrder) {
+  const std::vector<TensorToWrite> all = {to_write("a", "U8", {3}, "abc"),
+                                          to_write("b", "F32", {2}, "12345678"),
+                                          to_write("c", "F16", {1}, "xy")};
+  write_safetensors(path("at_once"), all, {{"format", "pt"}});
+  SafetensorsWriter writer(path(), all, {{"format", "pt"}});
+  for (const std::size_t i : {1u, 2u, 0u}) writer.write(all[i].name, all[i].data);
+  EXPECT_FALSE(fs::exists(path()));
+  writer.commit();
+  EXPECT_EQ(test::read_text(path()), test::read_text(path("at_once")));
+}
+
+TEST_F(SafetensorsWriterTest, TensorsThatWereNotAnnouncedOrAreMissingAreRefused) {
+  const auto a = to_write("a", "U8", {3}, "abc");
+  {
+    SafetensorsWriter writer(path(), {a, to_write("b", "U8", {1}, "")}, {});
+    EXPECT_TRUE(refuses([&] { writer.write("c", a.data); }, "tensor \"c\" was not announced"));
+    EXPECT_TRUE(refuses([&] { writer.write("b", a.data); },
+                        "tensor \"b\": U8[1] needs 1 bytes, 3 are given"));
+    writer.write("a", a.data);
+    EXPECT_TRUE(refuses([&] { writer.write("a", a.data); }, "tensor \"a\" was written before"));
+    EXPECT_TRUE(refuses([&] { writer.commit(); }, "tensor \"b\" was announced and not written"));
+  }
+  EXPECT_EQ(files_left(), 0U);
+}
+
 TEST_F(SafetensorsWriterTest, WritesAFileWithoutTensors) {
   write_safetensors(path(), {}, {});
   EXPECT_TRUE(parse_safetensors(bytes_of(test::read_text(path())), "w").tensors.empty());
@@ -148,11 +174,11 @@ TEST_F(SafetensorsWriterTest, RefusesTensorsThatDoNotFitTheFormat) {
     return [this, tensors] { write_safetensors(path(), tensors, {}); };
   };
   EXPECT_TRUE(refuses(write({to_write("x", "F32", {2}, "1234")}),
-                      "tensor \"x\": F32[2] needs 64 bits, 4 bytes are given"));
+                      "tensor \"x\": F32[2] needs 8 bytes, 4 are given"));
   EXPECT_TRUE(refuses(write({to_write("x", "f32", {1}, "1234")}),
                       "tensor \"x\": safetensors have no dtype \"f32\""));
   EXPECT_TRUE(refuses(write({to_write("x", "F4", {1}, "1")}),
-                      "tensor \"x\": F4[1] needs 4 bits, 1 bytes are given"));
+                      "tensor \"x\": F4[1] needs 4 bits, which are no whole bytes"));
   const std::string twice = "; names in a file are unique, and __metadata__ is taken";
   EXPECT_TRUE(refuses(write({to_write("x", "U8", {1}, "1"), to_write("x", "U8", {1}, "1")}),
                       "a second tensor \"x\" is given" + twice));
