@@ -1,0 +1,39 @@
+// Which layers of a model to keep dense when the rest is packed: the ones that hurt most for their
+// size, as many as a size budget has room for. The result is a PrecisionPlan (tessera/modules.h)
+// and the table it was decided from. How much a layer hurts is measured by engine/sensitivity.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tessera/modules.h"
+#include "tessera/weight.h"
+
+namespace tessera::model {
+
+struct LayerCost {
+  std::string layer;
+  double divergence = 0;  // nats per token, with this layer alone packed
+  std::int64_t dense_bytes = 0, packed_bytes = 0;
+  bool dense = false;  // the decision
+};
+
+struct BudgetPlan {
+  PrecisionPlan plan;
+  std::vector<LayerCost> layers;  // as given, with the decisions
+  std::int64_t bytes = 0;         // of the checkpoint, under the plan
+};
+
+// Keeps layers dense in the order of divergence per byte that being dense costs, as long as the
+// checkpoint (these layers and `other_bytes`) stays within `budget` bytes; a layer that does not
+// fit is passed over. Refuses a budget that is too small with everything packed, and says the least
+// that is possible.
+BudgetPlan plan_for_budget(std::vector<LayerCost> layers, Format format, std::int64_t budget,
+                           std::int64_t other_bytes);
+
+// "60%" of `whole`, "300MB" (10^6), "1.5GiB", "4096" bytes. Throws with what is accepted.
+std::int64_t parse_budget(std::string_view text, std::int64_t whole);
+
+}  // namespace tessera::model
