@@ -26,10 +26,11 @@ struct LinearArgs {
 // whose decoded values have been rounded to their dtype.
 void linear(Context& ctx, const LinearArgs& args);
 
-// The first half of a gated MLP in one call: out = act(x Wg^T) * (x Wu^T).
+// The first half of a gated MLP in one call: out = act(x Wg^T + bg) * (x Wu^T + bu).
 struct GatedLinearArgs {
-  Tensor x{};           // [..., in]
-  Weight gate{}, up{};  // [out, in] each
+  Tensor x{};                     // [..., in]
+  Weight gate{}, up{};            // [out, in] each
+  Tensor gate_bias{}, up_bias{};  // each optional [out], of any float dtype
   Activation activation = Activation::silu;
   Tensor out{};  // [..., out]
 };

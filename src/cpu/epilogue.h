@@ -7,7 +7,7 @@
 
 namespace tessera::cpu {
 
-// out = act(product + bias) * up + residual, where each of bias, up and residual may be missing.
+// out = act(product + bias) * (up + up_bias) + residual, where each but the product may be missing.
 struct Epilogue {
   explicit Epilogue(const LinearArgs& args)
       : bias(args.bias),
@@ -17,9 +17,13 @@ struct Epilogue {
         dtype(args.out.dtype),
         has_residual(args.residual.defined()) {}
   explicit Epilogue(const GatedLinearArgs& args)
-      : activation(args.activation), out(args.out), dtype(args.out.dtype) {}
+      : bias(args.gate_bias),
+        up_bias(args.up_bias),
+        activation(args.activation),
+        out(args.out),
+        dtype(args.out.dtype) {}
 
-  Tensor bias{};
+  Tensor bias{}, up_bias{};
   Activation activation;
   Rows residual{Tensor()}, out;  // of this dtype
   DType dtype;

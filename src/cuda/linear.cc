@@ -134,6 +134,8 @@ const char* gated_linear(Context& ctx, const GatedLinearArgs& args) {
   Workspace::Frame frame(ctx.workspace());
   finish(ctx, {.product = multiply(ctx, frame, args.x, args.gate),
                .up = multiply(ctx, frame, args.x, args.up),
+               .bias = args.gate_bias,
+               .up_bias = args.up_bias,
                .activation = args.activation,
                .out = args.out});
   return kernel;

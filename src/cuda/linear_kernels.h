@@ -14,11 +14,11 @@ void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* pr
 // The rows of a tensor, converted, into a contiguous matrix of as many elements.
 void pack_rows(Context& ctx, const Tensor& from, const Tensor& to);
 
-// out = act(product + bias) * up + residual, where each of bias, up and residual may be missing.
+// out = act(product + bias) * (up + up_bias) + residual, where each but the product may be missing.
 struct Epilogue {
   const float* product = nullptr;  // [rows, out_features]
   const float* up = nullptr;       // the same, or null
-  Tensor bias{};                   // [out_features]
+  Tensor bias{}, up_bias{};        // [out_features]
   Activation activation = Activation::none;
   Tensor residual{}, out{};  // of any strides
 };

@@ -101,14 +101,14 @@ __device__ float activate(Activation activation, float x) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    finish_elements(const float* product, const float* up, AnyFloats bias, Activation activation,
-                    Rows residual, bool has_residual, Rows out) {
+    finish_elements(const float* product, const float* up, AnyFloats bias, AnyFloats up_bias,
+                    Activation activation, Rows residual, bool has_residual, Rows out) {
   const std::int64_t total = out.rows() * out.cols();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < total; i += step) {
     const std::int64_t m = i / out.cols(), n = i % out.cols();
     float value = activate(activation, bias.given() ? product[i] + bias[n] : product[i]);
-    if (up) value *= up[i];
+    if (up) value *= up_bias.given() ? up[i] + up_bias[n] : up[i];
     if (has_residual) value += to_f32(residual.row<const T>(m)[n]);
     out.row<T>(m)[n] = from_f32<T>(value);
   }
@@ -148,8 +148,9 @@ void finish(Context& ctx, const Epilogue& epilogue) {
   with_float_type(epilogue.out.dtype, [&](auto type) {
     finish_elements<decltype(type)><<<launch.blocks(blocks_for(epilogue.out.numel(), kThreads)),
                                       kThreads, 0, launch.stream()>>>(
-        epilogue.product, epilogue.up, AnyFloats(epilogue.bias), epilogue.activation,
-        Rows(epilogue.residual), epilogue.residual.defined(), Rows(epilogue.out));
+        epilogue.product, epilogue.up, AnyFloats(epilogue.bias), AnyFloats(epilogue.up_bias),
+        epilogue.activation, Rows(epilogue.residual), epilogue.residual.defined(),
+        Rows(epilogue.out));
   });
   launch.check();
 }

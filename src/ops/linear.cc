@@ -78,6 +78,13 @@ void check_in_and_out(const OpScope& op, const Tensor& x, const Tensor& out) {
   op.no_overlap("out", out, "x", x);
 }
 
+void check_bias(const OpScope& op, const char* arg, const Tensor& bias, const Tensor& out) {
+  if (!bias.defined()) return;
+  op.input(arg, bias, {DType::f32, DType::f16, DType::bf16});
+  op.shape(arg, bias, {out.size(-1)});
+  op.no_overlap("out", out, arg, bias);
+}
+
 void check_activation(const OpScope& op, Activation activation) {
   op.require(activation <= Activation::silu, "{} is not the number of an activation",
              static_cast<int>(activation));
@@ -87,11 +94,7 @@ void check(const OpScope& op, const LinearArgs& args) {
   check_in_and_out(op, args.x, args.out);
   check_factor(op, "weight", args.weight, args.x, args.out);
   check_activation(op, args.activation);
-  if (args.bias.defined()) {
-    op.input("bias", args.bias, {DType::f32, DType::f16, DType::bf16});
-    op.shape("bias", args.bias, {args.weight.out_features});
-    op.no_overlap("out", args.out, "bias", args.bias);
-  }
+  check_bias(op, "bias", args.bias, args.out);
   if (args.residual.defined()) {
     op.input("residual", args.residual, {args.out.dtype});
     op.same_shape("residual", args.residual, "out", args.out);
@@ -145,6 +148,8 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   check_in_and_out(op, args.x, args.out);
   check_factor(op, "gate", args.gate, args.x, args.out);
   check_factor(op, "up", args.up, args.x, args.out);
+  check_bias(op, "gate_bias", args.gate_bias, args.out);
+  check_bias(op, "up_bias", args.up_bias, args.out);
   check_activation(op, args.activation);
   const char* kernel = nullptr;
   if (ctx.device().is_cpu()) {
@@ -157,7 +162,8 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   op.ran(kernel, [&] {
     return OpCost{
         "x " + to_string(args.x) + " gate " + to_string(args.gate) + " up " + to_string(args.up),
-        args.x.bytes() + args.gate.bytes() + args.up.bytes() + args.out.bytes(),
+        args.x.bytes() + args.gate.bytes() + args.up.bytes() + args.gate_bias.bytes() +
+            args.up_bias.bytes() + args.out.bytes(),
         product_flops(args.x, args.gate) + product_flops(args.x, args.up)};
   });
 }

@@ -192,6 +192,10 @@ TEST(GatedLinearRefuses, BadArguments) {
       {[](GatedLinearArgs& a) { a.out.shape[0] = 1; },
        "gated_linear: out f32[1, 4] must have the shape of x f32[3, 5] in all but the last "
        "dimension"},
+      {[](GatedLinearArgs& a) { a.gate_bias = a.x.select(0, 0); },
+       "gated_linear: gate_bias must have shape [4], got f32[5]"},
+      {[](GatedLinearArgs& a) { a.up_bias = a.out.select(0, 0); },
+       "gated_linear: out overlaps the memory of up_bias"},
       {[](GatedLinearArgs& a) { a.activation = static_cast<Activation>(77); },
        "gated_linear: 77 is not the number of an activation"},
   };

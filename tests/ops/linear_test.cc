@@ -305,6 +305,31 @@ TEST_P(GatedLinearTest, DtypesLayoutsAndActivations) {
   }
 }
 
+TEST_P(GatedLinearTest, BiasesAreAddedBeforeActivationAndProduct) {
+  for (DType dtype : kFloats) {
+    for (std::int64_t rows : {1, 41}) {
+      GatedCall call(ctx(), {.rows = rows});
+      const TestTensor gate_bias(ctx(), random_normal({70}, 7), dtype);
+      const TestTensor up_bias(ctx(), random_normal({70}, 8), dtype);
+      const auto check = [&](const Array& gate_values, const Array& up_values) {
+        gated_linear(ctx(), call.args);
+        EXPECT_TRUE(
+            close(call.out.read(),
+                  reference::gated_linear(call.x.read(), call.gate.values(), call.up.values(),
+                                          Activation::silu, gate_values, up_values),
+                  1e-4, 1e-4));
+        EXPECT_TRUE(call.out.surroundings_intact());
+      };
+      call.args.up_bias = up_bias;
+      check({}, up_bias.read());
+      call.args.gate_bias = gate_bias;
+      check(gate_bias.read(), up_bias.read());
+      call.args.up_bias = {};
+      check(gate_bias.read(), {});
+    }
+  }
+}
+
 // A plan may keep one of the two dense, or give them formats of other kernels.
 TEST(GatedLinear, GateAndUpMayDiffer) {
   const WeightCase dense{}, nvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true},

@@ -37,9 +37,10 @@ Array linear(const Array& x, const Array& weight, const Array& bias, Activation 
   return out;
 }
 
-Array gated_linear(const Array& x, const Array& gate, const Array& up, Activation activation) {
-  Array out = linear(x, gate, {}, activation);
-  const Array factor = linear(x, up);
+Array gated_linear(const Array& x, const Array& gate, const Array& up, Activation activation,
+                   const Array& gate_bias, const Array& up_bias) {
+  Array out = linear(x, gate, gate_bias, activation);
+  const Array factor = linear(x, up, up_bias);
   for (std::size_t i = 0; i < out.data.size(); ++i) out.data[i] *= factor.data[i];
   return out;
 }

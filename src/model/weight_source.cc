@@ -1,0 +1,287 @@
+#include "model/weight_source.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <span>
+
+#include "core/checked.h"
+#include "core/fail.h"
+#include "core/wildcard.h"
+#include "tessera/quant.h"
+
+namespace tessera::model {
+namespace {
+
+void check_shape(const StoredTensor& stored, std::initializer_list<std::int64_t> expected) {
+  if (std::equal(stored.shape.begin(), stored.shape.end(), expected.begin(), expected.end())) {
+    return;
+  }
+  fail(ErrorCode::file, "tensor {} has shape [{}], but config.json asks for [{}]", stored.name,
+       fmt::join(stored.shape, ", "), fmt::join(expected, ", "));
+}
+
+bool is_float_tensor(const StoredTensor& stored) {
+  return stored.dtype == "F32" || stored.dtype == "F16" || stored.dtype == "BF16";
+}
+
+bool belongs_to(const StoredTensor& tensor, std::string_view module) {
+  return tensor.name.size() > module.size() && tensor.name.starts_with(module) &&
+         tensor.name[module.size()] == '.';
+}
+
+// What old files carry beside the weights: tables that are computed now.
+bool is_known_leftover(std::string_view name) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attention.bias") ||
+         name.ends_with(".attention.masked_bias");
+}
+
+// Runs a step and puts the layer's name before what it refuses.
+template <typename Step>
+auto naming(const std::string& layer, Step&& step) {
+  try {
+    return step();
+  } catch (const Error& error) {
+    throw Error(error.code(), layer + ": " + error.what());
+  }
+}
+
+// A tensor, and its memory where that is not the mapped file.
+struct HeldTensor {
+  Tensor tensor;
+  Buffer buffer{};
+};
+
+Tensor placed(const Tensor& like, DType dtype, const Buffer& buffer) {
+  return Tensor(buffer.data(), dtype,
+                std::span(like.shape.data(), static_cast<std::size_t>(like.rank)), buffer.device());
+}
+
+// As the file has it; on the CPU a view of mapped memory.
+HeldTensor on_device(Context& ctx, const StoredTensor& stored) {
+  if (!is_float_tensor(stored)) {
+    fail(ErrorCode::file, "tensor {} is {}; dense weights are F32, F16 or BF16", stored.name,
+         stored.dtype);
+  }
+  const Tensor host = stored.tensor();
+  if (ctx.device().is_cpu()) return {host};
+  Buffer buffer(host.bytes(), ctx.device());
+  copy_bytes(ctx, buffer.data(), buffer.device(), host.data, host.device, host.bytes());
+  const Tensor copy = placed(host, host.dtype, buffer);
+  return {copy, std::move(buffer)};
+}
+
+HeldTensor converted(Context& ctx, HeldTensor from, DType dtype) {
+  if (from.tensor.dtype == dtype) return from;
+  Buffer buffer(checked_mul(from.tensor.numel(), size_of(dtype)), ctx.device());
+  const Tensor to = placed(from.tensor, dtype, buffer);
+  const auto as_matrix = [](const Tensor& t) { return t.rank == 1 ? t.view({1, -1}) : t; };
+  dequantize(ctx, Weight::dense(as_matrix(from.tensor)), as_matrix(to));
+  ctx.synchronize();  // before the memory of `from` goes
+  return {to, std::move(buffer)};
+}
+
+}  // namespace
+
+WeightSource::WeightSource(Context& ctx, std::shared_ptr<const Checkpoint> checkpoint, DType dtype,
+                           const LoadOptions& options)
+    : ctx_(ctx),
+      checkpoint_(std::move(checkpoint)),
+      layouts_(*checkpoint_),
+      dtype_(dtype),
+      options_(options),
+      notes_(layouts_.notes()),
+      pattern_matched_(options.keep_dense.size(), false) {
+  for (const StoredTensor& tensor : checkpoint_->tensors()) {
+    bytes_total_ += static_cast<std::int64_t>(tensor.data.size());
+  }
+}
+
+bool WeightSource::has_module(std::string_view module) const {
+  const auto& tensors = checkpoint_->tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const StoredTensor& tensor) { return belongs_to(tensor, module); });
+}
+
+bool WeightSource::shares_table(const std::string& table, const std::string& head) {
+  if (!has_module(head) || !has_module(table)) return true;
+  const StoredTensor* a = checkpoint_->find(table + ".weight");
+  const StoredTensor* b = checkpoint_->find(head + ".weight");
+  if (a && b && a->dtype == b->dtype && a->shape == b->shape &&
+      std::equal(a->data.begin(), a->data.end(), b->data.begin(), b->data.end())) {
+    mark_used(*b);
+    return true;
+  }
+  notes_.push_back(fmt::format(
+      "config.json ties {} to {}, but the checkpoint has both with different values: not tied",
+      head, table));
+  return false;
+}
+
+void WeightSource::mark_used(const StoredTensor& tensor) {
+  if (!used_.insert(tensor.name).second) return;
+  bytes_read_ += static_cast<std::int64_t>(tensor.data.size());
+  if (options_.progress) options_.progress(bytes_read_, bytes_total_);
+}
+
+// ---- vectors and tables
+// --------------------------------------------------------------------------
+
+Tensor WeightSource::dense(const StoredTensor& stored) {
+  HeldTensor held = on_device(ctx_, stored);
+  if (!ctx_.device().is_cpu()) held = converted(ctx_, std::move(held), dtype_);
+  mark_used(stored);
+  bytes_ += held.tensor.bytes();
+  if (held.buffer.data()) buffers_.push_back(std::move(held.buffer));
+  return held.tensor;
+}
+
+Tensor WeightSource::vector(const std::string& name, std::int64_t n) {
+  const StoredTensor& stored = checkpoint_->at(name);
+  check_shape(stored, {n});
+  return dense(stored);
+}
+
+Tensor WeightSource::table(const std::string& module, std::int64_t rows, std::int64_t n) {
+  if (!is_packed(module)) {
+    const StoredTensor& stored = checkpoint_->at(module + ".weight");
+    check_shape(stored, {rows, n});
+    return dense(stored);
+  }
+  const PackedWeight packed = published(module, rows, n);
+  Buffer buffer(dtype_, {rows, n}, ctx_.device());
+  const Tensor decoded = buffer.tensor(dtype_, {rows, n});
+  naming(module, [&] { dequantize(ctx_, packed.weight, decoded); });
+  ctx_.synchronize();  // before the packed memory goes
+  bytes_ += decoded.bytes();
+  buffers_.push_back(std::move(buffer));
+  return decoded;
+}
+
+Tensor WeightSource::constants(const std::vector<float>& values) {
+  const auto n = static_cast<std::int64_t>(values.size());
+  Buffer buffer(DType::f32, {n}, ctx_.device());
+  const Tensor tensor = buffer.tensor(DType::f32, {n});
+  copy_bytes(ctx_, tensor.data, tensor.device, values.data(), Device::cpu(), tensor.bytes());
+  buffers_.push_back(std::move(buffer));
+  return tensor;
+}
+
+// ---- matrices
+// ------------------------------------------------------------------------------------
+
+// An embedding may be listed among the packed modules and be dense all the same: the tensor
+// decides.
+bool WeightSource::is_packed(const std::string& module) const {
+  const StoredTensor* weight = checkpoint_->find(module + ".weight");
+  return !(weight && is_float_tensor(*weight)) && has_module(module) && layouts_.is_packed(module);
+}
+
+// A weight that the file has packed, on the device, in the published layout.
+PackedWeight WeightSource::published(const std::string& module, std::int64_t out, std::int64_t in) {
+  PackedWeight host = layouts_.read(module, out, in);
+  for (const StoredTensor& tensor : checkpoint_->tensors()) {
+    if (belongs_to(tensor, module) && tensor.name != module + ".bias") mark_used(tensor);
+  }
+  if (ctx_.device().is_cpu()) return host;
+
+  PackedWeight result{.weight = host.weight, .storage = {}};
+  Tensor* const parts[] = {&result.weight.data, &result.weight.scales, &result.weight.zeros};
+  std::int64_t bytes = 0, offset = 0;
+  for (const Tensor* part : parts) {
+    bytes = checked_add(bytes, checked_align(part->bytes(), Buffer::kAlignment));
+  }
+  result.storage = Buffer(bytes, ctx_.device());
+  for (Tensor* part : parts) {
+    if (!part->defined()) continue;
+    char* to = static_cast<char*>(result.storage.data()) + offset;
+    copy_bytes(ctx_, to, ctx_.device(), part->data, Device::cpu(), part->bytes());
+    part->data = to;
+    part->device = ctx_.device();
+    offset += checked_align(part->bytes(), Buffer::kAlignment);
+  }
+  return result;
+}
+
+Weight WeightSource::prepared(const std::string& layer, PackedWeight weight) {
+  PackedWeight result = naming(layer, [&] { return prepare(ctx_, weight.weight); });
+  ctx_.synchronize();  // before the published copy goes
+  bytes_ += result.weight.bytes();
+  buffers_.push_back(std::move(result.storage));
+  return result.weight;
+}
+
+// Every pattern is tried, so that each learns whether it ever matched.
+bool WeightSource::keeps_dense(std::string_view layer, std::string_view alias) {
+  bool keeps = false;
+  for (std::size_t i = 0; i < options_.keep_dense.size(); ++i) {
+    const std::string& pattern = options_.keep_dense[i];
+    if (!wildcard_match(pattern, layer) && !wildcard_match(pattern, alias)) continue;
+    pattern_matched_[i] = true;
+    keeps = true;
+  }
+  return keeps;
+}
+
+Weight WeightSource::add_layer(const std::string& name, const Weight& weight) {
+  layers_.push_back({name, weight});
+  return weight;
+}
+
+Weight WeightSource::linear(const std::string& module, std::int64_t out, std::int64_t in) {
+  const bool packs =
+      !keeps_dense(module, module) && options_.pack && options_.pack->format != Format::dense;
+  if (is_packed(module)) return add_layer(module, prepared(module, published(module, out, in)));
+
+  const StoredTensor& stored = checkpoint_->at(module + ".weight");
+  check_shape(stored, {out, in});
+  if (!packs) return add_layer(module, Weight::dense(dense(stored)));
+  const HeldTensor held = on_device(ctx_, stored);
+  mark_used(stored);
+  return add_layer(module, prepared(module, naming(module, [&] {
+                                      return quantize(ctx_, held.tensor, *options_.pack);
+                                    })));
+}
+
+Weight WeightSource::tied_head(const std::string& module, const std::string& head,
+                               const Tensor& table) {
+  const bool packs =
+      !keeps_dense(module, head) && options_.pack && options_.pack->format != Format::dense;
+  const std::int64_t rows = table.size(0), n = table.size(1);
+  if (is_packed(module)) return add_layer(module, prepared(module, published(module, rows, n)));
+  if (!packs) return add_layer(module, Weight::dense(table));
+  const HeldTensor held = on_device(ctx_, checkpoint_->at(module + ".weight"));
+  return add_layer(module, prepared(module, naming(module, [&] {
+                                      return quantize(ctx_, held.tensor, *options_.pack);
+                                    })));
+}
+
+// ---- the end ------------------------------------------------------------------------------------
+
+void WeightSource::finish() {
+  for (std::size_t i = 0; i < pattern_matched_.size(); ++i) {
+    if (pattern_matched_[i]) continue;
+    fail(ErrorCode::invalid_argument,
+         "keep_dense pattern '{}' matches no layer; the first is {}, the last {}",
+         options_.keep_dense[i], layers_.front().name, layers_.back().name);
+  }
+  std::vector<std::string_view> unused;
+  for (const StoredTensor& tensor : checkpoint_->tensors()) {
+    if (!used_.contains(tensor.name) && !is_known_leftover(tensor.name)) {
+      unused.push_back(tensor.name);
+    }
+  }
+  if (options_.progress) options_.progress(bytes_total_, bytes_total_);
+  if (unused.empty()) return;
+  constexpr std::size_t kShown = 3;
+  const std::size_t shown = std::min(kShown, unused.size());
+  notes_.push_back(fmt::format("{} tensor{} of the checkpoint {} not used: {}{}", unused.size(),
+                               unused.size() == 1 ? "" : "s", unused.size() == 1 ? "is" : "are",
+                               fmt::join(unused.begin(), unused.begin() + shown, ", "),
+                               unused.size() > shown ? ", ..." : ""));
+}
+
+WeightStorage WeightSource::take_storage() { return {checkpoint_, std::move(buffers_)}; }
+
+}  // namespace tessera::model

@@ -1,0 +1,125 @@
+// Every checkpoint of tests/data/goldens against what transformers computed for it, and against the
+// float64 reference: each layer's hidden state, the logits, the greedy tokens.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "reference/model.h"
+#include "reference/parity.h"
+#include "support/devices.h"
+#include "support/files.h"
+#include "tessera/model.h"
+
+namespace tessera::test {
+namespace {
+
+using reference::compare;
+using reference::Golden;
+using reference::Observed;
+
+// The bound that Tessera states for f32, on every device: relative to the largest value of a level.
+constexpr double kBound = 1e-4;
+
+std::vector<std::filesystem::path> golden_folders() {
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(data_path("goldens"))) {
+    if (entry.is_directory()) folders.push_back(entry.path());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+struct GoldenCase {
+  std::filesystem::path folder;
+  Device device;
+};
+
+std::vector<GoldenCase> golden_cases() {
+  std::vector<GoldenCase> cases;
+  for (const auto& folder : golden_folders()) {
+    for (Device device : test_devices()) cases.push_back({folder, device});
+  }
+  return cases;
+}
+
+// "llama_gqa/cpu": the device comes last, by which ctest labels the test.
+std::string case_name(const testing::TestParamInfo<GoldenCase>& info) {
+  std::string name = info.param.folder.filename().string();
+  std::replace(name.begin(), name.end(), '-', '_');
+  return device_name({info.param.device, info.index}) + "_" + name;
+}
+
+class ModelGolden : public testing::TestWithParam<GoldenCase> {
+ protected:
+  void SetUp() override {
+    const std::string why = why_unusable(GetParam().device);
+    if (!why.empty()) GTEST_SKIP() << why;
+    ctx_ = std::make_unique<Context>(ContextOptions{.device = GetParam().device, .threads = 2});
+    golden_ = reference::read_golden(GetParam().folder / "golden.safetensors");
+    model_ = load_model(*ctx_, GetParam().folder, {.dtype = DType::f32});
+  }
+
+  void expect_levels(const Observed& observed, std::int64_t prompt) const {
+    ASSERT_EQ(observed.levels.size(), golden_.levels.size());
+    for (std::size_t level = 0; level < golden_.levels.size(); ++level) {
+      EXPECT_LT(
+          compare(observed.levels[level], reference::entry(golden_.levels[level], prompt)).max_rel,
+          kBound)
+          << "level " << level;
+    }
+    EXPECT_LT(compare(observed.logits, reference::entry(golden_.logits, prompt)).max_rel, kBound);
+  }
+
+  std::unique_ptr<Context> ctx_;
+  Golden golden_;
+  std::unique_ptr<Model> model_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Goldens, ModelGolden, testing::ValuesIn(golden_cases()), case_name);
+
+TEST_P(ModelGolden, EveryLevelInOneStep) {
+  for (std::size_t prompt = 0; prompt < golden_.prompts.size(); ++prompt) {
+    SCOPED_TRACE(prompt);
+    expect_levels(reference::observe(*ctx_, *model_, golden_.prompts[prompt]),
+                  static_cast<std::int64_t>(prompt));
+  }
+}
+
+TEST_P(ModelGolden, EveryLevelInOddSteps) {
+  const std::vector<std::vector<std::int64_t>> cuts = {{1, 5, 1000}, {3}, {1}};
+  for (const auto& steps : cuts) {
+    SCOPED_TRACE(steps.front());
+    expect_levels(reference::observe(*ctx_, *model_, golden_.prompts[0], steps), 0);
+  }
+}
+
+TEST_P(ModelGolden, GreedyTokensAreTheSame) {
+  const auto count = static_cast<std::int64_t>(golden_.generated.size());
+  EXPECT_EQ(reference::generate_greedy(*ctx_, *model_, golden_.prompts[0], count).ids,
+            golden_.generated);
+}
+
+// Not a device's matter: the reference is right, too.
+TEST(ReferenceModel, MatchesEveryGolden) {
+  for (const auto& folder : golden_folders()) {
+    SCOPED_TRACE(folder.filename());
+    Context ctx({.threads = 2});
+    const Golden golden = reference::read_golden(folder / "golden.safetensors");
+    const reference::ReferenceModel model(ctx, folder);
+    const auto output = model.forward(golden.prompts[0]);
+    for (std::size_t level = 0; level < golden.levels.size(); ++level) {
+      // transformers' own error in f32
+      EXPECT_LT(compare(output.levels[level], reference::entry(golden.levels[level], 0)).max_rel,
+                2e-5)
+          << "level " << level;
+    }
+    EXPECT_LT(compare(output.logits, reference::entry(golden.logits, 0)).max_rel, 2e-5);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
