@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds everything and runs every test: the one command that says whether the tree is good.
 #   ./test.sh            all of it
-#   ./test.sh --fast     without the sanitizer build and the lint
+#   ./test.sh --fast     without the sanitizer build, the fuzzing and the lint
 set -euo pipefail
 cd "$(dirname "$0")"
 source scripts/setup.sh
@@ -42,6 +42,11 @@ if [ "$fast" = no ]; then
   cmake --build build-asan
   step "fast tests under the sanitizers"
   ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf"
+
+  step "fuzz targets: build, and one minute of hostile files"
+  cmake --preset fuzz
+  cmake --build build-fuzz
+  tests/fuzz/run.sh 60
 fi
 
 step "all passed"

@@ -26,6 +26,7 @@ libopenblas-dev   package:libopenblas-dev
 clang-format      command:clang-format
 clang-tidy        command:clang-tidy
 clang             command:clang++
+libclang-rt-dev   package:libclang-rt-dev
 LIST
 }
 

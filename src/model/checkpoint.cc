@@ -107,8 +107,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& index) {
   for (const auto& [tensor, file] : weight_map->json().items()) {
     if (!file.is_string() || !is_plain_name(file.get_ref<const std::string&>())) {
       fail(ErrorCode::file, "{}: the file of {} is {}, it must be the name of a file beside it",
-           index.string(), in_quotes(tensor),
-           in_quotes(file.is_string() ? file.get<std::string>() : file.dump()));
+           index.string(), in_quotes(tensor), describe(file));
     }
     file_of.emplace(tensor, file.get<std::string>());
   }
@@ -117,6 +116,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& index) {
 
 }  // namespace
 
+Checkpoint::Checkpoint() = default;
 Checkpoint::~Checkpoint() = default;
 
 std::shared_ptr<const Checkpoint> Checkpoint::open(const fs::path& directory) {

@@ -34,7 +34,7 @@ class Checkpoint {
   const StoredTensor& at(std::string_view name) const;
 
  private:
-  Checkpoint() = default;
+  Checkpoint();
   void open_shards(const std::filesystem::path& index);
   void add_file(const std::filesystem::path& file);
   void align_tensors();

@@ -10,13 +10,6 @@
 namespace tessera::model {
 namespace {
 
-std::string describe(const Json& value) {
-  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
-  if (value.is_object()) return "an object";
-  if (value.is_array()) return fmt::format("an array of {}", value.size());
-  return value.dump();
-}
-
 [[noreturn]] void fail_wrong(const std::string& where, std::string_view key, const Json& value,
                              const std::string& expected) {
   fail(ErrorCode::file, "{}: {} is {}, it must be {}", where, key, describe(value), expected);
@@ -50,6 +43,13 @@ std::optional<std::int64_t> whole(const Json& value) {
 }
 
 }  // namespace
+
+std::string describe(const Json& value) {
+  if (value.is_string()) return in_quotes(value.get_ref<const std::string&>());
+  if (value.is_object()) return "an object";
+  if (value.is_array()) return fmt::format("an array of {}", value.size());
+  return value.dump();
+}
 
 JsonView::JsonView(const Json& object, std::string where)
     : object_(&object), where_(std::move(where)) {

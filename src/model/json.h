@@ -19,6 +19,9 @@ Json parse_json(std::string_view text, const std::string& where);
 // Refuses files over `max_bytes`.
 Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes);
 
+// A value inside a sentence: "64", 64, an array of 3, an object.
+std::string describe(const Json& value);
+
 // A member of an object, of the right type, or an Error that names the key and what it should be.
 // The optional ones are empty where the key is missing or null.
 class JsonView {

@@ -87,7 +87,8 @@ std::vector<std::int64_t> sizes_in(const Json& info, const char* key, const std:
   for (const Json& value : *values) {
     const auto size = size_in(value);
     if (!size) {
-      fail(ErrorCode::file, "{}: {} holds something other than whole numbers from 0", where, key);
+      fail(ErrorCode::file, "{}: {} holds {}; only whole numbers from 0 to 2^63 - 1 are allowed",
+           where, key, describe(value));
     }
     sizes.push_back(*size);
   }

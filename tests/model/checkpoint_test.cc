@@ -148,8 +148,8 @@ TEST_F(CheckpointTest, RefusesAnIndexThatLeavesTheFolder) {
                              "\", it must be the name of a file beside it"));
   }
   put("model.safetensors.index.json", R"({"weight_map": {"a": 1}})");
-  EXPECT_TRUE(open_refuses(
-      index + ": the file of \"a\" is \"1\", it must be the name of a file beside it"));
+  EXPECT_TRUE(
+      open_refuses(index + ": the file of \"a\" is 1, it must be the name of a file beside it"));
   for (const char* text : {"{}", R"({"weight_map": {}})", R"({"weight_map": null})"}) {
     put("model.safetensors.index.json", text);
     EXPECT_TRUE(open_refuses(

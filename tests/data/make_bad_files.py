@@ -1,0 +1,210 @@
+#!/usr/bin/env python3
+"""Writes the bad files that tests/model/bad_files_test.cc hands to the readers: each is wrong in one way.
+
+    python3 tests/data/make_bad_files.py            # writes tests/data/bad/{safetensors,config,tokenizer}/*
+
+The test holds a table of what is said to each; a new file needs a row there.
+"""
+import json
+import pathlib
+import shutil
+import struct
+
+BAD = pathlib.Path(__file__).parent / "bad"
+
+
+def write(folder, name, data):
+    path = BAD / folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data if isinstance(data, bytes) else data.encode())
+
+
+# ---- safetensors --------------------------------------------------------------------------------------------------
+def file_of(header, data=b"", length=None):
+    """A file around a header, given as text or as an object; `length` overrides the stored one."""
+    text = header if isinstance(header, bytes) else (header if isinstance(header, str) else json.dumps(header)).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(dtype="U8", shape=(4,), offsets=(0, 4)):
+    return {"dtype": dtype, "shape": shape, "data_offsets": offsets}
+
+
+def without(key):
+    info = tensor()
+    del info[key]
+    return info
+
+
+def safetensors():
+    def put(name, header, data=b"wxyz", **options):
+        write("safetensors", name + ".safetensors", file_of(header, data, **options))
+
+    def raw(name, data):
+        write("safetensors", name + ".safetensors", data)
+
+    # the first eight bytes, and what is no safetensors file at all
+    raw("empty", b"")
+    raw("five_bytes", b"\x10\0\0\0\0")
+    put("length_zero", "", b"")
+    put("length_past_the_end", {"x": tensor()}, length=4096)
+    put("length_over_the_cap", {"x": tensor()}, length=100_000_001)
+    put("length_over_63_bits", {"x": tensor()}, length=2**64 - 1)
+    put("length_cuts_the_header", {"x": tensor()}, length=20)
+    raw("git_lfs_pointer", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    raw("web_page", "<!DOCTYPE html><html><head><title>404</title></head></html>\n")
+    raw("gguf", b"GGUF\x03\0\0\0\0\0\0\0\0\0\0\0")
+    raw("pytorch_zip", b"PK\x03\x04\0\0\x08\x08archive/data.pkl")
+    raw("pytorch_pickle", b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.")
+    # the header as JSON
+    put("header_is_an_array", "[1]", b"")
+    put("header_after_a_space", " {}", b"")
+    put("header_not_closed", '{"x": {"dtype": "U8"', b"")
+    put("header_and_more", "{} {}", b"")
+    put("header_not_utf8", b'{"\xff": 1}', b"")
+    put("header_half_a_surrogate", '{"\\ud800": 1}', b"")
+    put("header_nested_deep", '{"x": ' + "[" * 100 + "]" * 100 + "}", b"")
+    put("header_number_too_large", '{"x": 1e999}', b"")
+    put("name_twice", '{"x": %s, "x": %s}' % ((json.dumps(tensor()),) * 2))
+    put("key_twice", '{"x": {"dtype": "U8", "dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}')
+    put("metadata_holds_a_number", {"__metadata__": {"step": 7}}, b"")
+    put("metadata_is_an_array", {"__metadata__": ["pt"]}, b"")
+    # one tensor
+    put("tensor_is_null", {"x": None})
+    put("tensor_is_a_number", {"x": 4})
+    put("dtype_missing", {"x": without("dtype")})
+    put("dtype_is_a_number", {"x": tensor(dtype=8)})
+    put("dtype_unknown", {"x": tensor(dtype="F7")})
+    put("dtype_in_small_letters", {"x": tensor(dtype="u8")})
+    put("dtype_with_a_line_break", {"x\n": tensor(dtype="\x1b[31m")})
+    put("shape_missing", {"x": without("shape")})
+    put("shape_is_a_number", {"x": tensor(shape=4)})
+    put("shape_negative", {"x": tensor(shape=[-4])})
+    put("shape_fraction", {"x": tensor(shape=[2.5])})
+    put("shape_float", {"x": tensor(shape=[4.0])})
+    put("shape_text", {"x": tensor(shape=["4"])})
+    put("shape_over_63_bits", {"x": tensor(shape=[2**63])})
+    put("shape_over_64_bits", {"x": tensor(shape=[2**64])})
+    put("shape_product_overflows", {"x": tensor(shape=[2**32, 2**32])})
+    put("shape_product_wraps_to_four", {"x": tensor(shape=[2**62 + 1, 4])})
+    put("shape_bits_overflow", {"x": tensor(dtype="F64", shape=[2**60])})
+    put("shape_overflows_beside_zero", {"x": tensor(shape=[2**62, 2**62, 0], offsets=[0, 0])}, b"")
+    put("shape_of_rank_65", {"x": tensor(shape=[1] * 65, offsets=[0, 1])}, b"w")
+    put("shape_ends_inside_a_byte", {"x": tensor(dtype="F4", shape=[7])})
+    put("shape_needs_more_bytes", {"x": tensor(dtype="F32", shape=[2])})
+    put("shape_needs_fewer_bytes", {"x": tensor(shape=[3])})
+    put("offsets_missing", {"x": without("data_offsets")})
+    put("offsets_three", {"x": tensor(offsets=[0, 2, 4])})
+    put("offsets_reversed", {"x": tensor(offsets=[4, 0])})
+    put("offsets_negative", {"x": tensor(offsets=[-4, 0])})
+    put("offsets_past_the_end", {"x": tensor(offsets=[4, 8])})
+    put("offsets_near_64_bits", {"x": tensor(offsets=[2**64 - 4, 2**64 - 1])})
+    # all tensors together
+    put("data_truncated", {"x": tensor(), "y": tensor(offsets=[4, 8])}, b"wxyzwx")
+    put("data_left_over", {"x": tensor()}, b"wxyz!")
+    put("data_of_no_tensor", {}, b"wxyz")
+    put("data_begins_late", {"x": tensor(offsets=[1, 5])}, b"wxyz!")
+    put("data_with_a_gap", {"x": tensor(), "y": tensor(offsets=[5, 9])}, b"wxyz!wxyz")
+    put("data_overlaps", {"x": tensor(), "y": tensor(offsets=[3, 7])}, b"wxyzwxy")
+    put("data_shared_by_two", {"x": tensor(), "y": tensor()})
+    put("empty_tensor_inside_another", {"x": tensor(), "y": tensor(shape=[0], offsets=[2, 2])})
+
+
+# ---- config.json --------------------------------------------------------------------------------------------------
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 256,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "hidden_act": "silu", "torch_dtype": "float32",
+}
+NEOX = {
+    "architectures": ["GPTNeoXForCausalLM"], "model_type": "gpt_neox", "hidden_size": 64, "intermediate_size": 128,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 256, "max_position_embeddings": 128,
+    "layer_norm_eps": 1e-5, "hidden_act": "gelu", "rotary_pct": 0.5, "torch_dtype": "float32",
+}
+
+
+def config():
+    def raw(name, data):
+        write("config", name + ".json", data)
+
+    def put(name, base=LLAMA, drop=(), **changes):
+        raw(name, json.dumps({k: v for k, v in {**base, **changes}.items() if k not in drop}, indent=1) + "\n")
+
+    # not the JSON it should be
+    raw("empty", "")
+    raw("not_json", "hidden_size: 64\n")
+    raw("not_closed", json.dumps(LLAMA)[:-1])
+    raw("utf16", json.dumps(LLAMA).encode("utf-16"))
+    raw("not_utf8", b'{"model_type": "ll\xe4ma"}')
+    raw("an_array", json.dumps([LLAMA]))
+    raw("key_twice", json.dumps(LLAMA)[:-1] + ', "hidden_size": 64}')
+    raw("nested_deep", '{"a":' * 100 + "1" + "}" * 100)
+    put("eps_nan", rms_norm_eps=float("nan"))
+    put("eps_infinite", rms_norm_eps=float("inf"))
+    raw("eps_too_large_for_a_number", json.dumps(LLAMA).replace("1e-05", "1e999"))
+    # sizes
+    put("hidden_size_missing", drop=["hidden_size"])
+    put("hidden_size_null", hidden_size=None)
+    put("hidden_size_text", hidden_size="64")
+    put("hidden_size_list", hidden_size=[64])
+    put("hidden_size_true", hidden_size=True)
+    put("hidden_size_zero", hidden_size=0)
+    put("hidden_size_negative", hidden_size=-64)
+    put("hidden_size_fraction", hidden_size=64.5)
+    put("hidden_size_2_to_62", hidden_size=2**62)
+    put("hidden_size_2_to_64", hidden_size=2**64)
+    put("layers_2_to_40", num_hidden_layers=2**40)
+    put("layers_missing", drop=["num_hidden_layers"])
+    put("vocab_2_to_40", vocab_size=2**40)
+    put("vocab_zero", vocab_size=0)
+    put("intermediate_missing", drop=["intermediate_size"])
+    put("positions_zero", max_position_embeddings=0)
+    put("heads_zero", num_attention_heads=0)
+    put("heads_do_not_divide", num_attention_heads=6, num_key_value_heads=2)
+    put("heads_do_not_divide_neox", NEOX, num_attention_heads=7)
+    put("kv_heads_do_not_divide", num_key_value_heads=3)
+    put("kv_heads_zero", num_key_value_heads=0)
+    put("kv_heads_too_many", num_key_value_heads=8)
+    put("head_dim_zero", head_dim=0)
+    put("head_dim_odd", head_dim=15)
+    put("eps_negative", rms_norm_eps=-1e-5)
+    put("eps_text", rms_norm_eps="1e-5")
+    put("eps_one", rms_norm_eps=1)
+    # what the model is
+    put("architecture_missing", drop=["architectures", "model_type"])
+    put("architecture_unknown", architectures=["MambaForCausalLM"], model_type="mamba")
+    put("architecture_with_control_characters", architectures=["\x1b[31m\n"], model_type="\x1b[31m\n")
+    put("architecture_a_text", architectures="LlamaForCausalLM")
+    put("architecture_and_type_differ", model_type="gpt_neox")
+    put("experts", num_local_experts=8)
+    put("softcap", attn_logit_softcapping=50.0)
+    put("activation_unknown", hidden_act="mish")
+    put("activation_a_number", hidden_act=3)
+    put("dtype_unknown", torch_dtype="int4")
+    put("tied_head_text", tie_word_embeddings="yes")
+    put("eos_text", eos_token_id="</s>")
+    put("eos_negative", eos_token_id=[2, -1])
+    put("eos_2_to_63", eos_token_id=2**63)
+    put("window_of_llama", sliding_window=64)
+    put("layer_types_too_few", layer_types=["full_attention"])
+    put("layer_types_unknown", layer_types=["full_attention", "linear_attention"])
+    # rotary embedding
+    put("rope_a_text", rope_scaling="linear")
+    put("rope_type_unknown", rope_scaling={"rope_type": "yarn", "factor": 4.0})
+    put("rope_factor_missing", rope_scaling={"rope_type": "linear"})
+    put("rope_factor_zero", rope_scaling={"rope_type": "linear", "factor": 0})
+    put("rope_factor_text", rope_scaling={"type": "linear", "factor": "4"})
+    put("rope_bands_crossed", rope_scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0,
+                                            "high_freq_factor": 1.0, "original_max_position_embeddings": 64})
+    put("rope_theta_negative", rope_theta=-10000)
+    put("rope_theta_zero", rope_theta=0)
+    put("rotary_share_over_one", NEOX, rotary_pct=1.5)
+    put("rotary_share_zero", NEOX, rotary_pct=0)
+    put("rotary_share_of_one_element", NEOX, rotary_pct=0.1)
+
+
+if __name__ == "__main__":
+    for part in (safetensors, config):
+        shutil.rmtree(BAD / part.__name__, ignore_errors=True)
+        part()
+    print(sum(1 for _ in BAD.rglob("*.*")), "files under", BAD)

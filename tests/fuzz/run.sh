@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs every fuzz target, one after the other, and fails on the first crash, hang, leak or flood of memory.
+#   tests/fuzz/run.sh [SECONDS]     in all; 60 unless given
+# Needs the build: cmake --preset fuzz && cmake --build build-fuzz
+# Each starts from files of tests/data and from what earlier runs found (build-fuzz/corpus). An input that fails is kept as
+# build-fuzz/failed-TARGET-*; run build-fuzz/bin/fuzz_TARGET on it to see it fail again.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+seconds=${1:-60}
+case "$seconds" in
+  *[!0-9]* | "") echo "run.sh: '$seconds' is no number of seconds" >&2; exit 2 ;;
+esac
+
+# seeds TARGET FOLDER: fills the folder with files to start from.
+seeds() {
+  case "$1" in
+    safetensors)
+      cp tests/data/bad/safetensors/* "$2"
+      # As a header with the right length around it: the last byte says how much data follows.
+      printf '{"x":{"dtype":"U8","shape":[2,2],"data_offsets":[0,4]}}\x04' >"$2/header"
+      printf '{"__metadata__":{"format":"pt"},"x":{"dtype":"F32","shape":[],"data_offsets":[0,4]}}\x04' >"$2/scalar"
+      ;;
+    config)
+      cp tests/data/bad/config/* "$2"
+      local config
+      for config in tests/data/goldens/*/config.json; do
+        cp "$config" "$2/$(basename "$(dirname "$config")").json"
+      done
+      ;;
+    tokenizer) cp tests/data/bad/tokenizer/* tests/data/tokenizers/*.json "$2" ;;
+  esac
+}
+
+targets=(build-fuzz/bin/fuzz_*)
+[ -x "${targets[0]}" ] || { echo "run.sh: there is no build-fuzz/bin/fuzz_*: cmake --preset fuzz, then build" >&2; exit 2; }
+for program in "${targets[@]}"; do
+  target=${program##*/fuzz_}
+  start=build-fuzz/seeds/$target found=build-fuzz/corpus/$target log=build-fuzz/$target.log
+  rm -rf "$start"
+  mkdir -p "$start" "$found"
+  seeds "$target" "$start"
+  # A single allocation over 128 MB, 2 GB in all, or 10 s for one input are failures: inputs have at most 16 kB.
+  if ! "$program" -max_total_time=$((seconds / ${#targets[@]})) -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
+    -malloc_limit_mb=128 -dict=tests/fuzz/words.dict -artifact_prefix="build-fuzz/failed-$target-" -print_final_stats=1 \
+    -verbosity=1 "$found" "$start" >"$log" 2>&1; then
+    tail -n 60 "$log" >&2
+    echo "run.sh: fuzz_$target failed; the whole log is $log" >&2
+    exit 1
+  fi
+  echo "fuzz_$target: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs, none failed"
+done
