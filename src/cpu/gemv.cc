@@ -15,6 +15,7 @@
 #include "core/type_switch.h"
 #include "cpu/linear_kernels.h"
 #include "cpu/pack_rows.h"
+#include "cpu/prefetch.h"
 #include "quant/codec.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -50,12 +51,14 @@ HWY_INLINE void load_run(const T* from, Vector (&to)[kRun<T>]) {
 // fp8 comes woven, and meets an x that was packed so.
 HWY_INLINE void load_run(const E4M3* from, Vector (&to)[4]) { load_woven(Lanes(), from, to); }
 
-// sums[m][r] += w[r] * x[m] for a run of K.
+// sums[m][r] += w[r] * x[m] for a run of K. The lines that lie `ahead` bytes on are asked for.
 template <int rows, int weights, typename T>
-HWY_INLINE void multiply_add(const T* const* w, std::int64_t w_k, const float* const (&x)[rows],
-                             std::int64_t x_k, Vector (&sums)[rows][weights]) {
+HWY_INLINE void multiply_add(const T* const* w, std::int64_t w_k, std::int64_t ahead,
+                             const float* const (&x)[rows], std::int64_t x_k,
+                             Vector (&sums)[rows][weights]) {
   const Lanes d;
   for (int r = 0; r < weights; ++r) {
+    prefetch_to_l2(w[r] + w_k, ahead);
     Vector run[kRun<T>];
     load_run(w[r] + w_k, run);
     for (int i = 0; i < kRun<T>; ++i) {
@@ -69,7 +72,8 @@ HWY_INLINE void multiply_add(const T* const* w, std::int64_t w_k, const float* c
 
 // out[m][r] = w[r] . x[m] for `weights` rows of W and `rows` rows of x.
 template <int weights, int rows, typename T>
-void dot_rows(const T* const* w, const float* const (&x)[rows], std::int64_t depth, float* out) {
+void dot_rows(const T* const* w, std::int64_t ahead, const float* const (&x)[rows],
+              std::int64_t depth, float* out) {
   const Lanes d;
   constexpr std::int64_t run = kRun<T> * hn::MaxLanes(Lanes());
   Vector sums[rows][weights];
@@ -77,14 +81,14 @@ void dot_rows(const T* const* w, const float* const (&x)[rows], std::int64_t dep
     for (Vector& sum : row) sum = hn::Zero(d);
   }
   std::int64_t k = 0;
-  for (; k + run <= depth; k += run) multiply_add(w, k, x, k, sums);
+  for (; k + run <= depth; k += run) multiply_add(w, k, ahead, x, k, sums);
   if (k < depth) {  // the last run is filled up with zeros, as x is
     T last[weights][run] = {};
     const T* rows_of_last[weights];
     for (int r = 0; r < weights; ++r) {
       rows_of_last[r] = std::copy(w[r] + k, w[r] + depth, last[r]) - (depth - k);
     }
-    multiply_add(rows_of_last, 0, x, k, sums);
+    multiply_add(rows_of_last, 0, 0, x, k, sums);
   }
   for (int m = 0; m < rows; ++m) {
     for (int r = 0; r < weights; ++r) {
@@ -93,10 +97,11 @@ void dot_rows(const T* const* w, const float* const (&x)[rows], std::int64_t dep
   }
 }
 
-// All rows of x of the tile; the rows of W stay in the cache.
+// All rows of x of the tile; the rows of W stay in the cache. Those that come next lie `ahead`
+// bytes on.
 template <typename T>
-void multiply_rows(const T* const* w, const PackedInput& x, const ProductTile& product,
-                   float* out) {
+void multiply_rows(const T* const* w, std::int64_t ahead, const PackedInput& x,
+                   const ProductTile& product, float* out) {
   for (std::int64_t row = 0; row < product.rows; row += kInputRows, out += kInputRows * kTileCols) {
     const float* from[kInputRows];
     for (int m = 0; m < kInputRows; ++m) {
@@ -104,11 +109,11 @@ void multiply_rows(const T* const* w, const PackedInput& x, const ProductTile& p
     }
     if (product.rows - row == 1) {
       const float* const first[] = {from[0]};
-      dot_rows<kWeightRows>(w, first, x.depth, out);
+      dot_rows<kWeightRows>(w, ahead, first, x.depth, out);
     } else {  // the sums of half as many rows of W are what fits the registers
       constexpr int half = kWeightRows / 2;
-      dot_rows<half>(w, from, x.depth, out);
-      dot_rows<half>(w + half, from, x.depth, out + half);
+      dot_rows<half>(w, ahead, from, x.depth, out);
+      dot_rows<half>(w + half, ahead, from, x.depth, out + half);
     }
   }
 }
@@ -120,13 +125,15 @@ std::int64_t weight_row(const Weight& weight, const ProductTile& product, std::i
 
 template <typename T>
 void multiply_dense(const Weight& weight, const PackedInput& x, const ProductTile& product) {
+  const std::int64_t ahead =
+      std::min(kWeightRows * weight.data.strides[0] * std::int64_t{sizeof(T)}, kPrefetchRoom);
   for (std::int64_t col = 0; col < product.cols; col += kWeightRows) {
     const T* rows[kWeightRows];
     for (int r = 0; r < kWeightRows; ++r) {
       rows[r] =
           weight.data.ptr<const T>() + weight_row(weight, product, col, r) * weight.data.strides[0];
     }
-    multiply_rows(rows, x, product, product.out + col);
+    multiply_rows(rows, ahead, x, product, product.out + col);
   }
 }
 
@@ -180,7 +187,7 @@ void multiply_decoded(const Weight& weight, const PackedInput& x, const ProductT
       quant::decode_row(weight, weight_row(weight, product, col, r), 0, x.depth, row);
       rows[r] = row;
     }
-    multiply_rows(rows, x, product, product.out + col);
+    multiply_rows(rows, 0, x, product, product.out + col);
   }
 }
 

@@ -21,6 +21,7 @@
 #include "core/checked.h"
 #include "core/type_switch.h"
 #include "cpu/linear_kernels.h"
+#include "cpu/prefetch.h"
 #include "cpu/weight_tiles.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -123,13 +124,26 @@ HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const Activat
   }
 }
 
-// out [rows, kTiles * 16 of kTileCols] = x times the tiles.
-template <Format format, bool zeros>
-void multiply_tiles(const Tile (&tiles)[kTiles], const ActivationBlock* x, std::int64_t x_stride,
-                    std::int64_t rows, float factor, float* out) {
+// Asks for the block that lies `ahead` bytes on.
+template <Format format>
+HWY_INLINE void prefetch_block(const Tile& tile, std::int64_t block, std::int64_t ahead) {
+  for (std::int64_t byte = 0; byte < block_bytes(format); byte += kStepBytes) {
+    prefetch_to_l2(tile.codes + block * block_bytes(format) + byte, ahead);
+  }
+}
+
+// out [rows, kTiles * 16 of kTileCols] = x times the tiles. `prefetches`: the tiles that come next,
+// `ahead` bytes on, are asked for. Long rows are streamed faster without.
+template <Format format, bool zeros, bool prefetches>
+void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] std::int64_t ahead,
+                    const ActivationBlock* x, std::int64_t x_stride, std::int64_t rows,
+                    float factor, float* out) {
   constexpr int cols = kTiles * kTileRows;
   for (std::int64_t m = 0; m < rows; ++m) std::fill_n(out + m * kTileCols, cols, 0.f);
   for (std::int64_t block = 0; block < tiles[0].blocks; ++block, x += x_stride) {
+    if constexpr (prefetches) {
+      for (const Tile& tile : tiles) prefetch_block<format>(tile, block, ahead);
+    }
     for (int slice = 0; slice < kSlices; ++slice) {
       const DecodedBlock<format, zeros> decoded(tiles, block, slice);
       float* sums = out + slice * kSliceRows;
@@ -144,13 +158,16 @@ void multiply_tiles(const Tile (&tiles)[kTiles], const ActivationBlock* x, std::
 template <Format format, bool zeros>
 void multiply_product(const Weight& weight, const PackedInput& x, const ProductTile& product) {
   const std::int64_t last_tile = weight.data.shape[0] - 1;
+  const std::int64_t ahead = kTiles * weight.data.strides[0];
+  const auto multiply_all = ahead <= kPrefetchRoom ? multiply_tiles<format, zeros, true>
+                                                   : multiply_tiles<format, zeros, false>;
   for (std::int64_t col = 0; col < product.cols; col += kTiles * kTileRows) {
     Tile tiles[kTiles];
     for (int t = 0; t < kTiles; ++t) {  // past the last, it is repeated: nobody reads the result
       tiles[t] = tile_of(weight, std::min((product.col + col) / kTileRows + t, last_tile));
     }
-    multiply_tiles<format, zeros>(tiles, blocks_of(x) + product.row, x.rows, product.rows,
-                                  value_factor(weight), product.out + col);
+    multiply_all(tiles, ahead, blocks_of(x) + product.row, x.rows, product.rows,
+                 value_factor(weight), product.out + col);
   }
 }
 
