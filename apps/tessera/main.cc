@@ -21,11 +21,13 @@ int run(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  tessera demo               attention, a 4-bit layer and a block, checked and timed\n"
-      "  tessera devices --json     what this machine and this build can run on");
+      "  tessera devices --json     what this machine and this build can run on\n"
+      "  tessera tokenize --model DIR --text 'Once upon a time'");
 
   std::vector<std::pair<std::string_view, tessera::app::Command>> commands;
   commands.emplace_back("demo", tessera::app::add_demo(app));
   commands.emplace_back("devices", tessera::app::add_devices(app));
+  commands.emplace_back("tokenize", tessera::app::add_tokenize(app));
   const auto is_first_word = [&](const auto& command) { return command.first == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(commands.begin(), commands.end(), is_first_word)) {

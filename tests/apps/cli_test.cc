@@ -1,32 +1,14 @@
 // The program as a user runs it: output, exit status, errors.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "apps/program.h"
 #include "tessera/version.h"
 
 namespace tessera::test {
 namespace {
-
-struct Outcome {
-  int status;
-  std::string output;  // standard output and standard error together
-};
-
-Outcome run(const std::string& arguments) {
-  FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
-  Outcome outcome{-1, {}};
-  std::array<char, 4096> chunk;
-  while (const std::size_t n = fread(chunk.data(), 1, chunk.size(), pipe)) {
-    outcome.output.append(chunk.data(), n);
-  }
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
-}
 
 TEST(Cli, SaysItsVersion) {
   const Outcome outcome = run("--version");

@@ -1,0 +1,136 @@
+// tessera tokenize: a text as a model sees it, and back.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "commands.h"
+#include "tessera/error.h"
+#include "tessera/tokenizer.h"
+
+namespace tessera::app {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+struct Options {
+  std::string tokenizer, model, text, ids;
+  bool has_text = false, decode = false, add_special = false, skip_special = false, json = false;
+};
+
+std::string read_standard_input(std::string_view what) {
+  if (isatty(STDIN_FILENO) != 0) {
+    fmt::print(stderr, "reading {} from standard input; Ctrl-D ends it\n", what);
+  }
+  return {std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+}
+
+// Separated by commas or white space, with or without the brackets of a JSON list.
+Ids parse_ids(std::string_view text) {
+  constexpr std::string_view kSeparators = ", \t\r\n[]";
+  Ids ids;
+  for (std::size_t at = text.find_first_not_of(kSeparators); at != std::string_view::npos;
+       at = text.find_first_not_of(kSeparators, at)) {
+    const std::size_t end = std::min(text.find_first_of(kSeparators, at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    std::int32_t id = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
+    if (error != std::errc() || stop != word.data() + word.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  fmt::format("--decode: '{}' is not a token id; give whole numbers separated by "
+                              "commas, such as 1,2,3",
+                              word.substr(0, 40)));
+    }
+    ids.push_back(id);
+    at = end;
+  }
+  return ids;
+}
+
+nlohmann::json as_json(const Tokenizer& tokenizer, const Ids& ids) {
+  nlohmann::json tokens = nlohmann::json::array();
+  for (const std::int32_t id : ids) tokens.push_back(tokenizer.token(id));
+  return {{"ids", ids}, {"tokens", std::move(tokens)}};
+}
+
+int decode(const Tokenizer& tokenizer, const Options& options) {
+  const Ids ids = parse_ids(options.ids.empty() ? read_standard_input("token ids") : options.ids);
+  const std::string text = tokenizer.decode(ids, options.skip_special);
+  if (options.json) {
+    nlohmann::json json = as_json(tokenizer, ids);
+    json["text"] = text;
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("{}\n", text);
+  }
+  return 0;
+}
+
+int encode(const Tokenizer& tokenizer, const Options& options) {
+  const std::string text = options.has_text ? options.text : read_standard_input("a text");
+  const Ids ids = tokenizer.encode(text, options.add_special);
+  if (options.json) {
+    fmt::print("{}\n", as_json(tokenizer, ids).dump());
+    return 0;
+  }
+  for (const std::int32_t id : ids) {
+    fmt::print("{:>7}  {}\n", id, nlohmann::json(tokenizer.token(id)).dump());
+  }
+  fmt::print("{} token{}: {}\n", ids.size(), ids.size() == 1 ? "" : "s", fmt::join(ids, ","));
+  return 0;
+}
+
+int run(const Options& options) {
+  const Tokenizer tokenizer =
+      Tokenizer::from_file(options.tokenizer.empty() ? options.model : options.tokenizer);
+  return options.decode ? decode(tokenizer, options) : encode(tokenizer, options);
+}
+
+}  // namespace
+
+Command add_tokenize(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("tokenize", "Show the tokens of a text, or the text of tokens");
+  const auto options = std::make_shared<Options>();
+  CLI::Option_group* source = command->add_option_group("tokenizer");
+  source->add_option("--tokenizer", options->tokenizer, "A tokenizer.json")->type_name("FILE");
+  source->add_option("--model", options->model, "A model's folder, with its tokenizer.json")
+      ->type_name("DIR");
+  source->require_option(1);
+  CLI::Option* text =
+      command->add_option("--text", options->text, "The text; without it, standard input is read");
+  CLI::Option* special =
+      command->add_flag("--add-special", options->add_special,
+                        "Add the special tokens that the model expects around a text, such as <s>");
+  CLI::Option* ids = command->add_option("--decode", options->ids,
+                                         "Turn token ids into text; without IDS, from standard "
+                                         "input");
+  ids->type_name("IDS")->expected(0, 1)->excludes(text)->excludes(special);
+  command
+      ->add_flag("--skip-special", options->skip_special,
+                 "With --decode: leave special tokens out of the text")
+      ->needs(ids);
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->footer(
+      "Examples:\n"
+      "  tessera tokenize --model DIR --text 'Once upon a time'\n"
+      "  tessera tokenize --tokenizer tokenizer.json --json < story.txt\n"
+      "  tessera tokenize --model DIR --decode 1,9038,2501,263,931");
+  return [options, text, ids] {
+    options->has_text = text->count() > 0;
+    options->decode = ids->count() > 0;
+    return run(*options);
+  };
+}
+
+}  // namespace tessera::app
