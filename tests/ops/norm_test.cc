@@ -52,8 +52,8 @@ struct Call {
 
   Call(Context& ctx, const Case& c, double offset = 0.5)
       : x(ctx, shifted(random_normal(c.shape, 1), offset), c.dtype, c.layout),
-        weight(ctx, random_normal({c.shape.back()}, 2), c.weight_dtype),
-        bias(ctx, random_normal({c.shape.back()}, 3), c.weight_dtype),
+        weight(ctx, random_normal({c.shape.back()}, 2), c.weight_dtype, c.layout),
+        bias(ctx, random_normal({c.shape.back()}, 3), c.weight_dtype, c.layout),
         out(TestTensor::poisoned(ctx, c.shape, c.dtype, c.layout)),
         sum(TestTensor::poisoned(ctx, c.shape, c.dtype, c.layout)) {
     for (int i = 0; i < c.residuals; ++i) {

@@ -220,7 +220,7 @@ LinearCall::LinearCall(Context& ctx, const LinearCase& how)
       x(ctx, random_normal(with_last(c.rows, c.in), 1), c.x_dtype, c.layout),
       out(TestTensor::poisoned(ctx, with_last(c.rows, c.out), c.out_dtype, c.layout)),
       weight(ctx, c.weight, c.out, c.in, c.layout) {
-  if (c.bias) bias.emplace(ctx, random_normal({c.out}, 3), *c.bias);
+  if (c.bias) bias.emplace(ctx, random_normal({c.out}, 3), *c.bias, c.layout);
   if (c.residual) {
     residual.emplace(ctx, random_normal(with_last(c.rows, c.out), 4), c.out_dtype, c.layout);
   }
