@@ -38,6 +38,8 @@ class Pattern {
   explicit Pattern(std::string literal);  // not empty
   explicit Pattern(Regex regex);
   void find_all(std::string_view text, std::vector<Span>& matches) const;
+  // In bytes. Of a Regex it is not known: 0.
+  std::size_t shortest_match() const { return literal_.size(); }
 
  private:
   std::string literal_;

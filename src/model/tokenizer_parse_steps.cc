@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "model/tokenizer_growth.h"
 #include "model/tokenizer_parse.h"
 #include "model/unicode.h"
 
@@ -214,6 +215,16 @@ std::vector<std::int32_t> parse_cls_and_sep(const JsonView& step) {
   return {id_of("cls"), kNoToken, id_of("sep")};
 }
 
+template <typename Step>
+void check_growth(const std::vector<Step>& steps, const std::string& where) {
+  double growth = 1;
+  for (const Step& step : steps) growth *= growth_of(step);
+  if (growth > kMaxGrowth) {
+    fail(ErrorCode::unsupported, "{} can make a text {:.3g} times as long; at most {} are accepted",
+         where, growth, kMaxGrowth);
+  }
+}
+
 }  // namespace
 
 Normalizer parse_normalizer(const Json* json, const std::string& where) {
@@ -222,6 +233,7 @@ Normalizer parse_normalizer(const Json* json, const std::string& where) {
     normalizer.steps.push_back(parse_normalizer_step(step));
   };
   if (json != nullptr) for_each_step(*json, "normalizers", where + ": the normalizer", add);
+  check_growth(normalizer.steps, where + ": the normalizer");
   return normalizer;
 }
 
@@ -231,6 +243,7 @@ PreTokenizer parse_pre_tokenizer(const Json* json, const std::string& where) {
     pre_tokenizer.steps.push_back(parse_pre_tokenizer_step(step));
   };
   if (json != nullptr) for_each_step(*json, "pretokenizers", where + ": the pre_tokenizer", add);
+  check_growth(pre_tokenizer.steps, where + ": the pre_tokenizer");
   return pre_tokenizer;
 }
 
@@ -242,6 +255,7 @@ Decoder parse_decoder(const Json* json, const std::string& where) {
   } else {
     for_each_step(*json, "decoders", where + ": the decoder", add);
   }
+  check_growth(steps, where + ": the decoder");
   return Decoder(std::move(steps));
 }
 

@@ -203,8 +203,92 @@ def config():
     put("rotary_share_of_one_element", NEOX, rotary_pct=0.1)
 
 
+# ---- tokenizer.json -----------------------------------------------------------------------------------------------
+def tokenizer():
+    def raw(name, data):
+        write("tokenizer", name + ".json", data)
+
+    def put(name, model=(), drop=(), **changes):
+        """A good tokenizer but for the changes: of its model, and of the file."""
+        good = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
+        good = {k: v for k, v in {**good, **dict(model)}.items() if k not in drop}
+        file = {
+            "version": "1.0", "added_tokens": [{"id": 3, "content": "<s>", "special": True}], "normalizer": None,
+            "pre_tokenizer": {"type": "ByteLevel"}, "post_processor": None, "decoder": {"type": "ByteLevel"}, "model": good,
+        }
+        raw(name, json.dumps({k: v for k, v in {**file, **changes}.items() if k not in drop}) + "\n")
+
+    def added(**changes):
+        return [{"id": 3, "content": "<s>", "special": True, **changes}]
+
+    def split(regex):
+        return {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated"}
+
+    def replace(old, new):
+        return {"type": "Replace", "pattern": {"String": old}, "content": new}
+
+    def template(token="<s>", ids=(3,)):
+        return {"type": "TemplateProcessing",
+                "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+                "special_tokens": {token: {"id": token, "ids": list(ids), "tokens": [token]}}}
+
+    # the file
+    raw("empty", "")
+    raw("not_closed", '{"version": "1.0", "model": {')
+    raw("an_array", "[]")
+    raw("token_twice", '{"model": {"type": "BPE", "vocab": {"a": 0, "a": 1}, "merges": []}}')
+    put("version_unknown", version="2.0")
+    # the model
+    put("model_missing", drop=["model"])
+    put("model_unigram", model={"type": "Unigram"})
+    put("vocab_missing", drop=["vocab"])
+    put("vocab_a_list", model={"vocab": ["a", "b", "ab"]})
+    put("id_negative", model={"vocab": {"a": -1}})
+    put("id_2_to_40", model={"vocab": {"a": 2**40}})
+    put("id_a_text", model={"vocab": {"a": "0"}})
+    put("id_a_fraction", model={"vocab": {"a": 0.5}})
+    put("id_of_two_tokens", model={"vocab": {"a": 0, "b": 0}})
+    put("merges_missing", drop=["merges"])
+    put("merge_of_three", model={"merges": ["a b c"]})
+    put("merge_a_number", model={"merges": [7]})
+    put("merge_of_an_unknown_token", model={"merges": [["a", "c"]]})
+    put("merge_makes_an_unknown_token", model={"merges": [["b", "a"]]})
+    put("dropout", model={"dropout": 0.1})
+    # added tokens
+    put("added_tokens_an_object", added_tokens={})
+    put("added_token_without_content", added_tokens=[{"id": 3}])
+    put("added_token_twice", added_tokens=added() + added())
+    put("added_token_with_the_id_of_another", added_tokens=added(id=0))
+    put("added_token_with_a_second_id", added_tokens=added(content="a"))
+    put("added_token_id_2_to_62", added_tokens=added(id=2**62))
+    # the steps
+    put("normalizer_unknown", normalizer={"type": "Precompiled", "precompiled_charsmap": ""})
+    put("normalizer_without_type", normalizer={"normalizers": []})
+    put("replace_without_pattern", normalizer={"type": "Replace", "content": "x"})
+    put("replace_nothing", normalizer=replace("", "x"))
+    put("pre_tokenizer_unknown", pre_tokenizer={"type": "UnicodeScripts"})
+    put("split_behavior_unknown", pre_tokenizer={**split("a"), "behavior": "Sometimes"})
+    put("pattern_not_closed", pre_tokenizer=split("(a"))
+    put("pattern_closed_twice", pre_tokenizer=split("a)"))
+    put("pattern_class_not_closed", pre_tokenizer=split("[a"))
+    put("pattern_repeats_a_billion_times", pre_tokenizer=split("(?:a{60000}){60000}"))
+    put("pattern_refers_back", pre_tokenizer=split("(a)\\1"))
+    put("metaspace_of_two_characters", pre_tokenizer={"type": "Metaspace", "replacement": "__"})
+    put("decoder_unknown", decoder={"type": "CTC"})
+    put("sequence_without_list", decoder={"type": "Sequence"})
+    put("template_token_unknown", post_processor=template(ids=[9]))
+    put("template_token_without_ids", post_processor=template(token="</s>"))
+    put("template_id_negative", post_processor=template(ids=[-1]))
+    # what would take more memory than there is
+    put("normalizer_doubles_forty_times", normalizer={"type": "Sequence", "normalizers": [replace("a", "aa")] * 40})
+    put("normalizer_of_many_byte_levels", normalizer={"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 60})
+    put("pre_tokenizer_of_many_byte_levels",
+        pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 30})
+    put("decoder_doubles_forty_times", decoder={"type": "Sequence", "decoders": [replace("a", "aa")] * 40})
+
+
 if __name__ == "__main__":
-    for part in (safetensors, config):
+    for part in (safetensors, config, tokenizer):
         shutil.rmtree(BAD / part.__name__, ignore_errors=True)
         part()
     print(sum(1 for _ in BAD.rglob("*.*")), "files under", BAD)

@@ -1,0 +1,10 @@
+// config.json on any bytes.
+#include "fuzz.h"
+#include "model/config.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  tessera::fuzz::takes([&] {
+    (void)tessera::model::parse_model_config(tessera::fuzz::text_of(data, size), "config.json");
+  });
+  return 0;
+}
