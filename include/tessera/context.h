@@ -58,6 +58,8 @@ class Context {
   Workspace& workspace() { return *workspace_; }
   // The handle of cuBLASLt, made by the first op that needs it (src/cuda/matmul.cc).
   std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
+  // Cosines and sines for keys that are turned as they are read (src/cpu/rope_table.cc).
+  std::shared_ptr<void>& rope_tables() { return rope_tables_; }
 
  private:
   Device device_;
@@ -65,7 +67,7 @@ class Context {
   void* stream_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Workspace> workspace_;
-  std::shared_ptr<void> cublas_handle_;
+  std::shared_ptr<void> cublas_handle_, rope_tables_;
   Trace trace_;
 };
 

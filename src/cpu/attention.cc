@@ -10,7 +10,7 @@
 #include "core/thread_pool.h"
 #include "core/workspace.h"
 #include "cpu/attention_work.h"
-#include "cpu/rotary.h"
+#include "cpu/rope_table.h"
 
 namespace tessera::cpu {
 namespace {
@@ -31,24 +31,14 @@ void run_prefill(Context& ctx, const AttentionCall& call) {
   attention_prefill(ctx, call, tiles, queries);
 }
 
-// cos and sin of all key positions of the longest sequence.
-RopeTable make_rope_table(Context& ctx, const AttentionArgs& args, Workspace::Frame& frame) {
+// For all key positions of the longest sequence.
+KeyTurn key_turn(Context& ctx, const AttentionArgs& args) {
   std::int64_t positions = 0;
   for (std::int64_t b = 0; b < sequence_count(args); ++b) {
     positions = std::max(positions, sequence_of(args, b).n_k);
   }
-  const Rope& rope = args.rope_on_read;
-  const std::int64_t pairs = rope.inv_freq.shape[0];
-  float* cos = frame.take<float>(checked_mul(positions, pairs));
-  float* sin = frame.take<float>(checked_mul(positions, pairs));
-  constexpr std::int64_t kChunk = 64;  // positions of a task: some microseconds
-  ctx.pool().parallel_for(ceil_div(positions, kChunk), [&](std::int64_t task, int) {
-    const std::int64_t end = std::min(positions, (task + 1) * kChunk);
-    for (std::int64_t p = task * kChunk; p < end; ++p) {
-      rope_cos_sin(p, rope.inv_freq.ptr<const float>(), pairs, cos + p * pairs, sin + p * pairs);
-    }
-  });
-  return {cos, sin, pairs, rope.style};
+  const Tensor& inv_freq = args.rope_on_read.inv_freq;
+  return {rope_table(ctx, inv_freq, positions), inv_freq.shape[0], args.rope_on_read.style};
 }
 
 }  // namespace
@@ -76,7 +66,7 @@ AttentionCall::AttentionCall(const AttentionArgs& call_args)
 const char* attention(Context& ctx, const AttentionArgs& args) {
   AttentionCall call(args);
   Workspace::Frame frame(ctx.workspace());
-  if (args.rope_on_read.defined()) call.rope = make_rope_table(ctx, args, frame);
+  if (args.rope_on_read.defined()) call.rope = key_turn(ctx, args);
   const std::int64_t n = sequence_count(args);
   std::int64_t* decoded = frame.take<std::int64_t>(n);
   std::int64_t n_decoded = 0, n_prefilled = 0;

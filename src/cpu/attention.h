@@ -35,14 +35,15 @@ inline constexpr std::int64_t kKeyTile = 64;
 // Query rows that go through scores, softmax and output together: their scores take 8 KB.
 inline constexpr std::int64_t kStripRows = 32;
 
-// cos and sin of every key position, [n_k, pairs] each.
-struct RopeTable {
-  const float* cos = nullptr;
-  const float* sin = nullptr;
+// How keys turn as they are read: cos and sin of every key position, [n_k, 2, pairs].
+struct KeyTurn {
+  const float* table = nullptr;
   std::int64_t pairs = 0;
   RopeStyle style = RopeStyle::half_split;
 
-  bool defined() const { return cos != nullptr; }
+  bool defined() const { return table != nullptr; }
+  const float* cos(std::int64_t position) const { return table + 2 * position * pairs; }
+  const float* sin(std::int64_t position) const { return cos(position) + pairs; }
 };
 
 // The call, and what follows from it once for all tiles.
@@ -56,7 +57,7 @@ struct AttentionCall {
   float scale;              // the given one, or 1 / sqrt(dim)
   // exponent of 2 = q_factor * (q k), or score_factor * tanh(q_factor * (q k)) with a softcap.
   float q_factor, score_factor;
-  RopeTable rope{};
+  KeyTurn rope{};
 };
 
 // A tile of queries: row r of it is query q0 + r / group and the (r % group)-th of the heads that

@@ -113,11 +113,13 @@ struct KeyTile {
   const T* values[kKeyTile];
 };
 
-// The scores of all rows of the block, four keys at a time.
+// The scores of all rows of the block, four keys at a time: where they lie, or, for dims that are
+// not whole vectors and for keys to be turned, through four rows of scratch.
 template <typename T>
-void score_tile_in_place(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
-                         std::int64_t n, std::int64_t width, const Scratch& scratch) {
+void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
+                std::int64_t k0, std::int64_t n, std::int64_t width, const Scratch& scratch) {
   const std::int64_t k_stride = call.args.k.strides[2], v_stride = call.args.v.strides[2];
+  const bool in_place = call.dim == width && !call.rope.defined();
   // Past the end the last key stands in; its columns are padding.
   const auto last = [n](std::int64_t j) { return std::min(j, n - 1); };
   for (std::int64_t j = 0; j < n; j += 4) {
@@ -130,27 +132,19 @@ void score_tile_in_place(const AttentionCall& call, const HeadBlock& block, cons
       }
       const T* keys[4];
       for (int t = 0; t < 4; ++t) keys[t] = tile.keys[last(j + t)] + h * k_stride;
-      score_four_keys(scratch.q + h * block.rows * width, block.rows, width, keys,
-                      scratch.scores + h * block.rows * kKeyTile + j);
-    }
-  }
-}
-
-// For dims that are not whole vectors, and for keys to be turned: head by head through scratch.
-template <typename T>
-void score_tile_in_scratch(const AttentionCall& call, const HeadBlock& block,
-                           const KeyTile<T>& tile, std::int64_t k0, std::int64_t n,
-                           std::int64_t width, const Scratch& scratch) {
-  for (std::int64_t h = 0; h < block.count; ++h) {
-    const T* keys[kKeyTile];
-    for (std::int64_t j = 0; j < n; ++j) keys[j] = tile.keys[j] + h * call.args.k.strides[2];
-    load_rows(keys, n, call.dim, 1.0f, width, scratch.key_rows);
-    if (call.rope.defined()) turn_keys(call.rope, k0, n, width, scratch.key_rows);
-    for (std::int64_t j = 0; j < n; j += 4) {
-      const float* rows[4];
-      for (int t = 0; t < 4; ++t) rows[t] = scratch.key_rows + std::min(j + t, n - 1) * width;
-      score_four_keys(scratch.q + h * block.rows * width, block.rows, width, rows,
-                      scratch.scores + h * block.rows * kKeyTile + j);
+      const float* q = scratch.q + h * block.rows * width;
+      float* scores = scratch.scores + h * block.rows * kKeyTile + j;
+      if (in_place) {
+        score_four_keys(q, block.rows, width, keys, scores);
+      } else {
+        const std::int64_t count = std::min<std::int64_t>(4, n - j);
+        load_keys(call, keys, k0 + j, count, width, scratch.key_rows);
+        const float* rows[4];
+        for (int t = 0; t < 4; ++t) {
+          rows[t] = scratch.key_rows + std::min<std::int64_t>(t, count - 1) * width;
+        }
+        score_four_keys(q, block.rows, width, rows, scores);
+      }
     }
   }
 }
@@ -184,11 +178,7 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
          scratch.scores + h * block.rows * kKeyTile);
     }
   };
-  if (call.dim == width && !call.rope.defined()) {
-    score_tile_in_place(call, block, tile, strip.n, width, scratch);
-  } else {
-    score_tile_in_scratch(call, block, tile, strip.k0, strip.n, width, scratch);
-  }
+  score_tile(call, block, tile, strip.k0, strip.n, width, scratch);
   for_each_head([&](const QueryTile& queries, float* scores)
                     HWY_ATTR { finish_scores(call, queries, strip, scores); });
   update({scratch.max, scratch.sum, scratch.out, width}, block.count * block.rows, padded(strip.n),

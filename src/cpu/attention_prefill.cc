@@ -64,8 +64,7 @@ void load_keys_and_values(const AttentionCall& call, const QueryTile& tile, std:
   const std::int64_t width = scratch.width;
   const T* rows[kKeyTile];
   point_at_keys(call.args, call.args.k, tile.sequence, tile.kv_head, k0, n, rows);
-  load_rows(rows, n, call.dim, 1.0f, width, scratch.key_rows);
-  if (call.rope.defined()) turn_keys(call.rope, k0, n, width, scratch.key_rows);
+  load_keys(call, rows, k0, n, width, scratch.key_rows);
   std::fill(scratch.key_rows + n * width, scratch.key_rows + padded(n) * width, 0.0f);
   transpose(scratch.key_rows, padded(n), width, scratch.keys_t);
   point_at_keys(call.args, call.args.v, tile.sequence, tile.kv_head, k0, n, rows);

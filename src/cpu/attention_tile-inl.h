@@ -65,29 +65,83 @@ void load_queries(const Tensor& tensor, const QueryTile& tile, std::int64_t dim,
   std::fill(to + tile.rows() * width, to + whole_blocks(tile.rows()) * width, 0.0f);
 }
 
-// Turns key k0 + r of rows [n, width] by k0 + r.
-inline void turn_keys(const RopeTable& rope, std::int64_t k0, std::int64_t n, std::int64_t width,
-                      float* rows) {
-  const F32 d;
+// to = row with the pairs (i, i + pairs) turned, from pair i on, a vector of D at a time while they
+// last.
+template <class D, typename T>
+HWY_INLINE std::int64_t turn_vectors(D d, const float* cos, const float* sin, std::int64_t i,
+                                     std::int64_t pairs, const T* row, float* to) {
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t r = 0; r < n; ++r, rows += width) {
-    const float* cos = rope.cos + (k0 + r) * rope.pairs;
-    const float* sin = rope.sin + (k0 + r) * rope.pairs;
-    if (rope.style == RopeStyle::interleaved) {
-      for (std::int64_t i = 0; i < rope.pairs; ++i) {
-        const float a = rows[2 * i], b = rows[2 * i + 1];
-        rows[2 * i] = a * cos[i] - b * sin[i];
-        rows[2 * i + 1] = b * cos[i] + a * sin[i];
-      }
-      continue;
+  for (; i + lanes <= pairs; i += lanes) {
+    const auto a = load_f32(d, row + i), b = load_f32(d, row + pairs + i);
+    const auto c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
+    hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, to + i);
+    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, to + pairs + i);
+  }
+  return i;
+}
+
+// The same where all pairs are one vector: its halves change places.
+template <typename T>
+HWY_INLINE void turn_one_vector([[maybe_unused]] const float* cos,
+                                [[maybe_unused]] const float* sin, [[maybe_unused]] const T* row,
+                                [[maybe_unused]] float* to) {
+#if HWY_TARGET != HWY_SCALAR
+  const F32 d;
+  const hn::Half<F32> half;
+  const auto c = hn::LoadU(half, cos), s = hn::LoadU(half, sin);
+  const auto v = load_f32(d, row), swapped = hn::ConcatLowerUpper(d, v, v);
+  hn::StoreU(hn::MulAdd(swapped, hn::Combine(d, s, hn::Neg(s)), hn::Mul(v, hn::Combine(d, c, c))),
+             d, to);
+#endif
+}
+
+// All of them, with the roundings of src/cpu/rotary.cc: keys of f32 come out as if they had been
+// turned before they were stored. Partial rotary often has fewer pairs than a vector has lanes.
+template <typename T>
+HWY_INLINE void turn_halves(const float* cos, const float* sin, std::int64_t pairs, const T* row,
+                            float* to) {
+  if (2 * pairs == static_cast<std::int64_t>(hn::Lanes(F32()))) {
+    return turn_one_vector(cos, sin, row, to);
+  }
+  std::int64_t i = turn_vectors(F32(), cos, sin, 0, pairs, row, to);
+  if (i == pairs) return;
+  i = turn_vectors(hn::CappedTag<float, 8>(), cos, sin, i, pairs, row, to);
+  i = turn_vectors(hn::CappedTag<float, 4>(), cos, sin, i, pairs, row, to);
+  turn_vectors(hn::CappedTag<float, 1>(), cos, sin, i, pairs, row, to);
+}
+
+// The pairs (2 i, 2 i + 1), one after the other; rounded alike.
+template <typename T>
+HWY_INLINE void turn_neighbours(const float* cos, const float* sin, std::int64_t pairs,
+                                const T* row, float* to) {
+  const hn::CappedTag<float, 1> d;
+  for (std::int64_t i = 0; i < pairs; ++i) {
+    const auto a = hn::Set(d, to_float(row[2 * i])), b = hn::Set(d, to_float(row[2 * i + 1]));
+    const auto c = hn::Set(d, cos[i]), s = hn::Set(d, sin[i]);
+    to[2 * i] = hn::GetLane(hn::NegMulAdd(b, s, hn::Mul(a, c)));
+    to[2 * i + 1] = hn::GetLane(hn::MulAdd(a, s, hn::Mul(b, c)));
+  }
+}
+
+// to [n, width] = the keys [k0, k0 + n), zero from dim on; key k0 + r turned by k0 + r where the
+// call says so.
+template <typename T>
+void load_keys(const AttentionCall& call, const T* const* rows, std::int64_t k0, std::int64_t n,
+               std::int64_t width, float* to) {
+  const KeyTurn& rope = call.rope;
+  if (!rope.defined()) return load_rows(rows, n, call.dim, 1.0f, width, to);
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
+  const std::int64_t turned = 2 * rope.pairs / lanes * lanes;  // whole vectors of what turns
+  for (std::int64_t r = 0; r < n; ++r, to += width) {
+    if (turned < width) {
+      const T* rest = rows[r] + turned;
+      load_rows(&rest, 1, call.dim - turned, 1.0f, width, to + turned);
     }
-    float* second = rows + rope.pairs;
-    for (std::int64_t i = 0; i < rope.pairs; i += lanes) {
-      const std::size_t count = static_cast<std::size_t>(std::min(lanes, rope.pairs - i));
-      const auto a = load_f32_up_to(d, rows + i, count), b = load_f32_up_to(d, second + i, count);
-      const auto c = load_f32_up_to(d, cos + i, count), s = load_f32_up_to(d, sin + i, count);
-      store_f32_up_to(d, hn::NegMulAdd(b, s, hn::Mul(a, c)), rows + i, count);
-      store_f32_up_to(d, hn::MulAdd(a, s, hn::Mul(b, c)), second + i, count);
+    const float *cos = rope.cos(k0 + r), *sin = rope.sin(k0 + r);
+    if (rope.style == RopeStyle::interleaved) {
+      turn_neighbours(cos, sin, rope.pairs, rows[r], to);
+    } else {
+      turn_halves(cos, sin, rope.pairs, rows[r], to);
     }
   }
 }

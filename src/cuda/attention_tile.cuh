@@ -69,9 +69,9 @@ __device__ void turn_rows(const AttentionCall& call, float* rows, int n, std::in
       const CosSin turn = cos_sin(k0 + j, call.inv_freq[pair]);
       float* first = rows + j * kStride<chunks> + (call.half_split ? pair : 2 * pair);
       float* second = first + (call.half_split ? call.pairs : 1);
-      const float a = *first, b = *second;
-      *first = a * turn.cos - b * turn.sin;
-      *second = b * turn.cos + a * turn.sin;
+      const TurnedPair pair_out = turned(*first, *second, turn);
+      *first = pair_out.first;
+      *second = pair_out.second;
     }
   }
 }

@@ -23,4 +23,15 @@ __device__ inline CosSin cos_sin(std::int64_t position, float inv_freq) {
   return {c - rest * s, s + rest * c};
 }
 
+struct TurnedPair {
+  float first, second;
+};
+
+// Every step rounds as written, whatever surrounds the call: keys that attention turns as it reads
+// them are, in f32, the bits that rotary() would have stored.
+__device__ inline TurnedPair turned(float first, float second, CosSin turn) {
+  return {fmaf(-second, turn.sin, __fmul_rn(first, turn.cos)),
+          fmaf(first, turn.sin, __fmul_rn(second, turn.cos))};
+}
+
 }  // namespace tessera::cuda

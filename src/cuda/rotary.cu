@@ -43,9 +43,9 @@ __device__ void turn_token(const RotaryShape& a, Heads<const T> x, Heads<T> out,
     const std::int64_t first = a.half_split ? pair : 2 * pair;
     const std::int64_t second = a.half_split ? pair + a.pairs : 2 * pair + 1;
     for (std::int64_t h = threadIdx.y; h < a.heads; h += kHeads) {
-      const float p = to_f32(x.head(h)[first]), q = to_f32(x.head(h)[second]);
-      out.head(h)[first] = from_f32<T>(p * turn.cos - q * turn.sin);
-      out.head(h)[second] = from_f32<T>(q * turn.cos + p * turn.sin);
+      const TurnedPair pair_out = turned(to_f32(x.head(h)[first]), to_f32(x.head(h)[second]), turn);
+      out.head(h)[first] = from_f32<T>(pair_out.first);
+      out.head(h)[second] = from_f32<T>(pair_out.second);
     }
   }
   if (a.in_place) return;

@@ -2,20 +2,123 @@
 
 #include <algorithm>
 
+#include "reference/attention.h"
+#include "reference/rotary.h"
 #include "support/test_tensor.h"
+#include "tessera/kv_append.h"
 
 namespace tessera::test {
 namespace {
 
-std::vector<float> rows(std::int64_t t, std::uint64_t what, std::int64_t n) {
-  const Array values = random_normal({n}, static_cast<std::uint64_t>(t) * 3 + what);
-  return {values.data.begin(), values.data.end()};
+KvCacheOptions with_shape(KvCacheOptions options, const StreamShape& shape) {
+  options.layers = 1;
+  options.kv_heads = shape.kv_heads;
+  options.head_dim = shape.dim;
+  return options;
 }
 
 }  // namespace
 
-TokenRows token_rows(std::int64_t t, std::int64_t heads, std::int64_t kv_heads, std::int64_t dim) {
-  return {rows(t, 0, heads * dim), rows(t, 1, kv_heads * dim), rows(t, 2, kv_heads * dim)};
+std::vector<float> token_row(std::int64_t t, std::uint64_t what, std::int64_t n) {
+  const Array values = random_normal({n}, static_cast<std::uint64_t>(t) * 3 + what);
+  return {values.data.begin(), values.data.end()};
+}
+
+AttentionStream::AttentionStream(Context& ctx, const StreamShape& shape,
+                                 const KvCacheOptions& options)
+    : ctx_(ctx),
+      shape_(shape),
+      cache_(ctx, with_shape(options, shape)),
+      inv_freq_({shape.rope_dims / 2}),
+      q_(DType::f32, {options.max_step, shape.heads, shape.dim}, ctx.device()),
+      k_(DType::f32, {options.max_step, shape.kv_heads, shape.dim}, ctx.device()),
+      v_(DType::f32, {options.max_step, shape.kv_heads, shape.dim}, ctx.device()),
+      out_(DType::f32, {options.max_step, shape.heads, shape.dim}, ctx.device()),
+      inv_freq_buffer_(DType::f32, {shape.rope_dims / 2}, ctx.device()) {
+  const std::vector<float> inv_freq = rope_inv_freq(shape.rope_dims);
+  std::copy(inv_freq.begin(), inv_freq.end(), inv_freq_.data.begin());
+  copy_bytes(ctx, inv_freq_buffer_.data(), ctx.device(), inv_freq.data(), Device{},
+             inv_freq_buffer_.bytes());
+  const struct {
+    const Buffer& buffer;
+    std::uint64_t what;
+    std::int64_t heads;
+  } parts[] = {{q_, 0, shape.heads}, {k_, 1, shape.kv_heads}, {v_, 2, shape.kv_heads}};
+  for (const auto& [buffer, what, heads] : parts) upload(buffer, 0, options.max_step, what, heads);
+}
+
+Tensor AttentionStream::upload(const Buffer& buffer, std::int64_t first, std::int64_t tokens,
+                               std::uint64_t what, std::int64_t heads) {
+  std::vector<float> rows;
+  for (std::int64_t t = first; t < first + tokens; ++t) {
+    const std::vector<float> row = token_row(t, what, heads * shape_.dim);
+    rows.insert(rows.end(), row.begin(), row.end());
+  }
+  const Tensor tensor = buffer.tensor(DType::f32, {tokens, heads, shape_.dim});
+  copy_bytes(ctx_, tensor.data, tensor.device, rows.data(), Device{}, tensor.bytes());
+  return tensor;
+}
+
+void AttentionStream::run(std::int64_t tokens) {
+  const std::int64_t heads = shape_.heads, kv_heads = shape_.kv_heads, dim = shape_.dim;
+  const CacheStep step = cache_.step(ctx_, tokens);
+  const Rope rope{inv_freq_buffer_.tensor(DType::f32, {shape_.rope_dims / 2}), shape_.style};
+  const Tensor q = q_.tensor(DType::f32, {1, tokens, heads, dim});
+  const Tensor k = k_.tensor(DType::f32, {1, tokens, kv_heads, dim});
+  rotary(ctx_, {.x = q, .positions = step.positions, .rope = rope, .out = q});
+  if (!step.rope_on_read) {
+    rotary(ctx_, {.x = k, .positions = step.positions, .rope = rope, .out = k});
+  }
+  kv_append(ctx_, {.k = k.select(0, 0),
+                   .v = v_.tensor(DType::f32, {tokens, kv_heads, dim}),
+                   .slots = step.slots,
+                   .k_pages = cache_.keys(0),
+                   .v_pages = cache_.values(0)});
+  const std::int64_t each = tokens / step.batch;
+  attention(ctx_, {.q = q_.tensor(DType::f32, {step.batch, each, heads, dim}),
+                   .k = cache_.keys(0),
+                   .v = cache_.values(0),
+                   .out = out_.tensor(DType::f32, {step.batch, each, heads, dim}),
+                   .mask = step.mask,
+                   .pages = step.pages,
+                   .rope_on_read = step.rope_on_read ? rope : Rope{}});
+}
+
+Array AttentionStream::step(std::int64_t tokens) {
+  const std::int64_t first = cache_.seen();
+  upload(q_, first, tokens, 0, shape_.heads);
+  upload(k_, first, tokens, 1, shape_.kv_heads);
+  upload(v_, first, tokens, 2, shape_.kv_heads);
+  run(tokens);
+  Array out({tokens, shape_.heads, shape_.dim});
+  std::vector<float> values(out.data.size());
+  copy_bytes(ctx_, values.data(), Device{}, out_.data(), ctx_.device(),
+             static_cast<std::int64_t>(values.size() * sizeof(float)));
+  std::copy(values.begin(), values.end(), out.data.begin());
+  return out;
+}
+
+Array attention_over(const std::vector<std::int64_t>& kept, const StreamShape& shape,
+                     const Array& inv_freq) {
+  const std::int64_t n = std::ssize(kept);
+  const auto rows = [&](std::uint64_t what, std::int64_t heads, std::int64_t from) {
+    Array result({1, n - from, heads, shape.dim});
+    for (std::int64_t j = from; j < n; ++j) {
+      const std::vector<float> row = token_row(kept[j], what, heads * shape.dim);
+      std::copy(row.begin(), row.end(), result.data.begin() + (j - from) * heads * shape.dim);
+    }
+    return result;
+  };
+  reference::AttentionInputs in;
+  in.q = reference::rotary(rows(0, shape.heads, n - 1), Array({1}, static_cast<double>(n - 1)),
+                           inv_freq, shape.style);
+  in.k = rows(1, shape.kv_heads, 0);
+  in.v = rows(2, shape.kv_heads, 0);
+  in.inv_freq = inv_freq;
+  in.rope_style = shape.style;
+  Array out = reference::attention(in).out;
+  out.shape = {shape.heads, shape.dim};
+  return out;
 }
 
 void KeptTokens::add() {
