@@ -113,6 +113,8 @@ void OutputFolder::copy_others() {
     wrote(name);
     fs::copy_file(entry.path(), path_ / name, fs::copy_options::overwrite_existing, error);
     if (error) fail_on("write", path_ / name, error);
+    // A copy of a read-only file can be replaced later.
+    fs::permissions(path_ / name, fs::perms::owner_write, fs::perm_options::add, error);
   }
   if (error) fail_on("read", from_, error);
 }

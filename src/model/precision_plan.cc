@@ -53,8 +53,9 @@ BudgetPlan plan_for_budget(std::vector<LayerCost> layers, Format format, std::in
   }
   if (result.bytes > budget) {
     fail(ErrorCode::invalid_argument,
-         "a budget of {} bytes is too small: with all layers packed as {} the checkpoint takes {}",
-         budget, name(format), result.bytes);
+         "a budget of {:.3f} MB is too small: with all layers packed as {} the checkpoint takes "
+         "{:.3f} MB",
+         static_cast<double>(budget) / 1e6, name(format), static_cast<double>(result.bytes) / 1e6);
   }
   std::vector<LayerCost*> order;
   for (LayerCost& layer : result.layers) order.push_back(&layer);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -11,6 +10,7 @@
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "cpu/for_each_row.h"
+#include "model/config.h"
 #include "model/output_folder.h"
 #include "model/packed_layouts.h"
 #include "model/packed_writer.h"
@@ -109,6 +109,7 @@ class Job {
            .stored_bytes = packed ? stored_bytes(layer, args.options) : layer.dense_bytes});
       if (!packed && !layer.embedding) ignore_.push_back(layer.name);
     }
+    ignore_tied_head();
     for (const StoredTensor& tensor : checkpoint.tensors()) {
       result_.bytes_before += static_cast<std::int64_t>(tensor.data.size());
       plan_tensor(tensor);
@@ -146,6 +147,17 @@ class Job {
   }
 
  private:
+  // A head that is tied to the embedding has no tensor of its own, and is a Linear layer to other
+  // programs all the same.
+  void ignore_tied_head() {
+    const ModelConfig config =
+        model_config_of(checkpoint_.config(), (checkpoint_.directory() / "config.json").string());
+    if (!config.tied_head) return;
+    for (const char* head : {"lm_head", "embed_out"}) {
+      if (!checkpoint_.find(head + std::string(kWeight))) ignore_.emplace_back(head);
+    }
+  }
+
   void plan_tensor(const StoredTensor& tensor) {
     if (packed_.contains(tensor.name)) {
       for (TensorToWrite& part :
@@ -210,6 +222,20 @@ std::vector<PackableLayer> packable_layers(const Checkpoint& checkpoint) {
     return natural_less(a.name, b.name);
   });
   return layers;
+}
+
+QuantizeOptions with_fitting_group(QuantizeOptions options,
+                                   const std::vector<PackableLayer>& layers) {
+  if (options.format != Format::int4 || options.group != -1) return options;
+  for (const std::int64_t group : {128, 64, 32}) {
+    options.group = group;
+    if (std::all_of(layers.begin(), layers.end(),
+                    [&](const PackableLayer& layer) { return layer.in_features % group == 0; })) {
+      return options;
+    }
+  }
+  options.group = -1;  // nothing fits: the format's own
+  return options;
 }
 
 std::int64_t stored_bytes(const PackableLayer& layer, const QuantizeOptions& options) {

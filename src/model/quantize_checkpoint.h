@@ -26,6 +26,11 @@ struct PackableLayer {
 // In the order of their names, layer 10 after layer 9. Refuses a checkpoint that is packed already.
 std::vector<PackableLayer> packable_layers(const Checkpoint& checkpoint);
 
+// The options with a group that all layers take without a remainder, which other programs insist
+// on: for int4 without a given group, the largest of 128, 64 and 32 that divides every row.
+QuantizeOptions with_fitting_group(QuantizeOptions options,
+                                   const std::vector<PackableLayer>& layers);
+
 // What the layer takes in the new checkpoint: codes, scales, zero points, padding.
 std::int64_t stored_bytes(const PackableLayer& layer, const QuantizeOptions& options);
 

@@ -42,9 +42,9 @@ TEST(PrecisionPlan, TheMostSensitiveLayersForTheirSizeStayDense) {
 }
 
 TEST(PrecisionPlan, ABudgetThatNothingFitsIntoIsRefused) {
-  EXPECT_TRUE(refuses([] { plan_for_budget(three_layers(), Format::nvfp4, 249, 50); },
-                      "a budget of 249 bytes is too small: with all layers packed as nvfp4 the "
-                      "checkpoint takes 250"));
+  EXPECT_TRUE(refuses([] { plan_for_budget(three_layers(), Format::nvfp4, 4'249, 4'050); },
+                      "a budget of 0.004 MB is too small: with all layers packed as nvfp4 the "
+                      "checkpoint takes 0.004 MB"));
 }
 
 TEST(PrecisionPlan, BudgetsAreSharesOrSizes) {

@@ -152,6 +152,28 @@ TEST_F(QuantizeCheckpoint, TheEmbeddingIsPackedWhereAskedFor) {
             decode(ctx_, quantize(ctx_, was, {.format = Format::nf4}).weight));
 }
 
+TEST_F(QuantizeCheckpoint, ATiedHeadIsNamedAsDense) {
+  const auto dense = Checkpoint::open(data_path("goldens/llama-biases-tied"));
+  ASSERT_EQ(dense->find("lm_head.weight"), nullptr);
+  quantize_checkpoint(ctx_, *dense, {.out = out(), .options = {.format = Format::int8}});
+  const model::Json expected = {"lm_head", "embed_out"};
+  EXPECT_EQ(Checkpoint::open(out())->config()["quantization_config"]["ignore"], expected);
+}
+
+TEST_F(QuantizeCheckpoint, TheGroupOfInt4DividesEveryRow) {
+  const auto group_for = [](std::vector<std::int64_t> rows, QuantizeOptions options) {
+    std::vector<PackableLayer> layers;
+    for (const std::int64_t row : rows) layers.push_back({.name = "a", .in_features = row});
+    return with_fitting_group(options, layers).group;
+  };
+  EXPECT_EQ(group_for({256, 384}, {.format = Format::int4}), 128);
+  EXPECT_EQ(group_for({256, 320}, {.format = Format::int4}), 64);
+  EXPECT_EQ(group_for({288, 768}, {.format = Format::int4}), 32);
+  EXPECT_EQ(group_for({100}, {.format = Format::int4}), -1);
+  EXPECT_EQ(group_for({288}, {.format = Format::int4, .group = 128}), 128);
+  EXPECT_EQ(group_for({288}, {.format = Format::int8}), -1);
+}
+
 TEST_F(QuantizeCheckpoint, LayersAreListedInTheOrderOfTheirNumbers) {
   const auto dense = Checkpoint::open(dense_golden());
   const std::vector<PackableLayer> layers = packable_layers(*dense);

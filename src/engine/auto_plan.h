@@ -1,0 +1,39 @@
+// A precision plan by measurement: every layer's sensitivity on a text, then the layers that stay
+// dense under a size budget.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/checkpoint.h"
+#include "model/precision_plan.h"
+#include "tessera/context.h"
+#include "tessera/model.h"
+#include "tessera/modules.h"
+#include "tessera/quant.h"
+
+namespace tessera {
+
+struct AutoPlanArgs {
+  QuantizeOptions options{};
+  std::int64_t budget = 0;             // bytes of all tensors of the new checkpoint
+  std::vector<PrecisionRule> fixed{};  // layers that stay dense whatever they cost
+  bool embedding = false;              // will be packed: it is not measured, and takes less room
+  // The ids to measure on, given the dense model: a text, or self_written_text().
+  std::function<std::vector<std::int32_t>(const Model& dense)> text{};
+  std::function<void(std::int64_t done, std::int64_t total)> progress{};
+};
+
+struct AutoPlan {
+  model::BudgetPlan decided;
+  std::int64_t tokens = 0;  // measured on
+  // Of the model as a whole, measured: divergences of single layers add up only roughly.
+  double divergence_all_packed = 0, divergence = 0;
+};
+
+AutoPlan plan_automatically(Context& ctx, const model::Checkpoint& checkpoint,
+                            const AutoPlanArgs& args);
+
+}  // namespace tessera
