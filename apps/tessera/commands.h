@@ -15,5 +15,6 @@ using Command = std::function<int()>;
 Command add_demo(CLI::App& app);
 Command add_devices(CLI::App& app);
 Command add_tokenize(CLI::App& app);
+Command add_verify(CLI::App& app);
 
 }  // namespace tessera::app

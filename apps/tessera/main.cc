@@ -28,6 +28,7 @@ int run(int argc, char** argv) {
   commands.emplace_back("demo", tessera::app::add_demo(app));
   commands.emplace_back("devices", tessera::app::add_devices(app));
   commands.emplace_back("tokenize", tessera::app::add_tokenize(app));
+  commands.emplace_back("verify", tessera::app::add_verify(app));
   const auto is_first_word = [&](const auto& command) { return command.first == argv[1]; };
   if (argc > 1 && argv[1][0] != '-' &&
       std::none_of(commands.begin(), commands.end(), is_first_word)) {

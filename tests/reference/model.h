@@ -32,9 +32,10 @@ class ReferenceModel {
 
   const ModelConfig& config() const { return config_; }
 
- private:
   // x [tokens, in] W^T + bias of a module; [tokens, out].
   Array project(const Array& x, const std::string& module, std::int64_t out, bool bias) const;
+
+ private:
   Array vector(const std::string& name) const;
   Array norm(const Array& x, const std::string& module) const;
   Array attention(const Array& x, std::int64_t layer) const;

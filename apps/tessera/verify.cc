@@ -1,0 +1,262 @@
+// tessera verify: is this model computed right, on this machine?
+#include "verify.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "commands.h"
+#include "core/fail.h"
+#include "tessera/device.h"
+
+namespace tessera::app {
+namespace {
+
+using reference::Array;
+
+struct Options {
+  std::string model, golden, device = "auto", dtype, weights = "dense", activations = "exact";
+  int threads = 0;
+  bool json = false;
+};
+
+Device choose_device(const std::string& name) {
+  const std::vector<DeviceInfo> all = devices();
+  if (name == "cpu") return Device::cpu();
+  for (const DeviceInfo& info : all) {
+    if (info.device.is_cuda()) return info.device;
+  }
+  if (name == "auto") return Device::cpu();
+  fail(ErrorCode::unsupported, "--device cuda: {}", cuda_status());
+}
+
+LoadOptions load_options(const Options& options) {
+  LoadOptions load;
+  if (options.dtype == "f32") load.dtype = DType::f32;
+  if (options.dtype == "f16") load.dtype = DType::f16;
+  if (options.dtype == "bf16") load.dtype = DType::bf16;
+  if (options.weights != "dense")
+    load.pack = QuantizeOptions{.format = parse_format(options.weights)};
+  return load;
+}
+
+// ---- the report
+// ----------------------------------------------------------------------------------
+
+const char* verdict(bool ok) { return ok ? "ok" : "MISS"; }
+
+void print_check(const VerifyCheck& check) {
+  std::size_t width = 12;
+  for (const VerifyRow& row : check.rows) width = std::max(width, row.what.size());
+  const bool numbers = std::any_of(check.rows.begin(), check.rows.end(),
+                                   [](const VerifyRow& row) { return row.bound > 0; });
+  fmt::print("\n{}\n", check.name);
+  if (numbers) {
+    fmt::print("  {:<{}}  {:>9}  {:>9}  {:>9}  verdict\n", "", width, "max abs", "max rel",
+               "bound");
+  }
+  for (const VerifyRow& row : check.rows) {
+    if (row.bound > 0 && row.text.empty()) {
+      fmt::print("  {:<{}}  {:>9.2e}  {:>9.2e}  {:>9.0e}  {}\n", row.what, width, row.max_abs,
+                 row.max_rel, row.bound, verdict(row.ok));
+    } else {
+      fmt::print("  {:<{}}  {}  {}\n", row.what, width, row.text, verdict(row.ok));
+    }
+  }
+}
+
+// JSON has no infinity.
+nlohmann::json number(double value) {
+  return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+}
+
+nlohmann::json to_json(const VerifyCheck& check) {
+  nlohmann::json rows = nlohmann::json::array();
+  for (const VerifyRow& row : check.rows) {
+    nlohmann::json one{{"what", row.what}, {"ok", row.ok}};
+    if (row.bound > 0) {
+      one.update({{"max_abs", number(row.max_abs)},
+                  {"max_rel", number(row.max_rel)},
+                  {"bound", row.bound}});
+    }
+    if (!row.text.empty()) one["text"] = row.text;
+    rows.push_back(std::move(one));
+  }
+  return {{"name", check.name}, {"ok", check.ok()}, {"verdict", check.verdict}, {"rows", rows}};
+}
+
+int report(const std::vector<VerifyCheck>& checks, const VerifySubject& subject,
+           const Options& options, double seconds) {
+  const auto misses = std::count_if(checks.begin(), checks.end(),
+                                    [](const VerifyCheck& check) { return !check.ok(); });
+  if (options.json) {
+    nlohmann::json list = nlohmann::json::array();
+    for (const VerifyCheck& check : checks) list.push_back(to_json(check));
+    fmt::print("{}\n", nlohmann::json{{"model", options.model},
+                                      {"golden", options.golden},
+                                      {"architecture", name(subject.model.config().architecture)},
+                                      {"device", to_string(subject.ctx.device())},
+                                      {"dtype", name(subject.model.dtype())},
+                                      {"activations", options.activations},
+                                      {"bound", subject.bound},
+                                      {"checks", list},
+                                      {"notes", subject.model.notes()},
+                                      {"seconds", seconds},
+                                      {"ok", misses == 0}}
+                           .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    return misses == 0 ? 0 : 1;
+  }
+  fmt::print("{} ({}) on {}, {}, {} activations, against {}\n", options.model,
+             name(subject.model.config().architecture), to_string(subject.ctx.device()),
+             name(subject.model.dtype()), options.activations,
+             options.golden.empty() ? "Tessera's float64 reference" : options.golden);
+  for (const std::string& note : subject.model.notes()) fmt::print("note: {}\n", note);
+  for (const VerifyCheck& check : checks) print_check(check);
+  fmt::print("\n");
+  for (const VerifyCheck& check : checks) {
+    fmt::print("{:<22} {:<4}  {}\n", check.name, verdict(check.ok()), check.verdict);
+  }
+  fmt::print(
+      "{} in {:.1f} s\n",
+      misses == 0 ? "all checks hold" : fmt::format("{} of {} checks miss", misses, checks.size()),
+      seconds);
+  return misses == 0 ? 0 : 1;
+}
+
+int run(const Options& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const bool int8 = options.activations == "int8";
+  Context ctx({.device = choose_device(options.device),
+               .threads = options.threads,
+               .activations = int8 ? Activations::int8 : Activations::exact});
+  const LoadOptions load = load_options(options);
+  const std::unique_ptr<Model> model = load_model(ctx, options.model, load);
+  const VerifySubject subject{.ctx = ctx,
+                              .model = *model,
+                              .directory = options.model,
+                              .options = load,
+                              .bound = level_bound(model->dtype(), int8),
+                              .exact_tokens = model->dtype() == DType::f32 && !int8};
+  std::vector<VerifyCheck> checks;
+  if (!options.golden.empty()) {
+    checks = verify_golden(subject, options.golden);
+  } else {
+    checks.push_back(verify_kernels(subject));
+    for (VerifyCheck& check : verify_by_reference(subject)) checks.push_back(std::move(check));
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  return report(checks, subject, options, seconds.count());
+}
+
+}  // namespace
+
+bool VerifyCheck::ok() const {
+  return std::all_of(rows.begin(), rows.end(), [](const VerifyRow& row) { return row.ok; });
+}
+
+double level_bound(DType dtype, bool int8_activations) {
+  const double bound = dtype == DType::f32 ? 1e-4 : dtype == DType::f16 ? 2e-2 : 1.5e-1;
+  return int8_activations ? std::max(bound, 2e-1) : bound;
+}
+
+VerifyRow level_row(std::string what, const Array& actual, const Array& expected, double bound) {
+  const reference::Difference difference = reference::compare(actual, expected);
+  return {.what = std::move(what),
+          .max_abs = difference.max_abs,
+          .max_rel = difference.max_rel,
+          .bound = bound,
+          .ok = difference.max_rel < bound};
+}
+
+std::string level_name(std::int64_t level, std::int64_t layers) {
+  if (level == 0) return "embedding";
+  return level == layers ? "final norm" : fmt::format("layer {}", level);
+}
+
+VerifyCheck token_check(const std::vector<std::int32_t>& actual,
+                        const std::vector<std::int32_t>& expected, const Array& logits,
+                        const VerifySubject& subject) {
+  std::int64_t same = 0, near = 0;
+  std::string first;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (actual[i] == expected[i]) {
+      ++same;
+      continue;
+    }
+    const auto row = static_cast<std::int64_t>(i);
+    double largest = 0;
+    for (std::int64_t n = 0; n < logits.size(1); ++n) {
+      largest = std::max(largest, std::abs(logits.at(row, n)));
+    }
+    const double gap = std::abs(logits.at(row, actual[i]) - logits.at(row, expected[i]));
+    if (!subject.exact_tokens && gap <= subject.bound * largest) {
+      ++near;
+    } else if (first.empty()) {
+      first = fmt::format("; token {} is {}, expected {}", i, actual[i], expected[i]);
+    }
+  }
+  const auto count = static_cast<std::int64_t>(expected.size());
+  std::string text = fmt::format("{} of {} identical", same, count);
+  if (near > 0) text += fmt::format(", {} within the bound", near);
+  text += first;
+  return {.name = "greedy tokens",
+          .verdict = text,
+          .rows = {{.what = "tokens", .text = text, .ok = same + near == count}}};
+}
+
+Command add_verify(CLI::App& app) {
+  CLI::App* command = app.add_subcommand(
+      "verify", "Check a model: kernels, hidden states, tokens, fused calls, time per token");
+  const auto options = std::make_shared<Options>();
+  command->add_option("--model", options->model, "Folder of a Hugging Face checkpoint")
+      ->required()
+      ->type_name("DIR");
+  command
+      ->add_option("--golden", options->golden,
+                   "Compare with what another program computed (input_ids, hidden_states.N, "
+                   "logits, generated_ids) instead of Tessera's float64 reference")
+      ->type_name("FILE");
+  command->add_option("--device", options->device, "Where to run")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str();
+  command
+      ->add_option("--dtype", options->dtype,
+                   "Of activations and cache; f32 on the CPU, the checkpoint's own on a GPU "
+                   "where it is not given")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  std::vector<std::string> weights{"dense"};
+  for (const FormatInfo& format : formats()) weights.emplace_back(format.name);
+  command->add_option("--weights", options->weights, "Pack dense layers while loading")
+      ->check(CLI::IsMember(weights))
+      ->capture_default_str();
+  command
+      ->add_option("--activations", options->activations,
+                   "How packed weights meet activations on the CPU")
+      ->check(CLI::IsMember({"exact", "int8"}))
+      ->capture_default_str();
+  command->add_option("--threads", options->threads, "CPU threads; 0: one for each hardware thread")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "Print one JSON object");
+  command->footer(fmt::format(
+      "max rel is max|a - b| / max|b| over a level, b being what is expected. A level holds where "
+      "it is below {:.0e} in\nf32, {:.0e} in f16, {:.0e} in bf16, {:.0e} with int8 activations. In "
+      "f32 greedy tokens must be identical; elsewhere a\ntoken that differs must be that near to "
+      "the expected one. The exit status is 0 only where every check holds.\n\n"
+      "Examples:\n"
+      "  tessera verify --model pythia-160m                        five checks against float64\n"
+      "  tessera verify --model DIR --golden golden.safetensors    against another program\n"
+      "  tessera verify --model DIR --weights nvfp4 --json",
+      level_bound(DType::f32, false), level_bound(DType::f16, false),
+      level_bound(DType::bf16, false), level_bound(DType::f32, true)));
+  return [options] { return run(*options); };
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,66 @@
+// What `tessera verify` checks, and what it reports.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "reference/parity.h"
+#include "tessera/context.h"
+#include "tessera/model.h"
+
+namespace tessera::app {
+
+struct VerifyRow {
+  std::string what;    // "layer 3", "linear [768, 288] sliced"
+  double max_abs = 0;  // largest distance
+  double max_rel = 0;  // the same, over the largest value that was expected
+  double bound = 0;    // of max_rel; 0: the row is not about numbers
+  std::string text{};  // instead of numbers
+  bool ok = false;
+};
+
+struct VerifyCheck {
+  std::string name;     // "hidden states"
+  std::string verdict;  // one line
+  std::vector<VerifyRow> rows{};
+  bool ok() const;
+};
+
+struct VerifySubject {
+  Context& ctx;
+  const Model& model;
+  std::filesystem::path directory;
+  LoadOptions options;  // that the model was loaded with
+  double bound;         // of hidden states and logits
+  bool exact_tokens;    // greedy tokens must be the same; else those that differ are weighed
+};
+
+// What the error of a whole pass may be, relative to the largest value of a level: for f32 what
+// Tessera promises, for the others what rounding of activations costs, with room.
+double level_bound(DType dtype, bool int8_activations);
+
+// Against a golden file.
+std::vector<VerifyCheck> verify_golden(const VerifySubject& subject,
+                                       const std::filesystem::path& golden);
+// Against the float64 reference: hidden states, tokens, trace, time.
+std::vector<VerifyCheck> verify_by_reference(const VerifySubject& subject);
+// The kernels alone, on the model's shapes, in every layout of memory.
+VerifyCheck verify_kernels(const VerifySubject& subject);
+
+// ---- shared by the checks
+// ------------------------------------------------------------------------
+
+VerifyRow level_row(std::string what, const reference::Array& actual,
+                    const reference::Array& expected, double bound);
+// "embedding", "layer 1", ..., "final norm"
+std::string level_name(std::int64_t level, std::int64_t layers);
+// Greedy tokens against those of someone else, who saw the same text: logits [tokens, vocab] are
+// those that `judge` computed for that text, and a token that differs counts as a miss where it is
+// further behind there than the bound allows.
+VerifyCheck token_check(const std::vector<std::int32_t>& actual,
+                        const std::vector<std::int32_t>& expected, const reference::Array& logits,
+                        const VerifySubject& subject);
+
+}  // namespace tessera::app

@@ -1,0 +1,136 @@
+// tessera verify as a user runs it: what is right passes, what is wrong fails and says where.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "support/changed_checkpoint.h"
+#include "support/files.h"
+
+namespace tessera::test {
+namespace {
+
+struct Outcome {
+  int status;
+  std::string output;  // standard output and standard error together
+};
+
+Outcome verify(const std::string& arguments) {
+  const std::string command =
+      std::string(TESSERA_PROGRAM) + " verify --device cpu --threads 2 " + arguments + " 2>&1";
+  FILE* pipe = popen(command.c_str(), "r");
+  Outcome outcome{-1, {}};
+  std::array<char, 4096> chunk;
+  while (const std::size_t n = fread(chunk.data(), 1, chunk.size(), pipe)) {
+    outcome.output.append(chunk.data(), n);
+  }
+  outcome.status = WEXITSTATUS(pclose(pipe));
+  return outcome;
+}
+
+std::string folder_of(const std::string& name) { return data_path("goldens/" + name).string(); }
+
+std::string with_golden(const std::string& model, const std::string& golden) {
+  return "--model " + model + " --golden " + golden;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(Verify, AGoodGoldenPasses) {
+  for (const char* name : {"neox-parallel", "llama-gqa", "llama-nvfp4", "llama-int4"}) {
+    const std::string folder = folder_of(name);
+    const Outcome outcome = verify(with_golden(folder, folder + "/golden.safetensors"));
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    EXPECT_TRUE(contains(outcome.output, "24 of 24 identical")) << outcome.output;
+    EXPECT_TRUE(contains(outcome.output, "all checks hold")) << outcome.output;
+    EXPECT_EQ(contains(outcome.output, "decoded weights"),
+              std::string(name) == "llama-nvfp4" || std::string(name) == "llama-int4");
+  }
+}
+
+TEST(Verify, JsonHasEveryLevel) {
+  const std::string folder = folder_of("llama-gqa");
+  const Outcome outcome = verify(with_golden(folder, folder + "/golden.safetensors") + " --json");
+  EXPECT_EQ(outcome.status, 0);
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(json["ok"], true);
+  EXPECT_EQ(json["architecture"], "llama");
+  const auto& rows = json["checks"][0]["rows"];
+  ASSERT_EQ(rows.size(), 3u + 1 + 1);  // embedding, layers, logits
+  EXPECT_EQ(rows[0]["what"], "embedding");
+  EXPECT_EQ(rows[4]["what"], "logits");
+  for (const auto& row : rows) EXPECT_LT(row["max_rel"], 1e-4);
+}
+
+TEST(Verify, AChangedTokenFails) {
+  const std::string folder = folder_of("neox-serial");
+  TemporaryFolder temporary;
+  EditableFile golden = read_editable(folder + "/golden.safetensors");
+  std::int64_t& token = golden.at("generated_ids").at<std::int64_t>(20);
+  token = (token + 1) % 320;
+  golden.write(temporary.path() / "golden.safetensors");
+  const Outcome outcome =
+      verify(with_golden(folder, (temporary.path() / "golden.safetensors").string()));
+  EXPECT_EQ(outcome.status, 1) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "23 of 24 identical; token 20 is")) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "1 of 2 checks miss")) << outcome.output;
+}
+
+TEST(Verify, AChangedWeightFailsFromItsLayerOn) {
+  TemporaryFolder temporary;
+  const std::string folder = folder_of("llama-gqa");
+  copy_checkpoint(folder, temporary.path());
+  EditableFile weights = read_editable(folder + "/model.safetensors");
+  weights.at("model.layers.1.mlp.down_proj.weight").at<float>(5) += 0.5f;
+  weights.write(temporary.path() / "model.safetensors");
+  const Outcome outcome =
+      verify(with_golden(temporary.path().string(), folder + "/golden.safetensors") + " --json");
+  EXPECT_EQ(outcome.status, 1);
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_EQ(json["ok"], false);
+  const auto& rows = json["checks"][0]["rows"];
+  EXPECT_EQ(rows[1]["ok"], true);   // layer 1
+  EXPECT_EQ(rows[2]["ok"], false);  // layer 2
+}
+
+TEST(Verify, ChecksAnyModelAgainstFloat64) {
+  for (const char* arguments :
+       {"neox-serial", "qwen3 --weights nvfp4", "mistral-window --dtype f16",
+        "llama-nvfp4 --activations int8", "llama-biases-tied --weights int4 --activations int8"}) {
+    const Outcome outcome =
+        verify("--json --model " + data_path("goldens").string() + "/" + arguments);
+    EXPECT_EQ(outcome.status, 0) << arguments << "\n" << outcome.output;
+    const auto json = nlohmann::json::parse(outcome.output);
+    EXPECT_EQ(json["ok"], true);
+    std::vector<std::string> names;
+    for (const auto& check : json["checks"]) names.push_back(check["name"]);
+    EXPECT_EQ(names, (std::vector<std::string>{"kernels", "hidden states", "greedy tokens",
+                                               "fused calls", "time per output token"}));
+  }
+}
+
+TEST(Verify, BadInputIsRefusedWithASentence) {
+  const std::string folder = folder_of("llama-gqa");
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "--model is required"},
+      {"--model nowhere", "nowhere"},
+      {with_golden(folder, "nothing.safetensors"), "nothing.safetensors"},
+      {with_golden(folder, folder_of("qwen3") + "/golden.safetensors"),
+       "is not a golden of this model: it has 3 hidden states, but the model 3 layers"},
+      {with_golden(folder, folder + "/model.safetensors"), "there is no tensor input_ids"},
+      {"--model " + folder + " --dtype f64", "--dtype"},
+  };
+  for (const auto& [arguments, expected] : cases) {
+    const Outcome outcome = verify(arguments);
+    EXPECT_NE(outcome.status, 0) << arguments;
+    EXPECT_TRUE(contains(outcome.output, expected)) << outcome.output;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
