@@ -28,7 +28,7 @@ seeds() {
         cp "$config" "$2/$(basename "$(dirname "$config")").json"
       done
       ;;
-    tokenizer) cp tests/data/bad/tokenizer/* tests/data/tokenizers/*.json "$2" ;;
+    tokenizer) cp tests/data/bad/tokenizer/* tests/data/tokenizers/*.tokenizer.json "$2" ;;
   esac
 }
 

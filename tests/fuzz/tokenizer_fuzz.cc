@@ -10,15 +10,15 @@ namespace {
 
 void use(const tessera::Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::int32_t> ids;
-  const bool taken = tessera::fuzz::takes([&] { ids = tokenizer.encode(text, true); });
-  if (taken) {
-    tessera::fuzz::takes([&] { (void)tokenizer.decode(ids); });
-    std::string streamed;
+  if (tessera::fuzz::takes([&] { ids = tokenizer.encode(text, true); })) {
+    std::string whole, streamed;
     tessera::StreamDecoder decoder(tokenizer, false);
-    tessera::fuzz::takes([&] {
+    const bool decoded = tessera::fuzz::takes([&] {
+      whole = tokenizer.decode(ids);
       for (const std::int32_t id : ids) streamed += decoder.push(id);
       streamed += decoder.finish();
     });
+    if (decoded && whole != streamed) std::abort();  // a stream is the whole text
   }
   ids.clear();
   for (const char byte : text) ids.push_back(static_cast<signed char>(byte));  // some negative
