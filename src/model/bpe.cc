@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "model/quote.h"
 #include "model/unicode.h"
 
 namespace tessera::model {
@@ -117,8 +118,8 @@ void Bpe::add_symbols(std::string_view word, Scratch& scratch) const {
     } else if (options_.unk_token) {
       if (unk_ == kNoToken) {
         fail(ErrorCode::unsupported,
-             "the tokenizer has no token for '{}', and its unk_token '{}' is not in its vocabulary",
-             character, *options_.unk_token);
+             "the tokenizer has no token for {}, and its unk_token {} is not in its vocabulary",
+             in_quotes(character), in_quotes(*options_.unk_token));
       }
       pending_unk = true;
     }

@@ -1,13 +1,14 @@
 #include "model/oniguruma.h"
 
+#include <algorithm>
 #include <array>
 #include <cctype>
 #include <cstddef>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "core/fail.h"
+#include "model/quote.h"
 #include "model/unicode.h"
 
 namespace tessera::model {
@@ -63,7 +64,7 @@ class Translator {
 
   [[noreturn]] void refuse(std::string_view what) const {
     fail(ErrorCode::unsupported, "{}: the pattern {} has {} at byte {}, which is not supported",
-         where_, pattern_, what, at_);
+         where_, in_quotes(pattern_), what, at_);
   }
 
   void copy(std::size_t bytes) {
@@ -76,9 +77,10 @@ class Translator {
     if (c == '*' || c == '+' || c == '?') return quantifier();
     if (c == '{' && interval()) return;
     if (c == ')') {
-      copy(1);
       if (groups_.empty()) refuse("a ) without its (");
-      atom_ = groups_.back();
+      copy(1);
+      atom_ = groups_.back().begin;
+      caseless_ = groups_.back().caseless_outside;
       groups_.pop_back();
       return;
     }
@@ -86,9 +88,28 @@ class Translator {
     atom_ = out_.size();
     if (c == '\\') return escape();
     if (c == '[') return character_class();
+    if (caseless_) check_folding();
+    literal();
+  }
+
+  void literal() {
     std::size_t end = at_;
     next_code_point(pattern_, end);
     copy(end - at_);
+  }
+
+  // Without regard to case, Oniguruma lets "ss" match "ß", and the like; PCRE2 does not.
+  void check_folding() const {
+    constexpr std::array<std::string_view, 5> kOneLetterPairs = {"ss", "ff", "fi", "fl", "st"};
+    std::string pair;
+    for (const char c : pattern_.substr(at_, 2)) {
+      pair += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    }
+    const bool folds =
+        std::find(kOneLetterPairs.begin(), kOneLetterPairs.end(), pair) != kOneLetterPairs.end();
+    if (folds || static_cast<unsigned char>(pattern_[at_]) >= 0x80) {
+      refuse("letters that fold to others, without regard to case,");
+    }
   }
 
   // Lazy (?) and possessive (+) forms are the same in both.
@@ -128,7 +149,7 @@ class Translator {
   }
 
   void group() {
-    groups_.push_back(out_.size());
+    groups_.push_back({out_.size(), caseless_});
     if (!next_is("(?")) return copy(1);
     for (const std::string_view same : {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!"}) {
       if (next_is(same)) return copy(same.size());
@@ -148,8 +169,10 @@ class Translator {
     }
     const char last = end < pattern_.size() ? pattern_[end] : '\0';
     if (letters.empty() || (last != ':' && last != ')')) {
-      refuse(fmt::format("the group {}", pattern_.substr(at_, end + 1 - at_)));
+      refuse(fmt::format("the group {}", in_quotes(pattern_.substr(at_, end + 1 - at_))));
     }
+    caseless_ = letters.substr(0, letters.find('-')).find('i') != std::string::npos ||
+                (caseless_ && letters.find('i') == std::string::npos);
     if (last == ')') {
       if (at_ != 0) refuse("flags for the rest of the pattern");
       groups_.pop_back();
@@ -202,9 +225,7 @@ class Translator {
     } else {  // a character that loses its meaning
       if (static_cast<unsigned char>(c) < 0x80) out_ += '\\';
       ++at_;
-      std::size_t end = at_;
-      next_code_point(pattern_, end);
-      copy(end - at_);
+      literal();
     }
   }
 
@@ -265,9 +286,8 @@ class Translator {
       if (peek() == '\\') {
         class_escape();
       } else {
-        std::size_t end = at_;
-        next_code_point(pattern_, end);
-        copy(end - at_);
+        if (caseless_ && static_cast<unsigned char>(peek()) >= 0x80) check_folding();
+        literal();
       }
     }
     copy(1);
@@ -285,12 +305,18 @@ class Translator {
     }
   }
 
+  struct Group {
+    std::size_t begin;  // in out_
+    bool caseless_outside;
+  };
+
   std::string_view pattern_;
   const std::string& where_;
   std::size_t at_ = 0;
   std::string out_;
-  std::size_t atom_ = 0;             // where in out_ the thing begins that a quantifier repeats
-  std::vector<std::size_t> groups_;  // where in out_ the open groups begin
+  std::size_t atom_ = 0;  // where in out_ the thing begins that a quantifier repeats
+  bool caseless_ = false;
+  std::vector<Group> groups_;  // that are open
 };
 
 }  // namespace

@@ -3,19 +3,24 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <utility>
 
 #include "core/fail.h"
 #include "model/oniguruma.h"
+#include "model/quote.h"
 #include "model/unicode.h"
 
 namespace tessera::model {
 namespace {
 
-// Steps before a match is given up: seconds, where a pattern backtracks without end.
-constexpr std::uint32_t kMatchLimit = 100'000'000;
+// Steps before a match is given up: a pattern that means well takes a few for each byte, one that
+// backtracks without end any number.
+constexpr std::size_t kMatchLimitBase = 10'000;
+constexpr std::size_t kMatchLimitPerByte = 64;
 constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, where there is no JIT
 constexpr std::size_t kJitStackStart = 64 << 10;
 constexpr std::size_t kJitStackMost = std::size_t{512} << 20;  // reserved, and used only if needed
@@ -44,9 +49,11 @@ T* required(T* pointer) {
   return pointer;
 }
 
-MatchContext make_match_context() {
+MatchContext make_match_context(std::size_t text_bytes) {
   MatchContext context(required(pcre2_match_context_create(nullptr)));
-  pcre2_set_match_limit(context.get(), kMatchLimit);
+  const std::size_t limit = kMatchLimitBase + kMatchLimitPerByte * text_bytes;
+  pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(std::min<std::size_t>(
+                                           limit, std::numeric_limits<std::uint32_t>::max())));
   pcre2_set_heap_limit(context.get(), kHeapLimitKib);
   return context;
 }
@@ -87,8 +94,8 @@ Regex Regex::pcre(const std::string& pattern, const std::string& where) {
                                  PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE,
                                  &error, &offset, context.get()));
   if (code->code == nullptr) {
-    fail(ErrorCode::unsupported, "{}: the pattern {} cannot be used: {} at byte {}", where, pattern,
-         message_of(error), offset);
+    fail(ErrorCode::unsupported, "{}: the pattern {} cannot be used: {} at byte {}", where,
+         in_quotes(pattern), message_of(error), offset);
   }
   // Where the machine forbids generated code, the interpreter does the same more slowly.
   pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);
@@ -101,7 +108,7 @@ Regex Regex::oniguruma(std::string_view pattern, const std::string& where) {
 
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
   const MatchData data(required(pcre2_match_data_create(1, nullptr)));
-  MatchContext context = make_match_context();
+  MatchContext context = make_match_context(text.size());
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t from = 0, last_end = kNone;
   while (from <= text.size()) {

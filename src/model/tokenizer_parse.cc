@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "model/quote.h"
 #include "model/tokenizer_parts.h"
 
 namespace tessera::model {
@@ -19,14 +20,18 @@ void check_frame(const Tokenizer::Parts& parts, const std::string& where) {
 
 }  // namespace
 
+std::string shown(const Json& value) {
+  return value.is_number() ? value.dump() : in_quotes(value.dump());
+}
+
 // "truncation" and "padding" are not read: they say how a batch was once made, and a prompt is
 // neither cut nor filled up.
 Tokenizer::Parts parse_tokenizer(const Json& json, const std::string& where) {
   const JsonView file(json, where);
   const std::string version = file.optional_string("version").value_or("1.0");
   if (version != "1.0") {
-    fail(ErrorCode::unsupported, "{}: version '{}' is not supported; supported is 1.0", where,
-         version);
+    fail(ErrorCode::unsupported, "{}: version {} is not supported; supported is 1.0", where,
+         in_quotes(version));
   }
   Tokenizer::Parts parts;
   parts.normalizer = parse_normalizer(file.find("normalizer"), where);

@@ -14,6 +14,9 @@
 
 namespace tessera::model {
 
+// A value for an error's sentence: a number as it is, anything else in quotes.
+std::string shown(const Json& value);
+
 // tokenizer_parse_steps.cc. A null pointer is a member that is missing or null.
 Normalizer parse_normalizer(const Json* json, const std::string& where);
 PreTokenizer parse_pre_tokenizer(const Json* json, const std::string& where);

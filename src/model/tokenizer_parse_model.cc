@@ -1,9 +1,11 @@
 // The tables of a tokenizer.json: the BPE model's vocabulary and merges, and the added tokens.
+#include <algorithm>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "core/fail.h"
+#include "model/quote.h"
 #include "model/tokenizer_parse.h"
 
 namespace tessera::model {
@@ -21,14 +23,14 @@ Vocabulary parse_vocabulary(const JsonView& model) {
   std::vector<bool> taken;
   for (const auto& [token, id] : vocab->get_ref<const Json::object_t&>()) {
     if (!id.is_number_integer() || id < 0 || id > kMaxTokenId) {
-      fail(ErrorCode::file, "{}: the id of '{}' is {}; ids are whole numbers from 0 to {}",
-           model.where(), token, id.dump(), kMaxTokenId);
+      fail(ErrorCode::file, "{}: the id of {} is {}; ids are whole numbers from 0 to {}",
+           model.where(), in_quotes(token), shown(id), kMaxTokenId);
     }
     const auto index = id.get<std::size_t>();
     if (index >= taken.size()) taken.resize(index + 1);
     if (taken[index]) {
-      fail(ErrorCode::file, "{}: two tokens have the id {}; one of them is '{}'", model.where(),
-           index, token);
+      fail(ErrorCode::file, "{}: two tokens have the id {}; one of them is {}", model.where(),
+           index, in_quotes(token));
     }
     taken[index] = true;
     tokens.emplace_back(token, static_cast<std::int32_t>(index));
@@ -49,7 +51,7 @@ std::pair<std::string_view, std::string_view> parse_pair(const Json& json, std::
     return {json[0].get_ref<const std::string&>(), json[1].get_ref<const std::string&>()};
   }
   fail(ErrorCode::file, "{}: merge {} is {}; a merge is \"a b\" or [\"a\", \"b\"]", model.where(),
-       index, json.dump());
+       index, shown(json));
 }
 
 MergeTable parse_merges(const JsonView& model, const Vocabulary& vocabulary,
@@ -65,8 +67,8 @@ MergeTable parse_merges(const JsonView& model, const Vocabulary& vocabulary,
   const auto id_of = [&](std::string_view token) {
     const std::int32_t id = vocabulary.find(token);
     if (id == kNoToken) {
-      fail(ErrorCode::file, "{}: merge {} needs the token '{}', which is not in the vocabulary",
-           model.where(), merges.size(), token);
+      fail(ErrorCode::file, "{}: merge {} needs the token {}, which is not in the vocabulary",
+           model.where(), merges.size(), in_quotes(token));
     }
     return id;
   };
@@ -97,12 +99,12 @@ AddedToken parse_added_token(const Json& json, const std::string& where) {
 void check_id(const AddedToken& token, const Vocabulary& vocabulary, const std::string& where) {
   const std::int32_t known = vocabulary.find(token.content);
   if (known != kNoToken && known != token.id) {
-    fail(ErrorCode::file, "{}: '{}' has the id {}, but {} in the vocabulary", where, token.content,
-         token.id, known);
+    fail(ErrorCode::file, "{}: {} has the id {}, but {} in the vocabulary", where,
+         in_quotes(token.content), token.id, known);
   }
   if (known == kNoToken && vocabulary.has(token.id)) {
-    fail(ErrorCode::file, "{}: '{}' has the id {}, which is that of '{}' in the vocabulary", where,
-         token.content, token.id, vocabulary.token(token.id));
+    fail(ErrorCode::file, "{}: {} has the id {}, which is that of {} in the vocabulary", where,
+         in_quotes(token.content), token.id, in_quotes(vocabulary.token(token.id)));
   }
 }
 
@@ -115,8 +117,8 @@ Bpe parse_model(const Json* json, const std::string& where) {
   const std::string type =
       model.optional_string("type").value_or(model.has("merges") ? "BPE" : "none");
   if (type != "BPE") {
-    fail(ErrorCode::unsupported, "{} is of type '{}', which is not supported; supported is BPE",
-         model.where(), type);
+    fail(ErrorCode::unsupported, "{} is of type {}, which is not supported; supported is BPE",
+         model.where(), in_quotes(type));
   }
   if (model.optional_number("dropout").value_or(0) != 0) {
     fail(ErrorCode::unsupported,
@@ -148,7 +150,8 @@ AddedTokens parse_added_tokens(const Json* json, const Normalizer& normalizer,
     check_id(token, vocabulary, place);
     if (!added.by_content.emplace(token.content, token.id).second ||
         added.by_id.contains(token.id)) {
-      fail(ErrorCode::file, "{}: '{}' (id {}) is there twice", place, token.content, token.id);
+      fail(ErrorCode::file, "{}: {} (id {}) is there twice", place, in_quotes(token.content),
+           token.id);
     }
     const std::string written = token.normalized ? normalizer(token.content) : token.content;
     if (!written.empty()) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "model/quote.h"
 #include "model/tokenizer_growth.h"
 #include "model/tokenizer_parse.h"
 #include "model/unicode.h"
@@ -25,8 +26,8 @@ void for_each_step(const Json& json, const char* list, const std::string& where,
 }
 
 [[noreturn]] void refuse(const JsonView& step, std::string_view supported) {
-  fail(ErrorCode::unsupported, "{} is of type '{}', which is not supported; supported are {}",
-       step.where(), step.string("type"), supported);
+  fail(ErrorCode::unsupported, "{} is of type {}, which is not supported; supported are {}",
+       step.where(), in_quotes(step.string("type")), supported);
 }
 
 Pattern parse_pattern(const JsonView& step) {
@@ -51,8 +52,8 @@ char32_t parse_character(const JsonView& step, std::string_view key) {
   std::size_t at = 0;
   const char32_t c = text.empty() ? 0 : next_code_point(text, at);
   if (text.empty() || at != text.size()) {
-    fail(ErrorCode::file, "{}: '{}' of {} is \"{}\"; it has to be one character", step.where(), key,
-         step.string("type"), text);
+    fail(ErrorCode::file, "{}: '{}' of {} is {}; it has to be one character", step.where(), key,
+         step.string("type"), in_quotes(text));
   }
   return c;
 }
@@ -70,9 +71,9 @@ SplitBehavior parse_behavior(const JsonView& step) {
     if (given == name) return behavior;
   }
   fail(ErrorCode::unsupported,
-       "{}: the behavior '{}' is not supported; supported are Isolated, Removed, "
+       "{}: the behavior {} is not supported; supported are Isolated, Removed, "
        "MergedWithPrevious, MergedWithNext, Contiguous",
-       step.where(), given);
+       step.where(), in_quotes(given));
 }
 
 // "prepend_scheme", or the older "add_prefix_space".
@@ -80,15 +81,15 @@ Metaspace::Prepend parse_prepend(const JsonView& step) {
   const std::optional<std::string> scheme = step.optional_string("prepend_scheme");
   const std::optional<bool> space = step.optional_boolean("add_prefix_space");
   if (scheme && space == false && *scheme != "never") {
-    fail(ErrorCode::file, "{}: Metaspace has add_prefix_space false and prepend_scheme '{}'",
-         step.where(), *scheme);
+    fail(ErrorCode::file, "{}: Metaspace has add_prefix_space false and prepend_scheme {}",
+         step.where(), in_quotes(*scheme));
   }
   if (scheme == "never" || (!scheme && space == false)) return Metaspace::Prepend::never;
   if (scheme == "first") return Metaspace::Prepend::first;
   if (!scheme || scheme == "always") return Metaspace::Prepend::always;
   fail(ErrorCode::unsupported,
-       "{}: the prepend_scheme '{}' is not supported; supported are always, first, never",
-       step.where(), *scheme);
+       "{}: the prepend_scheme {} is not supported; supported are always, first, never",
+       step.where(), in_quotes(*scheme));
 }
 
 NormalizerStep parse_normalizer_step(const JsonView& step) {
@@ -163,16 +164,16 @@ DecoderStep parse_decoder_step(const JsonView& step) {
 void add_template_token(const JsonView& step, const std::string& name,
                         std::vector<std::int32_t>& frame) {
   const std::optional<JsonView> tokens = step.optional_object("special_tokens");
-  const std::optional<JsonView> token = tokens ? tokens->optional_object(name) : std::nullopt;
-  const Json* const ids = token ? token->find("ids") : nullptr;
+  const Json* const token = tokens ? tokens->find(name) : nullptr;
+  const Json* const ids = token != nullptr ? JsonView(*token, step.where()).find("ids") : nullptr;
   if (ids == nullptr || !ids->is_array()) {
-    fail(ErrorCode::file, "{}: the template's token '{}' has no ids in special_tokens",
-         step.where(), name);
+    fail(ErrorCode::file, "{}: the template's token {} has no ids in special_tokens", step.where(),
+         in_quotes(name));
   }
   for (const Json& id : *ids) {
     if (!id.is_number_integer() || id < 0 || id > kMaxTokenId) {
-      fail(ErrorCode::file, "{}: an id of the template's token '{}' is {}, which is no token id",
-           step.where(), name, id.dump());
+      fail(ErrorCode::file, "{}: an id of the template's token {} is {}, which is no token id",
+           step.where(), in_quotes(name), shown(id));
     }
     frame.push_back(id.get<std::int32_t>());
   }

@@ -10,8 +10,8 @@
 namespace tessera::model {
 
 inline constexpr std::int32_t kNoToken = -1;
-// Sixteen times the largest published vocabulary: a wrong file cannot ask for more memory.
-inline constexpr std::int64_t kMaxTokenId = (1 << 22) - 1;
+// Eight times the largest published vocabulary: a wrong file cannot ask for more memory.
+inline constexpr std::int64_t kMaxTokenId = (1 << 21) - 1;
 
 class Vocabulary {
  public:
