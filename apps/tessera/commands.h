@@ -14,6 +14,7 @@ using Command = std::function<int()>;
 
 Command add_demo(CLI::App& app);
 Command add_devices(CLI::App& app);
+Command add_quantize(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_verify(CLI::App& app);
 

@@ -27,6 +27,7 @@ int run(int argc, char** argv) {
   std::vector<std::pair<std::string_view, tessera::app::Command>> commands;
   commands.emplace_back("demo", tessera::app::add_demo(app));
   commands.emplace_back("devices", tessera::app::add_devices(app));
+  commands.emplace_back("quantize", tessera::app::add_quantize(app));
   commands.emplace_back("tokenize", tessera::app::add_tokenize(app));
   commands.emplace_back("verify", tessera::app::add_verify(app));
   const auto is_first_word = [&](const auto& command) { return command.first == argv[1]; };

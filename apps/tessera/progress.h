@@ -1,0 +1,34 @@
+// A progress bar on standard error: on a terminal only, and only for work that takes a while.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace tessera::app {
+
+class Progress {
+ public:
+  // "loading"
+  explicit Progress(std::string what);
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void update(std::int64_t done, std::int64_t total);
+  // Takes the bar off the screen.
+  void clear();
+  // For options that want a function; it must not outlive this object.
+  std::function<void(std::int64_t done, std::int64_t total)> callback();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::string what_;
+  bool on_terminal_;
+  bool shown_ = false;
+  Clock::time_point start_, last_;
+};
+
+}  // namespace tessera::app
