@@ -285,8 +285,8 @@ Command add_quantize(CLI::App& app) {
   command->add_option("--out", options->out, "Folder to write, new or empty")->required();
   command->add_option(
       "--group", options->group,
-      "Weights that share a scale: int4 takes 0 (a row) or a multiple of 16, int8 0 "
-      "or any number; the others have their own");
+      "Weights that share a scale. int4: 0 (a row) or a multiple of 16, by default the largest of "
+      "128, 64, 32 that divides all rows; int8: 0 (default) or any; others: their own");
   command->add_flag("--zero-point", options->zero_point,
                     "int4: fit codes to the smallest and largest weight of a group");
   command
