@@ -1,0 +1,61 @@
+#!/usr/bin/env python3
+"""Writes the default model's golden: what transformers computes in float32 with the exactly decoded 4-bit weights.
+
+    python tests/data/make_stories_golden.py --model models/stories --out tests/data/stories/golden.safetensors
+
+Tensors as in goldens/README.md, for one short prompt (so that the file stays small). Also loads the folder as any user of transformers and
+compressed-tensors would, and says how far that (bfloat16) is from the golden.
+Needs: torch, transformers==5.17.0, compressed-tensors==0.19.0, safetensors. Runs on a CPU.
+"""
+import argparse
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "models"))
+import export  # noqa: E402
+
+PROMPT = "Once upon a time, there was a little girl named"
+GENERATED = 24
+
+
+def exact_model(folder):
+    config = json.loads((folder / "config.json").read_text())
+    config.pop("quantization_config", None)
+    config["dtype"] = "float32"
+    model = transformers.GPTNeoXForCausalLM._from_config(
+        transformers.GPTNeoXConfig(**config), attn_implementation="eager").float().eval()
+    values = export.decode(load_file(folder / "model.safetensors"))
+    model.load_state_dict({k.replace("embed_out", "lm_head"): v for k, v in values.items()})  # its name since transformers 5
+    return model
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    p.add_argument("--model", type=pathlib.Path, required=True)
+    p.add_argument("--out", type=pathlib.Path, required=True)
+    args = p.parse_args()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(args.model)
+    ids = torch.tensor([tokenizer(PROMPT).input_ids])
+    model = exact_model(args.model)
+    with torch.no_grad():
+        out = model(ids, output_hidden_states=True, use_cache=False)
+        full = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=GENERATED, do_sample=False, eos_token_id=None,
+                              pad_token_id=0, return_dict_in_generate=True, output_logits=True)
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(args.model)(ids).logits.float()
+    top = torch.stack(full.logits)[:, 0].topk(2, dim=-1).values
+    golden = {"input_ids": ids, "logits": out.logits, "generated_ids": full.sequences[:, ids.shape[1]:],
+              **{f"hidden_states.{i}": h for i, h in enumerate(out.hidden_states)}}
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    save_file({k: v.contiguous() for k, v in golden.items()}, args.out, metadata={"format": "pt"})
+    apart = ((theirs - out.logits).norm() / out.logits.norm()).item()
+    print(f"{tokenizer.decode(full.sequences[0])}\n{ids.shape[1]} prompt tokens, least lead {(top[:, 0] - top[:, 1]).min():.3f}, "
+          f"{args.out.stat().st_size} bytes; as loaded by transformers (bfloat16): {apart:.1e} apart")
+
+
+if __name__ == "__main__":
+    main()
