@@ -5,7 +5,7 @@
     python models/train.py --out models/stories --work stories-first-work --start stories-first --sink-mass 0.6 --round-from 0 \\
         --batch 64 --rate 6e-4 --warm-up 50 --steps 816 --no-compile
 
-Needs one GPU (about 8 GB), torch 2.11, numpy, tokenizers, safetensors. The text is stories separated by a line <|story|>. In the last part
+Needs one GPU (a smaller --batch needs less memory), torch 2.11, numpy, tokenizers, safetensors. The text is stories separated by a line <|story|>. In the last part
 of training every Linear is rounded in the forward pass exactly as the file will store it (gradients pass straight through), so the model
 learns to live in 4 bits. The second run teaches attention to rest on <|begin|>, as large models come to do by themselves. Each run writes
 its folder, reads it back, and measures that. models/stories/README.md has the results, and those of `--format float16` in the same space.

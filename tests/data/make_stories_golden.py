@@ -3,7 +3,8 @@
 
     python tests/data/make_stories_golden.py --model models/stories --out tests/data/stories/golden.safetensors
 
-Tensors as in goldens/README.md, for one short prompt (so that the file stays small). Also loads the folder as any user of transformers and
+Tensors as in goldens/README.md, for one short prompt (so that the file stays small). Beside it tokenizer.expected.json: what the
+`tokenizers` library makes of a few texts. Also loads the folder as any user of transformers and
 compressed-tensors would, and says how far that (bfloat16) is from the golden.
 Needs: torch, transformers==5.17.0, compressed-tensors==0.19.0, safetensors. Runs on a CPU.
 """
@@ -15,12 +16,15 @@ import sys
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "models"))
 import export  # noqa: E402
 
 PROMPT = "Once upon a time, there was a little girl named"
 GENERATED = 24
+TEXTS = [PROMPT, "", " ", "Lily's mom said, \"Don't!\"\n\nThen  she   left.", "The end.<|story|>Once upon a time", "<|begin|>", "123 456,789",
+         "caf\u00e9 \u2014 \u201cna\u00efve\u201d \u65e5\u672c\u8a9e \U0001f600", "tabs\tand\r\nlines\n", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"]
 
 
 def exact_model(folder):
@@ -32,6 +36,17 @@ def exact_model(folder):
     values = export.decode(load_file(folder / "model.safetensors"))
     model.load_state_dict({k.replace("embed_out", "lm_head"): v for k, v in values.items()})  # its name since transformers 5
     return model
+
+
+def expected_ids(path):
+    tok = Tokenizer.from_file(str(path))
+    rows = []
+    for text in TEXTS:
+        for special in (False, True):
+            ids = tok.encode(text, add_special_tokens=special).ids
+            decoded = tok.decode(ids, skip_special_tokens=False)
+            rows.append({"text": text, "add_special_tokens": special, "ids": ids, "decoded": decoded})
+    return rows
 
 
 def main():
@@ -52,6 +67,8 @@ def main():
               **{f"hidden_states.{i}": h for i, h in enumerate(out.hidden_states)}}
     args.out.parent.mkdir(parents=True, exist_ok=True)
     save_file({k: v.contiguous() for k, v in golden.items()}, args.out, metadata={"format": "pt"})
+    expected = json.dumps(expected_ids(args.model / "tokenizer.json"), indent=1)
+    (args.out.parent / "tokenizer.expected.json").write_text(expected + "\n")
     apart = ((theirs - out.logits).norm() / out.logits.norm()).item()
     print(f"{tokenizer.decode(full.sequences[0])}\n{ids.shape[1]} prompt tokens, least lead {(top[:, 0] - top[:, 1]).min():.3f}, "
           f"{args.out.stat().st_size} bytes; as loaded by transformers (bfloat16): {apart:.1e} apart")
