@@ -18,8 +18,9 @@
 namespace tessera {
 
 struct GenerateOptions {
-  std::int64_t max_tokens = 128;
+  std::int64_t max_tokens = 128;  // -1: no limit, until something else ends the text
   bool ignore_eos = false;
+  std::vector<std::int32_t> stop_ids{};  // end the text as the model's own end tokens do
   std::vector<std::string> stop{};  // the text ends before the first of these; needs a tokenizer
   SamplingOptions sampling{};
   std::int64_t top_logprobs = -1;  // -1: none; n: the token's own, and the n most likely
@@ -27,14 +28,17 @@ struct GenerateOptions {
   const std::atomic<bool>* cancel = nullptr;
 };
 
-enum class StopReason : std::uint8_t { max_tokens, eos, stop_string, cancelled };
+// context_full: a full cache has no room for another token.
+enum class StopReason : std::uint8_t { max_tokens, eos, stop_string, cancelled, context_full };
 
 std::string_view name(StopReason reason);
 
 // One generated token, given to the caller as soon as it is drawn.
 struct GeneratedToken {
   Sampled sampled{};
-  std::string text{};  // what it adds to the text, whole UTF-8 characters; empty without tokenizer
+  // What is certain to belong to the text since the last one: whole UTF-8 characters, never a part
+  // of a stop string. Empty without tokenizer.
+  std::string text{};
 };
 
 struct GenerateResult {
@@ -49,7 +53,12 @@ struct GenerateResult {
 };
 
 // Goes on with the stream in `cache`: an empty one starts with the prompt, another one continues.
-// The tokenizer may be null where only ids are wanted. The prompt must not be empty.
+// The last token that was drawn has not been through the model: a prompt that goes on from there
+// begins with it.
+//
+// The tokenizer may be null where only ids are wanted. Refused before any work: an empty prompt,
+// ids that are not in the vocabulary, a prompt that does not fit into a full cache, options out of
+// range. Cancelled while the prompt is being read, the result has no tokens.
 GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
                         const Tokenizer* tokenizer, std::span<const std::int32_t> prompt,
                         const GenerateOptions& options,

@@ -2,7 +2,10 @@
 // exponentials) lets the sampler look at a few blocks instead of the whole vocabulary.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <limits>
 #include <span>
 
 namespace tessera::cpu {
@@ -17,6 +20,16 @@ constexpr std::size_t logit_blocks(std::size_t logits) {
 
 // maxima[b]: the largest logit of block b; NaN where the block holds one.
 void block_maxima(std::span<const float> logits, std::span<float> maxima);
+
+// The largest of the maxima; NaN where one of them is.
+inline float largest_of(std::span<const float> maxima) {
+  float largest = -std::numeric_limits<float>::infinity();
+  for (const float maximum : maxima) {
+    if (std::isnan(maximum)) return maximum;
+    largest = std::max(largest, maximum);
+  }
+  return largest;
+}
 
 // sums[b]: the sum of exp(scale * (logit - offset)) over block b. With offset the largest logit no
 // term exceeds 1; -inf gives 0.

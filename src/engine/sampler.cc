@@ -155,17 +155,14 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
 float Sampler::find_maxima(std::span<const float> logits) {
   maxima_.resize(cpu::logit_blocks(logits.size()));
   cpu::block_maxima(logits, maxima_);
-  float largest = -kInfinity;
-  for (const float maximum : maxima_) {
-    if (std::isnan(maximum) || maximum == kInfinity) {
-      const auto bad = std::find_if(logits.begin(), logits.end(),
-                                    [](float v) { return std::isnan(v) || v == kInfinity; });
-      fail(ErrorCode::invalid_argument,
-           "the logit of token {} is {}: the model's numbers have left their range; try f32 or "
-           "bf16, or check the checkpoint",
-           bad - logits.begin(), *bad);
-    }
-    largest = std::max(largest, maximum);
+  const float largest = cpu::largest_of(maxima_);
+  if (std::isnan(largest) || largest == kInfinity) {
+    const auto bad = std::find_if(logits.begin(), logits.end(),
+                                  [](float v) { return std::isnan(v) || v == kInfinity; });
+    fail(ErrorCode::invalid_argument,
+         "the logit of token {} is {}: the model's numbers have left their range; try f32 or "
+         "bf16, or check the checkpoint",
+         bad - logits.begin(), *bad);
   }
   if (largest == -kInfinity) {
     fail(ErrorCode::invalid_argument, "every one of the {} logits is -inf: no token is possible",
