@@ -8,6 +8,9 @@ install(DIRECTORY include/tessera DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT tessera_targets NAMESPACE tessera:: DESTINATION ${package_dir})
 if(TARGET tessera_app)
   install(TARGETS tessera_app RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  if(EXISTS ${PROJECT_SOURCE_DIR}/models/stories)  # the program looks for it in ../share (apps/tessera/default_model.cc)
+    install(DIRECTORY models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/tessera/models)
+  endif()
 endif()
 
 configure_package_config_file(cmake/tesseraConfig.cmake.in ${PROJECT_BINARY_DIR}/tesseraConfig.cmake

@@ -12,8 +12,12 @@ namespace tessera::app {
 // Runs the command; the result is the program's exit status.
 using Command = std::function<int()>;
 
+Command add_chat(CLI::App& app);
 Command add_demo(CLI::App& app);
 Command add_devices(CLI::App& app);
+Command add_generate(CLI::App& app);
+Command add_info(CLI::App& app);
+Command add_perplexity(CLI::App& app);
 Command add_quantize(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_verify(CLI::App& app);

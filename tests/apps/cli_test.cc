@@ -38,10 +38,11 @@ TEST(Cli, TheDemoAgreesWithFloat64) {
 }
 
 TEST(Cli, EverySubcommandHelpsWithAnExample) {
-  for (const char* command : {"", "demo", "devices"}) {
-    const Outcome outcome = run(std::string(command) + " --help");
+  for (const std::string command :
+       {"", "chat", "demo", "devices", "generate", "info", "perplexity", "tokenize"}) {
+    const Outcome outcome = run(command + " --help");
     EXPECT_EQ(outcome.status, 0);
-    EXPECT_NE(outcome.output.find("tessera d"), std::string::npos) << outcome.output;
+    EXPECT_NE(outcome.output.find("  tessera " + command), std::string::npos) << outcome.output;
     EXPECT_NE(outcome.output.find("Example"), std::string::npos) << outcome.output;
   }
 }
@@ -52,13 +53,16 @@ TEST(Cli, BadInputIsRefusedWithASentence) {
   } cases[] = {
       {"", "A subcommand is required"},
       {"frobnicate", "there is no command 'frobnicate'; tessera --help lists them"},
+      {"genrate", "there is no command 'genrate'; did you mean 'generate'?"},
+      {"perplex", "did you mean 'perplexity'?"},
       {"demo --threads -1", "--threads"},
       {"demo --threads many", "--threads"},
-      {"devices --jsno", "--jsno"},
+      {"devices --jsno", "there is no option '--jsno'; did you mean '--json'?"},
+      {"devices --zzzzzz", "there is no option '--zzzzzz'; tessera devices --help lists them"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = run(c.arguments);
-    EXPECT_NE(outcome.status, 0) << c.arguments;
+    EXPECT_EQ(outcome.status, 2) << c.arguments;
     EXPECT_NE(outcome.output.find(c.expected), std::string::npos) << outcome.output;
   }
 }

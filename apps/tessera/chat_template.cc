@@ -1,0 +1,123 @@
+#include "chat_template.h"
+
+#include <algorithm>
+
+#include "core/fail.h"
+#include "model/json.h"
+#include "prompt.h"
+
+namespace tessera::app {
+namespace {
+
+constexpr std::int64_t kMaxConfig = 64 << 20;  // bytes; published ones have a few KiB
+
+// The text of the template; empty where there is none.
+std::string stored_template(const std::filesystem::path& directory) {
+  const std::filesystem::path jinja = directory / "chat_template.jinja";
+  if (std::filesystem::exists(jinja)) return read_text_file(jinja.string());
+  const std::filesystem::path path = directory / "tokenizer_config.json";
+  if (!std::filesystem::exists(path)) return {};
+  const model::Json json = model::read_json_file(path, kMaxConfig);
+  if (!json.is_object() || !json.contains("chat_template")) return {};
+  const model::Json& stored = json["chat_template"];
+  if (stored.is_string()) return stored.get<std::string>();
+  // Several, each with a name.
+  if (!stored.is_array()) return {};
+  for (const model::Json& entry : stored) {
+    if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
+        entry["template"].is_string()) {
+      return entry["template"].get<std::string>();
+    }
+  }
+  return {};
+}
+
+std::string names() {
+  std::string list;
+  for (const ChatTemplate& t : chat_templates()) list += (list.empty() ? "" : ", ") + t.name;
+  return list;
+}
+
+}  // namespace
+
+const std::vector<ChatTemplate>& chat_templates() {
+  static const std::vector<ChatTemplate> templates = {
+      {.name = "chatml",
+       .system_open = "<|im_start|>system\n",
+       .system_close = "<|im_end|>\n",
+       .user_open = "<|im_start|>user\n",
+       .user_close = "<|im_end|>\n<|im_start|>assistant\n",
+       .turn_end = "<|im_end|>",
+       .turn_gap = "\n"},
+      {.name = "llama3",
+       .system_open = "<|start_header_id|>system<|end_header_id|>\n\n",
+       .system_close = "<|eot_id|>",
+       .user_open = "<|start_header_id|>user<|end_header_id|>\n\n",
+       .user_close = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+       .turn_end = "<|eot_id|>",
+       .turn_gap = ""},
+      {.name = "llama2",
+       .system_open = "<<SYS>>\n",
+       .system_close = "\n<</SYS>>\n\n",
+       .user_open = "[INST] ",
+       .user_close = " [/INST]",
+       .turn_end = "</s>",
+       .turn_gap = "<s>",
+       .system_in_user = true},
+      {.name = "mistral",
+       .system_open = "",
+       .system_close = "\n\n",
+       .user_open = "[INST] ",
+       .user_close = " [/INST]",
+       .turn_end = "</s>",
+       .turn_gap = "",
+       .system_in_user = true},
+      {.name = "zephyr",
+       .system_open = "<|system|>\n",
+       .system_close = "</s>\n",
+       .user_open = "<|user|>\n",
+       .user_close = "</s>\n<|assistant|>\n",
+       .turn_end = "</s>",
+       .turn_gap = "\n"},
+      {.name = "plain",
+       .system_open = "",
+       .system_close = "\n",
+       .user_open = "",
+       .user_close = "",
+       .turn_end = "",
+       .turn_gap = "\n"},
+  };
+  return templates;
+}
+
+const ChatTemplate& chat_template(std::string_view name) {
+  for (const ChatTemplate& t : chat_templates()) {
+    if (t.name == name) return t;
+  }
+  fail(ErrorCode::invalid_argument, "there is no chat template '{}'; there are {}", name, names());
+}
+
+const ChatTemplate* detect_chat_template(const std::filesystem::path& directory) {
+  const std::string text = stored_template(directory);
+  if (text.empty()) return nullptr;
+  const auto has = [&](const char* marker) { return text.find(marker) != std::string::npos; };
+  if (has("<|im_start|>")) return &chat_template("chatml");
+  if (has("<|start_header_id|>")) return &chat_template("llama3");
+  if (has("[INST]")) return &chat_template(has("<<SYS>>") ? "llama2" : "mistral");
+  if (has("<|assistant|>") && (has("eos_token") || has("</s>"))) return &chat_template("zephyr");
+  fail(ErrorCode::unsupported,
+       "the chat template of {} is none of those that are known ({}); choose one with --template",
+       directory.string(), names());
+}
+
+std::string ChatTemplate::turn(std::string_view user, std::string_view system, bool first) const {
+  std::string text;
+  const bool with_system = first && !system.empty();
+  const std::string framed = with_system ? system_open + std::string(system) + system_close : "";
+  if (!system_in_user) text += framed;
+  text += user_open;
+  if (system_in_user) text += framed;
+  return text.append(user) + user_close;
+}
+
+}  // namespace tessera::app

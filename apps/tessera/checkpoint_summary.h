@@ -1,0 +1,29 @@
+// What a checkpoint holds, from its headers alone: no weight is read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "model/checkpoint.h"
+
+namespace tessera::app {
+
+struct FormatShare {
+  std::int64_t tensors = 0;     // weights, without their scales
+  std::int64_t parameters = 0;  // numbers that they stand for
+  std::int64_t bytes = 0;       // scales included
+};
+
+struct CheckpointSummary {
+  std::int64_t parameters = 0;
+  std::int64_t bytes = 0;
+  std::map<std::string, FormatShare> formats;  // "f16", "nvfp4", ...
+  std::vector<std::string> notes;              // what Tessera does not do, as load_model says it
+};
+
+CheckpointSummary summarise(const model::Checkpoint& checkpoint);
+
+}  // namespace tessera::app

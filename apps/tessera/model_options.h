@@ -1,0 +1,68 @@
+// The options that every command with a model shares, and what they open: device, model, tokenizer
+// and cache.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/context.h"
+#include "tessera/kv_cache.h"
+#include "tessera/model.h"
+#include "tessera/tokenizer.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::app {
+
+struct ModelOptions {
+  std::string model;  // empty: the default model
+  std::string device = "auto";
+  std::string dtype;  // empty: as LoadOptions says
+  std::string weights = "dense";
+  std::vector<std::string> keep_dense;
+  std::string activations = "int8";
+  int threads = 0;
+  // Of the cache.
+  std::int64_t sinks = 0, window = 0, context = 0;  // 0: not given
+};
+
+// --model, --device, --dtype, --weights, --keep-dense, --activations, --threads
+void add_model_options(CLI::App& command, ModelOptions& options);
+// --attention-sinks, --window, --context
+void add_cache_options(CLI::App& command, ModelOptions& options);
+
+std::filesystem::path model_path(const ModelOptions& options);
+// "auto": the first GPU, the CPU where there is none. Throws where there is no such device.
+Device find_device(const std::string& name);
+
+// A model that is ready to run.
+struct Session {
+  std::filesystem::path directory;
+  std::unique_ptr<Context> ctx;
+  std::unique_ptr<Model> model;
+  std::optional<Tokenizer> tokenizer;  // none where the folder has no tokenizer.json
+  double load_seconds = 0;
+
+  // Throws where there is none, and says what to do: "give --prompt-ids".
+  const Tokenizer& need_tokenizer(const std::string& instead) const;
+};
+// Shows a progress bar, and the model's notes on standard error.
+Session open_session(const ModelOptions& options);
+
+// Options that contradict each other are refused here, before a model is loaded.
+void check_cache_options(const ModelOptions& options);
+// The policy that the options ask for. --attention-sinks without --window: as many recent tokens as
+// the model was trained for have room beside the sinks.
+CachePolicy cache_policy(const ModelOptions& options, const ModelConfig& config);
+// Tokens of a full cache: --context, or what the model was trained for.
+std::int64_t full_context(const ModelOptions& options, const ModelConfig& config);
+// What to do where a full cache is too small: "--attention-sinks 4 --window 252 ..."
+std::string streaming_advice(const ModelConfig& config);
+
+}  // namespace tessera::app

@@ -1,0 +1,98 @@
+#include "prompt.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "core/fail.h"
+#include "model/json.h"
+
+namespace tessera::app {
+namespace {
+
+constexpr std::int64_t kMaxTokenizerConfig = 64 << 20;  // bytes; published ones have a few KiB
+
+// "<s>", or {"content": "<s>", ...}
+std::string bos_text(const model::JsonView& config) {
+  const model::Json* bos = config.find("bos_token");
+  if (bos != nullptr && bos->is_object() && bos->contains("content")) bos = &bos->at("content");
+  return bos != nullptr && bos->is_string() ? bos->get<std::string>() : std::string();
+}
+
+}  // namespace
+
+std::string read_text_file(const std::string& name) {
+  std::ifstream file;
+  if (name != "-") {
+    std::error_code ignored;
+    if (std::filesystem::is_directory(name, ignored)) {
+      fail(ErrorCode::file, "{} is a folder; a text file is needed", name);
+    }
+    file.open(name, std::ios::binary);
+    if (!file) fail(ErrorCode::file, "cannot read {}: {}", name, std::strerror(errno));
+  }
+  std::istream& in = name == "-" ? std::cin : file;
+  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (in.bad()) fail(ErrorCode::file, "cannot read {}: {}", name, std::strerror(errno));
+  return text;
+}
+
+std::vector<std::int32_t> parse_ids(std::string_view text) {
+  std::vector<std::int32_t> ids;
+  const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t comma = std::min(text.find(',', begin), text.size());
+    std::string_view part = text.substr(begin, comma - begin);
+    while (!part.empty() && is_space(part.front())) part.remove_prefix(1);
+    while (!part.empty() && is_space(part.back())) part.remove_suffix(1);
+    std::int32_t id = 0;
+    const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
+    if (error != std::errc() || end != part.data() + part.size()) {
+      fail(ErrorCode::invalid_argument,
+           "'{}' is no token id; ids are whole numbers with commas between them: 1,2,3", part);
+    }
+    ids.push_back(id);
+    begin = comma + 1;
+  }
+  return ids;
+}
+
+PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, const ModelConfig& config,
+                             const std::filesystem::path& directory)
+    : tokenizer_(tokenizer), bos_(config.bos) {
+  const std::filesystem::path path = directory / "tokenizer_config.json";
+  if (std::filesystem::exists(path)) {
+    const model::Json json = model::read_json_file(path, kMaxTokenizerConfig);
+    const model::JsonView view(json, path.string());
+    if (const auto add = view.optional_boolean("add_bos_token")) {
+      add_bos_ = *add ? AddBos::yes : AddBos::no;
+    }
+    const std::string text = bos_text(view);
+    if (const auto id = tokenizer.id_of(text); !text.empty() && id) bos_ = *id;
+  }
+}
+
+std::vector<std::int32_t> PromptEncoder::encode(std::string_view text) const {
+  std::vector<std::int32_t> ids = tokenizer_.encode(text, add_bos_ != AddBos::no);
+  if (bos_ < 0) return ids;
+  const std::int32_t bos = static_cast<std::int32_t>(bos_);
+  const bool has_one = !ids.empty() && ids[0] == bos;
+  if (has_one && ids.size() > 1 && ids[1] == bos) {
+    ids.erase(ids.begin());
+  } else if (!has_one && add_bos_ == AddBos::yes) {
+    ids.insert(ids.begin(), bos);
+  }
+  return ids;
+}
+
+std::int64_t PromptEncoder::bos() const {
+  if (bos_ < 0) return -1;
+  const std::vector<std::int32_t> ids = encode("a");
+  return ids.empty() || ids[0] != bos_ ? -1 : bos_;
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,27 @@
+// The sampling options of generate and chat.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tessera/sampling.h"
+
+namespace CLI {
+class App;
+}
+
+namespace tessera::app {
+
+struct SamplingFlags {
+  // Beside the library's defaults: what reads well from models of every size.
+  SamplingOptions options{.temperature = 0.8, .top_p = 0.95};
+  std::vector<std::string> logit_bias;  // "ID=VALUE"
+
+  // The options with the biases in them; refuses what is no ID=VALUE.
+  SamplingOptions parsed() const;
+};
+
+void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
+
+}  // namespace tessera::app

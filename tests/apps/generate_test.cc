@@ -1,0 +1,265 @@
+// tessera generate, on tiny random checkpoints: what it prints, where it ends, what it refuses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/model_folder.h"
+#include "support/program.h"
+
+namespace tessera::test {
+namespace {
+
+using Json = nlohmann::json;
+
+const ModelFolder& neox() {
+  static const ModelFolder folder("neox-serial-untied", TinyVocabulary::printable);
+  return folder;
+}
+
+ProgramRun generate(const ModelFolder& folder, const std::string& arguments,
+                    const std::string& input = "") {
+  return run_program(TESSERA_PROGRAM, "generate --threads 1" + folder.option() + arguments, input);
+}
+
+Json json_of(const ProgramRun& outcome) {
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  return Json::parse(outcome.out);
+}
+
+TEST(Generate, JsonHasWhatARunIs) {
+  const Json json =
+      json_of(generate(neox(), "--greedy --ignore-eos --max-tokens 5 --json 'Once upon'"));
+  EXPECT_EQ(json["prompt_ids"].size(), 9u);
+  EXPECT_EQ(json["prompt_ids"][0], 'O' - 31);
+  EXPECT_EQ(json["token_ids"].size(), 5u);
+  EXPECT_TRUE(json["text"].is_string());
+  for (const char* key : {"ttft_ms", "tpot_ms", "tokens_per_s", "prefill_ms"}) {
+    EXPECT_GT(json[key].get<double>(), 0.0) << key;
+  }
+  EXPECT_EQ(json["device"], "cpu");
+  EXPECT_EQ(json["weights"], "dense");
+  EXPECT_EQ(json["dtype"], "f32");
+  EXPECT_EQ(json["threads"], 1);
+  EXPECT_EQ(json["stop_reason"], "max_tokens");
+  EXPECT_GT(json["memory_bytes"]["weights"], 0);
+  EXPECT_GT(json["memory_bytes"]["kv_cache"], 0);
+  EXPECT_FALSE(json.contains("logprobs"));
+}
+
+TEST(Generate, PlainTextIsTheTextOfTheJson) {
+  const std::string arguments = "--greedy --ignore-eos --max-tokens 20 'Once upon'";
+  const ProgramRun plain = generate(neox(), arguments);
+  const Json json = json_of(generate(neox(), "--json " + arguments));
+  EXPECT_EQ(plain.status, 0);
+  EXPECT_EQ(plain.out, json["text"].get<std::string>() + "\n");
+  const ProgramRun echo = generate(neox(), "--echo " + arguments);
+  EXPECT_EQ(echo.out, "Once upon" + plain.out);
+}
+
+TEST(Generate, EndsWithOneLineOnWhatItTook) {
+  const ProgramRun outcome = generate(neox(), "--greedy --ignore-eos --max-tokens 4 abc");
+  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+  for (const char* part : {"4 tokens", "first after", "ms per token", "tokens/s", "weights", "KV",
+                           "peak RSS", "cpu", "1 thread"}) {
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " in " << outcome.err;
+  }
+}
+
+TEST(Generate, PromptsFromIdsFilesAndStandardInputAreTheSame) {
+  const std::string rest = " --greedy --ignore-eos --max-tokens 6 --json ";
+  const Json text = json_of(generate(neox(), "abc" + rest));
+  const TemporaryFolder folder;
+  write_text(folder.path() / "prompt.txt", "abc\n");
+  const std::string file = (folder.path() / "prompt.txt").string();
+  const Json from_ids = json_of(generate(neox(), "--prompt-ids '66, 67,68'" + rest));
+  const Json from_file = json_of(generate(neox(), "--prompt-file " + file + rest));
+  const Json from_input = json_of(generate(neox(), "--prompt-file -" + rest, "abc"));
+  for (const Json& json : {from_ids, from_file, from_input}) {
+    EXPECT_EQ(json["prompt_ids"], text["prompt_ids"]);
+    EXPECT_EQ(json["token_ids"], text["token_ids"]);
+  }
+}
+
+TEST(Generate, TheSeedDecidesOnAnyNumberOfThreads) {
+  const auto draw = [](const std::string& arguments) {
+    return json_of(generate(neox(), "--ignore-eos --temperature 2 --max-tokens 24 --json abc " +
+                                        arguments))["token_ids"];
+  };
+  EXPECT_EQ(draw("--seed 3"), draw("--seed 3"));
+  EXPECT_NE(draw("--seed 3"), draw("--seed 4"));
+  const ProgramRun two =
+      run_program(TESSERA_PROGRAM, "generate --threads 2" + neox().option() +
+                                       "--ignore-eos --temperature 2 --max-tokens 24 --json abc "
+                                       "--seed 3");
+  EXPECT_EQ(json_of(two)["token_ids"], draw("--seed 3"));
+}
+
+TEST(Generate, StopStringsEndTheTextAndDoNotShow) {
+  const std::string arguments = "--greedy --ignore-eos --max-tokens 30 --json abc ";
+  const std::string text = json_of(generate(neox(), arguments))["text"];
+  ASSERT_GE(text.size(), 10u);
+  const std::string stop = text.substr(5, 3);
+  std::string quoted;
+  for (const char c : stop) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  const Json json = json_of(generate(neox(), arguments + "--stop '" + quoted + "' --stop zzzz"));
+  EXPECT_EQ(json["text"], text.substr(0, text.find(stop)));
+  EXPECT_EQ(json["stop_reason"], "stop_string");
+}
+
+TEST(Generate, SamplingFlagsReachTheSampler) {
+  const std::string rest = " --max-tokens 8 --ignore-eos --json abc";
+  const Json greedy = json_of(generate(neox(), "--greedy" + rest))["token_ids"];
+  EXPECT_EQ(json_of(generate(neox(), "--top-k 1" + rest))["token_ids"], greedy);
+  EXPECT_EQ(json_of(generate(neox(), "--temperature 0" + rest))["token_ids"], greedy);
+  EXPECT_EQ(json_of(generate(neox(), "--top-p 0.0001" + rest))["token_ids"], greedy);
+  EXPECT_EQ(json_of(generate(neox(), "--min-p 1" + rest))["token_ids"], greedy);
+  const Json biased = json_of(generate(neox(), "--greedy --logit-bias 40=1000" + rest));
+  EXPECT_EQ(biased["token_ids"], Json(std::vector<int>(8, 40)));
+  const Json varied = json_of(generate(
+      neox(), "--greedy --logit-bias 40=20 --logit-bias 41=19 --frequency-penalty 5" + rest));
+  EXPECT_EQ(varied["token_ids"][0], 40);
+  EXPECT_EQ(varied["token_ids"][1], 41);
+}
+
+TEST(Generate, LogprobsWhereAskedFor) {
+  const Json json =
+      json_of(generate(neox(), "--greedy --ignore-eos --max-tokens 3 --logprobs 2 --json abc"));
+  ASSERT_EQ(json["logprobs"].size(), 3u);
+  const Json& first = json["logprobs"][0];
+  EXPECT_EQ(first["id"], json["token_ids"][0]);
+  EXPECT_EQ(first["top"].size(), 2u);
+  EXPECT_EQ(first["top"][0]["id"], first["id"]);
+  EXPECT_LE(first["logprob"].get<double>(), 0.0);
+}
+
+TEST(Generate, PacksWeightsWhileLoading) {
+  for (const std::string format : {"int4", "nvfp4", "int8"}) {
+    const Json json =
+        json_of(generate(neox(), "--greedy --max-tokens 4 --json abc --weights " + format));
+    EXPECT_EQ(json["weights"], format);
+    EXPECT_EQ(json["activations"], "int8");
+  }
+}
+
+TEST(Generate, StreamsPastTheContextWithAttentionSinks) {
+  const std::string rest = " --greedy --ignore-eos --max-tokens 400 --json abc";
+  const Json full = json_of(generate(neox(), rest));
+  EXPECT_EQ(full["stop_reason"], "context_full");
+  for (const std::string cache : {"--attention-sinks 4 --window 60", "--window 64"}) {
+    const Json json = json_of(generate(neox(), cache + rest));
+    EXPECT_EQ(json["stop_reason"], "max_tokens");
+    EXPECT_EQ(json["token_ids"].size(), 400u);
+  }
+  EXPECT_EQ(json_of(generate(neox(), "--attention-sinks 4" + rest))["cache"], "sinks(4, 252)");
+}
+
+TEST(Generate, TheBosTokenGoesInFrontWhereTheTokenizerSaysSo) {
+  const auto prompt_ids = [](const ModelFolder& folder, const std::string& prompt) {
+    return json_of(generate(folder, "--max-tokens 1 --json " + prompt))["prompt_ids"];
+  };
+  const ModelFolder with_bos("neox-serial-untied", TinyVocabulary::printable, true);
+  EXPECT_EQ(prompt_ids(with_bos, "a"), Json({0, 66}));
+  EXPECT_EQ(prompt_ids(with_bos, "'<|endoftext|>a'"), Json({0, 66}));
+  EXPECT_EQ(prompt_ids(with_bos, "--prompt-ids 66"), Json({66}));
+  with_bos.write("tokenizer_config.json", R"({"add_bos_token": false})");
+  EXPECT_EQ(prompt_ids(with_bos, "a"), Json({66}));
+  const ModelFolder without("neox-serial-untied", TinyVocabulary::printable);
+  EXPECT_EQ(prompt_ids(without, "a"), Json({66}));
+  without.write("tokenizer_config.json",
+                R"({"add_bos_token": true, "bos_token": {"content": "<|endoftext|>"}})");
+  EXPECT_EQ(prompt_ids(without, "a"), Json({0, 66}));
+}
+
+TEST(Generate, WithoutATokenizerIdsGoInAndComeOut) {
+  const ModelFolder folder("neox-serial-untied", TinyVocabulary::printable);
+  std::filesystem::remove(folder.path() / "tokenizer.json");
+  const ProgramRun outcome =
+      generate(folder, "--prompt-ids 5,6 --greedy --ignore-eos --max-tokens 3");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), ' '), 3) << outcome.out;
+  EXPECT_NE(generate(folder, "abc").err.find("has no tokenizer.json"), std::string::npos);
+}
+
+TEST(Generate, CtrlCEndsItCleanlyWithTheSummary) {
+  const ProgramRun outcome = interrupt_program(
+      TESSERA_PROGRAM, "generate --threads 1" + neox().option() +
+                           "--ignore-eos --window 64 --max-tokens -1 --temperature 2 abc");
+  EXPECT_EQ(outcome.status, 130);
+  EXPECT_NE(outcome.err.find("(cancelled), first after"), std::string::npos) << outcome.err;
+  EXPECT_TRUE(outcome.out.ends_with('\n'));
+}
+
+TEST(Generate, WithoutAModelTheDefaultOneIsUsed) {
+  const std::string variable = "TESSERA_DEFAULT_MODEL='" + neox().path().string() + "' ";
+  const std::string program = std::string("'") + TESSERA_PROGRAM + "'";
+  const ProgramRun outcome =
+      run_program("/usr/bin/env", variable + program + " generate --greedy --max-tokens 2 abc");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const ProgramRun wrong =
+      run_program("/usr/bin/env", "TESSERA_DEFAULT_MODEL=/nowhere " + program + " generate abc");
+  EXPECT_EQ(wrong.status, 1);
+  EXPECT_NE(wrong.err.find("TESSERA_DEFAULT_MODEL is '/nowhere'"), std::string::npos) << wrong.err;
+}
+
+TEST(Generate, BadInputGetsOneSentence) {
+  const TemporaryFolder empty;
+  const struct {
+    std::string arguments;
+    int status;
+    std::string expected;
+  } cases[] = {
+      {"", 1, "there is no prompt: give exactly one of PROMPT, --prompt-ids and --prompt-file"},
+      {"abc --prompt-ids 1", 1, "there is more than one prompt"},
+      {"''", 1, "the prompt is empty"},
+      {"--prompt-ids ''", 1, "'' is no token id"},
+      {"--prompt-ids 1,two", 1, "'two' is no token id"},
+      {"--prompt-ids 1,96", 1, "token 1 of the prompt is 96; the model's vocabulary has"},
+      {"--prompt-ids 1,-1", 1, "token 1 of the prompt is -1"},
+      {"--prompt-file /nowhere/prompt.txt", 1, "/nowhere/prompt.txt"},
+      {"--prompt-file " + empty.path().string(), 1, "is a folder"},
+      {"$(printf 'a\\377b')", 1, "UTF-8"},
+      {"$(head -c 300 /dev/zero | tr '\\0' a)", 1,
+       "the prompt has 300 tokens and the cache holds at most 256, the length that the model was "
+       "trained for; shorten it, or --attention-sinks 4 --window 252"},
+      {"--context 2 abc", 1, "the prompt has 3 tokens and the cache holds at most 2"},
+      {"abc --context 64 --window 8", 1, "--context 64 is the length of a full cache"},
+      {"abc --keep-dense x", 1, "--keep-dense x needs --weights"},
+      {"abc --top-p 2", 1, "top_p is 2; it must be above 0 and at most 1"},
+      {"abc --logit-bias 3", 1, "--logit-bias '3' is not ID=VALUE"},
+      {"abc --logit-bias 96=1", 1, "logit_bias names token 96"},
+      {"abc --stop ''", 1, "a stop string is empty"},
+      {"abc --max-tokens 0", 2, "--max-tokens"},
+      {"abc --threads many", 2, "--threads"},
+      {"abc --weights int5", 2, "int5"},
+      {"abc --temprature 1", 2, "there is no option '--temprature'; did you mean '--temperature'?"},
+      {"abc --attention-sink 4", 2, "did you mean '--attention-sinks'?"},
+      {"once upon a time", 2,
+       "'upon' is one argument too many; a text with spaces goes into quotes"},
+  };
+  for (const auto& c : cases) {
+    const ProgramRun outcome = generate(neox(), c.arguments);
+    EXPECT_EQ(outcome.status, c.status) << c.arguments << "\n" << outcome.err;
+    EXPECT_NE(outcome.err.find(c.expected), std::string::npos) << c.arguments << "\n"
+                                                               << outcome.err;
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST(Generate, ModelsThatAreNotThereGetOneSentence) {
+  const TemporaryFolder empty;
+  const auto refused = [](const std::string& model) {
+    const ProgramRun outcome = run_program(TESSERA_PROGRAM, "generate abc --model '" + model + "'");
+    EXPECT_EQ(outcome.status, 1);
+    EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_NE(refused("/nowhere").find("/nowhere"), std::string::npos);
+  EXPECT_NE(refused(empty.path().string()).find("config.json"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera::test

@@ -1,0 +1,21 @@
+// A program as a user runs it, through a shell.
+#pragma once
+
+#include <string>
+
+namespace tessera::test {
+
+struct ProgramRun {
+  int status;            // 128 + signal where one ended it
+  std::string out, err;  // standard output and standard error
+};
+
+// `arguments` as one would type them; `input` comes on standard input.
+ProgramRun run_program(const std::string& program, const std::string& arguments,
+                       const std::string& input = "");
+
+// Starts the program, sends it an interrupt (Ctrl-C) as soon as it has written something to
+// standard output, and waits for its end.
+ProgramRun interrupt_program(const std::string& program, const std::string& arguments);
+
+}  // namespace tessera::test
