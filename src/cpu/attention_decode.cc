@@ -113,13 +113,25 @@ struct KeyTile {
   const T* values[kKeyTile];
 };
 
-// The scores of all rows of the block, four keys at a time: where they lie, or, for dims that are
-// not whole vectors and for keys to be turned, through four rows of scratch.
+// How keys meet the queries: where they lie, turned in registers, or, where neither can be, through
+// four rows of scratch.
+enum class KeyPath { stored, turned, scratch };
+
 template <typename T>
+KeyPath key_path(const AttentionCall& call, const HeadBlock& block, std::int64_t width) {
+  // More rows would turn each key too often.
+  const bool few_rows = block.rows <= 2 * kDotRows;
+  if (call.dim != width) return KeyPath::scratch;
+  if (!call.rope.defined()) return KeyPath::stored;
+  return few_rows && TurnedKeys<T>::fits(call.rope) ? KeyPath::turned : KeyPath::scratch;
+}
+
+// The scores of all rows of the block, four keys at a time. A function of its own for each path:
+// the loop must stay tight where keys are used as they lie.
+template <KeyPath kPath, typename T>
 void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
                 std::int64_t k0, std::int64_t n, std::int64_t width, const Scratch& scratch) {
   const std::int64_t k_stride = call.args.k.strides[2], v_stride = call.args.v.strides[2];
-  const bool in_place = call.dim == width && !call.rope.defined();
   // Past the end the last key stands in; its columns are padding.
   const auto last = [n](std::int64_t j) { return std::min(j, n - 1); };
   for (std::int64_t j = 0; j < n; j += 4) {
@@ -130,20 +142,24 @@ void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile
         prefetch_row(tile.values[last(token)] + head * v_stride, call.dim);
         if (++head == block.count) head = 0, ++token;
       }
-      const T* keys[4];
-      for (int t = 0; t < 4; ++t) keys[t] = tile.keys[last(j + t)] + h * k_stride;
+      StoredKeys<T> keys;
+      for (int t = 0; t < 4; ++t) keys.rows[t] = tile.keys[last(j + t)] + h * k_stride;
       const float* q = scratch.q + h * block.rows * width;
       float* scores = scratch.scores + h * block.rows * kKeyTile + j;
-      if (in_place) {
+      if constexpr (kPath == KeyPath::stored) {
         score_four_keys(q, block.rows, width, keys, scores);
+      } else if constexpr (kPath == KeyPath::turned) {
+        TurnedKeys<T> turned{keys, {}, call.rope.pairs};
+        for (int t = 0; t < 4; ++t) turned.cos[t] = call.rope.cos(k0 + last(j + t));
+        score_four_keys(q, block.rows, width, turned, scores);
       } else {
         const std::int64_t count = std::min<std::int64_t>(4, n - j);
-        load_keys(call, keys, k0 + j, count, width, scratch.key_rows);
-        const float* rows[4];
+        load_keys(call, keys.rows, k0 + j, count, width, scratch.key_rows);
+        StoredKeys<float> loaded;
         for (int t = 0; t < 4; ++t) {
-          rows[t] = scratch.key_rows + std::min<std::int64_t>(t, count - 1) * width;
+          loaded.rows[t] = scratch.key_rows + std::min<std::int64_t>(t, count - 1) * width;
         }
-        score_four_keys(q, block.rows, width, rows, scores);
+        score_four_keys(q, block.rows, width, loaded, scores);
       }
     }
   }
@@ -178,7 +194,17 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
          scratch.scores + h * block.rows * kKeyTile);
     }
   };
-  score_tile(call, block, tile, strip.k0, strip.n, width, scratch);
+  switch (key_path<T>(call, block, width)) {
+    case KeyPath::stored:
+      score_tile<KeyPath::stored>(call, block, tile, strip.k0, strip.n, width, scratch);
+      break;
+    case KeyPath::turned:
+      score_tile<KeyPath::turned>(call, block, tile, strip.k0, strip.n, width, scratch);
+      break;
+    case KeyPath::scratch:
+      score_tile<KeyPath::scratch>(call, block, tile, strip.k0, strip.n, width, scratch);
+      break;
+  }
   for_each_head([&](const QueryTile& queries, float* scores)
                     HWY_ATTR { finish_scores(call, queries, strip, scores); });
   update({scratch.max, scratch.sum, scratch.out, width}, block.count * block.rows, padded(strip.n),

@@ -52,13 +52,47 @@ HWY_INLINE void store_sums(Vec a, Vec b, Vec c, Vec e, float* to) {
 #endif
 }
 
+// Four keys as score_block() reads them: the vector of elements from i on of key t. Here as they
+// lie in memory.
+template <typename T>
+struct StoredKeys {
+  const T* rows[4];
+
+  HWY_INLINE Vec operator()(int t, std::int64_t i) const { return load_f32(F32(), rows[t] + i); }
+};
+
+// Turned in registers, where the pairs (i, i + pairs) are whole vectors, or together are one.
+template <typename T>
+struct TurnedKeys {
+  StoredKeys<T> stored;
+  const float* cos[4];  // [2, pairs] of each key's position: sin lies behind
+  std::int64_t pairs;
+
+  static bool fits(const KeyTurn& rope) {
+    const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
+    return rope.style == RopeStyle::half_split &&
+           (rope.pairs % lanes == 0 || 2 * rope.pairs == lanes);
+  }
+  HWY_INLINE Vec operator()(int t, std::int64_t i) const {
+    const F32 d;
+    if (i >= 2 * pairs) return stored(t, i);
+    if (pairs < static_cast<std::int64_t>(hn::Lanes(d))) {
+      return turned_vector(cos[t], cos[t] + pairs, stored.rows[t]);
+    }
+    const bool second = i >= pairs;
+    const std::int64_t pair = second ? i - pairs : i;
+    const auto a = stored(t, pair), b = stored(t, pairs + pair);
+    const auto c = hn::LoadU(d, cos[t] + pair), s = hn::LoadU(d, cos[t] + pairs + pair);
+    return second ? hn::MulAdd(a, s, hn::Mul(b, c)) : hn::NegMulAdd(b, s, hn::Mul(a, c));
+  }
+};
+
 // Rows that share the loads of four keys: 16 sums in AVX-512's 32 registers, 8 in 16.
 inline constexpr int kDotRows = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
 
 // scores [kRows, 4] = q [kRows, width] keys [4, width]^T
-template <int kRows, typename T>
-HWY_INLINE void score_block(const float* q, std::int64_t width, const T* const* keys,
-                            float* scores) {
+template <int kRows, class Keys>
+HWY_INLINE void score_block(const float* q, std::int64_t width, const Keys& keys, float* scores) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   Vec sum[kRows][4];
@@ -67,7 +101,7 @@ HWY_INLINE void score_block(const float* q, std::int64_t width, const T* const* 
   }
   for (std::int64_t i = 0; i < width; i += lanes) {
     Vec key[4];
-    for (int t = 0; t < 4; ++t) key[t] = load_f32(d, keys[t] + i);
+    for (int t = 0; t < 4; ++t) key[t] = keys(t, i);
     for (int r = 0; r < kRows; ++r) {
       const auto q_vector = hn::Load(d, q + r * width + i);
       for (int t = 0; t < 4; ++t) sum[r][t] = hn::MulAdd(q_vector, key[t], sum[r][t]);
@@ -79,9 +113,9 @@ HWY_INLINE void score_block(const float* q, std::int64_t width, const T* const* 
 }
 
 // The same for any number of rows.
-template <typename T>
+template <class Keys>
 HWY_INLINE void score_four_keys(const float* q, std::int64_t rows, std::int64_t width,
-                                const T* const* keys, float* scores) {
+                                const Keys& keys, float* scores) {
   std::int64_t r = 0;
   for (; r + kDotRows <= rows; r += kDotRows) {
     score_block<kDotRows>(q + r * width, width, keys, scores + r * kKeyTile);

@@ -82,16 +82,17 @@ HWY_INLINE std::int64_t turn_vectors(D d, const float* cos, const float* sin, st
 
 // The same where all pairs are one vector: its halves change places.
 template <typename T>
-HWY_INLINE void turn_one_vector([[maybe_unused]] const float* cos,
-                                [[maybe_unused]] const float* sin, [[maybe_unused]] const T* row,
-                                [[maybe_unused]] float* to) {
-#if HWY_TARGET != HWY_SCALAR
+HWY_INLINE Vec turned_vector([[maybe_unused]] const float* cos, [[maybe_unused]] const float* sin,
+                             const T* row) {
   const F32 d;
+  const auto v = load_f32(d, row);
+#if HWY_TARGET == HWY_SCALAR  // one lane is no pair
+  return v;
+#else
   const hn::Half<F32> half;
   const auto c = hn::LoadU(half, cos), s = hn::LoadU(half, sin);
-  const auto v = load_f32(d, row), swapped = hn::ConcatLowerUpper(d, v, v);
-  hn::StoreU(hn::MulAdd(swapped, hn::Combine(d, s, hn::Neg(s)), hn::Mul(v, hn::Combine(d, c, c))),
-             d, to);
+  const auto swapped = hn::ConcatLowerUpper(d, v, v);
+  return hn::MulAdd(swapped, hn::Combine(d, s, hn::Neg(s)), hn::Mul(v, hn::Combine(d, c, c)));
 #endif
 }
 
@@ -101,7 +102,7 @@ template <typename T>
 HWY_INLINE void turn_halves(const float* cos, const float* sin, std::int64_t pairs, const T* row,
                             float* to) {
   if (2 * pairs == static_cast<std::int64_t>(hn::Lanes(F32()))) {
-    return turn_one_vector(cos, sin, row, to);
+    return hn::StoreU(turned_vector(cos, sin, row), F32(), to);
   }
   std::int64_t i = turn_vectors(F32(), cos, sin, 0, pairs, row, to);
   if (i == pairs) return;

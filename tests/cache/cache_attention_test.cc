@@ -78,9 +78,11 @@ TEST_P(CacheAttentionTest, SinksAreAFullCacheWhileTheStreamFits) {
     SCOPED_TRACE(simd_target_name(target));
     const ForceSimdTarget force(target);
     for (RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {
-      for (const StreamShape& shape : {StreamShape{.dim = 16, .rope_dims = 16, .style = style},
-                                       StreamShape{.dim = 64, .rope_dims = 16, .style = style},
-                                       StreamShape{.dim = 40, .rope_dims = 22, .style = style}}) {
+      for (const StreamShape& shape :
+           {StreamShape{.dim = 16, .rope_dims = 16, .style = style},
+            StreamShape{.dim = 64, .rope_dims = 16, .style = style},
+            StreamShape{.heads = 2, .dim = 64, .rope_dims = 64, .style = style},
+            StreamShape{.dim = 40, .rope_dims = 22, .style = style}}) {
         KvCacheOptions options{
             .policy = CachePolicy::full(), .max_tokens = 203, .max_step = 50, .page_size = 16};
         AttentionStream full(ctx(), shape, options);
