@@ -14,7 +14,8 @@ report() {  # report NAME STATUS
 nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader || exit 1
 
 echo "== tests"
-for program in test_quant test_ops test_modules test_cuda; do
+export TESSERA_TEST_DATA=$PWD/tests/data
+for program in test_quant test_ops test_modules test_cache test_model test_cuda; do
   "$bin/$program" --gtest_filter='*/cuda*' --gtest_brief=1
   report "$program" $?
 done

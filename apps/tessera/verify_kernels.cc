@@ -133,20 +133,21 @@ class KernelCheck {
     for (const LayerInfo& layer : subject_.model.linear_layers()) {
       distinct.emplace(to_string(layer.weight), &layer);
     }
-    for (const auto& [text, layer] : distinct) {
-      const Weight& weight = layer->weight;
+    for (const auto& entry : distinct) {
+      const LayerInfo& layer = *entry.second;
+      const Weight& weight = layer.weight;
       const bool rounds =
           weight.format != Format::dense && subject_.ctx.activations() == Activations::int8;
       constexpr double kInt8Bound = 3e-2;  // activations of 8 bits
       each_layout(
-          "linear " + text, random({2, 3, weight.in_features}), {2, 3, weight.out_features},
+          "linear " + entry.first, random({2, 3, weight.in_features}), {2, 3, weight.out_features},
           rounds ? kInt8Bound : kernel_bound(dtype_),
           [&](const Tensor& x, const Tensor& out) {
             linear(subject_.ctx, {.x = x, .weight = weight, .out = out});
           },
           [&](Array x) {
             x.shape = {6, weight.in_features};
-            Array product = reference_.project(x, layer->name, weight.out_features, false);
+            Array product = reference_.project(x, layer.name, weight.out_features, false);
             product.shape = {2, 3, weight.out_features};
             return product;
           });

@@ -91,6 +91,7 @@ VerifyCheck trace_check(const VerifySubject& subject, const std::vector<std::int
   // Two runs differ by exactly one decoding step.
   calls_of(1);
   std::vector<std::int64_t> before;
+  before.reserve(expected.size());
   std::int64_t total = 0;
   for (const TraceEntry& entry : trace.entries()) total -= entry.calls;
   for (const ExpectedCalls& op : expected) before.push_back(trace.calls(op.op));

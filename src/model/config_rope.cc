@@ -72,7 +72,7 @@ void read_scaling(const JsonView& json, const JsonView& rope, const ModelConfig&
 // rope_scaling stands above rope_parameters, as in transformers; an empty object is none.
 std::optional<JsonView> rope_object(const JsonView& json) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    const auto rope = json.optional_object(key);
+    auto rope = json.optional_object(key);
     if (!rope || rope->json().empty()) continue;
     for (const char* layers : {"full_attention", "sliding_attention"}) {
       if (rope->has(layers)) {

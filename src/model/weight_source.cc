@@ -282,6 +282,9 @@ void WeightSource::finish() {
                                unused.size() > shown ? ", ..." : ""));
 }
 
-WeightStorage WeightSource::take_storage() { return {checkpoint_, std::move(buffers_)}; }
+WeightStorage WeightSource::take_storage() {
+  // On a GPU everything has been copied.
+  return {ctx_.device().is_cpu() ? checkpoint_ : nullptr, std::move(buffers_)};
+}
 
 }  // namespace tessera::model

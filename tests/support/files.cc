@@ -8,7 +8,8 @@
 namespace tessera::test {
 
 std::filesystem::path data_path(std::string_view name) {
-  return std::filesystem::path(TESSERA_TEST_DATA) / name;
+  const char* elsewhere = std::getenv("TESSERA_TEST_DATA");  // programs that were built elsewhere
+  return std::filesystem::path(elsewhere ? elsewhere : TESSERA_TEST_DATA) / name;
 }
 
 std::filesystem::path shared_path(std::string_view name) {
