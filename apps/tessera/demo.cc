@@ -1,275 +1,241 @@
-// tessera demo: attention, a 4-bit linear layer and a transformer block, each timed beside the
-// plain way to compute the same, and checked against float64.
+// tessera demo: a story from the default model, then a stream far past the length the model was
+// trained for, once with attention sinks and once with plain eviction of the oldest tokens. What
+// both write is read again from scratch: the perplexity of a passage says whether it is still
+// English.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "commands.h"
-#include "reference/attention.h"
-#include "reference/error.h"
-#include "reference/linear.h"
-#include "reference/modules.h"
+#include "default_model.h"
+#include "kernels_demo.h"
 #include "tessera/tessera.h"
 
 namespace tessera::app {
 namespace {
 
-using reference::Array;
-using reference::relative_error;
-
-// ---- one line of the table
-// --------------------------------------------------------------------------
-
-struct Row {
-  std::string what;
-  double ms, plain_ms;
-  std::int64_t bytes, plain_bytes;
-  double error;  // ||out - float64|| / ||float64||
-  double bound;  // what the error may be
-
-  bool holds() const { return error <= bound; }
+struct Options {
+  int threads = 0;
+  std::int64_t tokens = 0;  // of the stream; 0: eight times the training length
+  std::uint64_t seed = 7;
+  bool kernels = false, json = false;
 };
 
-// Median of at least five runs and a fifth of a second, in milliseconds.
-template <typename F>
-double median_ms(F&& run) {
-  using Clock = std::chrono::steady_clock;
-  std::vector<double> times;
-  run();  // the workspace grows and the caches fill
-  const auto begin = Clock::now();
-  while (times.size() < 5 || Clock::now() - begin < std::chrono::milliseconds(200)) {
-    const auto start = Clock::now();
-    run();
-    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - start).count());
-  }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
+constexpr std::int64_t kSinks = 4;     // what StreamingLLM found to be enough
+constexpr std::int64_t kStory = 300;   // tokens at most
+constexpr std::int64_t kReread = 128;  // tokens of a passage that is read again
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// A tensor of f32 and its memory, filled with reproducible noise.
-class Values {
- public:
-  Values(std::initializer_list<std::int64_t> shape, std::uint32_t seed)
-      : buffer_(DType::f32, shape), tensor_(buffer_.tensor(DType::f32, shape)) {
-    std::uint32_t state = seed * 2654435761u + 1;
-    for (std::int64_t i = 0; i < tensor_.numel(); ++i) {
-      state = state * 1664525u + 1013904223u;  // a linear congruential generator will do here
-      tensor_.ptr<float>()[i] = static_cast<float>(state >> 8) / (1 << 23) - 1.f;
-    }
+std::string megabytes(std::int64_t bytes) {
+  return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
+}
+
+SamplingOptions sampling(std::uint64_t seed) {
+  return {.temperature = 0.8, .top_p = 0.95, .seed = seed};
+}
+
+struct Loaded {
+  Context ctx;
+  std::unique_ptr<Model> model;
+  Tokenizer tokenizer;
+  std::vector<std::int32_t> prompt;  // begin token and "Once upon a time"
+
+  explicit Loaded(int threads)
+      : ctx({.threads = threads, .activations = Activations::int8}),
+        model(load_model(ctx, default_model_path())),
+        tokenizer(Tokenizer::from_file(default_model_path())),
+        prompt(tokenizer.encode("Once upon a time", true)) {}
+};
+
+// ---- the passage read again ---------------------------------------------------------------------
+
+// Perplexity of `ids` as the model reads them from scratch, after its begin token.
+double reread_perplexity(Loaded& loaded, std::vector<std::int32_t> ids) {
+  const std::int64_t vocab = loaded.model->config().vocab;
+  ids.insert(ids.begin(), loaded.prompt.front());
+  const auto count = static_cast<std::int64_t>(ids.size());
+  KvCache cache = loaded.model->make_cache(loaded.ctx, CachePolicy::full(), count, count);
+  const CacheStep step = cache.step(loaded.ctx, count);
+  Buffer logits(DType::f32, {count, vocab});
+  loaded.model->forward(loaded.ctx, {.ids = Tensor(ids.data(), DType::i32, {count}),
+                                     .step = &step,
+                                     .cache = &cache,
+                                     .logits = logits.tensor(DType::f32, {count, vocab})});
+  // The first half only sets the scene: what a passage cut out of a story begins with is anyone's
+  // guess.
+  double nll = 0;
+  const std::int64_t begin = count / 2;
+  for (std::int64_t i = begin; i + 1 < count; ++i) {
+    const float* row = static_cast<const float*>(logits.data()) + i * vocab;
+    const float largest = *std::max_element(row, row + vocab);
+    double sum = 0;
+    for (std::int64_t j = 0; j < vocab; ++j) sum += std::exp(static_cast<double>(row[j]) - largest);
+    nll += std::log(sum) + largest - row[ids[static_cast<std::size_t>(i + 1)]];
   }
-  operator const Tensor&() const { return tensor_; }
-  Array array() const { return reference::to_array(tensor_); }
+  return std::exp(nll / static_cast<double>(count - 1 - begin));
+}
+
+// ---- a stream -----------------------------------------------------------------------------------
+
+struct Passage {
+  std::int64_t tokens;  // of the stream when it ends
+  double ms_per_token;
+  std::int64_t cache_bytes;
+  double perplexity;
+  std::string text;
+};
+
+// An endless text, block by block.
+class Stream {
+ public:
+  Stream(Loaded& loaded, const CachePolicy& policy, std::uint64_t seed)
+      : loaded_(loaded),
+        cache_(loaded.model->make_cache(loaded.ctx, policy, 0)),
+        next_(loaded.prompt),
+        seed_(seed) {}
+
+  Passage write(std::int64_t tokens) {
+    const auto start = std::chrono::steady_clock::now();
+    const GenerateResult result =
+        generate(loaded_.ctx, *loaded_.model, cache_, &loaded_.tokenizer, next_,
+                 {.max_tokens = tokens, .ignore_eos = true, .sampling = sampling(seed_++)});
+    const double ms = seconds_since(start) * 1e3 / static_cast<double>(tokens);
+    next_ = {result.ids.back()};
+    const std::vector<std::int32_t> tail(result.ids.end() - std::min(kReread, tokens),
+                                         result.ids.end());
+    return {.tokens = cache_.seen() + 1,
+            .ms_per_token = ms,
+            .cache_bytes = cache_.bytes(),
+            .perplexity = reread_perplexity(loaded_, tail),
+            .text = loaded_.tokenizer.decode(tail, true)};
+  }
 
  private:
-  Buffer buffer_;
-  Tensor tensor_;
+  Loaded& loaded_;
+  KvCache cache_;
+  std::vector<std::int32_t> next_;  // tokens that the model has not read yet
+  std::uint64_t seed_;
 };
 
-// ---- attention
-// ----------------------------------------------------------------------------------------
+// ---- the output ---------------------------------------------------------------------------------
 
-// The textbook: all scores in memory, then softmax, then the weighted sum. [seq, heads, dim]
-void plain_causal_attention(const float* q, const float* k, const float* v, float* out,
-                            std::int64_t seq, std::int64_t heads, std::int64_t dim,
-                            std::vector<float>& scores) {
-  const float scale = 1.f / std::sqrt(static_cast<float>(dim));
-  const auto at = [&](std::int64_t s, std::int64_t h) { return (s * heads + h) * dim; };
-  for (std::int64_t h = 0; h < heads; ++h) {
-    for (std::int64_t i = 0; i < seq; ++i) {
-      float* row = scores.data() + i * seq;
-      float largest = -INFINITY, total = 0.f;
-      for (std::int64_t j = 0; j <= i; ++j) {
-        float score = 0.f;
-        for (std::int64_t d = 0; d < dim; ++d) score += q[at(i, h) + d] * k[at(j, h) + d];
-        row[j] = score * scale;
-        largest = std::max(largest, row[j]);
-      }
-      for (std::int64_t j = 0; j <= i; ++j) total += row[j] = std::exp(row[j] - largest);
-      std::fill_n(out + at(i, h), dim, 0.f);
-      for (std::int64_t j = 0; j <= i; ++j) {
-        for (std::int64_t d = 0; d < dim; ++d)
-          out[at(i, h) + d] += row[j] / total * v[at(j, h) + d];
-      }
-    }
+std::string tell_story(Loaded& loaded, const Options& options) {
+  if (!options.json) {
+    const ModelConfig& config = loaded.model->config();
+    fmt::print("{} model of {} layers, {} of weights, {} threads on {}\n\n",
+               name(config.architecture), config.layers, megabytes(loaded.model->weight_bytes()),
+               loaded.ctx.threads(), devices()[0].name);
+    fmt::print("Once upon a time");
+    std::fflush(stdout);
   }
-}
-
-Row show_attention(int threads) {
-  const std::int64_t seq = 1024, heads = 4, dim = 64;
-  Context ctx({.threads = threads});
-  const Values q({1, seq, heads, dim}, 1), k({1, seq, heads, dim}, 2), v({1, seq, heads, dim}, 3);
-  const Values out({1, seq, heads, dim}, 4), plain_out({1, seq, heads, dim}, 5);
-  const auto ours = [&] {
-    attention(ctx, {.q = q, .k = k, .v = v, .out = out, .mask = Mask::causal()});
-  };
-  std::vector<float> scores(static_cast<std::size_t>(seq * seq));
-  const auto data = [](const Tensor& t) { return t.ptr<float>(); };
-  const auto plain = [&] {
-    plain_causal_attention(data(q), data(k), data(v), data(plain_out), seq, heads, dim, scores);
-  };
-  Row row{.what = fmt::format("attention, causal, {} tokens, {} heads of {}", seq, heads, dim),
-          .ms = median_ms(ours),
-          .plain_ms = median_ms(plain),
-          .bytes = ctx.workspace_peak_bytes(),
-          .plain_bytes = static_cast<std::int64_t>(scores.size() * sizeof(float)),
-          .error = 0,
-          .bound = 1e-5};
-  row.error = relative_error(
-      out.array(),
-      reference::attention({.q = q.array(), .k = k.array(), .v = v.array(), .mask = Mask::causal()})
-          .out);
-  return row;
-}
-
-// ---- a 4-bit linear layer
-// -------------------------------------------------------------------------------
-
-// More packed weights than any cache holds, used in turns: in a model they come from memory, too.
-constexpr std::int64_t kStreamedBytes = std::int64_t{128} << 20;
-
-Row show_linear(int threads, Activations activations, double bound) {
-  const std::int64_t in = 4096, out_features = 4096;
-  Context ctx({.threads = threads, .activations = activations});
-  const Linear dense(ctx, in, out_features, Activation::gelu);
-  const Values x({1, in}, 6), out({1, out_features}, 7);
-  const PackedWeight published = quantize(ctx, dense.weight().data);
-  std::vector<PackedWeight> packed;
-  for (std::int64_t held = 0; held < kStreamedBytes; held += published.weight.bytes()) {
-    packed.push_back(prepare(ctx, published.weight));
+  KvCache cache = loaded.model->make_cache(loaded.ctx, CachePolicy::full(),
+                                           loaded.model->config().max_positions);
+  const std::int64_t room =
+      loaded.model->config().max_positions - static_cast<std::int64_t>(loaded.prompt.size());
+  const GenerateResult result =
+      generate(loaded.ctx, *loaded.model, cache, &loaded.tokenizer, loaded.prompt,
+               {.max_tokens = std::min(kStory, room), .sampling = sampling(options.seed)},
+               [&](const GeneratedToken& token) {
+                 if (options.json) return;
+                 fmt::print("{}", token.text);
+                 std::fflush(stdout);
+               });
+  if (!options.json) {
+    fmt::print("\n\n{} tokens, first after {:.0f} ms, {:.2f} ms per token\n\n", result.ids.size(),
+               result.first_seconds * 1e3,
+               result.decode_seconds * 1e3 / std::max<double>(1, result.ids.size() - 1.0));
   }
-  std::size_t turn = 0;
-  const auto ours = [&] {
-    linear(ctx, {.x = x,
-                 .weight = packed[turn++ % packed.size()].weight,
-                 .bias = dense.bias(),
-                 .activation = dense.activation(),
-                 .out = out});
-  };
-  Row row{.what = fmt::format(
-              "FP4 linear + gelu, {} -> {}, {}", in, out_features,
-              activations == Activations::exact ? "exact activations" : "8-bit activations"),
-          .ms = median_ms(ours),
-          .plain_ms = 0,
-          .bytes = packed[0].weight.bytes() + dense.bias().bytes(),
-          .plain_bytes = dense.bytes(),
-          .error = 0,
-          .bound = bound};
-  const reference::LinearWeights decoded = reference::weights_of(ctx, dense, Format::nvfp4);
-  row.error = relative_error(
-      out.array(), reference::linear(x.array(), decoded.weight, decoded.bias, decoded.activation));
-  row.plain_ms = median_ms([&] { dense.forward(ctx, x, out); });
-  return row;
+  return "Once upon a time" + result.text;
 }
 
-// ---- a transformer block
-// --------------------------------------------------------------------------------
-
-Row show_block(int threads) {
-  const std::int64_t d_model = 512, heads = 8, d_ff = 2048, seq = 16;
-  Context ctx({.threads = threads, .activations = Activations::int8});
-  TransformerBlock block(ctx, d_model, heads, d_ff,
-                         {.parallel_residual = true, .attention = {.rotary_dims = 16}});
-  const Values x({1, seq, d_model}, 8), out({1, seq, d_model}, 9);
-  const double plain_ms = median_ms([&] { block.forward(ctx, x, out); });
-  const std::int64_t plain_bytes = block.bytes();
-  const PrecisionPlan plan;
-  const reference::BlockWeights decoded = reference::weights_of(ctx, block, plan);
-  block.quantize(ctx, plan);
-  Row row{.what = fmt::format("transformer block, FP4, {} x {}, {} tokens", d_model, d_ff, seq),
-          .ms = median_ms([&] { block.forward(ctx, x, out); }),
-          .plain_ms = plain_ms,
-          .bytes = block.bytes(),
-          .plain_bytes = plain_bytes,
-          .error = 0,
-          .bound = 0.01};
-  row.error = relative_error(out.array(), transformer_block(decoded, x.array(), Mask::causal()));
-  return row;
-}
-
-// ---- the output
-// -------------------------------------------------------------------------------------------
-
-std::string size_text(std::int64_t bytes) {
-  return bytes < (1 << 20) ? fmt::format("{:.0f} KiB", static_cast<double>(bytes) / (1 << 10))
-                           : fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
-}
-
-void print_header(int threads) {
+void print_header(std::int64_t length) {
   fmt::print(
-      "Each line: Tessera beside the plain way (textbook attention; f32 weights), and its error "
-      "against float64.\n");
-  fmt::print("{} threads, {}\n\n", threads, devices()[0].name);
-  fmt::print("{:<52} {:>9} {:>9} {:>7} {:>10} {:>10} {:>9}\n", "", "time", "plain", "faster",
-             "memory", "plain", "error");
+      "Streaming on. The model was trained on {0} tokens at a time. Left: the cache keeps the "
+      "first {1} and the last\n"
+      "{2} tokens (attention sinks). Right: only the last {0} (plain eviction). Both are read "
+      "again from scratch: the\n"
+      "lower the perplexity, the better the English.\n\n",
+      length, kSinks, length - kSinks);
+  fmt::print("{:>8} | {:>9} {:>9} {:>10} | {:>9} {:>9} {:>10}\n", "", "sinks", "", "", "eviction",
+             "", "");
+  fmt::print("{:>8} | {:>9} {:>9} {:>10} | {:>9} {:>9} {:>10}\n", "tokens", "ms/token", "KV cache",
+             "perplexity", "ms/token", "KV cache", "perplexity");
 }
 
-void print_row(const Row& row) {
-  fmt::print("{:<52} {:>6.2f} ms {:>6.2f} ms {:>6.1f}x {:>10} {:>10} {:>9.1e}  {}\n", row.what,
-             row.ms, row.plain_ms, row.plain_ms / row.ms, size_text(row.bytes),
-             size_text(row.plain_bytes), row.error, row.holds() ? "ok" : "WRONG");
+void print_row(const Passage& sinks, const Passage& window) {
+  fmt::print("{:>8} | {:>9.2f} {:>9} {:>10.1f} | {:>9.2f} {:>9} {:>10.1f}\n", sinks.tokens,
+             sinks.ms_per_token, megabytes(sinks.cache_bytes), sinks.perplexity,
+             window.ms_per_token, megabytes(window.cache_bytes), window.perplexity);
   std::fflush(stdout);
 }
 
-nlohmann::json to_json(const Row& row) {
-  return {{"what", row.what},
-          {"ms", row.ms},
-          {"plain_ms", row.plain_ms},
-          {"bytes", row.bytes},
-          {"plain_bytes", row.plain_bytes},
-          {"relative_error", row.error},
-          {"error_bound", row.bound},
-          {"ok", row.holds()}};
+nlohmann::json to_json(const Passage& passage) {
+  return {{"tokens", passage.tokens},
+          {"ms_per_token", passage.ms_per_token},
+          {"cache_bytes", passage.cache_bytes},
+          {"perplexity", passage.perplexity},
+          {"text", passage.text}};
 }
 
-int run(int threads, bool json) {
-  const int used = Context({.threads = threads}).threads();
-  if (!json) print_header(used);
-  bool all_hold = true;
+int run(const Options& options) {
+  if (options.kernels) return run_kernels_demo(options.threads, options.json);
+  Loaded loaded(options.threads);
+  const std::string story = tell_story(loaded, options);
+
+  const std::int64_t length = loaded.model->config().max_positions;
+  const std::int64_t total = options.tokens > 0 ? options.tokens : 8 * length;
+  if (!options.json) print_header(length);
+  Stream sinks(loaded, CachePolicy::sinks(kSinks, length - kSinks), options.seed);
+  Stream window(loaded, CachePolicy::last(length), options.seed);
   nlohmann::json rows = nlohmann::json::array();
-  const auto show = [&](const Row& row) {
-    all_hold = all_hold && row.holds();
-    if (json) {
-      rows.push_back(to_json(row));
-    } else {
-      print_row(row);
-    }
-  };
-  show(show_attention(threads));
-  show(show_linear(threads, Activations::exact, 1e-5));
-  show(show_linear(threads, Activations::int8, 0.01));
-  show(show_block(threads));
-  if (json) {
-    fmt::print("{}\n", nlohmann::json{{"threads", used}, {"rows", rows}, {"ok", all_hold}}.dump(2));
-  } else {
-    fmt::print("\n{}\n", all_hold ? "All results agree with float64 within their bounds."
-                                  : "A result is outside its bound: please report this.");
+  Passage left{}, right{};
+  for (std::int64_t done = 0; done < total; done += length) {
+    left = sinks.write(std::min(length, total - done));
+    right = window.write(std::min(length, total - done));
+    rows.push_back({{"sinks", to_json(left)}, {"eviction", to_json(right)}});
+    if (!options.json) print_row(left, right);
   }
-  return all_hold ? 0 : 1;
+  if (options.json) {
+    fmt::print("{}\n", nlohmann::json{{"story", story}, {"rows", rows}}.dump(2));
+  } else {
+    fmt::print(
+        "\nThe end of the stream with sinks:\n  ...{}\n\nThe end of the one without:\n  ...{}\n",
+        left.text, right.text);
+  }
+  return 0;
 }
 
 }  // namespace
 
 Command add_demo(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "demo",
-      "Attention, a 4-bit layer and a transformer block, checked against float64 and timed");
-  struct Options {
-    int threads = 0;
-    bool json = false;
-  };
+      "demo", "A story, then an endless stream of them with attention sinks and without");
   const auto options = std::make_shared<Options>();
   command->add_option("--threads", options->threads, "CPU threads; 0 takes all")
       ->check(CLI::Range(0, 1024));
+  command->add_option("--tokens", options->tokens, "Length of the stream")
+      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40));
+  command->add_option("--seed", options->seed, "Another seed, another story");
+  command->add_flag("--kernels", options->kernels,
+                    "Instead: attention, a 4-bit layer and a transformer block, checked against "
+                    "float64 and timed");
   command->add_flag("--json", options->json, "Print one JSON object");
-  command->footer("Examples:\n  tessera demo\n  tessera demo --threads 1 --json | jq '.rows[].ms'");
-  return [options] { return run(options->threads, options->json); };
+  command->footer(
+      "Examples:\n  tessera demo\n  tessera demo --tokens 100000\n"
+      "  tessera demo --kernels --json | jq '.rows[].ms'");
+  return [options] { return run(*options); };
 }
 
 }  // namespace tessera::app

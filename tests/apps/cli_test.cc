@@ -26,7 +26,7 @@ TEST(Cli, ListsDevicesAsATableAndAsJson) {
 }
 
 TEST(Cli, TheDemoAgreesWithFloat64) {
-  const Outcome outcome = run("demo --json --threads 2");
+  const Outcome outcome = run("demo --kernels --json --threads 2");
   EXPECT_EQ(outcome.status, 0);
   const auto json = nlohmann::json::parse(outcome.output);
   EXPECT_EQ(json["ok"], true);
