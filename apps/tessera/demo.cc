@@ -1,7 +1,7 @@
 // tessera demo: a story from the default model, then a stream far past the length the model was
-// trained for, once with attention sinks and once with plain eviction of the oldest tokens. What
-// both write is read again from scratch: the perplexity of a passage says whether it is still
-// English.
+// trained for, with three caches: attention sinks, plain eviction of the oldest tokens, and one
+// that keeps everything. What each writes is read again from scratch: the perplexity of a passage
+// says whether it is still English.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -100,9 +100,10 @@ struct Passage {
 // An endless text, block by block.
 class Stream {
  public:
-  Stream(Loaded& loaded, const CachePolicy& policy, std::uint64_t seed)
+  // `total`: all tokens there will ever be, for a cache that keeps them.
+  Stream(Loaded& loaded, const CachePolicy& policy, std::int64_t total, std::uint64_t seed)
       : loaded_(loaded),
-        cache_(loaded.model->make_cache(loaded.ctx, policy, 0)),
+        cache_(loaded.model->make_cache(loaded.ctx, policy, total)),
         next_(loaded.prompt),
         seed_(seed) {}
 
@@ -160,24 +161,28 @@ std::string tell_story(Loaded& loaded, const Options& options) {
   return "Once upon a time" + result.text;
 }
 
+constexpr const char* kPolicies[] = {"attention sinks", "plain eviction", "keeps everything"};
+
 void print_header(std::int64_t length) {
   fmt::print(
-      "Streaming on. The model was trained on {0} tokens at a time. Left: the cache keeps the "
-      "first {1} and the last\n"
-      "{2} tokens (attention sinks). Right: only the last {0} (plain eviction). Both are read "
-      "again from scratch: the\n"
-      "lower the perplexity, the better the English.\n\n",
+      "Streaming on, past the {0} tokens the model was trained on at a time, with three caches: "
+      "one keeps the first {1}\n"
+      "and the last {2} tokens (attention sinks), one the last {0} (plain eviction), one "
+      "everything. What each writes is\n"
+      "read again from scratch: the lower the perplexity, the better the English.\n\n",
       length, kSinks, length - kSinks);
-  fmt::print("{:>8} | {:>9} {:>9} {:>10} | {:>9} {:>9} {:>10}\n", "", "sinks", "", "", "eviction",
-             "", "");
-  fmt::print("{:>8} | {:>9} {:>9} {:>10} | {:>9} {:>9} {:>10}\n", "tokens", "ms/token", "KV cache",
-             "perplexity", "ms/token", "KV cache", "perplexity");
+  fmt::print("{:>7}", "");
+  for (const char* policy : kPolicies) fmt::print(" | {:^31}", policy);
+  fmt::print("\n{:>7}", "tokens");
+  for (std::size_t i = 0; i < std::size(kPolicies); ++i) {
+    fmt::print(" | {:>9} {:>10} {:>10}", "ms/token", "KV cache", "perplexity");
+  }
+  fmt::print("\n");
 }
 
-void print_row(const Passage& sinks, const Passage& window) {
-  fmt::print("{:>8} | {:>9.2f} {:>9} {:>10.1f} | {:>9.2f} {:>9} {:>10.1f}\n", sinks.tokens,
-             sinks.ms_per_token, megabytes(sinks.cache_bytes), sinks.perplexity,
-             window.ms_per_token, megabytes(window.cache_bytes), window.perplexity);
+void print_passage(const Passage& passage) {
+  fmt::print(" | {:>9.2f} {:>10} {:>10.1f}", passage.ms_per_token, megabytes(passage.cache_bytes),
+             passage.perplexity);
   std::fflush(stdout);
 }
 
@@ -197,22 +202,33 @@ int run(const Options& options) {
   const std::int64_t length = loaded.model->config().max_positions;
   const std::int64_t total = options.tokens > 0 ? options.tokens : 8 * length;
   if (!options.json) print_header(length);
-  Stream sinks(loaded, CachePolicy::sinks(kSinks, length - kSinks), options.seed);
-  Stream window(loaded, CachePolicy::last(length), options.seed);
+  const CachePolicy policies[] = {CachePolicy::sinks(kSinks, length - kSinks),
+                                  CachePolicy::last(length), CachePolicy::full()};
+  std::vector<Stream> streams;
+  for (const CachePolicy& policy : policies) {
+    streams.emplace_back(loaded, policy, total + static_cast<std::int64_t>(loaded.prompt.size()),
+                         options.seed);
+  }
   nlohmann::json rows = nlohmann::json::array();
-  Passage left{}, right{};
+  std::vector<Passage> last(streams.size());
   for (std::int64_t done = 0; done < total; done += length) {
-    left = sinks.write(std::min(length, total - done));
-    right = window.write(std::min(length, total - done));
-    rows.push_back({{"sinks", to_json(left)}, {"eviction", to_json(right)}});
-    if (!options.json) print_row(left, right);
+    nlohmann::json row;
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      last[i] = streams[i].write(std::min(length, total - done));
+      row[kPolicies[i]] = to_json(last[i]);
+      if (options.json) continue;
+      if (i == 0) fmt::print("{:>7}", last[i].tokens);
+      print_passage(last[i]);
+    }
+    if (!options.json) fmt::print("\n");
+    rows.push_back(row);
   }
   if (options.json) {
     fmt::print("{}\n", nlohmann::json{{"story", story}, {"rows", rows}}.dump(2));
   } else {
-    fmt::print(
-        "\nThe end of the stream with sinks:\n  ...{}\n\nThe end of the one without:\n  ...{}\n",
-        left.text, right.text);
+    for (std::size_t i = 0; i < last.size(); ++i) {
+      fmt::print("\nAfter {} tokens, {}:\n  ...{}\n", last[i].tokens, kPolicies[i], last[i].text);
+    }
   }
   return 0;
 }
@@ -221,7 +237,7 @@ int run(const Options& options) {
 
 Command add_demo(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "demo", "A story, then an endless stream of them with attention sinks and without");
+      "demo", "A story, then an endless stream of them: attention sinks beside what others do");
   const auto options = std::make_shared<Options>();
   command->add_option("--threads", options->threads, "CPU threads; 0 takes all")
       ->check(CLI::Range(0, 1024));

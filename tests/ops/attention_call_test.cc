@@ -116,7 +116,7 @@ using Args = AttentionArgs;
 // call that is refused does not look.
 void place_on(Device device, Args& args) {
   for (Tensor* tensor : {&args.q, &args.k, &args.q_offsets, &args.k_offsets, &args.pages.table,
-                         &args.pages.lengths, &args.rope_on_read.inv_freq}) {
+                         &args.pages.lengths, &args.pages.holes, &args.rope_on_read.inv_freq}) {
     if (tensor->device.is_cpu()) tensor->device = device;
   }
 }
