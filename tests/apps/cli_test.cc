@@ -25,7 +25,21 @@ TEST(Cli, ListsDevicesAsATableAndAsJson) {
   EXPECT_GT(json["devices"][0]["memory_bytes"], 0);
 }
 
-TEST(Cli, TheDemoAgreesWithFloat64) {
+// Past the length the model was trained for, a cache that keeps everything writes noise; attention
+// sinks do not, and their memory stays what it was.
+TEST(Cli, TheDemoStreamsPastTheTrainingLength) {
+  const Outcome outcome = run("demo --tokens 1536 --json --threads 2");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  const auto json = nlohmann::json::parse(outcome.output);
+  EXPECT_GT(json["story"].get<std::string>().size(), 100u);
+  ASSERT_EQ(json["rows"].size(), 3u);
+  const auto &first = json["rows"][0], &last = json["rows"][2];
+  EXPECT_LT(last["attention sinks"]["perplexity"], 4.0);
+  EXPECT_GT(last["keeps everything"]["perplexity"], 40.0);
+  EXPECT_EQ(last["attention sinks"]["cache_bytes"], first["attention sinks"]["cache_bytes"]);
+}
+
+TEST(Cli, TheKernelsDemoAgreesWithFloat64) {
   const Outcome outcome = run("demo --kernels --json --threads 2");
   EXPECT_EQ(outcome.status, 0);
   const auto json = nlohmann::json::parse(outcome.output);
@@ -38,8 +52,8 @@ TEST(Cli, TheDemoAgreesWithFloat64) {
 }
 
 TEST(Cli, EverySubcommandHelpsWithAnExample) {
-  for (const std::string command :
-       {"", "chat", "demo", "devices", "generate", "info", "perplexity", "tokenize"}) {
+  for (const std::string command : {"", "chat", "demo", "devices", "generate", "info", "perplexity",
+                                    "quantize", "tokenize", "verify"}) {
     const Outcome outcome = run(command + " --help");
     EXPECT_EQ(outcome.status, 0);
     EXPECT_NE(outcome.output.find("  tessera " + command), std::string::npos) << outcome.output;
