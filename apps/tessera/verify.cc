@@ -14,6 +14,7 @@
 
 #include "commands.h"
 #include "core/fail.h"
+#include "progress.h"
 #include "tessera/device.h"
 
 namespace tessera::app {
@@ -47,8 +48,14 @@ LoadOptions load_options(const Options& options) {
   return load;
 }
 
-// ---- the report
-// ----------------------------------------------------------------------------------
+std::unique_ptr<Model> load_with_progress(Context& ctx, const std::string& directory,
+                                          LoadOptions options) {
+  Progress progress("loading");
+  options.progress = progress.callback();
+  return load_model(ctx, directory, options);
+}
+
+// ---- the report ---------------------------------------------------------------------------------
 
 const char* verdict(bool ok) { return ok ? "ok" : "MISS"; }
 
@@ -137,7 +144,7 @@ int run(const Options& options) {
                .threads = options.threads,
                .activations = int8 ? Activations::int8 : Activations::exact});
   const LoadOptions load = load_options(options);
-  const std::unique_ptr<Model> model = load_model(ctx, options.model, load);
+  const std::unique_ptr<Model> model = load_with_progress(ctx, options.model, load);
   const VerifySubject subject{.ctx = ctx,
                               .model = *model,
                               .directory = options.model,

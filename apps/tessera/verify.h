@@ -49,8 +49,7 @@ std::vector<VerifyCheck> verify_by_reference(const VerifySubject& subject);
 // The kernels alone, on the model's shapes, in every layout of memory.
 VerifyCheck verify_kernels(const VerifySubject& subject);
 
-// ---- shared by the checks
-// ------------------------------------------------------------------------
+// ---- shared by the checks -----------------------------------------------------------------------
 
 VerifyRow level_row(std::string what, const reference::Array& actual,
                     const reference::Array& expected, double bound);

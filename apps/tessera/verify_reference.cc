@@ -46,8 +46,7 @@ VerifyCheck level_check(std::string name, const reference::Observed& actual,
   return check;
 }
 
-// ---- the trace
-// -----------------------------------------------------------------------------------
+// ---- the trace ----------------------------------------------------------------------------------
 
 struct ExpectedCalls {
   const char* op;
@@ -120,8 +119,7 @@ VerifyCheck trace_check(const VerifySubject& subject, const std::vector<std::int
   return check;
 }
 
-// ---- time
-// ----------------------------------------------------------------------------------------
+// ---- time ---------------------------------------------------------------------------------------
 
 VerifyCheck time_check(const VerifySubject& subject, const std::vector<std::int32_t>& prompt) {
   constexpr std::int64_t kTimedTokens = 64;
@@ -142,8 +140,7 @@ VerifyCheck time_check(const VerifySubject& subject, const std::vector<std::int3
   return check;
 }
 
-// ---- a GPU beside the CPU
-// ------------------------------------------------------------------------
+// ---- a GPU beside the CPU -----------------------------------------------------------------------
 
 VerifyCheck cpu_check(const VerifySubject& subject, const std::vector<std::int32_t>& text,
                       const reference::Observed& actual) {

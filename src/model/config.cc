@@ -126,8 +126,7 @@ Activation activation_of(const JsonView& json, Activation otherwise) {
        in_quotes(*given), list);
 }
 
-// ---- sizes
-// ---------------------------------------------------------------------------------------
+// ---- sizes --------------------------------------------------------------------------------------
 
 // As transformers has it: a key that is there with null means something else than no key.
 bool is_missing(const JsonView& json, const char* key) { return !json.json().contains(key); }
@@ -182,8 +181,7 @@ void read_sizes(const JsonView& json, const Family& family, ModelConfig& config)
   }
 }
 
-// ---- biases, windows
-// ------------------------------------------------------------------------------
+// ---- biases, windows ----------------------------------------------------------------------------
 
 void read_biases(const JsonView& json, ModelConfig& config) {
   const auto flag = [&](const char* key, bool otherwise) {
@@ -273,8 +271,7 @@ void read_windows(const JsonView& json, ModelConfig& config) {
   }
 }
 
-// ---- tokens, dtype
-// --------------------------------------------------------------------------------
+// ---- tokens, dtype ------------------------------------------------------------------------------
 
 // A number or a list of them.
 std::vector<std::int64_t> token_ids(const JsonView& json, const char* key) {

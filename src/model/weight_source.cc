@@ -125,8 +125,7 @@ void WeightSource::mark_used(const StoredTensor& tensor) {
   if (options_.progress) options_.progress(bytes_read_, bytes_total_);
 }
 
-// ---- vectors and tables
-// --------------------------------------------------------------------------
+// ---- vectors and tables -------------------------------------------------------------------------
 
 Tensor WeightSource::dense(const StoredTensor& stored) {
   HeldTensor held = on_device(ctx_, stored);
@@ -168,8 +167,7 @@ Tensor WeightSource::constants(const std::vector<float>& values) {
   return tensor;
 }
 
-// ---- matrices
-// ------------------------------------------------------------------------------------
+// ---- matrices -----------------------------------------------------------------------------------
 
 // An embedding may be listed among the packed modules and be dense all the same: the tensor
 // decides.

@@ -50,8 +50,7 @@ constexpr const char* kSupported =
     "supported: gpt_neox (GPTNeoXForCausalLM), llama (LlamaForCausalLM), mistral "
     "(MistralForCausalLM), qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)";
 
-// ---- what is missing is what transformers assumes
-// ------------------------------------------------
+// ---- what is missing is what transformers assumes -----------------------------------------------
 
 TEST(ModelConfig, MissingKeysOfGptNeox) {
   const ModelConfig config = parse(neox());
@@ -107,8 +106,7 @@ TEST(ModelConfig, ModelTypeOrArchitecturesAloneWillDo) {
   EXPECT_EQ(parse(json).architecture, Architecture::qwen2);
 }
 
-// ---- rotary embedding
-// ----------------------------------------------------------------------------
+// ---- rotary embedding ---------------------------------------------------------------------------
 
 TEST(ModelConfig, RotaryKeysOldAndNew) {
   EXPECT_EQ(parse(neox(), {{"rotary_pct", 1.0}, {"rotary_emb_base", 5000}}).rope.dims, 8);
@@ -171,8 +169,7 @@ TEST(RopeFrequencies, MatchFloat64) {
   }
 }
 
-// ---- windows
-// -------------------------------------------------------------------------------------
+// ---- windows ------------------------------------------------------------------------------------
 
 TEST(ModelConfig, SlidingWindows) {
   using Windows = std::vector<std::int64_t>;
@@ -190,8 +187,7 @@ TEST(ModelConfig, SlidingWindows) {
   EXPECT_EQ(parse(qwen2(), types).windows, (Windows{16, 0, 0, 16}));
 }
 
-// ---- the rest
-// ------------------------------------------------------------------------------------
+// ---- the rest -----------------------------------------------------------------------------------
 
 TEST(ModelConfig, Activations) {
   const auto activation = [](const char* name) {

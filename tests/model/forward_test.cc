@@ -196,8 +196,7 @@ TEST(Forward, DoesNotAllocateOnceWarm) {
   }
 }
 
-// ---- refusals
-// ------------------------------------------------------------------------------------
+// ---- refusals -----------------------------------------------------------------------------------
 
 TEST(Forward, RefusesWhatDoesNotFit) {
   Stream stream("llama-gqa");

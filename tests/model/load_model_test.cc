@@ -53,8 +53,7 @@ reference::Array logits_of(const std::filesystem::path& folder,
   return reference::observe(ctx, *load_model(ctx, folder), prompt).logits;
 }
 
-// ---- refusals
-// ------------------------------------------------------------------------------------
+// ---- refusals -----------------------------------------------------------------------------------
 
 TEST(LoadModel, NamesAMissingTensor) {
   Changed changed("llama-gqa");
@@ -118,8 +117,7 @@ TEST(LoadModel, NamesTheLayerThatCannotBePacked) {
                       "finite weights can be packed"));
 }
 
-// ---- notes
-// ---------------------------------------------------------------------------------------
+// ---- notes --------------------------------------------------------------------------------------
 
 TEST(LoadModel, NotesTensorsThatItDoesNotUse) {
   Changed changed("llama-gqa");
@@ -142,8 +140,7 @@ TEST(LoadModel, IgnoresTheTablesOfOldGptNeoxFiles) {
   EXPECT_TRUE(load_model(ctx, changed.path())->notes().empty());
 }
 
-// ---- tied heads
-// ----------------------------------------------------------------------------------
+// ---- tied heads ---------------------------------------------------------------------------------
 
 TEST(LoadModel, ATiedHeadTakesNoMemory) {
   Context ctx({.threads = 1});
@@ -180,8 +177,7 @@ TEST(LoadModel, BothOfATiedPairAreTiedOnlyWhereTheyAreTheSame) {
                                      "checkpoint has both with different values: not tied"});
 }
 
-// ---- packing
-// -------------------------------------------------------------------------------------
+// ---- packing ------------------------------------------------------------------------------------
 
 TEST(LoadModel, PacksWhatIsNotKeptDense) {
   for (const char* name : {"neox-parallel", "neox-serial", "llama-gqa", "qwen3"}) {

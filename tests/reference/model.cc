@@ -91,8 +91,7 @@ ReferenceModel::ReferenceModel(Context& ctx, const std::filesystem::path& direct
       layouts_(*checkpoint_),
       neox_(config_.architecture == Architecture::gpt_neox) {}
 
-// ---- weights
-// -------------------------------------------------------------------------------------
+// ---- weights ------------------------------------------------------------------------------------
 
 Array ReferenceModel::vector(const std::string& name) const {
   return to_array(checkpoint_->at(name).tensor());
@@ -144,8 +143,7 @@ Array ReferenceModel::embed(std::span<const std::int32_t> ids) const {
   return x;
 }
 
-// ---- layers
-// --------------------------------------------------------------------------------------
+// ---- layers -------------------------------------------------------------------------------------
 
 Array ReferenceModel::norm(const Array& x, const std::string& module) const {
   const Array weight = vector(module + ".weight");
