@@ -76,6 +76,7 @@ int run(int argc, char** argv) {
       "  tessera info DIR                            what a checkpoint is\n"
       "  tessera perplexity --model DIR text.txt     how well it predicts a text\n"
       "  tessera tokenize --model DIR --text 'Once upon a time'\n"
+      "  tessera verify --model DIR                  is it computed right, on this machine?\n"
       "  tessera demo                                a story, then an endless stream\n"
       "  tessera devices --json                      what this machine and this build can run on");
 

@@ -21,18 +21,6 @@ constexpr std::int64_t kUsualSinks = 4;
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  // of a window or a context
 
-LoadOptions load_options(const ModelOptions& options) {
-  LoadOptions load;
-  const std::map<std::string, DType> dtypes = {
-      {"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}};
-  if (!options.dtype.empty()) load.dtype = dtypes.at(options.dtype);
-  if (options.weights != "dense") {
-    load.pack = QuantizeOptions{.format = parse_format(options.weights)};
-  }
-  load.keep_dense = options.keep_dense;
-  return load;
-}
-
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -86,6 +74,22 @@ std::filesystem::path model_path(const ModelOptions& options) {
   return options.model.empty() ? default_model_path() : std::filesystem::path(options.model);
 }
 
+LoadOptions load_options(const ModelOptions& options) {
+  if (options.weights == "dense" && !options.keep_dense.empty()) {
+    fail(ErrorCode::invalid_argument,
+         "--keep-dense {} needs --weights: without it no layer is packed", options.keep_dense[0]);
+  }
+  LoadOptions load;
+  const std::map<std::string, DType> dtypes = {
+      {"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}};
+  if (!options.dtype.empty()) load.dtype = dtypes.at(options.dtype);
+  if (options.weights != "dense") {
+    load.pack = QuantizeOptions{.format = parse_format(options.weights)};
+  }
+  load.keep_dense = options.keep_dense;
+  return load;
+}
+
 Device find_device(const std::string& name) {
   if (name == "cpu") return Device::cpu();
   for (const DeviceInfo& info : devices()) {
@@ -104,10 +108,7 @@ const Tokenizer& Session::need_tokenizer(const std::string& instead) const {
 }
 
 Session open_session(const ModelOptions& options) {
-  if (options.weights == "dense" && !options.keep_dense.empty()) {
-    fail(ErrorCode::invalid_argument,
-         "--keep-dense {} needs --weights: without it no layer is packed", options.keep_dense[0]);
-  }
+  LoadOptions load = load_options(options);
   const auto start = std::chrono::steady_clock::now();
   Session session;
   session.directory = model_path(options);
@@ -115,7 +116,6 @@ Session open_session(const ModelOptions& options) {
       .device = find_device(options.device),
       .threads = options.threads,
       .activations = options.activations == "exact" ? Activations::exact : Activations::int8});
-  LoadOptions load = load_options(options);
   {
     Progress progress("loading");
     load.progress = progress.callback();

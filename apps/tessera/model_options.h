@@ -38,6 +38,7 @@ void add_model_options(CLI::App& command, ModelOptions& options);
 void add_cache_options(CLI::App& command, ModelOptions& options);
 
 std::filesystem::path model_path(const ModelOptions& options);
+LoadOptions load_options(const ModelOptions& options);
 // "auto": the first GPU, the CPU where there is none. Throws where there is no such device.
 Device find_device(const std::string& name);
 

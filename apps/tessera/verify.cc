@@ -13,9 +13,8 @@
 #include <utility>
 
 #include "commands.h"
-#include "core/fail.h"
+#include "model_options.h"
 #include "progress.h"
-#include "tessera/device.h"
 
 namespace tessera::app {
 namespace {
@@ -23,32 +22,12 @@ namespace {
 using reference::Array;
 
 struct Options {
-  std::string model, golden, device = "auto", dtype, weights = "dense", activations = "exact";
-  int threads = 0;
+  ModelOptions model;
+  std::string golden;
   bool json = false;
 };
 
-Device choose_device(const std::string& name) {
-  const std::vector<DeviceInfo> all = devices();
-  if (name == "cpu") return Device::cpu();
-  for (const DeviceInfo& info : all) {
-    if (info.device.is_cuda()) return info.device;
-  }
-  if (name == "auto") return Device::cpu();
-  fail(ErrorCode::unsupported, "--device cuda: {}", cuda_status());
-}
-
-LoadOptions load_options(const Options& options) {
-  LoadOptions load;
-  if (options.dtype == "f32") load.dtype = DType::f32;
-  if (options.dtype == "f16") load.dtype = DType::f16;
-  if (options.dtype == "bf16") load.dtype = DType::bf16;
-  if (options.weights != "dense")
-    load.pack = QuantizeOptions{.format = parse_format(options.weights)};
-  return load;
-}
-
-std::unique_ptr<Model> load_with_progress(Context& ctx, const std::string& directory,
+std::unique_ptr<Model> load_with_progress(Context& ctx, const std::filesystem::path& directory,
                                           LoadOptions options) {
   Progress progress("loading");
   options.progress = progress.callback();
@@ -106,12 +85,12 @@ int report(const std::vector<VerifyCheck>& checks, const VerifySubject& subject,
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
     for (const VerifyCheck& check : checks) list.push_back(to_json(check));
-    fmt::print("{}\n", nlohmann::json{{"model", options.model},
+    fmt::print("{}\n", nlohmann::json{{"model", subject.directory.string()},
                                       {"golden", options.golden},
                                       {"architecture", name(subject.model.config().architecture)},
                                       {"device", to_string(subject.ctx.device())},
                                       {"dtype", name(subject.model.dtype())},
-                                      {"activations", options.activations},
+                                      {"activations", options.model.activations},
                                       {"bound", subject.bound},
                                       {"checks", list},
                                       {"notes", subject.model.notes()},
@@ -120,9 +99,9 @@ int report(const std::vector<VerifyCheck>& checks, const VerifySubject& subject,
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return misses == 0 ? 0 : 1;
   }
-  fmt::print("{} ({}) on {}, {}, {} activations, against {}\n", options.model,
+  fmt::print("{} ({}) on {}, {}, {} activations, against {}\n", subject.directory.string(),
              name(subject.model.config().architecture), to_string(subject.ctx.device()),
-             name(subject.model.dtype()), options.activations,
+             name(subject.model.dtype()), options.model.activations,
              options.golden.empty() ? "Tessera's float64 reference" : options.golden);
   for (const std::string& note : subject.model.notes()) fmt::print("note: {}\n", note);
   for (const VerifyCheck& check : checks) print_check(check);
@@ -139,15 +118,16 @@ int report(const std::vector<VerifyCheck>& checks, const VerifySubject& subject,
 
 int run(const Options& options) {
   const auto start = std::chrono::steady_clock::now();
-  const bool int8 = options.activations == "int8";
-  Context ctx({.device = choose_device(options.device),
-               .threads = options.threads,
+  const LoadOptions load = load_options(options.model);
+  const std::filesystem::path directory = model_path(options.model);
+  const bool int8 = options.model.activations == "int8";
+  Context ctx({.device = find_device(options.model.device),
+               .threads = options.model.threads,
                .activations = int8 ? Activations::int8 : Activations::exact});
-  const LoadOptions load = load_options(options);
-  const std::unique_ptr<Model> model = load_with_progress(ctx, options.model, load);
+  const std::unique_ptr<Model> model = load_with_progress(ctx, directory, load);
   const VerifySubject subject{.ctx = ctx,
                               .model = *model,
-                              .directory = options.model,
+                              .directory = directory,
                               .options = load,
                               .bound = level_bound(model->dtype(), int8),
                               .exact_tokens = model->dtype() == DType::f32 && !int8};
@@ -222,35 +202,13 @@ Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify", "Check a model: kernels, hidden states, tokens, fused calls, time per token");
   const auto options = std::make_shared<Options>();
-  command->add_option("--model", options->model, "Folder of a Hugging Face checkpoint")
-      ->required()
-      ->type_name("DIR");
+  options->model.activations = "exact";  // generation rounds them; a proof should not
+  add_model_options(*command, options->model);
   command
       ->add_option("--golden", options->golden,
                    "Compare with what another program computed (input_ids, hidden_states.N, "
                    "logits, generated_ids) instead of Tessera's float64 reference")
       ->type_name("FILE");
-  command->add_option("--device", options->device, "Where to run")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command
-      ->add_option("--dtype", options->dtype,
-                   "Of activations and cache; f32 on the CPU, the checkpoint's own on a GPU "
-                   "where it is not given")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  std::vector<std::string> weights{"dense"};
-  for (const FormatInfo& format : formats()) weights.emplace_back(format.name);
-  command->add_option("--weights", options->weights, "Pack dense layers while loading")
-      ->check(CLI::IsMember(weights))
-      ->capture_default_str();
-  command
-      ->add_option("--activations", options->activations,
-                   "How packed weights meet activations on the CPU")
-      ->check(CLI::IsMember({"exact", "int8"}))
-      ->capture_default_str();
-  command->add_option("--threads", options->threads, "CPU threads; 0: one for each hardware thread")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(fmt::format(
       "max rel is max|a - b| / max|b| over a level, b being what is expected. A level holds where "
@@ -258,7 +216,7 @@ Command add_verify(CLI::App& app) {
       "f32 greedy tokens must be identical; elsewhere a\ntoken that differs must be that near to "
       "the expected one. The exit status is 0 only where every check holds.\n\n"
       "Examples:\n"
-      "  tessera verify --model pythia-160m                        five checks against float64\n"
+      "  tessera verify                                            five checks against float64\n"
       "  tessera verify --model DIR --golden golden.safetensors    against another program\n"
       "  tessera verify --model DIR --weights nvfp4 --json",
       level_bound(DType::f32, false), level_bound(DType::f16, false),

@@ -1,34 +1,21 @@
 // tessera verify as a user runs it: what is right passes, what is wrong fails and says where.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 
-#include <array>
-#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "program.h"
 #include "support/changed_checkpoint.h"
 #include "support/files.h"
 
 namespace tessera::test {
 namespace {
 
-struct Outcome {
-  int status;
-  std::string output;  // standard output and standard error together
-};
-
 Outcome verify(const std::string& arguments) {
-  const std::string command =
-      std::string(TESSERA_PROGRAM) + " verify --device cpu --threads 2 " + arguments + " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  Outcome outcome{-1, {}};
-  std::array<char, 4096> chunk;
-  while (const std::size_t n = fread(chunk.data(), 1, chunk.size(), pipe)) {
-    outcome.output.append(chunk.data(), n);
-  }
-  outcome.status = WEXITSTATUS(pclose(pipe));
-  return outcome;
+  return run("verify --device cpu --threads 2 " + arguments);
 }
 
 std::string folder_of(const std::string& name) { return data_path("goldens/" + name).string(); }
@@ -114,10 +101,17 @@ TEST(Verify, ChecksAnyModelAgainstFloat64) {
   }
 }
 
+TEST(Verify, TakesTheDefaultModelWhereNoneIsNamed) {
+  ASSERT_EQ(setenv("TESSERA_DEFAULT_MODEL", folder_of("neox-parallel").c_str(), 1), 0);
+  const Outcome outcome = verify("--json");
+  unsetenv("TESSERA_DEFAULT_MODEL");
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(nlohmann::json::parse(outcome.output)["model"], folder_of("neox-parallel"));
+}
+
 TEST(Verify, BadInputIsRefusedWithASentence) {
   const std::string folder = folder_of("llama-gqa");
   const std::pair<std::string, std::string> cases[] = {
-      {"", "--model is required"},
       {"--model nowhere", "nowhere"},
       {with_golden(folder, "nothing.safetensors"), "nothing.safetensors"},
       {with_golden(folder, folder_of("qwen3") + "/golden.safetensors"),
