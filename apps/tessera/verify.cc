@@ -50,7 +50,7 @@ void print_check(const VerifyCheck& check) {
   }
   for (const VerifyRow& row : check.rows) {
     if (row.bound > 0 && row.text.empty()) {
-      fmt::print("  {:<{}}  {:>9.2e}  {:>9.2e}  {:>9.0e}  {}\n", row.what, width, row.max_abs,
+      fmt::print("  {:<{}}  {:>9.2e}  {:>9.2e}  {:>9.1e}  {}\n", row.what, width, row.max_abs,
                  row.max_rel, row.bound, verdict(row.ok));
     } else {
       fmt::print("  {:<{}}  {}  {}\n", row.what, width, row.text, verdict(row.ok));
@@ -212,7 +212,7 @@ Command add_verify(CLI::App& app) {
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(fmt::format(
       "max rel is max|a - b| / max|b| over a level, b being what is expected. A level holds where "
-      "it is below {:.0e} in\nf32, {:.0e} in f16, {:.0e} in bf16, {:.0e} with int8 activations. In "
+      "it is below {:g} in\nf32, {:g} in f16, {:g} in bf16, {:g} with int8 activations. In "
       "f32 greedy tokens must be identical; elsewhere a\ntoken that differs must be that near to "
       "the expected one. The exit status is 0 only where every check holds.\n\n"
       "Examples:\n"

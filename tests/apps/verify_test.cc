@@ -88,7 +88,8 @@ TEST(Verify, AChangedWeightFailsFromItsLayerOn) {
 TEST(Verify, ChecksAnyModelAgainstFloat64) {
   for (const char* arguments :
        {"neox-serial", "qwen3 --weights nvfp4", "mistral-window --dtype f16",
-        "llama-nvfp4 --activations int8", "llama-biases-tied --weights int4 --activations int8"}) {
+        "llama-nvfp4 --activations int8", "neox-serial --weights int8 --keep-dense embed_out",
+        "llama-biases-tied --weights int4 --activations int8"}) {
     const Outcome outcome =
         verify("--json --model " + data_path("goldens").string() + "/" + arguments);
     EXPECT_EQ(outcome.status, 0) << arguments << "\n" << outcome.output;

@@ -99,15 +99,19 @@ Array ReferenceModel::vector(const std::string& name) const {
 
 PackedWeight ReferenceModel::decodable(const std::string& module, std::int64_t out,
                                        std::int64_t in) const {
-  const model::StoredTensor* stored = checkpoint_->find(module + ".weight");
+  const model::StoredTensor* tensor = checkpoint_->find(module + ".weight");
   const bool dense =
-      stored && (stored->dtype == "F32" || stored->dtype == "F16" || stored->dtype == "BF16");
+      tensor && (tensor->dtype == "F32" || tensor->dtype == "F16" || tensor->dtype == "BF16");
   if (!dense) return layouts_.read(module, out, in);
-  const auto kept = [&](const std::string& pattern) { return wildcard_match(pattern, module); };
+  // A tied head goes by two names.
+  const std::string alias = module != table_module() ? module : neox_ ? "embed_out" : "lm_head";
+  const auto kept = [&](const std::string& pattern) {
+    return wildcard_match(pattern, module) || wildcard_match(pattern, alias);
+  };
   const bool packs = options_.pack && options_.pack->format != Format::dense &&
                      std::none_of(options_.keep_dense.begin(), options_.keep_dense.end(), kept);
-  if (packs) return quantize(ctx_, stored->tensor(), *options_.pack);
-  return {.weight = Weight::dense(stored->tensor()), .storage = {}};
+  if (packs) return quantize(ctx_, tensor->tensor(), *options_.pack);
+  return {.weight = Weight::dense(tensor->tensor()), .storage = {}};
 }
 
 Array ReferenceModel::project(const Array& x, const std::string& module, std::int64_t out,
@@ -126,15 +130,27 @@ Array ReferenceModel::project(const Array& x, const std::string& module, std::in
   return result;
 }
 
+bool ReferenceModel::stored(const std::string& module) const {
+  return checkpoint_->find(module + ".weight") || checkpoint_->find(module + ".weight_packed");
+}
+
+std::string ReferenceModel::head_module() const {
+  for (const char* own : {"lm_head", "embed_out"}) {
+    if (stored(own)) return own;
+  }
+  return neox_ ? "gpt_neox.embed_in" : "model.embed_tokens";  // tied
+}
+
 std::string ReferenceModel::table_module() const {
-  return neox_ ? "gpt_neox.embed_in" : "model.embed_tokens";
+  const std::string own = neox_ ? "gpt_neox.embed_in" : "model.embed_tokens";
+  return stored(own) ? own : head_module();
 }
 
 Array ReferenceModel::embed(std::span<const std::int32_t> ids) const {
-  const model::StoredTensor* stored = checkpoint_->find(table_module() + ".weight");
+  const model::StoredTensor* dense = checkpoint_->find(table_module() + ".weight");
   const PackedWeight table =
-      stored ? PackedWeight{.weight = Weight::dense(stored->tensor()), .storage = {}}
-             : layouts_.read(table_module(), config_.vocab, config_.hidden);
+      dense ? PackedWeight{.weight = Weight::dense(dense->tensor()), .storage = {}}
+            : layouts_.read(table_module(), config_.vocab, config_.hidden);
   Array x({static_cast<std::int64_t>(ids.size()), config_.hidden});
   for (std::size_t t = 0; t < ids.size(); ++t) {
     const std::vector<double> row = decoded_row(table.weight, ids[t]);
@@ -217,13 +233,7 @@ ReferenceModel::Output ReferenceModel::forward(std::span<const std::int32_t> ids
   }
   x = norm(x, neox_ ? "gpt_neox.final_layer_norm" : "model.norm");
   output.levels.push_back(x);
-  std::string head = table_module();
-  for (const char* own : {"lm_head", "embed_out"}) {
-    const bool stored = checkpoint_->find(std::string(own) + ".weight") ||
-                        checkpoint_->find(std::string(own) + ".weight_packed");
-    if (stored) head = own;
-  }
-  output.logits = project(x, head, config_.vocab, false);
+  output.logits = project(x, head_module(), config_.vocab, false);
   return output;
 }
 

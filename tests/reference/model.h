@@ -41,6 +41,8 @@ class ReferenceModel {
   Array attention(const Array& x, std::int64_t layer) const;
   Array mlp(const Array& x, std::int64_t layer) const;
   Array embed(std::span<const std::int32_t> ids) const;
+  bool stored(const std::string& module) const;
+  std::string head_module() const;
   std::string table_module() const;
   PackedWeight decodable(const std::string& module, std::int64_t out, std::int64_t in) const;
 
