@@ -10,7 +10,6 @@
 
 #include "chat_template.h"
 #include "commands.h"
-#include "core/fail.h"
 #include "interrupt.h"
 #include "model_options.h"
 #include "prompt.h"
@@ -54,7 +53,7 @@ class Conversation {
     check(generate_options_.sampling, session.model->config().vocab);
   }
 
-  // Empty: the context is full, and this was said.
+  // Writes the answer, or says why there is none.
   void answer(const std::string& user) {
     const std::vector<std::int32_t> ids = next_ids(user);
     if (!fits(static_cast<std::int64_t>(ids.size()))) return;
@@ -114,14 +113,17 @@ class Conversation {
   // The last token has not been through the model: it goes ahead of the next turn, followed by the
   // token that ends an answer, where the model did not write that itself.
   void remember(const GenerateResult& result) {
-    first_ = first_ && result.ids.empty() && cache_.seen() == 0;
-    carry_.clear();
-    if (!result.ids.empty()) {
-      const std::int32_t last = result.ids.back();
-      const bool is_turn_end = last == turn_end_;
-      if (is_turn_end || result.reason != StopReason::eos) carry_.push_back(last);
-      if (!is_turn_end && turn_end_ >= 0) carry_.push_back(turn_end_);
+    if (result.ids.empty()) {
+      fmt::print(stderr,
+                 "note: interrupted in the middle of your turn; the conversation begins anew\n");
+      return reset();
     }
+    first_ = false;
+    carry_.clear();
+    const std::int32_t last = result.ids.back();
+    const bool is_turn_end = last == turn_end_;
+    if (is_turn_end || result.reason != StopReason::eos) carry_.push_back(last);
+    if (!is_turn_end && turn_end_ >= 0) carry_.push_back(turn_end_);
     total_.ids.insert(total_.ids.end(), result.ids.begin(), result.ids.end());
     if (total_.prompt_tokens == 0) total_.first_seconds = result.first_seconds;
     total_.prompt_tokens += result.prompt_tokens;
@@ -160,7 +162,9 @@ KvCache make_cache(const Session& session, const ModelOptions& options) {
 
 int run(const Options& options) {
   check_cache_options(options.model);
+  // Wrong words are refused before a model is loaded.
   if (!options.template_name.empty()) chat_template(options.template_name);
+  Sampler(options.sampling.parsed());
   Session session = open_session(options.model);
   session.need_tokenizer("take a folder that has one");
   const ChatTemplate& chat = choose_template(options, session);

@@ -16,6 +16,7 @@
 #include "prompt.h"
 #include "run_summary.h"
 #include "sampling_flags.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -41,9 +42,8 @@ Prompt read_prompt(const Options& options) {
   const int given =
       options.prompt.has_value() + options.prompt_ids.has_value() + options.prompt_file.has_value();
   if (given != 1) {
-    fail(ErrorCode::invalid_argument,
-         "{} prompt: give exactly one of PROMPT, --prompt-ids and --prompt-file",
-         given == 0 ? "there is no" : "there is more than one");
+    fail_usage("{} prompt: give exactly one of PROMPT, --prompt-ids and --prompt-file",
+               given == 0 ? "there is no" : "there is more than one");
   }
   Prompt prompt;
   if (options.prompt_ids) {
@@ -143,9 +143,8 @@ int run(const Options& options) {
                                    .sampling = options.sampling.parsed(),
                                    .top_logprobs = options.logprobs,
                                    .cancel = nullptr};
+  Sampler(generate_options.sampling);  // refuses what is out of range before a model is loaded
   Session session = open_session(options.model);
-  // Before the long work, with the words of the option.
-  check(generate_options.sampling, session.model->config().vocab);
   encode_prompt(session, prompt);
   KvCache cache = make_cache(session, options, static_cast<std::int64_t>(prompt.ids.size()));
   generate_options.cancel = &catch_interrupt();

@@ -10,11 +10,12 @@
 #include "chat_template.h"
 #include "checkpoint_summary.h"
 #include "commands.h"
-#include "core/fail.h"
 #include "model_options.h"
 #include "run_summary.h"
+#include "tessera/error.h"
 #include "tessera/model_config.h"
 #include "tessera/tokenizer.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -172,7 +173,7 @@ Command add_info(CLI::App& app) {
       "  tessera info --model llama-nvfp4 --json | jq .formats");
   return [options] {
     if (!options->folder.empty() && !options->model.model.empty()) {
-      fail(ErrorCode::invalid_argument, "give the folder once: DIR or --model");
+      fail_usage("give the folder once: DIR or --model");
     }
     if (!options->folder.empty()) options->model.model = options->folder;
     const Info info = read_info(options->model);

@@ -3,7 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
@@ -12,6 +14,7 @@
 #include "commands.h"
 #include "suggestion.h"
 #include "tessera/version.h"
+#include "usage_error.h"
 
 namespace {
 
@@ -63,6 +66,20 @@ int refuse_usage(const CLI::App& app, const CLI::ParseError& error) {
   return kUsageStatus;
 }
 
+int run_command(const std::string& name, const tessera::app::Command& command) {
+  try {
+    const int status = command();
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+      fmt::print(stderr, "tessera: cannot write to standard output: {}\n", std::strerror(errno));
+      return 1;
+    }
+    return status;
+  } catch (const tessera::app::UsageError& error) {
+    fmt::print(stderr, "tessera {}: {}; tessera {} --help says more\n", name, error.what(), name);
+    return kUsageStatus;
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Language models in 4 bits, over endless streams, on the hardware you have.");
   app.set_version_flag("--version", std::string("tessera ") + tessera::version());
@@ -76,6 +93,7 @@ int run(int argc, char** argv) {
       "  tessera info DIR                            what a checkpoint is\n"
       "  tessera perplexity --model DIR text.txt     how well it predicts a text\n"
       "  tessera tokenize --model DIR --text 'Once upon a time'\n"
+      "  tessera quantize --model IN --format nvfp4 --out OUT\n"
       "  tessera verify --model DIR                  is it computed right, on this machine?\n"
       "  tessera demo                                a story, then an endless stream\n"
       "  tessera devices --json                      what this machine and this build can run on");
@@ -103,7 +121,7 @@ int run(int argc, char** argv) {
     return is_help ? app.exit(error) : refuse_usage(app, error);
   }
   for (const auto& [name, command] : commands) {
-    if (app.got_subcommand(name)) return command();
+    if (app.got_subcommand(name)) return run_command(name, command);
   }
   return 0;
 }

@@ -12,6 +12,7 @@
 #include "default_model.h"
 #include "progress.h"
 #include "tessera/quant.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -76,8 +77,8 @@ std::filesystem::path model_path(const ModelOptions& options) {
 
 LoadOptions load_options(const ModelOptions& options) {
   if (options.weights == "dense" && !options.keep_dense.empty()) {
-    fail(ErrorCode::invalid_argument,
-         "--keep-dense {} needs --weights: without it no layer is packed", options.keep_dense[0]);
+    fail_usage("--keep-dense {} needs --weights: without it no layer is packed",
+               options.keep_dense[0]);
   }
   LoadOptions load;
   const std::map<std::string, DType> dtypes = {
@@ -134,10 +135,10 @@ Session open_session(const ModelOptions& options) {
 
 void check_cache_options(const ModelOptions& options) {
   if (options.context > 0 && (options.window > 0 || options.sinks > 0)) {
-    fail(ErrorCode::invalid_argument,
-         "--context {} is the length of a full cache; leave it out with --window and "
-         "--attention-sinks",
-         options.context);
+    fail_usage(
+        "--context {} is the length of a full cache; leave it out with --window and "
+        "--attention-sinks",
+        options.context);
   }
 }
 

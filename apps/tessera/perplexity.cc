@@ -10,12 +10,12 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
-#include "core/fail.h"
 #include "interrupt.h"
 #include "model_options.h"
 #include "progress.h"
 #include "prompt.h"
 #include "run_summary.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -30,8 +30,7 @@ struct Options {
 
 std::string read_text(const Options& options) {
   if (options.file.has_value() == options.text.has_value()) {
-    fail(ErrorCode::invalid_argument,
-         "give the text as either FILE (- is standard input) or --text");
+    fail_usage("give the text as either FILE (- is standard input) or --text");
   }
   return options.text ? *options.text : read_text_file(*options.file);
 }
@@ -79,9 +78,8 @@ int run(const Options& options) {
   const CachePolicy policy = cache_policy(options.model, config);
   const bool streams = policy.kind != CachePolicy::Kind::full;
   if (streams && options.stride > 0) {
-    fail(ErrorCode::invalid_argument,
-         "--stride {} is of chunks; leave it out with --window and --attention-sinks",
-         options.stride);
+    fail_usage("--stride {} is of chunks; leave it out with --window and --attention-sinks",
+               options.stride);
   }
   const PromptEncoder encoder(*session.tokenizer, config, session.directory);
   Progress progress("scoring");

@@ -10,6 +10,7 @@
 
 #include "core/fail.h"
 #include "model/json.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -52,8 +53,8 @@ std::vector<std::int32_t> parse_ids(std::string_view text) {
     std::int32_t id = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
     if (error != std::errc() || end != part.data() + part.size()) {
-      fail(ErrorCode::invalid_argument,
-           "'{}' is no token id; ids are whole numbers with commas between them: 1,2,3", part);
+      fail_usage("'{}' is no token id; ids are whole numbers with commas between them: 1,2,3",
+                 part);
     }
     ids.push_back(id);
     begin = comma + 1;

@@ -4,7 +4,7 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "core/fail.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -19,8 +19,8 @@ std::pair<std::int32_t, float> parse_bias(const std::string& text) {
     const float value = std::strtof(begin + equals + 1, &value_end);
     if (error == std::errc() && end == begin + equals && *value_end == '\0') return {id, value};
   }
-  fail(ErrorCode::invalid_argument,
-       "--logit-bias '{}' is not ID=VALUE, a token id and a number: --logit-bias 50256=-inf", text);
+  fail_usage("--logit-bias '{}' is not ID=VALUE, a token id and a number: --logit-bias 50256=-inf",
+             text);
 }
 
 }  // namespace

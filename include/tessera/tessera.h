@@ -17,6 +17,7 @@
 #include "tessera/model_config.h"
 #include "tessera/modules.h"
 #include "tessera/norm.h"
+#include "tessera/perplexity.h"
 #include "tessera/quant.h"
 #include "tessera/rotary.h"
 #include "tessera/sampling.h"

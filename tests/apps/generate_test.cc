@@ -204,6 +204,25 @@ TEST(Generate, WithoutAModelTheDefaultOneIsUsed) {
   EXPECT_NE(wrong.err.find("TESSERA_DEFAULT_MODEL is '/nowhere'"), std::string::npos) << wrong.err;
 }
 
+TEST(Generate, TheModelThatComesAlongWritesAStory) {
+  const ProgramRun run =
+      run_program("/usr/bin/env", std::string("-u TESSERA_DEFAULT_MODEL '") + TESSERA_PROGRAM +
+                                      "' generate --greedy --max-tokens 12 --json 'Once upon'");
+  const Json json = json_of(run);
+  EXPECT_TRUE(json["text"].get<std::string>().starts_with(" a time, there was a little"))
+      << json["text"];
+  EXPECT_EQ(json["prompt_ids"][0], 0);  // its tokenizer puts <|begin|> in front
+}
+
+TEST(Generate, AFullDiskIsReported) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "/dev/full is not there";
+  const ProgramRun run = run_program("/bin/sh", std::string("-c \"'") + TESSERA_PROGRAM +
+                                                    "' generate --greedy --max-tokens 3" +
+                                                    neox().option() + "abc >/dev/full\"");
+  EXPECT_EQ(run.status, 1);
+  EXPECT_NE(run.err.find("No space left on device"), std::string::npos) << run.err;
+}
+
 TEST(Generate, BadInputGetsOneSentence) {
   const TemporaryFolder empty;
   const struct {
@@ -211,11 +230,11 @@ TEST(Generate, BadInputGetsOneSentence) {
     int status;
     std::string expected;
   } cases[] = {
-      {"", 1, "there is no prompt: give exactly one of PROMPT, --prompt-ids and --prompt-file"},
-      {"abc --prompt-ids 1", 1, "there is more than one prompt"},
+      {"", 2, "there is no prompt: give exactly one of PROMPT, --prompt-ids and --prompt-file"},
+      {"abc --prompt-ids 1", 2, "there is more than one prompt"},
       {"''", 1, "the prompt is empty"},
-      {"--prompt-ids ''", 1, "'' is no token id"},
-      {"--prompt-ids 1,two", 1, "'two' is no token id"},
+      {"--prompt-ids ''", 2, "'' is no token id"},
+      {"--prompt-ids 1,two", 2, "'two' is no token id"},
       {"--prompt-ids 1,96", 1, "token 1 of the prompt is 96; the model's vocabulary has"},
       {"--prompt-ids 1,-1", 1, "token 1 of the prompt is -1"},
       {"--prompt-file /nowhere/prompt.txt", 1, "/nowhere/prompt.txt"},
@@ -225,10 +244,10 @@ TEST(Generate, BadInputGetsOneSentence) {
        "the prompt has 300 tokens and the cache holds at most 256, the length that the model was "
        "trained for; shorten it, or --attention-sinks 4 --window 252"},
       {"--context 2 abc", 1, "the prompt has 3 tokens and the cache holds at most 2"},
-      {"abc --context 64 --window 8", 1, "--context 64 is the length of a full cache"},
-      {"abc --keep-dense x", 1, "--keep-dense x needs --weights"},
+      {"abc --context 64 --window 8", 2, "--context 64 is the length of a full cache"},
+      {"abc --keep-dense x", 2, "--keep-dense x needs --weights"},
       {"abc --top-p 2", 1, "top_p is 2; it must be above 0 and at most 1"},
-      {"abc --logit-bias 3", 1, "--logit-bias '3' is not ID=VALUE"},
+      {"abc --logit-bias 3", 2, "--logit-bias '3' is not ID=VALUE"},
       {"abc --logit-bias 96=1", 1, "logit_bias names token 96"},
       {"abc --stop ''", 1, "a stop string is empty"},
       {"abc --max-tokens 0", 2, "--max-tokens"},
