@@ -164,7 +164,7 @@ int run(const Options& options) {
   check_cache_options(options.model);
   // Wrong words are refused before a model is loaded.
   if (!options.template_name.empty()) chat_template(options.template_name);
-  Sampler(options.sampling.parsed());
+  check_sampling(options.sampling.parsed());
   Session session = open_session(options.model);
   session.need_tokenizer("take a folder that has one");
   const ChatTemplate& chat = choose_template(options, session);

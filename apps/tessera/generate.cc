@@ -143,7 +143,7 @@ int run(const Options& options) {
                                    .sampling = options.sampling.parsed(),
                                    .top_logprobs = options.logprobs,
                                    .cancel = nullptr};
-  Sampler(generate_options.sampling);  // refuses what is out of range before a model is loaded
+  check_sampling(generate_options.sampling);
   Session session = open_session(options.model);
   encode_prompt(session, prompt);
   KvCache cache = make_cache(session, options, static_cast<std::int64_t>(prompt.ids.size()));
@@ -179,6 +179,14 @@ int run(const Options& options) {
   return result.reason == StopReason::cancelled ? kInterruptedStatus : 0;
 }
 
+CLI::Validator positive_or_minus_one() {
+  const auto problem = [](std::string& text) -> std::string {
+    if (text == "-1" || CLI::Range(std::int64_t{1}, std::int64_t{1} << 40)(text).empty()) return {};
+    return "must be positive, or -1 for no limit, and is " + text;
+  };
+  return CLI::Validator(problem, "N or -1");
+}
+
 }  // namespace
 
 Command add_generate(CLI::App& app) {
@@ -192,11 +200,7 @@ Command add_generate(CLI::App& app) {
   command
       ->add_option("--max-tokens", options->max_tokens,
                    "End after this many tokens; -1: only at an end token, a stop string or Ctrl-C")
-      ->check([](const std::string& text) {
-        return text == "-1" || (CLI::Range(std::int64_t{1}, std::int64_t{1} << 40)(text).empty())
-                   ? std::string()
-                   : "must be positive, or -1 for no limit, and is " + text;
-      })
+      ->check(positive_or_minus_one())
       ->capture_default_str();
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after an end token");
   command->add_option("--stop", options->stop, "End before this text; repeatable")

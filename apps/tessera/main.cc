@@ -109,6 +109,7 @@ int run(int argc, char** argv) {
   commands.emplace_back("devices", tessera::app::add_devices(app));
   commands.emplace_back("demo", tessera::app::add_demo(app));
   std::vector<std::string> names;
+  names.reserve(commands.size());
   for (const auto& [name, command] : commands) names.push_back(name);
   if (argc > 1 && argv[1][0] != '-' &&
       std::find(names.begin(), names.end(), argv[1]) == names.end()) {

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cstdlib>
+#include <limits>
 
 #include "usage_error.h"
 
@@ -59,6 +60,10 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command
       .add_option("--seed", o.seed, "The same seed gives the same text, on any number of threads")
       ->capture_default_str();
+}
+
+void check_sampling(const SamplingOptions& options) {
+  check(options, std::numeric_limits<std::int32_t>::max());
 }
 
 SamplingOptions SamplingFlags::parsed() const {

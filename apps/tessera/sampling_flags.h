@@ -23,5 +23,7 @@ struct SamplingFlags {
 };
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
+// Refuses what no vocabulary accepts: before a model is loaded.
+void check_sampling(const SamplingOptions& options);
 
 }  // namespace tessera::app

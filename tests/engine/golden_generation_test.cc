@@ -1,0 +1,52 @@
+// Generation on a real, tiny checkpoint: the greedy tokens that transformers generates, whatever
+// the step size and the number of threads.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "model/mapped_file.h"
+#include "model/safetensors.h"
+#include "support/files.h"
+#include "tessera/generate.h"
+
+namespace tessera::test {
+namespace {
+
+using Ids = std::vector<std::int32_t>;
+
+// The first row of an int64 tensor of the golden file.
+Ids first_row(const std::filesystem::path& file, std::string_view name) {
+  const model::MappedFile mapped(file);
+  const auto header = model::parse_safetensors(mapped.bytes(), file.string());
+  for (const model::StoredTensor& stored : header.tensors) {
+    if (stored.name != name) continue;
+    const Tensor row = stored.tensor().select(0, 0);
+    const std::int64_t* ids = row.ptr<const std::int64_t>();
+    return Ids(ids, ids + row.numel());
+  }
+  throw std::runtime_error("no tensor " + std::string(name));
+}
+
+TEST(GoldenGeneration, GreedyTokensAreThoseOfTransformers) {
+  for (const char* name : {"neox-serial-untied", "qwen3", "llama-rope-llama3"}) {
+    const auto folder = data_path("goldens") / name;
+    const Ids prompt = first_row(folder / "golden.safetensors", "input_ids");
+    const Ids expected = first_row(folder / "golden.safetensors", "generated_ids");
+    for (const int threads : {1, 2}) {
+      Context ctx({.threads = threads});
+      const auto model = load_model(ctx, folder);
+      for (const std::int64_t max_step : {1, 5, 256}) {
+        KvCache cache = model->make_cache(ctx, CachePolicy::full(), 128, max_step);
+        const GenerateResult result =
+            generate(ctx, *model, cache, nullptr, prompt,
+                     {.max_tokens = static_cast<std::int64_t>(expected.size()),
+                      .ignore_eos = true,
+                      .sampling = {.greedy = true}});
+        EXPECT_EQ(result.ids, expected) << name << ", steps of " << max_step;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
