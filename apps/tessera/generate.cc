@@ -137,6 +137,7 @@ void print_token(const Session& session, const GeneratedToken& token) {
 int run(const Options& options) {
   Prompt prompt = read_prompt(options);
   check_cache_options(options.model);
+  if (options.max_tokens == 0) fail_usage("--max-tokens 0 writes nothing; -1 is for no limit");
   GenerateOptions generate_options{.max_tokens = options.max_tokens,
                                    .ignore_eos = options.ignore_eos,
                                    .stop = options.stop,
@@ -179,14 +180,6 @@ int run(const Options& options) {
   return result.reason == StopReason::cancelled ? kInterruptedStatus : 0;
 }
 
-CLI::Validator positive_or_minus_one() {
-  const auto problem = [](std::string& text) -> std::string {
-    if (text == "-1" || CLI::Range(std::int64_t{1}, std::int64_t{1} << 40)(text).empty()) return {};
-    return "must be positive, or -1 for no limit, and is " + text;
-  };
-  return CLI::Validator(problem, "N or -1");
-}
-
 }  // namespace
 
 Command add_generate(CLI::App& app) {
@@ -200,7 +193,7 @@ Command add_generate(CLI::App& app) {
   command
       ->add_option("--max-tokens", options->max_tokens,
                    "End after this many tokens; -1: only at an end token, a stop string or Ctrl-C")
-      ->check(positive_or_minus_one())
+      ->check(CLI::Range(std::int64_t{-1}, std::int64_t{1} << 40))
       ->capture_default_str();
   command->add_flag("--ignore-eos", options->ignore_eos, "Go on after an end token");
   command->add_option("--stop", options->stop, "End before this text; repeatable")
