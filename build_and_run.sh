@@ -13,7 +13,7 @@ Installs what is missing, builds build/bin/tessera, and runs it.
   --build-only   stop after the build
   --cuda         build the CUDA back end, GPU or not (the default builds it where nvcc and a GPU are present)
   --cpu          build without CUDA
-  -- ARGUMENTS   what to run instead of the demo: ./build_and_run.sh -- devices
+  -- ARGUMENTS   what to run instead of the demo: ./build_and_run.sh -- generate "The old house"
 TEXT
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Tessera beside llama.cpp on the CPU: the same random model, the same machine, the same minute.
 
-    python bench/peers/llama_cpp.py [--shape pythia-160m] [--threads 2] [--rounds 3]
+    python bench/peers/compare_llama_cpp.py [--shape pythia-160m] [--threads 2] [--rounds 3]
 
 Writes one random model as a Hugging Face checkpoint and as GGUF files into --work (kept, so that a second run
 starts at once), then times both programs in turns: pp512 is a prompt of 512 tokens into an empty cache, tg128
@@ -194,4 +194,5 @@ def main():
                   f"| {tg / peer_tg:.2f}x | {of_linear:.2f} |", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()
