@@ -30,6 +30,7 @@ struct Options {
   std::vector<std::string> weights{"dense", "int8", "int4", "nvfp4"};
   std::vector<int> threads{2};
   std::int64_t prompt = 512, generate = 128, step = 512;
+  std::int64_t stream = 0, sinks = 4, window = 252;
   int repeat = 5;
   std::string device = "cpu", dtype;
   bool exact = false;
@@ -111,29 +112,16 @@ double linear_seconds(Context& ctx, const Model& model, std::int64_t rows) {
   return seconds_since(start);
 }
 
-std::optional<DType> parse_dtype(const std::string& text) {
-  if (text.empty()) return {};
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    if (text == name(dtype)) return dtype;
-  }
-  throw Error(ErrorCode::invalid_argument, "--dtype is f32, f16 or bf16, not " + text);
-}
-
-nlohmann::json measure(const Options& options, const std::string& weights, int threads) {
-  Context ctx({.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
-               .threads = threads,
-               .activations = options.exact ? Activations::exact : Activations::int8});
-  LoadOptions load{.dtype = parse_dtype(options.dtype)};
-  if (weights != "dense") load.pack = QuantizeOptions{.format = parse_format(weights)};
-  const std::unique_ptr<Model> model = load_model(ctx, options.model, load);
-  Runner runner(ctx, *model, options);
+nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string& weights,
+                             const Options& options) {
+  Runner runner(ctx, model, options);
 
   std::vector<double> prompt, generate, linears;
   for (int repeat = 0; repeat <= options.repeat; ++repeat) {  // the first warms up
     const double prompt_seconds = runner.run(options.prompt, options.step);
     const double generate_seconds = runner.run(options.generate, 1);
     const double linear_time =
-        ctx.device().is_cpu() ? linear_seconds(ctx, *model, std::min(options.prompt, options.step))
+        ctx.device().is_cpu() ? linear_seconds(ctx, model, std::min(options.prompt, options.step))
                               : 0.0;
     if (repeat == 0) continue;
     prompt.push_back(static_cast<double>(options.prompt) / prompt_seconds);
@@ -144,7 +132,7 @@ nlohmann::json measure(const Options& options, const std::string& weights, int t
   nlohmann::json row{{"weights", weights},
                      {"threads", ctx.threads()},
                      {"device", to_string(ctx.device())},
-                     {"weight_bytes", model->weight_bytes()},
+                     {"weight_bytes", model.weight_bytes()},
                      {fmt::format("pp{}", options.prompt), rounded(median(prompt))},
                      {fmt::format("tg{}", options.generate), rounded(median(generate))},
                      {"spread_tg",
@@ -157,6 +145,77 @@ nlohmann::json measure(const Options& options, const std::string& weights, int t
     row["of_linear_alone"] = std::round(median(prompt) / alone * 100) / 100;
   }
   return row;
+}
+
+// ---- an endless stream --------------------------------------------------------------------------
+
+// Medians of blocks of tokens around 2 thousand, and then around each power of ten: a single token
+// is too short to time, and a median leaves out what else the machine does.
+void measure_stream(Context& ctx, const Model& model, const Options& options) {
+  constexpr std::int64_t kBlock = 64, kBlocks = 25, kYoung = 2000;
+  const std::vector<std::int32_t> host = random_ids(4096, model.config().vocab);
+  const CachePolicy policy = CachePolicy::sinks(options.sinks, options.window);
+  KvCache cache = model.make_cache(ctx, policy, 0, 1);
+  Buffer id(DType::i32, {1}, ctx.device());
+  Buffer logits(DType::f32, {1, model.config().vocab}, ctx.device());
+  const auto block_seconds = [&](std::int64_t tokens) {
+    const Clock::time_point start = Clock::now();
+    for (std::int64_t i = 0; i < tokens; ++i) {
+      copy_bytes(ctx, id.data(), ctx.device(), &host[static_cast<std::size_t>(cache.seen() % 4096)],
+                 Device::cpu(), id.bytes());
+      const CacheStep step = cache.step(ctx, 1);
+      model.forward(ctx, {.ids = id.tensor(DType::i32, {1}),
+                          .step = &step,
+                          .cache = &cache,
+                          .logits = logits.tensor(DType::f32, {1, model.config().vocab})});
+    }
+    ctx.synchronize();
+    return seconds_since(start);
+  };
+  double young = 0;
+  std::vector<std::int64_t> marks{kYoung};
+  for (std::int64_t mark = 10'000; mark < options.stream; mark *= 10) marks.push_back(mark);
+  marks.push_back(options.stream);
+  for (const std::int64_t mark : marks) {
+    block_seconds(std::max<std::int64_t>(1, mark - kBlock * kBlocks - cache.seen()));
+    std::vector<double> seconds;
+    for (std::int64_t i = 0; i < kBlocks; ++i) seconds.push_back(block_seconds(kBlock));
+    const double us = median(seconds) / kBlock * 1e6;
+    if (mark == kYoung) young = us;
+    fmt::print("{}\n", nlohmann::json{{"tokens", cache.seen()},
+                                      {"us_per_token", std::round(us * 100) / 100},
+                                      {"of_young", std::round(us / young * 1000) / 1000},
+                                      {"cache_bytes", cache.bytes()},
+                                      {"workspace_bytes", ctx.workspace_bytes()}}
+                           .dump());
+    std::fflush(stdout);
+  }
+}
+
+// ---- the program --------------------------------------------------------------------------------
+
+std::optional<DType> parse_dtype(const std::string& text) {
+  if (text.empty()) return {};
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    if (text == name(dtype)) return dtype;
+  }
+  throw Error(ErrorCode::invalid_argument, "--dtype is f32, f16 or bf16, not " + text);
+}
+
+void measure(const Options& options, const std::string& weights, int threads) {
+  Context ctx({.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
+               .threads = threads,
+               .activations = options.exact ? Activations::exact : Activations::int8});
+  LoadOptions load{.dtype = parse_dtype(options.dtype)};
+  if (weights != "dense") load.pack = QuantizeOptions{.format = parse_format(weights)};
+  const std::unique_ptr<Model> model = load_model(ctx, options.model, load);
+  if (options.stream > 0) {
+    measure_stream(ctx, *model, options);
+    return;
+  }
+  const nlohmann::json row = measure_speed(ctx, *model, weights, options);
+  fmt::print("{}\n", row.dump());
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -173,14 +232,17 @@ int main(int argc, char** argv) {
   app.add_option("--repeat", options.repeat, "Runs; the median counts")->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--dtype", options.dtype, "Of activations: f32, f16, bf16");
+  app.add_option("--stream", options.stream, "Instead: one stream of so many tokens, with sinks")
+      ->check(CLI::Range(std::int64_t{10'000}, std::int64_t{1} << 40));
+  app.add_option("--sinks", options.sinks, "With --stream: first tokens that stay");
+  app.add_option("--window", options.window, "With --stream: last tokens that stay");
   app.add_flag("--exact", options.exact, "No rounding of activations to 8 bits");
   app.footer("Example:\n  bench_generate --model DIR --weights dense,int4 --threads 1,2");
   CLI11_PARSE(app, argc, argv);
   try {
     for (const int threads : options.threads) {
       for (const std::string& weights : options.weights) {
-        fmt::print("{}\n", measure(options, weights, threads).dump());
-        std::fflush(stdout);
+        measure(options, weights, threads);
       }
     }
   } catch (const std::exception& error) {

@@ -23,6 +23,7 @@
 #include "progress.h"
 #include "tessera/model.h"
 #include "tessera/tokenizer.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -59,10 +60,10 @@ double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; 
 
 void check(const Options& options) {
   if (parse_format(options.format) == Format::dense) {
-    fail(ErrorCode::invalid_argument, "--format dense packs nothing; choose a packed format");
+    fail_usage("--format dense packs nothing; choose a packed format");
   }
   if (options.plan.empty() != options.budget.empty()) {
-    fail(ErrorCode::invalid_argument, "--plan auto and --budget go together");
+    fail_usage("--plan auto and --budget go together");
   }
   packed_bytes(options.quantize(), 1, 1);  // refuses a group or zero point that the format has not
 }
