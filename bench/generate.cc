@@ -27,7 +27,7 @@ using Clock = std::chrono::steady_clock;
 
 struct Options {
   std::string model;
-  std::vector<std::string> weights{"dense", "int8", "int4", "nvfp4"};
+  std::vector<std::string> weights{"dense", "int8", "int4:32", "nvfp4"};
   std::vector<int> threads{2};
   std::int64_t prompt = 512, generate = 128, step = 512;
   std::int64_t stream = 0, sinks = 4, window = 252;
@@ -207,7 +207,11 @@ void measure(const Options& options, const std::string& weights, int threads) {
                .threads = threads,
                .activations = options.exact ? Activations::exact : Activations::int8});
   LoadOptions load{.dtype = parse_dtype(options.dtype)};
-  if (weights != "dense") load.pack = QuantizeOptions{.format = parse_format(weights)};
+  if (weights != "dense") {
+    const std::size_t colon = weights.find(':');
+    load.pack = QuantizeOptions{.format = parse_format(weights.substr(0, colon))};
+    if (colon != std::string::npos) load.pack->group = std::stoll(weights.substr(colon + 1));
+  }
   const std::unique_ptr<Model> model = load_model(ctx, options.model, load);
   if (options.stream > 0) {
     measure_stream(ctx, *model, options);
@@ -224,7 +228,9 @@ int main(int argc, char** argv) {
   Options options;
   CLI::App app("Prompt and generation speed of one model, one JSON object for each combination");
   app.add_option("--model", options.model, "Folder of a checkpoint")->required();
-  app.add_option("--weights", options.weights, "dense, or a format to pack into")->delimiter(',');
+  app.add_option("--weights", options.weights,
+                 "dense, or a format to pack into, as int4 or int4:32 (groups of 32)")
+      ->delimiter(',');
   app.add_option("--threads", options.threads, "Thread counts")->delimiter(',');
   app.add_option("--prompt", options.prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);
   app.add_option("--generate", options.generate, "Tokens to generate")->check(CLI::PositiveNumber);

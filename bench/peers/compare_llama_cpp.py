@@ -23,8 +23,8 @@ SHAPES = {  # layers, hidden, heads, feed-forward, vocabulary: the GPT-NeoX size
     "pythia-160m": (12, 768, 12, 3072, 50304),
     "pythia-410m": (24, 1024, 16, 4096, 50304),
 }
-# llama.cpp's file type -> our weights, the pairs that are compared.
-PAIRS = {"f16": ["dense"], "q8_0": ["int8"], "q4_0": ["int4", "nvfp4"]}
+# llama.cpp's file type -> our weights, the pairs that are compared: the same bits per weight (Q4_0 has groups of 32).
+PAIRS = {"f16": ["dense"], "q8_0": ["int8"], "q4_0": ["int4:32", "nvfp4"]}
 CONTEXT = 4096
 
 
