@@ -185,7 +185,7 @@ int run(const Options& options) {
 Command add_generate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Write on from a prompt");
   const auto options = std::make_shared<Options>();
-  command->add_option("PROMPT", options->prompt, "The text to go on from");
+  command->add_option("PROMPT,--prompt", options->prompt, "The text to go on from");
   command->add_option("--prompt-ids", options->prompt_ids, "Token ids instead of a text: 1,2,3");
   command->add_option("--prompt-file", options->prompt_file,
                       "A file with the prompt; - is standard input. A newline at its end is left "
