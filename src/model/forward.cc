@@ -6,7 +6,10 @@
 
 #include "core/fail.h"
 #include "core/format.h"
+#include "core/workspace.h"
 #include "tessera/attention.h"
+#include "tessera/embedding.h"
+#include "tessera/linear.h"
 
 namespace tessera::model {
 namespace {
@@ -42,8 +45,6 @@ Tensor in_batches(const Tensor& tensor, std::int64_t batch) {
   return Tensor(tensor.data, tensor.dtype, shape, strides, tensor.device);
 }
 
-}  // namespace
-
 void check_forward(const Context& ctx, const Model& model, const ForwardArgs& args) {
   const ModelConfig& config = model.config();
   require(args.step && args.cache, "a cache and its step must be given");
@@ -73,8 +74,34 @@ std::int64_t rows_to_finish(const ForwardArgs& args) {
   return args.logits.defined() ? args.logits.size(0) : 0;
 }
 
+}  // namespace
+
 Tensor last_rows(const Tensor& tensor, std::int64_t rows) {
   return tensor.slice(0, tensor.size(0) - rows, tensor.size(0));
+}
+
+void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts) {
+  check_forward(ctx, model, args);
+  const std::int64_t tokens = args.ids.size(0), rows = rows_to_finish(args);
+  const std::int64_t layers = model.config().layers, hidden = model.config().hidden;
+  Workspace::Frame frame(ctx.workspace());
+  const Tensor x = frame.take(model.dtype(), {tokens, hidden});
+
+  embedding(ctx, {.ids = args.ids, .table = parts.embedding, .out = x});
+  if (args.observe) args.observe(0, x);
+  for (std::int64_t i = 0; i < layers; ++i) {
+    const bool last = i == layers - 1;
+    parts.run_layer(i, x, last ? rows : tokens);
+    if (args.observe && !last) args.observe(i + 1, x);
+  }
+  if (rows == 0) return;
+
+  const Tensor normed = frame.take(model.dtype(), {rows, hidden});
+  parts.final_norm(last_rows(x, rows), normed);
+  if (args.observe) args.observe(layers, normed);
+  if (!args.logits.defined()) return;
+  linear(ctx,
+         {.x = last_rows(normed, args.logits.size(0)), .weight = parts.head, .out = args.logits});
 }
 
 void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttentionArgs& heads) {

@@ -1,8 +1,9 @@
-// The parts of a forward pass that every architecture shares: what it is asked for, and attention
-// over a paged cache.
+// The parts of a forward pass that every architecture shares: the way from ids to logits around its
+// layers, and attention over a paged cache.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "tessera/context.h"
 #include "tessera/model.h"
@@ -11,12 +12,18 @@
 
 namespace tessera::model {
 
-// Refuses arguments that do not fit the model or each other.
-void check_forward(const Context& ctx, const Model& model, const ForwardArgs& args);
-
-// How many of the last tokens the last layer has to finish: those whose logits are asked for, or
-// all where someone observes. Of the others it only has to leave keys and values.
-std::int64_t rows_to_finish(const ForwardArgs& args);
+// What an architecture brings to the pass.
+struct PassParts {
+  Tensor embedding{};  // [vocab, hidden]
+  Weight head{};       // [vocab, hidden]
+  // x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
+  std::function<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer{};
+  std::function<void(const Tensor& x, const Tensor& out)> final_norm{};
+};
+// Embedding, layers, final norm, head. Refuses arguments that do not fit the model or each other.
+// Of the last layer only those rows are finished whose logits are asked for, or all where someone
+// observes; of the others it leaves keys and values.
+void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts);
 
 // The last `rows` rows of a tensor.
 Tensor last_rows(const Tensor& tensor, std::int64_t rows);

@@ -13,7 +13,6 @@
 #include "core/workspace.h"
 #include "model/architectures.h"
 #include "model/forward.h"
-#include "tessera/embedding.h"
 #include "tessera/kv_append.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
@@ -105,25 +104,13 @@ void GptNeox::norm(Context& ctx, const Norm& weights, const Tensor& x, const Ten
 }
 
 void GptNeox::forward(Context& ctx, const ForwardArgs& args) const {
-  check_forward(ctx, *this, args);
-  const std::int64_t tokens = args.ids.size(0), rows = rows_to_finish(args);
-  Workspace::Frame frame(ctx.workspace());
-  const Tensor x = frame.take(dtype_, {tokens, config_.hidden});
-
-  embedding(ctx, {.ids = args.ids, .table = embedding_, .out = x});
-  if (args.observe) args.observe(0, x);
-  for (std::int64_t i = 0; i < config_.layers; ++i) {
-    const bool last = i == config_.layers - 1;
-    run_layer(ctx, args, i, x, last ? rows : tokens);
-    if (args.observe && !last) args.observe(i + 1, x);
-  }
-  if (rows == 0) return;
-
-  const Tensor normed = frame.take(dtype_, {rows, config_.hidden});
-  norm(ctx, final_norm_, last_rows(x, rows), normed);
-  if (args.observe) args.observe(config_.layers, normed);
-  if (!args.logits.defined()) return;
-  linear(ctx, {.x = last_rows(normed, args.logits.size(0)), .weight = head_, .out = args.logits});
+  run_pass(
+      ctx, *this, args,
+      {.embedding = embedding_,
+       .head = head_,
+       .run_layer = [&](std::int64_t layer, const Tensor& x,
+                        std::int64_t rows) { run_layer(ctx, args, layer, x, rows); },
+       .final_norm = [&](const Tensor& x, const Tensor& out) { norm(ctx, final_norm_, x, out); }});
 }
 
 // x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
