@@ -45,13 +45,13 @@ ThreadPool::~ThreadPool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void ThreadPool::run(std::int64_t n, Call call, void* function) {
+void ThreadPool::run(std::int64_t n, Order order, Call call, void* function) {
   if (n <= 0) return;
   if (n == 1 || workers_.empty()) {
     for (std::int64_t task = 0; task < n; ++task) call(function, task, 0);
     return;
   }
-  Job job{call, function, n};
+  Job job{call, function, n, order};
   job_ = &job;
   ++generation_;
   if (sleepers_ > 0) {
@@ -70,12 +70,26 @@ void ThreadPool::run(std::int64_t n, Call call, void* function) {
   if (job.failed) std::rethrow_exception(job.error);
 }
 
-void ThreadPool::work(Job& job, int worker) {
-  for (;;) {
+std::pair<std::int64_t, std::int64_t> ThreadPool::take(Job& job) const {
+  if (job.order == Order::one_by_one) {
     const std::int64_t task = job.next.fetch_add(1, std::memory_order_relaxed);
-    if (task >= job.n || job.failed.load(std::memory_order_relaxed)) return;
+    return {task, std::min(task + 1, job.n)};
+  }
+  // A thread's share of what is left: half of it for two threads, then half of the rest, ...
+  const std::int64_t threads = static_cast<std::int64_t>(workers_.size()) + 1;
+  std::int64_t begin = job.next.load(std::memory_order_relaxed), end = begin;
+  do {
+    end = begin + (job.n - begin + threads - 1) / threads;
+  } while (!job.next.compare_exchange_weak(begin, end, std::memory_order_relaxed));
+  return {begin, end};
+}
+
+void ThreadPool::work(Job& job, int worker) {
+  while (!job.failed.load(std::memory_order_relaxed)) {
+    const auto [begin, end] = take(job);
+    if (begin >= end) return;
     try {
-      job.call(job.function, task, worker);
+      for (std::int64_t task = begin; task < end; ++task) job.call(job.function, task, worker);
     } catch (...) {
       if (!job.failed.exchange(true)) job.error = std::current_exception();
     }

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace tessera {
@@ -28,24 +29,38 @@ class ThreadPool {
   // task.
   template <typename F>
   void parallel_for(std::int64_t n, F&& fn) {
-    using Fn = std::remove_reference_t<F>;
-    run(
-        n, [](void* f, std::int64_t task, int worker) { (*static_cast<Fn*>(f))(task, worker); },
-        const_cast<std::remove_const_t<Fn>*>(&fn));
+    share_out(n, Order::one_by_one, fn);
+  }
+  // The same for tasks of like length that read on where the one before ended: a thread gets them
+  // in long runs, which become shorter towards the end.
+  template <typename F>
+  void parallel_runs(std::int64_t n, F&& fn) {
+    share_out(n, Order::in_runs, fn);
   }
 
  private:
+  enum class Order : std::uint8_t { one_by_one, in_runs };
   using Call = void (*)(void* function, std::int64_t task, int worker);
   struct Job {
     Call call;
     void* function;
     std::int64_t n;
+    Order order;
     std::atomic<std::int64_t> next{0};
     std::atomic<bool> failed{false};
     std::exception_ptr error{};  // written by the one task that set `failed`
   };
 
-  void run(std::int64_t n, Call call, void* function);
+  template <typename Fn>
+  void share_out(std::int64_t n, Order order, Fn& fn) {
+    run(
+        n, order,
+        [](void* f, std::int64_t task, int worker) { (*static_cast<Fn*>(f))(task, worker); },
+        const_cast<std::remove_const_t<Fn>*>(&fn));
+  }
+  void run(std::int64_t n, Order order, Call call, void* function);
+  // Takes the next tasks of a job: [begin, end), empty where none is left.
+  std::pair<std::int64_t, std::int64_t> take(Job& job) const;
   void work(Job& job, int worker);
   void worker_loop(int worker);
 

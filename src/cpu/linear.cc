@@ -71,7 +71,7 @@ void multiply(Context& ctx, const Tensor& x, std::span<Factor> factors, const Ep
   char* memory = frame.take<char>(checked_mul(ctx.threads(), worker_bytes));
 
   const std::int64_t col_tiles = ceil_div(cols, kTileCols), row_tiles = ceil_div(rows, tile_rows);
-  ctx.pool().parallel_for(row_tiles * col_tiles, [&](std::int64_t task, int worker) {
+  const auto multiply_tile = [&](std::int64_t task, int worker) {
     const std::int64_t row = task / col_tiles * tile_rows, col = task % col_tiles * kTileCols;
     char* scratch = memory + worker * worker_bytes;
     ProductTile tiles[2];
@@ -86,7 +86,13 @@ void multiply(Context& ctx, const Tensor& x, std::span<Factor> factors, const Ep
       factors[i].kernel->multiply(*factors[i].weight, factors[i].input, tiles[i], scratch);
     }
     finish_tile(epilogue, tiles[0], factors.size() > 1 ? tiles[1].out : nullptr);
-  });
+  };
+  // Few rows: the weights stream from memory, and a kernel asks for the tile after its own.
+  if (row_tiles == 1) {
+    ctx.pool().parallel_runs(col_tiles, multiply_tile);
+  } else {
+    ctx.pool().parallel_for(row_tiles * col_tiles, multiply_tile);
+  }
 }
 
 }  // namespace

@@ -60,4 +60,34 @@ TEST(ThreadPool, ThrowsWhatATaskThrew) {
 TEST(ThreadPool, RefusesANegativeCount) { EXPECT_THROW(ThreadPool pool(-1), Error); }
 
 }  // namespace
+// Every task once, for any number of tasks and threads; what a thread gets is one run after
+// another.
+TEST(ThreadPool, RunsCoverEveryTaskOnce) {
+  for (const int threads : {1, 2, 3, 8}) {
+    ThreadPool pool(threads);
+    for (const std::int64_t n : {0, 1, 2, 3, 7, 64, 1001}) {
+      std::vector<std::atomic<int>> counts(static_cast<std::size_t>(n));
+      std::vector<std::int64_t> last(static_cast<std::size_t>(threads), -1);
+      std::atomic<bool> rising{true};
+      pool.parallel_runs(n, [&](std::int64_t task, int worker) {
+        ++counts[static_cast<std::size_t>(task)];
+        std::int64_t& before = last[static_cast<std::size_t>(worker)];
+        if (task <= before) rising = false;
+        before = task;
+      });
+      for (const std::atomic<int>& count : counts) EXPECT_EQ(count, 1);
+      EXPECT_TRUE(rising);
+    }
+  }
+}
+
+TEST(ThreadPool, AnExceptionEndsTheRuns) {
+  ThreadPool pool(3);
+  EXPECT_THROW(pool.parallel_runs(100,
+                                  [](std::int64_t task, int) {
+                                    if (task == 42) throw std::runtime_error("no");
+                                  }),
+               std::runtime_error);
+}
+
 }  // namespace tessera
