@@ -23,7 +23,7 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 
 }  // namespace
 
-MergeTable::MergeTable(std::vector<Merge> merges) {
+MergeTable::MergeTable(const std::vector<Merge>& merges) {
   slots_.assign(std::bit_ceil(2 * merges.size() + 1), Slot{0, kNone});
   results_.reserve(merges.size());
   for (const Merge& merge : merges) {

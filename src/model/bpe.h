@@ -31,7 +31,7 @@ struct Merge {
 class MergeTable {
  public:
   MergeTable() = default;
-  explicit MergeTable(std::vector<Merge> merges);  // the best first
+  explicit MergeTable(const std::vector<Merge>& merges);  // the best first
 
   static constexpr std::uint32_t kNone = UINT32_MAX;
   std::uint32_t rank(std::int32_t left, std::int32_t right) const;
