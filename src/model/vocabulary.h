@@ -17,7 +17,7 @@ class Vocabulary {
  public:
   Vocabulary() = default;
   // Ids in [0, kMaxTokenId], each once, and every token once.
-  explicit Vocabulary(std::vector<std::pair<std::string, std::int32_t>> tokens);
+  explicit Vocabulary(std::vector<std::pair<std::string, std::int32_t>>&& tokens);
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }  // last id + 1
   bool has(std::int32_t id) const;
