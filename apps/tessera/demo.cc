@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -63,28 +65,14 @@ struct Loaded {
 
 // Perplexity of `ids` as the model reads them from scratch, after its begin token.
 double reread_perplexity(Loaded& loaded, std::vector<std::int32_t> ids) {
-  const std::int64_t vocab = loaded.model->config().vocab;
   ids.insert(ids.begin(), loaded.prompt.front());
-  const auto count = static_cast<std::int64_t>(ids.size());
-  KvCache cache = loaded.model->make_cache(loaded.ctx, CachePolicy::full(), count, count);
-  const CacheStep step = cache.step(loaded.ctx, count);
-  Buffer logits(DType::f32, {count, vocab});
-  loaded.model->forward(loaded.ctx, {.ids = Tensor(ids.data(), DType::i32, {count}),
-                                     .step = &step,
-                                     .cache = &cache,
-                                     .logits = logits.tensor(DType::f32, {count, vocab})});
+  const std::vector<float> nlls = perplexity(loaded.ctx, *loaded.model, ids).nlls;
   // The first half only sets the scene: what a passage cut out of a story begins with is anyone's
   // guess.
-  double nll = 0;
-  const std::int64_t begin = count / 2;
-  for (std::int64_t i = begin; i + 1 < count; ++i) {
-    const float* row = static_cast<const float*>(logits.data()) + i * vocab;
-    const float largest = *std::max_element(row, row + vocab);
-    double sum = 0;
-    for (std::int64_t j = 0; j < vocab; ++j) sum += std::exp(static_cast<double>(row[j]) - largest);
-    nll += std::log(sum) + largest - row[ids[static_cast<std::size_t>(i + 1)]];
-  }
-  return std::exp(nll / static_cast<double>(count - 1 - begin));
+  const std::size_t begin = nlls.size() / 2;
+  const double sum =
+      std::accumulate(nlls.begin() + static_cast<std::ptrdiff_t>(begin), nlls.end(), 0.0);
+  return std::exp(sum / static_cast<double>(nlls.size() - begin));
 }
 
 // ---- a stream -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@
 
 #include "core/fail.h"
 #include "core/workspace.h"
+#include "engine/forward_ids.h"
 #include "engine/stop_text.h"
 
 namespace tessera {
@@ -77,14 +78,7 @@ class Runner {
 
   // One step of the stream; with_logits: of its last token.
   void forward(std::span<const std::int32_t> ids, bool with_logits) {
-    const std::int64_t n = static_cast<std::int64_t>(ids.size());
-    const CacheStep step = cache_.step(ctx_, n);
-    const Tensor on_device = ids_.slice(0, 0, n);
-    copy_bytes(ctx_, on_device.data, ctx_.device(), ids.data(), Device::cpu(), on_device.bytes());
-    model_.forward(ctx_, {.ids = on_device,
-                          .step = &step,
-                          .cache = &cache_,
-                          .logits = with_logits ? logits_ : Tensor{}});
+    forward_ids(ctx_, model_, cache_, ids, ids_, with_logits ? logits_ : Tensor{});
   }
 
   // Of the last forward(), on the host.

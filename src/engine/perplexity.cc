@@ -15,6 +15,7 @@
 #include "core/thread_pool.h"
 #include "core/workspace.h"
 #include "cpu/logits.h"
+#include "engine/forward_ids.h"
 
 namespace tessera {
 namespace {
@@ -96,14 +97,7 @@ class Scorer {
 
  private:
   void forward(std::span<const std::int32_t> ids, std::int64_t rows) {
-    const std::int64_t n = static_cast<std::int64_t>(ids.size());
-    const CacheStep step = cache_.step(ctx_, n);
-    const Tensor on_device = ids_.slice(0, 0, n);
-    copy_bytes(ctx_, on_device.data, ctx_.device(), ids.data(), Device::cpu(), on_device.bytes());
-    model_.forward(ctx_, {.ids = on_device,
-                          .step = &step,
-                          .cache = &cache_,
-                          .logits = rows > 0 ? logits_.slice(0, 0, rows) : Tensor{}});
+    forward_ids(ctx_, model_, cache_, ids, ids_, rows > 0 ? logits_.slice(0, 0, rows) : Tensor{});
   }
 
   // The nlls of `targets`, from as many rows of logits.
