@@ -23,18 +23,16 @@ constexpr std::size_t kMaxDepth = 64;
 constexpr std::int64_t kMaxValues = 10'000'000;
 
 // What nlohmann says, without its prefix, and without the text it last read: that can be long, or
-// not fit for a terminal.
-std::string reason_of(const Json::exception& error) {
-  std::string text = error.what();
+// not fit for a terminal. It is cut out by its length, for it may itself hold any of these words.
+std::string reason_of(const Json::exception& error, const std::string& last_read) {
   if (error.id == 406) return "a number is too large";  // out_of_range.406, the only one in parsing
+  constexpr std::string_view kLastRead = "; last read: '";
+  std::string text = error.what();
   if (const auto dash = text.find(" - "); dash != std::string::npos) text.erase(0, dash + 3);
-  const auto last_read = text.find("; last read: ");
-  if (last_read == std::string::npos) return text;
-  const auto expected = text.rfind("'; expected ");
-  const std::string tail = expected != std::string::npos && expected > last_read
-                               ? ", " + text.substr(expected + 3)
-                               : std::string();
-  return text.substr(0, last_read) + tail;
+  if (const auto at = text.find(kLastRead); at != std::string::npos) {
+    text.erase(at, kLastRead.size() + last_read.size() + 1);  // and its closing quotation mark
+  }
+  return text;
 }
 
 class TreeBuilder {  // nlohmann's SAX interface
@@ -66,8 +64,10 @@ class TreeBuilder {  // nlohmann's SAX interface
     return true;
   }
 
-  bool parse_error(std::size_t position, const std::string&, const Json::exception& error) {
-    fail(ErrorCode::file, "{}: not valid JSON at byte {}: {}", where_, position, reason_of(error));
+  bool parse_error(std::size_t position, const std::string& last_read,
+                   const Json::exception& error) {
+    fail(ErrorCode::file, "{}: not valid JSON at byte {}: {}", where_, position,
+         reason_of(error, last_read));
   }
 
  private:

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # Runs every fuzz target, one after the other, and fails on the first crash, hang, leak or flood of memory.
-#   tests/fuzz/run.sh [SECONDS]     in all; 60 unless given
+#   tests/fuzz/run.sh [SECONDS [SEED]]     seconds in all, 60 unless given; the same seed (1 unless given) on a fresh build
+#                                          tries the same inputs in the same order, 0 asks for new ones each time
 # Needs the build: cmake --preset fuzz && cmake --build build-fuzz
 # Each starts from files of tests/data and from what earlier runs found (build-fuzz/corpus). An input that fails is kept as
 # build-fuzz/failed-TARGET-*; run build-fuzz/bin/fuzz_TARGET on it to see it fail again.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-seconds=${1:-60}
-case "$seconds" in
-  *[!0-9]* | "") echo "run.sh: '$seconds' is no number of seconds" >&2; exit 2 ;;
-esac
+seconds=${1:-60} seed=${2:-1}
+for number in "$seconds" "$seed"; do
+  case "$number" in
+    *[!0-9]* | "") echo "run.sh: '$number' is no number; run.sh [SECONDS [SEED]]" >&2; exit 2 ;;
+  esac
+done
 
 # seeds TARGET FOLDER: fills the folder with files to start from.
 seeds() {
@@ -41,7 +44,7 @@ for program in "${targets[@]}"; do
   mkdir -p "$start" "$found"
   seeds "$target" "$start"
   # A single allocation over 128 MB, 2 GB in all, or 10 s for one input are failures: inputs have at most 16 kB.
-  if ! "$program" -max_total_time=$((seconds / ${#targets[@]})) -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
+  if ! "$program" -seed="$seed" -max_total_time=$((seconds / ${#targets[@]})) -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
     -malloc_limit_mb=128 -dict=tests/fuzz/words.dict -artifact_prefix="build-fuzz/failed-$target-" -print_final_stats=1 \
     -verbosity=1 "$found" "$start" >"$log" 2>&1; then
     tail -n 60 "$log" >&2

@@ -92,13 +92,13 @@ TEST(BadFiles, SafetensorsAreRefused) {
        " (header): not valid JSON at byte 4: unexpected '{'; expected end of input"},
       {"header_half_a_surrogate",
        " (header): not valid JSON at byte 9: invalid string: surrogate U+D800..U+DBFF must be "
-       "followed by U+DC00..U+DFFF, expected string literal"},
+       "followed by U+DC00..U+DFFF; expected string literal"},
       {"header_is_an_array", ": the header does not start with '{'; this is no safetensors file"},
       {"header_nested_deep", " (header): JSON nested deeper than 64 levels; no model needs that"},
       {"header_not_closed",
        " (header): not valid JSON at byte 21: unexpected end of input; expected '}'"},
       {"header_not_utf8",
-       " (header): not valid JSON at byte 3: invalid string: ill-formed UTF-8 byte, expected "
+       " (header): not valid JSON at byte 3: invalid string: ill-formed UTF-8 byte; expected "
        "string literal"},
       {"header_number_too_large", " (header): not valid JSON at byte 11: a number is too large"},
       {"key_twice",

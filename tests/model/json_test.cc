@@ -37,9 +37,27 @@ TEST(ParseJson, NamesTheFileTheByteAndTheReason) {
                       "'{', or a literal",
                       ErrorCode::file));
   EXPECT_TRUE(refuses(parse("{} x"),
-                      "c.json: not valid JSON at byte 4: invalid literal, expected "
+                      "c.json: not valid JSON at byte 4: invalid literal; expected "
                       "end of input",
                       ErrorCode::file));
+}
+
+// What was last read may hold the very words around it, and bytes that no terminal should get.
+TEST(ParseJson, DoesNotRepeatTheTextItLastRead) {
+  const std::string hostile = "\"'; expected \x7f - ; last read: '\n";
+  const std::string reason =
+      "invalid string: control character U+000A (LF) must be escaped to \\u000A or \\n";
+  const auto message = [](const std::string& text) -> std::string {
+    try {
+      parse_json(text, "c.json");
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "read without complaint";
+  };
+  EXPECT_EQ(message("[" + hostile), "c.json: not valid JSON at byte 33: " + reason);
+  EXPECT_EQ(message("{} " + hostile),
+            "c.json: not valid JSON at byte 35: " + reason + "; expected end of input");
 }
 
 TEST(ParseJson, RefusesAKeyThatAppearsTwice) {
