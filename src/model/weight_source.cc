@@ -47,39 +47,21 @@ auto naming(const std::string& layer, Step&& step) {
   }
 }
 
-// A tensor, and its memory where that is not the mapped file.
-struct HeldTensor {
-  Tensor tensor;
-  Buffer buffer{};
-};
-
-Tensor placed(const Tensor& like, DType dtype, const Buffer& buffer) {
-  return Tensor(buffer.data(), dtype,
-                std::span(like.shape.data(), static_cast<std::size_t>(like.rank)), buffer.device());
+Tensor placed(const Tensor& like, DType dtype, void* data, Device device) {
+  return Tensor(data, dtype, std::span(like.shape.data(), static_cast<std::size_t>(like.rank)),
+                device);
 }
 
-// As the file has it; on the CPU a view of mapped memory.
-HeldTensor on_device(Context& ctx, const StoredTensor& stored) {
-  if (!is_float_tensor(stored)) {
-    fail(ErrorCode::file, "tensor {} is {}; dense weights are F32, F16 or BF16", stored.name,
-         stored.dtype);
-  }
-  const Tensor host = stored.tensor();
-  if (ctx.device().is_cpu()) return {host};
-  Buffer buffer(host.bytes(), ctx.device());
-  copy_bytes(ctx, buffer.data(), buffer.device(), host.data, host.device, host.bytes());
-  const Tensor copy = placed(host, host.dtype, buffer);
-  return {copy, std::move(buffer)};
+void upload(Context& ctx, const Tensor& host, const Tensor& to) {
+  copy_bytes(ctx, to.data, to.device, host.data, host.device, host.bytes());
 }
 
-HeldTensor converted(Context& ctx, HeldTensor from, DType dtype) {
-  if (from.tensor.dtype == dtype) return from;
-  Buffer buffer(checked_mul(from.tensor.numel(), size_of(dtype)), ctx.device());
-  const Tensor to = placed(from.tensor, dtype, buffer);
-  const auto as_matrix = [](const Tensor& t) { return t.rank == 1 ? t.view({1, -1}) : t; };
-  dequantize(ctx, Weight::dense(as_matrix(from.tensor)), as_matrix(to));
-  ctx.synchronize();  // before the memory of `from` goes
-  return {to, std::move(buffer)};
+Weight as_weight(const Tensor& t) { return Weight::dense(t.rank == 1 ? t.view({1, -1}) : t); }
+
+Tensor float_tensor(const StoredTensor& stored) {
+  if (is_float_tensor(stored)) return stored.tensor();
+  fail(ErrorCode::file, "tensor {} is {}; dense weights are F32, F16 or BF16", stored.name,
+       stored.dtype);
 }
 
 }  // namespace
@@ -127,13 +109,41 @@ void WeightSource::mark_used(const StoredTensor& tensor) {
 
 // ---- vectors and tables -------------------------------------------------------------------------
 
+// The stream is in order: what is staged next does not overwrite what an op before it still reads.
+// Only larger memory in its place has to wait.
+char* WeightSource::stage(std::int64_t bytes) {
+  if (bytes > staging_.bytes()) {
+    ctx_.synchronize();
+    staging_ = Buffer();
+    staging_ = Buffer(bytes, ctx_.device());
+  }
+  return static_cast<char*>(staging_.data());
+}
+
+Tensor WeightSource::as_stored(const StoredTensor& stored) {
+  const Tensor host = float_tensor(stored);
+  if (ctx_.device().is_cpu()) return host;
+  const Tensor staged = placed(host, host.dtype, stage(host.bytes()), ctx_.device());
+  upload(ctx_, host, staged);
+  return staged;
+}
+
 Tensor WeightSource::dense(const StoredTensor& stored) {
-  HeldTensor held = on_device(ctx_, stored);
-  if (!ctx_.device().is_cpu()) held = converted(ctx_, std::move(held), dtype_);
+  Tensor tensor = float_tensor(stored);
+  if (!ctx_.device().is_cpu()) {
+    const Tensor host = tensor;
+    Buffer& buffer =
+        buffers_.emplace_back(checked_mul(host.numel(), size_of(dtype_)), ctx_.device());
+    tensor = placed(host, dtype_, buffer.data(), ctx_.device());
+    if (host.dtype == dtype_) {
+      upload(ctx_, host, tensor);
+    } else {
+      dequantize(ctx_, as_weight(as_stored(stored)), as_weight(tensor).data);
+    }
+  }
   mark_used(stored);
-  bytes_ += held.tensor.bytes();
-  if (held.buffer.data()) buffers_.push_back(std::move(held.buffer));
-  return held.tensor;
+  bytes_ += tensor.bytes();
+  return tensor;
 }
 
 Tensor WeightSource::vector(const std::string& name, std::int64_t n) {
@@ -152,7 +162,6 @@ Tensor WeightSource::table(const std::string& module, std::int64_t rows, std::in
   Buffer buffer(dtype_, {rows, n}, ctx_.device());
   const Tensor decoded = buffer.tensor(dtype_, {rows, n});
   naming(module, [&] { dequantize(ctx_, packed.weight, decoded); });
-  ctx_.synchronize();  // before the packed memory goes
   bytes_ += decoded.bytes();
   buffers_.push_back(std::move(buffer));
   return decoded;
@@ -176,7 +185,7 @@ bool WeightSource::is_packed(const std::string& module) const {
   return !(weight && is_float_tensor(*weight)) && has_module(module) && layouts_.is_packed(module);
 }
 
-// A weight that the file has packed, on the device, in the published layout.
+// A weight that the file has packed, in the published layout; on a GPU a staged copy.
 PackedWeight WeightSource::published(const std::string& module, std::int64_t out, std::int64_t in) {
   PackedWeight host = layouts_.read(module, out, in);
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
@@ -190,10 +199,10 @@ PackedWeight WeightSource::published(const std::string& module, std::int64_t out
   for (const Tensor* part : parts) {
     bytes = checked_add(bytes, checked_align(part->bytes(), Buffer::kAlignment));
   }
-  result.storage = Buffer(bytes, ctx_.device());
+  char* const staged = stage(bytes);
   for (Tensor* part : parts) {
     if (!part->defined()) continue;
-    char* to = static_cast<char*>(result.storage.data()) + offset;
+    char* to = staged + offset;
     copy_bytes(ctx_, to, ctx_.device(), part->data, Device::cpu(), part->bytes());
     part->data = to;
     part->device = ctx_.device();
@@ -204,7 +213,7 @@ PackedWeight WeightSource::published(const std::string& module, std::int64_t out
 
 Weight WeightSource::prepared(const std::string& layer, PackedWeight weight) {
   PackedWeight result = naming(layer, [&] { return prepare(ctx_, weight.weight); });
-  ctx_.synchronize();  // before the published copy goes
+  if (weight.storage.data()) ctx_.synchronize();  // before what quantize() made goes
   bytes_ += result.weight.bytes();
   buffers_.push_back(std::move(result.storage));
   return result.weight;
@@ -235,11 +244,11 @@ Weight WeightSource::linear(const std::string& module, std::int64_t out, std::in
   const StoredTensor& stored = checkpoint_->at(module + ".weight");
   check_shape(stored, {out, in});
   if (!packs) return add_layer(module, Weight::dense(dense(stored)));
-  const HeldTensor held = on_device(ctx_, stored);
+  const Tensor tensor = as_stored(stored);
   mark_used(stored);
-  return add_layer(module, prepared(module, naming(module, [&] {
-                                      return quantize(ctx_, held.tensor, *options_.pack);
-                                    })));
+  return add_layer(
+      module,
+      prepared(module, naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); })));
 }
 
 Weight WeightSource::tied_head(const std::string& module, const std::string& head,
@@ -249,15 +258,16 @@ Weight WeightSource::tied_head(const std::string& module, const std::string& hea
   const std::int64_t rows = table.size(0), n = table.size(1);
   if (is_packed(module)) return add_layer(module, prepared(module, published(module, rows, n)));
   if (!packs) return add_layer(module, Weight::dense(table));
-  const HeldTensor held = on_device(ctx_, checkpoint_->at(module + ".weight"));
-  return add_layer(module, prepared(module, naming(module, [&] {
-                                      return quantize(ctx_, held.tensor, *options_.pack);
-                                    })));
+  const Tensor tensor = as_stored(checkpoint_->at(module + ".weight"));
+  return add_layer(
+      module,
+      prepared(module, naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); })));
 }
 
 // ---- the end ------------------------------------------------------------------------------------
 
 void WeightSource::finish() {
+  ctx_.synchronize();  // from here on any Context may use the model
   for (std::size_t i = 0; i < pattern_matched_.size(); ++i) {
     if (pattern_matched_[i]) continue;
     fail(ErrorCode::invalid_argument,

@@ -69,6 +69,10 @@ class WeightSource {
  private:
   bool is_packed(const std::string& module) const;
   PackedWeight published(const std::string& module, std::int64_t out, std::int64_t in);
+  // Memory on a GPU for what the next op reads and nobody needs after it.
+  char* stage(std::int64_t bytes);
+  // As the file has it: on the CPU a view of mapped memory, on a GPU a staged copy.
+  Tensor as_stored(const StoredTensor& stored);
   Tensor dense(const StoredTensor& stored);
   Weight prepared(const std::string& layer, PackedWeight weight);
   bool keeps_dense(std::string_view layer, std::string_view alias);
@@ -81,6 +85,7 @@ class WeightSource {
   DType dtype_;
   const LoadOptions& options_;
   std::vector<Buffer> buffers_;
+  Buffer staging_;
   std::vector<LayerInfo> layers_;
   std::vector<std::string> notes_;
   std::unordered_set<std::string_view> used_;  // views of the checkpoint's names
