@@ -6,7 +6,7 @@
 #include "core/fail.h"
 #include "model/architectures.h"
 #include "model/checkpoint.h"
-#include "model/weight_source.h"
+#include "model/checkpoint_weights.h"
 #include "tessera/model.h"
 
 namespace tessera {
@@ -20,7 +20,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& dir
   if (!is_float(dtype)) {
     fail(ErrorCode::invalid_argument, "a model computes in f32, f16 or bf16, got {}", name(dtype));
   }
-  model::WeightSource weights(ctx, std::move(checkpoint), dtype, options);
+  model::CheckpointWeights weights(ctx, std::move(checkpoint), dtype, options);
   return config.architecture == Architecture::gpt_neox ? make_gpt_neox(config, dtype, weights)
                                                        : make_llama(config, dtype, weights);
 }

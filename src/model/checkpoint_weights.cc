@@ -1,4 +1,4 @@
-#include "model/weight_source.h"
+#include "model/checkpoint_weights.h"
 
 #include <fmt/ranges.h>
 
@@ -37,16 +37,6 @@ bool is_known_leftover(std::string_view name) {
          name.ends_with(".attention.masked_bias");
 }
 
-// Runs a step and puts the layer's name before what it refuses.
-template <typename Step>
-auto naming(const std::string& layer, Step&& step) {
-  try {
-    return step();
-  } catch (const Error& error) {
-    throw Error(error.code(), layer + ": " + error.what());
-  }
-}
-
 Tensor placed(const Tensor& like, DType dtype, void* data, Device device) {
   return Tensor(data, dtype, std::span(like.shape.data(), static_cast<std::size_t>(like.rank)),
                 device);
@@ -66,27 +56,27 @@ Tensor float_tensor(const StoredTensor& stored) {
 
 }  // namespace
 
-WeightSource::WeightSource(Context& ctx, std::shared_ptr<const Checkpoint> checkpoint, DType dtype,
-                           const LoadOptions& options)
-    : ctx_(ctx),
+CheckpointWeights::CheckpointWeights(Context& ctx, std::shared_ptr<const Checkpoint> checkpoint,
+                                     DType dtype, const LoadOptions& options)
+    : WeightSource(ctx),
       checkpoint_(std::move(checkpoint)),
       layouts_(*checkpoint_),
       dtype_(dtype),
       options_(options),
-      notes_(layouts_.notes()),
       pattern_matched_(options.keep_dense.size(), false) {
+  notes_ = layouts_.notes();
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
     bytes_total_ += static_cast<std::int64_t>(tensor.data.size());
   }
 }
 
-bool WeightSource::has_module(std::string_view module) const {
+bool CheckpointWeights::has_module(std::string_view module) const {
   const auto& tensors = checkpoint_->tensors();
   return std::any_of(tensors.begin(), tensors.end(),
                      [&](const StoredTensor& tensor) { return belongs_to(tensor, module); });
 }
 
-bool WeightSource::shares_table(const std::string& table, const std::string& head) {
+bool CheckpointWeights::shares_table(const std::string& table, const std::string& head) {
   if (!has_module(head) || !has_module(table)) return true;
   const StoredTensor* a = checkpoint_->find(table + ".weight");
   const StoredTensor* b = checkpoint_->find(head + ".weight");
@@ -101,7 +91,7 @@ bool WeightSource::shares_table(const std::string& table, const std::string& hea
   return false;
 }
 
-void WeightSource::mark_used(const StoredTensor& tensor) {
+void CheckpointWeights::mark_used(const StoredTensor& tensor) {
   if (!used_.insert(tensor.name).second) return;
   bytes_read_ += static_cast<std::int64_t>(tensor.data.size());
   if (options_.progress) options_.progress(bytes_read_, bytes_total_);
@@ -111,7 +101,7 @@ void WeightSource::mark_used(const StoredTensor& tensor) {
 
 // The stream is in order: what is staged next does not overwrite what an op before it still reads.
 // Only larger memory in its place has to wait.
-char* WeightSource::stage(std::int64_t bytes) {
+char* CheckpointWeights::stage(std::int64_t bytes) {
   if (bytes > staging_.bytes()) {
     ctx_.synchronize();
     staging_ = Buffer();
@@ -120,7 +110,7 @@ char* WeightSource::stage(std::int64_t bytes) {
   return static_cast<char*>(staging_.data());
 }
 
-Tensor WeightSource::as_stored(const StoredTensor& stored) {
+Tensor CheckpointWeights::as_stored(const StoredTensor& stored) {
   const Tensor host = float_tensor(stored);
   if (ctx_.device().is_cpu()) return host;
   const Tensor staged = placed(host, host.dtype, stage(host.bytes()), ctx_.device());
@@ -128,7 +118,7 @@ Tensor WeightSource::as_stored(const StoredTensor& stored) {
   return staged;
 }
 
-Tensor WeightSource::dense(const StoredTensor& stored) {
+Tensor CheckpointWeights::dense(const StoredTensor& stored) {
   Tensor tensor = float_tensor(stored);
   if (!ctx_.device().is_cpu()) {
     const Tensor host = tensor;
@@ -146,13 +136,13 @@ Tensor WeightSource::dense(const StoredTensor& stored) {
   return tensor;
 }
 
-Tensor WeightSource::vector(const std::string& name, std::int64_t n) {
+Tensor CheckpointWeights::vector(const std::string& name, std::int64_t n) {
   const StoredTensor& stored = checkpoint_->at(name);
   check_shape(stored, {n});
   return dense(stored);
 }
 
-Tensor WeightSource::table(const std::string& module, std::int64_t rows, std::int64_t n) {
+Tensor CheckpointWeights::table(const std::string& module, std::int64_t rows, std::int64_t n) {
   if (!is_packed(module)) {
     const StoredTensor& stored = checkpoint_->at(module + ".weight");
     check_shape(stored, {rows, n});
@@ -167,26 +157,18 @@ Tensor WeightSource::table(const std::string& module, std::int64_t rows, std::in
   return decoded;
 }
 
-Tensor WeightSource::constants(const std::vector<float>& values) {
-  const auto n = static_cast<std::int64_t>(values.size());
-  Buffer buffer(DType::f32, {n}, ctx_.device());
-  const Tensor tensor = buffer.tensor(DType::f32, {n});
-  copy_bytes(ctx_, tensor.data, tensor.device, values.data(), Device::cpu(), tensor.bytes());
-  buffers_.push_back(std::move(buffer));
-  return tensor;
-}
-
 // ---- matrices -----------------------------------------------------------------------------------
 
 // An embedding may be listed among the packed modules and be dense all the same: the tensor
 // decides.
-bool WeightSource::is_packed(const std::string& module) const {
+bool CheckpointWeights::is_packed(const std::string& module) const {
   const StoredTensor* weight = checkpoint_->find(module + ".weight");
   return !(weight && is_float_tensor(*weight)) && has_module(module) && layouts_.is_packed(module);
 }
 
 // A weight that the file has packed, in the published layout; on a GPU a staged copy.
-PackedWeight WeightSource::published(const std::string& module, std::int64_t out, std::int64_t in) {
+PackedWeight CheckpointWeights::published(const std::string& module, std::int64_t out,
+                                          std::int64_t in) {
   PackedWeight host = layouts_.read(module, out, in);
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
     if (belongs_to(tensor, module) && tensor.name != module + ".bias") mark_used(tensor);
@@ -211,16 +193,8 @@ PackedWeight WeightSource::published(const std::string& module, std::int64_t out
   return result;
 }
 
-Weight WeightSource::prepared(const std::string& layer, PackedWeight weight) {
-  PackedWeight result = naming(layer, [&] { return prepare(ctx_, weight.weight); });
-  if (weight.storage.data()) ctx_.synchronize();  // before what quantize() made goes
-  bytes_ += result.weight.bytes();
-  buffers_.push_back(std::move(result.storage));
-  return result.weight;
-}
-
 // Every pattern is tried, so that each learns whether it ever matched.
-bool WeightSource::keeps_dense(std::string_view layer, std::string_view alias) {
+bool CheckpointWeights::keeps_dense(std::string_view layer, std::string_view alias) {
   bool keeps = false;
   for (std::size_t i = 0; i < options_.keep_dense.size(); ++i) {
     const std::string& pattern = options_.keep_dense[i];
@@ -231,12 +205,7 @@ bool WeightSource::keeps_dense(std::string_view layer, std::string_view alias) {
   return keeps;
 }
 
-Weight WeightSource::add_layer(const std::string& name, const Weight& weight) {
-  layers_.push_back({name, weight});
-  return weight;
-}
-
-Weight WeightSource::linear(const std::string& module, std::int64_t out, std::int64_t in) {
+Weight CheckpointWeights::linear(const std::string& module, std::int64_t out, std::int64_t in) {
   const bool packs =
       !keeps_dense(module, module) && options_.pack && options_.pack->format != Format::dense;
   if (is_packed(module)) return add_layer(module, prepared(module, published(module, out, in)));
@@ -251,8 +220,8 @@ Weight WeightSource::linear(const std::string& module, std::int64_t out, std::in
       prepared(module, naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); })));
 }
 
-Weight WeightSource::tied_head(const std::string& module, const std::string& head,
-                               const Tensor& table) {
+Weight CheckpointWeights::tied_head(const std::string& module, const std::string& head,
+                                    const Tensor& table) {
   const bool packs =
       !keeps_dense(module, head) && options_.pack && options_.pack->format != Format::dense;
   const std::int64_t rows = table.size(0), n = table.size(1);
@@ -266,7 +235,7 @@ Weight WeightSource::tied_head(const std::string& module, const std::string& hea
 
 // ---- the end ------------------------------------------------------------------------------------
 
-void WeightSource::finish() {
+void CheckpointWeights::finish() {
   ctx_.synchronize();  // from here on any Context may use the model
   for (std::size_t i = 0; i < pattern_matched_.size(); ++i) {
     if (pattern_matched_[i]) continue;
@@ -290,7 +259,7 @@ void WeightSource::finish() {
                                unused.size() > shown ? ", ..." : ""));
 }
 
-WeightStorage WeightSource::take_storage() {
+WeightStorage CheckpointWeights::take_storage() {
   // On a GPU everything has been copied.
   return {ctx_.device().is_cpu() ? checkpoint_ : nullptr, std::move(buffers_)};
 }
