@@ -13,6 +13,7 @@
 
 #include "core/philox.h"
 #include "core/thread_pool.h"
+#include "read_bandwidth.h"
 #include "tessera/attention.h"
 #include "tessera/linear.h"
 #include "tessera/quant.h"
@@ -132,23 +133,6 @@ void bar_f32_linear(Context& ctx, Report& report) {
 
 constexpr std::int64_t kDecodeSize = 4096;
 
-// Reads memory as fast as it comes: the floor under every decode.
-double read_bandwidth(Context& ctx) {
-  const Buffer buffer(kStreamedBytes);
-  std::fill_n(static_cast<std::uint64_t*>(buffer.data()), buffer.bytes() / 8, 1u);
-  constexpr std::int64_t kChunk = 1 << 20;
-  std::vector<std::uint64_t> sums(static_cast<std::size_t>(buffer.bytes() / kChunk));
-  const auto read = [&](int) {
-    ctx.pool().parallel_for(buffer.bytes() / kChunk, [&](std::int64_t chunk, int) {
-      const auto* from = static_cast<const std::uint64_t*>(buffer.data()) + chunk * kChunk / 8;
-      std::uint64_t sum = 0;
-      for (std::int64_t i = 0; i < kChunk / 8; ++i) sum += from[i];
-      sums[static_cast<std::size_t>(chunk)] = sum;
-    });
-  };
-  return static_cast<double>(buffer.bytes()) / measure({read}, 15)[0].median;
-}
-
 // One way to run the decode shape: copies of a weight, used in turns.
 struct Decode {
   std::string name;
@@ -185,7 +169,7 @@ std::vector<Decode> decode_cases(Context& ctx, const Tensor& dense) {
 void bar_decode(Context& ctx, Report& report) {
   constexpr std::int64_t n = kDecodeSize;
   report.section("decode: 1 row, 4096 x 4096, weights from memory");
-  const double bandwidth = read_bandwidth(ctx);
+  const double bandwidth = bench::read_bandwidth(ctx);
   fmt::print("memory reads {:.1f} GB/s\n", bandwidth * 1e-9);
   const Buffer dense = random_matrix(n, n, 3, 0.02f), x = random_matrix(1, n, 4, 1.f);
   const Buffer out(DType::f32, {1, n});

@@ -1,8 +1,11 @@
 // End to end on one model: prompt tokens per second and generated tokens per second, for each
 // weight format and thread count, as llama-bench counts them (pp512: one prompt into an empty
-// cache; tg128: tokens one by one from an empty cache on, each with its logits). Random tokens:
-// only the speed is looked at. Beside the prompt's speed stands what its linear layers alone would
-// allow.
+// cache; tg128: tokens one by one from an empty cache on, or after --context tokens, each with its
+// logits). Random tokens, and with --shape random weights: only the speed is looked at.
+//
+// Beside the prompt's speed stands what its linear layers alone would allow. Beside the time of a
+// token stands its floor: the weights of the linear layers, the head's included, and the keys and
+// values it sees, read once at the speed that memory was read at in the same run.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -18,6 +21,10 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "model/config.h"
+#include "model/mapped_file.h"
+#include "model/random_weights.h"
+#include "read_bandwidth.h"
 #include "tessera/tessera.h"
 
 namespace {
@@ -26,10 +33,10 @@ using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string model;
+  std::string model, shape;  // one of them
   std::vector<std::string> weights{"dense", "int8", "int4:32", "nvfp4"};
   std::vector<int> threads{2};
-  std::int64_t prompt = 512, generate = 128, step = 512;
+  std::int64_t prompt = 512, generate = 128, context = 0, step = 512;
   std::int64_t stream = 0, sinks = 4, window = 252;
   int repeat = 5;
   std::string device = "cpu", dtype;
@@ -60,7 +67,8 @@ class Runner {
   Runner(Context& ctx, const Model& model, const Options& options)
       : ctx_(ctx),
         model_(model),
-        total_(std::max(options.prompt, options.generate)),
+        total_(std::max(options.prompt, options.context + options.generate)),
+        step_(options.step),
         cache_(model.make_cache(ctx, CachePolicy::full(), total_, options.step)),
         ids_(DType::i32, {total_}, ctx.device()),
         logits_(DType::f32, {1, model.config().vocab}, ctx.device()) {
@@ -68,12 +76,22 @@ class Runner {
     copy_bytes(ctx, ids_.data(), ctx.device(), host.data(), Device::cpu(), ids_.bytes());
   }
 
-  // `count` tokens from an empty cache on, at most `step` at once, each step with its last logits.
-  double run(std::int64_t count, std::int64_t step) {
+  // `count` tokens after `context` others, at most `step` at once, each step with its last logits.
+  // Only the `count` are timed.
+  double run(std::int64_t context, std::int64_t count, std::int64_t step) {
     cache_.clear();
+    feed(0, context, step_);
+    ctx_.synchronize();
     const Clock::time_point start = Clock::now();
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t tokens = cache_.step_size(std::min(step, count - done));
+    feed(context, context + count, step);
+    ctx_.synchronize();
+    return seconds_since(start);
+  }
+
+ private:
+  void feed(std::int64_t from, std::int64_t to, std::int64_t step) {
+    for (std::int64_t done = from; done < to;) {
+      const std::int64_t tokens = cache_.step_size(std::min(step, to - done));
       const CacheStep cache_step = cache_.step(ctx_, tokens);
       model_.forward(ctx_, {.ids = ids_.tensor(DType::i32, {total_}).slice(0, done, done + tokens),
                             .step = &cache_step,
@@ -81,14 +99,11 @@ class Runner {
                             .logits = logits_.tensor(DType::f32, {1, model_.config().vocab})});
       done += tokens;
     }
-    ctx_.synchronize();
-    return seconds_since(start);
   }
 
- private:
   Context& ctx_;
   const Model& model_;
-  std::int64_t total_;
+  std::int64_t total_, step_;
   KvCache cache_;
   Buffer ids_, logits_;
 };
@@ -112,37 +127,60 @@ double linear_seconds(Context& ctx, const Model& model, std::int64_t rows) {
   return seconds_since(start);
 }
 
-nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string& weights,
-                             const Options& options) {
-  Runner runner(ctx, model, options);
+// What one generated token cannot do without: the bytes it reads.
+std::int64_t bytes_per_token(const Model& model, const Options& options) {
+  std::int64_t weights = 0;
+  for (const LayerInfo& layer : model.linear_layers()) weights += layer.weight.bytes();
+  const ModelConfig& config = model.config();
+  const std::int64_t kv = 2 * config.layers * config.kv_heads * config.head_dim;  // of one token
+  // Each token sees itself and all before it: the mean over those that are generated.
+  const std::int64_t seen = options.context + (options.generate + 1) / 2;
+  return weights + kv * size_of(model.dtype()) * seen;
+}
 
-  std::vector<double> prompt, generate, linears;
+double rounded(double value, double digits) {
+  const double scale = std::pow(10.0, digits);
+  return std::round(value * scale) / scale;
+}
+
+nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string& weights,
+                             double bandwidth, const Options& options) {
+  Runner runner(ctx, model, options);
+  const std::int64_t rows = std::min(options.prompt, options.step);
+  std::vector<double> prompt, generate, linears;              // tokens per second, and seconds
   for (int repeat = 0; repeat <= options.repeat; ++repeat) {  // the first warms up
-    const double prompt_seconds = runner.run(options.prompt, options.step);
-    const double generate_seconds = runner.run(options.generate, 1);
-    const double linear_time =
-        ctx.device().is_cpu() ? linear_seconds(ctx, model, std::min(options.prompt, options.step))
-                              : 0.0;
+    const double prompt_seconds = runner.run(0, options.prompt, options.step);
+    const double generate_seconds = runner.run(options.context, options.generate, 1);
+    const double linear_time = ctx.device().is_cpu() ? linear_seconds(ctx, model, rows) : 0.0;
     if (repeat == 0) continue;
     prompt.push_back(static_cast<double>(options.prompt) / prompt_seconds);
     generate.push_back(static_cast<double>(options.generate) / generate_seconds);
     linears.push_back(linear_time);
   }
-  const auto rounded = [](double value) { return std::round(value * 10) / 10; };
-  nlohmann::json row{{"weights", weights},
+  const auto [slowest, fastest] = std::minmax_element(generate.begin(), generate.end());
+  const std::int64_t bytes = bytes_per_token(model, options);
+  const double token_ms = 1e3 / median(generate);
+  const double floor_ms = 1e3 * static_cast<double>(bytes) / bandwidth;
+  nlohmann::json row{{"model", options.model.empty() ? options.shape : options.model},
+                     {"weights", weights},
+                     {"dtype", name(model.dtype())},
                      {"threads", ctx.threads()},
                      {"device", to_string(ctx.device())},
                      {"weight_bytes", model.weight_bytes()},
-                     {fmt::format("pp{}", options.prompt), rounded(median(prompt))},
-                     {fmt::format("tg{}", options.generate), rounded(median(generate))},
-                     {"spread_tg",
-                      {rounded(*std::min_element(generate.begin(), generate.end())),
-                       rounded(*std::max_element(generate.begin(), generate.end()))}}};
+                     {"context", options.context},
+                     {fmt::format("pp{}", options.prompt), rounded(median(prompt), 1)},
+                     {fmt::format("tg{}", options.generate), rounded(median(generate), 1)},
+                     {"spread_tg", {rounded(*slowest, 1), rounded(*fastest, 1)}},
+                     {"ms_per_token", rounded(token_ms, 4)},
+                     {"spread_ms", {rounded(1e3 / *fastest, 4), rounded(1e3 / *slowest, 4)}},
+                     {"bytes_per_token", bytes},
+                     {"read_bandwidth", std::round(bandwidth)},
+                     {"floor_ms", rounded(floor_ms, 4)},
+                     {"floor_share", rounded(floor_ms / token_ms, 3)}};
   if (ctx.device().is_cpu()) {
-    const double alone = static_cast<double>(std::min(options.prompt, options.step)) /
-                         median(linears);  // tokens per second
-    row["linear_alone"] = rounded(alone);
-    row["of_linear_alone"] = std::round(median(prompt) / alone * 100) / 100;
+    const double alone = static_cast<double>(rows) / median(linears);  // tokens per second
+    row["linear_alone"] = rounded(alone, 1);
+    row["of_linear_alone"] = rounded(median(prompt) / alone, 2);
   }
   return row;
 }
@@ -194,32 +232,68 @@ void measure_stream(Context& ctx, const Model& model, const Options& options) {
 
 // ---- the program --------------------------------------------------------------------------------
 
-std::optional<DType> parse_dtype(const std::string& text) {
-  if (text.empty()) return {};
+DType parse_dtype(const std::string& text) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     if (text == name(dtype)) return dtype;
   }
   throw Error(ErrorCode::invalid_argument, "--dtype is f32, f16 or bf16, not " + text);
 }
 
-void measure(const Options& options, const std::string& weights, int threads) {
-  Context ctx({.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
-               .threads = threads,
-               .activations = options.exact ? Activations::exact : Activations::int8});
-  LoadOptions load{.dtype = parse_dtype(options.dtype)};
-  if (weights != "dense") {
-    const std::size_t colon = weights.find(':');
-    load.pack = QuantizeOptions{.format = parse_format(weights.substr(0, colon))};
-    if (colon != std::string::npos) load.pack->group = std::stoll(weights.substr(colon + 1));
+// One entry of --weights: "dense", "f16", "int4:32".
+struct WeightChoice {
+  std::optional<DType> dense{};  // "f16": this, and not what the model has
+  std::optional<QuantizeOptions> pack{};
+};
+
+WeightChoice parse_weights(const std::string& text) {
+  if (text == "dense") return {};
+  if (text == "f32" || text == "f16" || text == "bf16") return {.dense = parse_dtype(text)};
+  const std::size_t colon = text.find(':');
+  QuantizeOptions pack{.format = parse_format(text.substr(0, colon)),
+                       .search = ScaleSearch::from_max};  // the speed is the same
+  if (colon != std::string::npos) pack.group = std::stoll(text.substr(colon + 1));
+  return {.pack = pack};
+}
+
+std::unique_ptr<Model> make_model(Context& ctx, const Options& options,
+                                  const WeightChoice& choice) {
+  const bool on_cpu = ctx.device().is_cpu();
+  std::optional<DType> dtype;
+  if (!options.dtype.empty()) dtype = parse_dtype(options.dtype);
+  if (choice.dense && !on_cpu) dtype = choice.dense;
+  if (options.model.empty()) {
+    const model::MappedFile file(options.shape);
+    ModelConfig config = model::parse_model_config(file.text(), options.shape);
+    config.stored_dtype = choice.dense.value_or(config.stored_dtype);
+    return model::make_random_model(ctx, config, {.dtype = dtype, .pack = choice.pack});
   }
-  const std::unique_ptr<Model> model = load_model(ctx, options.model, load);
-  if (options.stream > 0) {
-    measure_stream(ctx, *model, options);
-    return;
+  if (choice.dense && on_cpu) {
+    throw Error(ErrorCode::invalid_argument,
+                "--weights " + std::string(name(*choice.dense)) +
+                    ": on the CPU dense weights stay as the checkpoint has them; use dense");
   }
-  const nlohmann::json row = measure_speed(ctx, *model, weights, options);
-  fmt::print("{}\n", row.dump());
-  std::fflush(stdout);
+  return load_model(ctx, options.model, {.dtype = dtype, .pack = choice.pack});
+}
+
+ContextOptions context_options(const Options& options, int threads) {
+  return {.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
+          .threads = threads,
+          .activations = options.exact ? Activations::exact : Activations::int8};
+}
+
+void measure(const Options& options, int threads) {
+  double bandwidth = 0;
+  for (const std::string& weights : options.weights) {
+    Context ctx(context_options(options, threads));
+    const std::unique_ptr<Model> model = make_model(ctx, options, parse_weights(weights));
+    if (options.stream > 0) {
+      measure_stream(ctx, *model, options);
+      continue;
+    }
+    if (bandwidth == 0) bandwidth = bench::read_bandwidth(ctx);
+    fmt::print("{}\n", measure_speed(ctx, *model, weights, bandwidth, options).dump());
+    std::fflush(stdout);
+  }
 }
 
 }  // namespace
@@ -227,13 +301,21 @@ void measure(const Options& options, const std::string& weights, int threads) {
 int main(int argc, char** argv) {
   Options options;
   CLI::App app("Prompt and generation speed of one model, one JSON object for each combination");
-  app.add_option("--model", options.model, "Folder of a checkpoint")->required();
+  CLI::Option_group* source = app.add_option_group("Model");
+  source->add_option("--model", options.model, "Folder of a checkpoint");
+  source->add_option("--shape", options.shape,
+                     "Or random weights, made on the device, in the shape of this config.json "
+                     "(bench/shapes has some)");
+  source->require_option(1);
   app.add_option("--weights", options.weights,
-                 "dense, or a format to pack into, as int4 or int4:32 (groups of 32)")
+                 "dense; f32, f16 or bf16: dense in this dtype, on a GPU activations too; or a "
+                 "format to pack into, as int4 or int4:32 (groups of 32)")
       ->delimiter(',');
   app.add_option("--threads", options.threads, "Thread counts")->delimiter(',');
   app.add_option("--prompt", options.prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);
   app.add_option("--generate", options.generate, "Tokens to generate")->check(CLI::PositiveNumber);
+  app.add_option("--context", options.context, "Tokens before those to generate, not timed")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--step", options.step, "Prompt tokens of one pass")->check(CLI::PositiveNumber);
   app.add_option("--repeat", options.repeat, "Runs; the median counts")->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
@@ -243,14 +325,13 @@ int main(int argc, char** argv) {
   app.add_option("--sinks", options.sinks, "With --stream: first tokens that stay");
   app.add_option("--window", options.window, "With --stream: last tokens that stay");
   app.add_flag("--exact", options.exact, "No rounding of activations to 8 bits");
-  app.footer("Example:\n  bench_generate --model DIR --weights dense,int4 --threads 1,2");
+  app.footer(
+      "Examples:\n"
+      "  bench_generate --model DIR --weights dense,int4 --threads 1,2\n"
+      "  bench_generate --shape bench/shapes/pythia-2.8b.json --device cuda --context 128");
   CLI11_PARSE(app, argc, argv);
   try {
-    for (const int threads : options.threads) {
-      for (const std::string& weights : options.weights) {
-        measure(options, weights, threads);
-      }
-    }
+    for (const int threads : options.threads) measure(options, threads);
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_generate: {}\n", error.what());
     return 1;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "model/weight_source.h"
 #include "tessera/context.h"
@@ -13,5 +14,10 @@ namespace tessera::model {
 std::unique_ptr<Model> make_gpt_neox(const ModelConfig& config, DType dtype, WeightSource& weights);
 // llama, mistral, qwen2, qwen3
 std::unique_ptr<Model> make_llama(const ModelConfig& config, DType dtype, WeightSource& weights);
+
+// The one that the config asks for; load_model.cc.
+std::unique_ptr<Model> make_model(const ModelConfig& config, DType dtype, WeightSource& weights);
+// What a model computes in: as asked, else f32 on the CPU and the checkpoint's own on a GPU.
+DType model_dtype(const Context& ctx, const ModelConfig& config, std::optional<DType> asked);
 
 }  // namespace tessera::model

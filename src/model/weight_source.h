@@ -1,6 +1,6 @@
 // Gives the layers of a model their weights, as the device wants them. An architecture asks by the
-// names that transformers gives its tensors; where the numbers come from is the matter of each kind
-// of source, such as a checkpoint (checkpoint_weights.h).
+// names that transformers gives its tensors; where the numbers come from is the matter of the two
+// kinds of source: a checkpoint (checkpoint_weights.h), or chance (random_weights.h).
 #pragma once
 
 #include <cstdint>

@@ -1,0 +1,25 @@
+// A model of any shape whose weights are noise, made on its device: for benchmarks, which look at
+// speed alone and then need no file of many gigabytes.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "tessera/context.h"
+#include "tessera/model.h"
+#include "tessera/quant.h"
+
+namespace tessera::model {
+
+struct RandomModelOptions {
+  std::optional<DType> dtype{};           // as LoadOptions::dtype
+  std::optional<QuantizeOptions> pack{};  // of the linear layers; not given: they are dense
+};
+
+// The same shape and options give the same weights on every device. Dense weights are what they
+// would be if a checkpoint of this config were loaded: of config.stored_dtype on the CPU, of the
+// model's dtype on a GPU.
+std::unique_ptr<Model> make_random_model(Context& ctx, const ModelConfig& config,
+                                         const RandomModelOptions& options = {});
+
+}  // namespace tessera::model
