@@ -53,6 +53,9 @@ struct KvCacheOptions {
   std::int64_t page_size = 64;  // tokens of a page
 };
 
+// Bytes of the pools that a cache of these options has, and of its small tensors.
+std::int64_t kv_cache_bytes(const KvCacheOptions& options);
+
 // What one forward pass over the next tokens of the stream writes and reads. Valid until the next
 // call of step(). The small tensors lie on the cache's device.
 //
@@ -96,6 +99,9 @@ class KvCache {
   std::int64_t kept() const;   // tokens that the next one sees beside itself
   std::int64_t bytes() const;  // of the pools
   void clear();                // a new stream
+  // Goes on as if so many tokens had been through, whose keys are not there. For counting what the
+  // steps of a stream need (Model::workspace_bytes).
+  void skip(std::int64_t tokens);
 
  private:
   struct State;

@@ -62,9 +62,17 @@ class Model {
   // What the checkpoint asks for and Tessera does not do, one sentence each ("activation
   // quantisation ... is not applied").
   const std::vector<std::string>& notes() const { return notes_; }
-  // A cache that fits the model; `policy` and sizes as given.
+  // Scratch memory that a step over such a cache needs at most, whatever its length and that of the
+  // stream: of the pass, of its ids, and of the logits of up to `logit_rows` tokens. Nothing runs
+  // for it. 0: not known; the Context's workspace then grows as it goes.
+  virtual std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
+                                       std::int64_t logit_rows) const;
+  // Sizes the Context's workspace for that once: no step after it allocates.
+  void reserve_workspace(Context& ctx, const KvCacheOptions& cache, std::int64_t logit_rows) const;
+
+  // A cache that fits the model; `policy` and sizes as given. Reserves the workspace of its steps.
   KvCache make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
-                     std::int64_t max_step = 256) const;
+                     std::int64_t max_step = 256, std::int64_t logit_rows = 1) const;
 
  protected:
   ModelConfig config_;

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 
 #include "cache/stream_layout.h"
 #include "core/checked.h"
 #include "core/format.h"
+#include "core/workspace.h"
 
 namespace tessera {
 namespace {
@@ -34,6 +36,10 @@ std::int64_t pool_bytes(const KvCacheOptions& options, const StreamLayout& layou
       checked_mul(checked_mul(options.kv_heads, options.head_dim), size_of(options.dtype));
   const std::int64_t slots = layout.pages() * layout.page_size();
   return checked_align(checked_mul(slots, token), Buffer::kAlignment);
+}
+
+std::int64_t all_pools_bytes(const KvCacheOptions& options, const StreamLayout& layout) {
+  return checked_mul(checked_mul(2, options.layers), pool_bytes(options, layout));
 }
 
 // Hands out one block of memory from its start on. 64-bit tensors go first: what follows them is
@@ -66,6 +72,24 @@ std::int64_t block_bytes(const KvCacheOptions& options, const StreamLayout& layo
   return checked_add(checked_mul(options.max_step, kTokenBytes), layout.pages() * 4);
 }
 
+// Memory on a device, or where the workspace of the Context only counts, addresses without any.
+class CacheMemory {
+ public:
+  CacheMemory(Context& ctx, std::int64_t bytes)
+      : frame_(ctx.workspace().is_counting() ? std::make_unique<Workspace::Frame>(ctx.workspace())
+                                             : nullptr),
+        buffer_(frame_ ? 0 : bytes, ctx.device()),
+        data_(frame_ ? frame_->take<char>(bytes) : static_cast<char*>(buffer_.data())) {}
+
+  char* data() const { return data_; }
+  bool is_there() const { return !frame_; }
+
+ private:
+  std::unique_ptr<Workspace::Frame> frame_;
+  Buffer buffer_;
+  char* data_;
+};
+
 }  // namespace
 
 std::string to_string(const CachePolicy& policy) {
@@ -80,19 +104,24 @@ std::string to_string(const CachePolicy& policy) {
   return "unknown";
 }
 
+std::int64_t kv_cache_bytes(const KvCacheOptions& options) {
+  const StreamLayout layout(checked(options));
+  return checked_add(all_pools_bytes(options, layout), block_bytes(options, layout));
+}
+
 struct KvCache::State {
-  State(Device on, const KvCacheOptions& given)
+  State(Context& ctx, const KvCacheOptions& given)
       : options(checked(given)),
         layout(options),
-        device(on),
+        device(ctx.device()),
         pool_stride(pool_bytes(options, layout)),
-        pools(checked_mul(checked_mul(2, options.layers), pool_stride), device),
+        pools(ctx, all_pools_bytes(options, layout)),
         host_block(block_bytes(options, layout)),
-        device_block(device.is_cpu() ? 0 : host_block.bytes(), device) {}
+        device_block(ctx, device.is_cpu() ? 0 : host_block.bytes()) {}
 
   bool rolls() const { return options.policy.kind == Kind::sinks && !layout.fits(seen); }
   Tensor pool(std::int64_t index) const {
-    return {static_cast<char*>(pools.data()) + index * pool_stride,
+    return {pools.data() + index * pool_stride,
             options.dtype,
             {layout.pages(), layout.page_size(), options.kv_heads, options.head_dim},
             device};
@@ -109,8 +138,9 @@ struct KvCache::State {
   StreamLayout layout;
   Device device;
   std::int64_t pool_stride;  // bytes from one pool to the next: keys of a layer, its values, ...
-  Buffer pools;
-  Buffer host_block, device_block;  // the small tensors of a step; the host's own on the CPU
+  CacheMemory pools;
+  Buffer host_block;         // the small tensors of a step
+  CacheMemory device_block;  // the same on a GPU
   std::int64_t seen = 0;
 };
 
@@ -159,7 +189,7 @@ void KvCache::State::fill_sequences(Packer& packer, CacheStep& step) const {
 }
 
 KvCache::KvCache(Context& ctx, const KvCacheOptions& options)
-    : state_(std::make_unique<State>(ctx.device(), options)) {}
+    : state_(std::make_unique<State>(ctx, options)) {}
 
 KvCache::~KvCache() = default;
 KvCache::KvCache(KvCache&&) noexcept = default;
@@ -206,9 +236,9 @@ CacheStep KvCache::step(Context& ctx, std::int64_t tokens) {
   }
   char* host = static_cast<char*>(state.host_block.data());
   const bool on_cpu = state.device.is_cpu();
-  Packer packer(host, on_cpu ? host : static_cast<char*>(state.device_block.data()), state.device);
+  Packer packer(host, on_cpu ? host : state.device_block.data(), state.device);
   CacheStep step = state.fill_step(packer, tokens);
-  if (!on_cpu) {
+  if (!on_cpu && state.device_block.is_there()) {
     copy_bytes(ctx, state.device_block.data(), state.device, host, Device{}, packer.used());
   }
   state.seen += tokens;
@@ -233,7 +263,8 @@ std::int64_t KvCache::kept() const {
   return std::min(state_->seen, state_->layout.last_position());
 }
 
-std::int64_t KvCache::bytes() const { return state_->pools.bytes(); }
+std::int64_t KvCache::bytes() const { return all_pools_bytes(state_->options, state_->layout); }
 void KvCache::clear() { state_->seen = 0; }
+void KvCache::skip(std::int64_t tokens) { state_->seen = checked_add(state_->seen, tokens); }
 
 }  // namespace tessera

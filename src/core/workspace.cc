@@ -1,12 +1,16 @@
 #include "core/workspace.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace tessera {
 namespace {
 
 // The first block: enough for the small ops of a decode step.
 constexpr std::int64_t kFirstBlock = 1 << 20;
+
+// Where addresses without memory begin: in no program's address space, and far from its end.
+constexpr std::uintptr_t kNowhere = std::uintptr_t{1} << 60;
 
 }  // namespace
 
@@ -16,7 +20,7 @@ Workspace::Frame::Frame(Workspace& workspace)
       block_used_(workspace.block_used_),
       used_(workspace.used_) {
   // With nothing in use, several blocks become one that holds all that was ever needed.
-  if (workspace.frames_ == 0 && workspace.blocks_.size() > 1) {
+  if (workspace.frames_ == 0 && workspace.blocks_.size() > 1 && !workspace.counting_) {
     const std::int64_t total = workspace.held_bytes();
     workspace.blocks_.clear();
     workspace.blocks_.emplace_back(total, workspace.device_);
@@ -37,6 +41,43 @@ Tensor Workspace::Frame::take(DType dtype, std::initializer_list<std::int64_t> s
   return tensor;
 }
 
+Workspace::Count::Count(Workspace& workspace)
+    : workspace_(workspace),
+      used_(workspace.used_),
+      peak_(workspace.peak_),
+      counting_(workspace.counting_) {
+  workspace_.counting_ = true;
+  workspace_.used_ = workspace_.peak_ = 0;
+}
+
+Workspace::Count::~Count() {
+  workspace_.counting_ = counting_;
+  workspace_.used_ = used_;
+  workspace_.peak_ = peak_;
+}
+
+void Workspace::reserve(std::int64_t bytes) {
+  bytes = checked_align(bytes, Buffer::kAlignment);
+  const auto fits = [&](const Buffer& block) { return block.bytes() >= bytes; };
+  if (frames_ == 0) {
+    if (blocks_.size() == 1 && fits(blocks_[0])) return;
+    blocks_.clear();  // first, so that there is room for the new one
+    blocks_.emplace_back(bytes, device_);
+    return;
+  }
+  const bool here = block_ < blocks_.size() && blocks_[block_].bytes() - block_used_ >= bytes;
+  const std::size_t behind = std::min(block_ + 1, blocks_.size());
+  if (here ||
+      std::any_of(blocks_.begin() + static_cast<std::ptrdiff_t>(behind), blocks_.end(), fits)) {
+    return;
+  }
+  blocks_.emplace_back(bytes, device_);
+}
+
+void Workspace::release() {
+  if (frames_ == 0) blocks_.clear();
+}
+
 std::int64_t Workspace::held_bytes() const {
   std::int64_t total = 0;
   for (const Buffer& block : blocks_) total += block.bytes();
@@ -45,6 +86,7 @@ std::int64_t Workspace::held_bytes() const {
 
 void* Workspace::take(std::int64_t bytes) {
   bytes = checked_align(std::max<std::int64_t>(bytes, 1), Buffer::kAlignment);
+  if (counting_) return take_counted(bytes);
   while (block_ < blocks_.size() && block_used_ + bytes > blocks_[block_].bytes()) {
     ++block_;
     block_used_ = 0;
@@ -58,6 +100,13 @@ void* Workspace::take(std::int64_t bytes) {
   used_ += bytes;
   peak_ = std::max(peak_, used_);
   return start;
+}
+
+void* Workspace::take_counted(std::int64_t bytes) {
+  const std::uintptr_t start = kNowhere + static_cast<std::uintptr_t>(used_);
+  used_ = checked_add(used_, bytes);
+  peak_ = std::max(peak_, used_);
+  return reinterpret_cast<void*>(start);  // NOLINT(performance-no-int-to-ptr): never followed
 }
 
 }  // namespace tessera

@@ -1,7 +1,9 @@
-// Scratch memory for ops, given back in the reverse order it was taken. It grows while a new shape
-// is met for the first time and is then one block, so that the hot path never allocates.
+// Scratch memory for ops, given back in the reverse order it was taken. A stream of steps reserves
+// what its largest step will need, so that the hot path never allocates. What nobody has reserved
+// grows while new shapes appear, and is then one block.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -36,12 +38,38 @@ class Workspace {
     std::int64_t block_used_, used_;
   };
 
+  // While one lives, frames count: they hand out addresses, one behind the other, with no memory
+  // there. Ops check their arguments, take as much as they would, and return (OpScope).
+  class Count {
+   public:
+    explicit Count(Workspace& workspace);
+    ~Count();
+    Count(const Count&) = delete;
+    Count& operator=(const Count&) = delete;
+
+    // What is in use since the Count began, and the most that was at once.
+    std::int64_t used_bytes() const { return workspace_.used_; }
+    std::int64_t peak_bytes() const { return workspace_.peak_; }
+
+   private:
+    Workspace& workspace_;
+    std::int64_t used_, peak_;  // of the memory that is there
+    bool counting_;
+  };
+  bool is_counting() const { return counting_; }
+
+  // From here on this much can be taken without an allocation. Throws Error (out_of_memory).
+  void reserve(std::int64_t bytes);
+  // Gives all memory back, unless some of it is in use.
+  void release();
+
   std::int64_t held_bytes() const;
   std::int64_t peak_bytes() const { return peak_; }
   void reset_peak() { peak_ = used_; }
 
  private:
   void* take(std::int64_t bytes);
+  void* take_counted(std::int64_t bytes);
 
   Device device_;
   std::vector<Buffer> blocks_;   // filled in order; all but the last in use are full
@@ -50,6 +78,24 @@ class Workspace {
   std::int64_t used_ = 0;        // bytes in use in all blocks
   std::int64_t peak_ = 0;
   int frames_ = 0;
+  bool counting_ = false;
+};
+
+// Adds up the pieces that an op takes, as a frame would: for the ops' functions that say how much
+// scratch a call needs.
+class ScratchSize {
+ public:
+  template <typename T>
+  ScratchSize& add(std::int64_t count) {
+    const std::int64_t bytes = checked_mul(count, sizeof(T));
+    bytes_ =
+        checked_add(bytes_, checked_align(std::max<std::int64_t>(bytes, 1), Buffer::kAlignment));
+    return *this;
+  }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::int64_t bytes_ = 0;
 };
 
 }  // namespace tessera

@@ -63,6 +63,24 @@ AttentionCall::AttentionCall(const AttentionArgs& call_args)
   }
 }
 
+std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args) {
+  const AttentionCall call(args);
+  const std::int64_t n = sequence_count(args), n_q = args.q.shape[1];
+  const std::int64_t n_k = args.pages.defined()
+                               ? checked_mul(args.pages.table.shape[1], args.k.shape[1])
+                               : args.k.shape[1];
+  const std::int64_t few = std::clamp<std::int64_t>(kDecodeRows / call.group, 1, n_q);
+  std::int64_t most = decode_scratch_bytes(ctx, call, n, few, n_k);
+  if (n_q > few) {
+    const std::int64_t largest = choose_queries_per_tile(call, checked_mul(n, n_q), ctx.threads());
+    const std::int64_t smallest = choose_queries_per_tile(call, 1, ctx.threads());
+    const std::int64_t tiles = checked_mul(n, ceil_div(n_q, smallest));
+    most = std::max(most, checked_add(ScratchSize().add<WorkItem>(tiles).bytes(),
+                                      prefill_scratch_bytes(ctx, call, largest)));
+  }
+  return checked_add(ScratchSize().add<std::int64_t>(n).bytes(), most);
+}
+
 const char* attention(Context& ctx, const AttentionArgs& args) {
   AttentionCall call(args);
   Workspace::Frame frame(ctx.workspace());

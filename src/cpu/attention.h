@@ -3,6 +3,7 @@
 //   attention.cc             which kernel gets which sequence
 //   attention_prefill.cc     many queries: tiles of queries x keys, products in registers
 //   attention_decode.cc      few queries: one pass over the cached keys, split into chunks
+//   attention_chunks.h       keys of decode, cut for the threads
 //   attention_merge.h        results over disjoint keys become one
 //   attention_backward.cc    gradients
 //   attention_layout.h       dense, ragged, paged: where a row lies
@@ -24,6 +25,10 @@ namespace tessera::cpu {
 // Returns the kernels that ran: "cpu.prefill", "cpu.decode", or in a ragged batch of both kinds
 // "cpu.prefill+decode".
 const char* attention(Context& ctx, const AttentionArgs& args);
+
+// What attention() takes of the workspace at most: for sequences of any length that fits the
+// tensors or the page table, and for as many queries or fewer.
+std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args);
 
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
@@ -88,5 +93,11 @@ void attention_prefill(Context& ctx, const AttentionCall& call, std::span<const 
 // All queries of these sequences, for every kv head.
 void attention_decode(Context& ctx, const AttentionCall& call,
                       std::span<const std::int64_t> sequences);
+
+// What each takes of the workspace. Decode: for `sequences` of up to n_q queries and n_k keys each.
+std::int64_t prefill_scratch_bytes(Context& ctx, const AttentionCall& call,
+                                   std::int64_t queries_per_tile);
+std::int64_t decode_scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,
+                                  std::int64_t n_q, std::int64_t n_k);
 
 }  // namespace tessera::cpu

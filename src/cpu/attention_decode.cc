@@ -24,6 +24,7 @@
 #include "core/type_switch.h"
 #include "core/workspace.h"
 #include "cpu/attention.h"
+#include "cpu/attention_chunks.h"
 #include "cpu/attention_merge.h"
 #include "cpu/attention_work.h"
 
@@ -40,12 +41,6 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-// A chunk is some ten microseconds of reading; more than 64 of them would only make merging longer.
-std::int64_t chunk_size(std::int64_t n_k) {
-  constexpr std::int64_t kSmallestChunk = 128, kMostChunks = 64;
-  return std::max(kSmallestChunk, checked_align(ceil_div(n_k, kMostChunks), kKeyTile));
-}
-
 // Heads of a block: 2 KB of neighbouring memory, half a page. Heads that lie apart are not read
 // together.
 std::int64_t heads_per_block(const AttentionCall& call) {
@@ -54,11 +49,6 @@ std::int64_t heads_per_block(const AttentionCall& call) {
   constexpr std::int64_t kBlockBytes = 2048;
   return std::clamp<std::int64_t>(kBlockBytes / (call.dim * size_of(k.dtype)), 1, call.kv_heads);
 }
-
-struct Chunk {
-  std::int64_t sequence, begin, end;  // keys [begin, end)
-  std::int64_t partial;               // its first row of the partial results
-};
 
 // Results of all chunks: for each chunk, [kv_heads, rows].
 struct Partials {
@@ -288,50 +278,45 @@ void merge_chunks(const AttentionCall& call, const QueryTile& tile, std::span<co
   }
 }
 
-// Chunks of one sequence lie together; those of the i-th begin at first[i].
-struct Plan {
-  std::span<Chunk> chunks;
-  std::span<std::int64_t> first;
-  std::int64_t partial_rows = 0, most_rows = 0;
-};
+// Rows are loaded in whole blocks: one more than there are can be written.
+std::int64_t rows_of_block(const AttentionCall& call, std::int64_t rows_of_head) {
+  return whole_blocks(rows_of_head * heads_per_block(call)) + kBlockRows;
+}
 
-Plan make_plan(const AttentionCall& call, std::span<const std::int64_t> sequences,
-               Workspace::Frame& frame) {
-  std::int64_t count = 0;
-  for (std::int64_t index : sequences) {
-    const std::int64_t n_k = sequence_of(call.args, index).n_k;
-    count += std::max<std::int64_t>(1, ceil_div(n_k, chunk_size(n_k)));
-  }
-  Plan plan;
-  plan.chunks = {frame.take<Chunk>(count), static_cast<std::size_t>(count)};
-  plan.first = {frame.take<std::int64_t>(std::ssize(sequences) + 1), sequences.size() + 1};
-  std::size_t filled = 0;
-  for (std::size_t i = 0; i < sequences.size(); ++i) {
-    const Sequence s = sequence_of(call.args, sequences[i]);
-    const std::int64_t size = chunk_size(s.n_k);
-    plan.first[i] = static_cast<std::int64_t>(filled);
-    for (std::int64_t begin = 0; begin == 0 || begin < s.n_k; begin += size) {
-      plan.chunks[filled++] = {s.index, begin, std::min(begin + size, s.n_k), plan.partial_rows};
-      if (s.n_k > size) plan.partial_rows += s.n_q * call.heads;
-    }
-    plan.most_rows = std::max(plan.most_rows, s.n_q * call.group);
-  }
-  plan.first.back() = count;
-  return plan;
+// f32 values of one thread.
+std::int64_t worker_scratch(const AttentionCall& call, std::int64_t rows_of_head) {
+  Carver size;
+  Scratch(size, rows_of_block(call, rows_of_head), padded(call.dim));
+  return size.used();
+}
+
+// What decode() takes for `sequences` of up to n_q queries and n_k keys each.
+std::int64_t scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,
+                           std::int64_t n_q, std::int64_t n_k) {
+  const std::int64_t chunks = checked_mul(sequences, most_chunks(n_k));
+  // The result of a sequence that is one chunk goes where it belongs.
+  const std::int64_t partial_rows =
+      most_chunks(n_k) == 1 ? 0 : checked_mul(chunks, checked_mul(n_q, call.heads));
+  const std::int64_t worker = worker_scratch(call, n_q * call.group);
+  return ScratchSize()
+      .add<Chunk>(chunks)
+      .add<std::int64_t>(sequences + 1)
+      .add<float>(checked_mul(partial_rows, padded(call.dim)))
+      .add<float>(partial_rows)
+      .add<float>(checked_mul(ctx.threads(), worker))
+      .bytes();
 }
 
 void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_t> sequences) {
   Workspace::Frame frame(ctx.workspace());
-  const Plan plan = make_plan(call, sequences, frame);
+  const ChunkPlan plan = make_chunks(call, sequences, frame);
   const std::int64_t width = padded(call.dim), block_heads = heads_per_block(call);
   const std::int64_t blocks = ceil_div(call.kv_heads, block_heads);
   const Partials partials{frame.take<float>(checked_mul(plan.partial_rows, width)),
                           frame.take<float>(plan.partial_rows)};
-  // Rows are loaded in whole blocks: one more than there are can be written.
-  const std::int64_t rows = whole_blocks(plan.most_rows * block_heads) + kBlockRows;
-  Carver size;
-  Scratch(size, rows, width);
-  float* memory = frame.take<float>(checked_mul(ctx.threads(), size.used()));
+  const std::int64_t rows = rows_of_block(call, plan.most_rows);
+  const std::int64_t worker_stride = worker_scratch(call, plan.most_rows);
+  float* memory = frame.take<float>(checked_mul(ctx.threads(), worker_stride));
   with_float_type(call.args.q.dtype, [&](auto type) {
     using T = decltype(type);
     ctx.pool().parallel_for(
@@ -341,7 +326,7 @@ void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_
           const std::int64_t first = task % blocks * block_heads;
           const HeadBlock block{first, std::min(block_heads, call.kv_heads - first),
                                 s.n_q * call.group};
-          Carver carver(memory + worker * size.used());
+          Carver carver(memory + worker * worker_stride);
           visit_chunk<T>(call, s, chunk, block, partials, Scratch(carver, rows, width));
         });
     if (plan.partial_rows == 0) return;
@@ -365,10 +350,16 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::cpu {
 
 HWY_EXPORT(decode);
+HWY_EXPORT(scratch_bytes);
 
 void attention_decode(Context& ctx, const AttentionCall& call,
                       std::span<const std::int64_t> sequences) {
   HWY_DYNAMIC_DISPATCH(decode)(ctx, call, sequences);
+}
+
+std::int64_t decode_scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,
+                                  std::int64_t n_q, std::int64_t n_k) {
+  return HWY_DYNAMIC_DISPATCH(scratch_bytes)(ctx, call, sequences, n_q, n_k);
 }
 
 }  // namespace tessera::cpu

@@ -113,14 +113,23 @@ void visit_tile(const AttentionCall& call, const QueryTile& tile, const Scratch&
   store_tile<T>(call, tile, scratch);
 }
 
+std::int64_t rows_of_tile(const AttentionCall& call, std::int64_t queries_per_tile) {
+  return whole_blocks(queries_per_tile * call.group);
+}
+
+// f32 values of one thread.
+std::int64_t worker_scratch(const AttentionCall& call, std::int64_t queries_per_tile) {
+  Carver size;
+  Scratch(size, rows_of_tile(call, queries_per_tile), padded(call.dim));
+  return size.used();
+}
+
 void prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> items,
              std::int64_t queries_per_tile) {
-  const std::int64_t rows = whole_blocks(queries_per_tile * call.group);
-  const std::int64_t width = padded(call.dim);
-  Carver size;
-  Scratch(size, rows, width);
+  const std::int64_t rows = rows_of_tile(call, queries_per_tile), width = padded(call.dim);
+  const std::int64_t worker_stride = worker_scratch(call, queries_per_tile);
   Workspace::Frame frame(ctx.workspace());
-  float* memory = frame.take<float>(checked_mul(ctx.threads(), size.used()));
+  float* memory = frame.take<float>(checked_mul(ctx.threads(), worker_stride));
   with_float_type(call.args.q.dtype, [&](auto type) {
     using T = decltype(type);
     const std::int64_t tasks = static_cast<std::int64_t>(items.size()) * call.kv_heads;
@@ -129,7 +138,7 @@ void prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> 
       const Sequence sequence = sequence_of(call.args, item.sequence);
       const QueryTile tile{sequence, task % call.kv_heads, item.begin,
                            std::min(queries_per_tile, sequence.n_q - item.begin), call.group};
-      Carver carver(memory + worker * size.used());
+      Carver carver(memory + worker * worker_stride);
       visit_tile<T>(call, tile, Scratch(carver, rows, width));
     });
   });
@@ -143,10 +152,17 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::cpu {
 
 HWY_EXPORT(prefill);
+HWY_EXPORT(worker_scratch);
 
 void attention_prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> items,
                        std::int64_t queries_per_tile) {
   HWY_DYNAMIC_DISPATCH(prefill)(ctx, call, items, queries_per_tile);
+}
+
+std::int64_t prefill_scratch_bytes(Context& ctx, const AttentionCall& call,
+                                   std::int64_t queries_per_tile) {
+  const std::int64_t floats = HWY_DYNAMIC_DISPATCH(worker_scratch)(call, queries_per_tile);
+  return ScratchSize().add<float>(checked_mul(ctx.threads(), floats)).bytes();
 }
 
 }  // namespace tessera::cpu

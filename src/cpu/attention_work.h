@@ -114,17 +114,22 @@ void for_each_strip(const AttentionCall& call, const QueryTile& tile, std::int64
   }
 }
 
-// Rows of a query tile. More rows share the cost of loading a key tile, fewer give more tiles to
-// share out. A row's result does not depend on the tile it is in, so the number of threads may.
-inline std::int64_t choose_queries_per_tile(const AttentionCall& call, int threads) {
+// Rows of a query tile, for so many queries in all; never fewer for more of them. More rows share
+// the cost of loading a key tile, fewer give more tiles to share out. A row's result does not
+// depend on the tile it is in, so the number of threads may.
+inline std::int64_t choose_queries_per_tile(const AttentionCall& call, std::int64_t queries,
+                                            int threads) {
   constexpr std::int64_t kMostRows = 128, kFewestRows = 32, kTilesPerThread = 4;
+  std::int64_t rows = kMostRows;
+  while (rows > kFewestRows && queries * call.heads < rows * kTilesPerThread * threads) rows /= 2;
+  return std::max<std::int64_t>(1, rows / call.group);
+}
+inline std::int64_t choose_queries_per_tile(const AttentionCall& call, int threads) {
   std::int64_t queries = 0;
   for (std::int64_t b = 0; b < sequence_count(call.args); ++b) {
     queries += sequence_of(call.args, b).n_q;
   }
-  std::int64_t rows = kMostRows;
-  while (rows > kFewestRows && queries * call.heads < rows * kTilesPerThread * threads) rows /= 2;
-  return std::max<std::int64_t>(1, rows / call.group);
+  return choose_queries_per_tile(call, queries, threads);
 }
 
 }  // namespace tessera::cpu

@@ -50,32 +50,50 @@ std::int64_t rows_of_tile(std::int64_t rows, std::int64_t max_rows) {
   return ceil_div(ceil_div(rows, tiles), kPackRows) * kPackRows;
 }
 
+// Factors of one kernel share the packed form of x.
+bool shares_input(std::span<const Factor> factors, std::size_t i) {
+  return i > 0 && factors[i].kernel == factors[0].kernel;
+}
+
+std::int64_t max_tile_rows(std::span<const Factor> factors) {
+  std::int64_t rows = factors[0].kernel->max_rows;
+  for (const Factor& factor : factors) rows = std::min(rows, factor.kernel->max_rows);
+  return rows;
+}
+
+std::int64_t product_bytes(std::int64_t tile_rows) {
+  return tile_rows * kTileCols * static_cast<std::int64_t>(sizeof(float));
+}
+
+// One thread's: a product for each factor, and what the kernels need beside.
+std::int64_t worker_bytes(std::span<const Factor> factors, std::int64_t tile_rows) {
+  std::int64_t scratch = 0;
+  for (const Factor& factor : factors) {
+    scratch = std::max(scratch, factor.kernel->scratch_bytes(*factor.weight));
+  }
+  const std::int64_t products = std::ssize(factors) * product_bytes(tile_rows);
+  return checked_align(checked_add(products, scratch), Buffer::kAlignment);
+}
+
 // Multiplies x with one factor, or with a gate and an up factor, tile by tile.
 void multiply(Context& ctx, const Tensor& x, std::span<Factor> factors, const Epilogue& epilogue) {
   const std::int64_t rows = epilogue.out.rows(), cols = epilogue.out.cols();
   if (rows == 0 || cols == 0) return;
   Workspace::Frame frame(ctx.workspace());
-  std::int64_t max_rows = factors[0].kernel->max_rows, scratch_bytes = 0;
-  for (Factor& factor : factors) {
-    const bool packed = factor.kernel == factors[0].kernel && &factor != &factors[0];
-    factor.input = packed ? factors[0].input : pack_input(ctx, frame, x, *factor.kernel);
-    max_rows = std::min(max_rows, factor.kernel->max_rows);
-    scratch_bytes = std::max(scratch_bytes, factor.kernel->scratch_bytes(*factor.weight));
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    factors[i].input =
+        shares_input(factors, i) ? factors[0].input : pack_input(ctx, frame, x, *factors[i].kernel);
   }
-
-  const std::int64_t tile_rows = rows_of_tile(rows, max_rows);
-  const std::int64_t product_bytes = tile_rows * kTileCols * sizeof(float);
-  const std::int64_t worker_bytes = checked_align(
-      checked_add(static_cast<std::int64_t>(factors.size()) * product_bytes, scratch_bytes),
-      Buffer::kAlignment);
-  char* memory = frame.take<char>(checked_mul(ctx.threads(), worker_bytes));
+  const std::int64_t tile_rows = rows_of_tile(rows, max_tile_rows(factors));
+  const std::int64_t worker_stride = worker_bytes(factors, tile_rows);
+  char* memory = frame.take<char>(checked_mul(ctx.threads(), worker_stride));
 
   const std::int64_t col_tiles = ceil_div(cols, kTileCols), row_tiles = ceil_div(rows, tile_rows);
   const auto multiply_tile = [&](std::int64_t task, int worker) {
     const std::int64_t row = task / col_tiles * tile_rows, col = task % col_tiles * kTileCols;
-    char* scratch = memory + worker * worker_bytes;
+    char* scratch = memory + worker * worker_stride;
     ProductTile tiles[2];
-    for (std::size_t i = 0; i < factors.size(); ++i, scratch += product_bytes) {
+    for (std::size_t i = 0; i < factors.size(); ++i, scratch += product_bytes(tile_rows)) {
       tiles[i] = {.row = row,
                   .rows = std::min(tile_rows, rows - row),
                   .col = col,
@@ -95,7 +113,42 @@ void multiply(Context& ctx, const Tensor& x, std::span<Factor> factors, const Ep
   }
 }
 
+// What multiply() takes for `rows` rows or fewer of those that the same kernels get.
+std::int64_t multiply_scratch_bytes(Context& ctx, std::span<const Factor> factors,
+                                    std::int64_t rows, std::int64_t depth) {
+  ScratchSize size;
+  for (std::size_t i = 0; i < factors.size(); ++i) {
+    if (!shares_input(factors, i)) size.add<char>(factors[i].kernel->input_bytes(rows, depth));
+  }
+  // rows_of_tile() is at most this, for any number of rows up to `rows`.
+  const std::int64_t tile_rows = checked_align(std::min(rows, max_tile_rows(factors)), kPackRows);
+  return size.add<char>(checked_mul(ctx.threads(), worker_bytes(factors, tile_rows))).bytes();
+}
+
+// Few rows have kernels of their own, and these may need more. Sets the factors' kernels.
+std::int64_t scratch_bytes(Context& ctx, const Tensor& x, std::span<Factor> factors) {
+  const Rows from(x);
+  std::int64_t most = 0;
+  for (const std::int64_t rows : {from.rows(), std::min(from.rows(), kFewRows)}) {
+    for (Factor& factor : factors) {
+      factor.kernel = &choose(*factor.weight, rows, ctx.activations());
+    }
+    most = std::max(most, multiply_scratch_bytes(ctx, factors, rows, from.cols()));
+  }
+  return most;
+}
+
 }  // namespace
+
+std::int64_t linear_scratch_bytes(Context& ctx, const LinearArgs& args) {
+  Factor factor{&args.weight, nullptr, {}};
+  return scratch_bytes(ctx, args.x, std::span(&factor, 1));
+}
+
+std::int64_t gated_linear_scratch_bytes(Context& ctx, const GatedLinearArgs& args) {
+  Factor factors[] = {{&args.gate, nullptr, {}}, {&args.up, nullptr, {}}};
+  return scratch_bytes(ctx, args.x, factors);
+}
 
 const char* linear(Context& ctx, const LinearArgs& args) {
   const Epilogue epilogue(args);

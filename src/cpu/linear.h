@@ -1,6 +1,8 @@
 // linear() and gated_linear() on the CPU. The arguments have been checked.
 #pragma once
 
+#include <cstdint>
+
 #include "tessera/context.h"
 #include "tessera/linear.h"
 
@@ -9,5 +11,9 @@ namespace tessera::cpu {
 // Each returns the name of the kernel that ran.
 const char* linear(Context& ctx, const LinearArgs& args);
 const char* gated_linear(Context& ctx, const GatedLinearArgs& args);
+
+// What each takes of the workspace at most, for as many rows or fewer.
+std::int64_t linear_scratch_bytes(Context& ctx, const LinearArgs& args);
+std::int64_t gated_linear_scratch_bytes(Context& ctx, const GatedLinearArgs& args);
 
 }  // namespace tessera::cpu

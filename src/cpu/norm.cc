@@ -40,7 +40,7 @@ constexpr std::size_t kMaxResiduals = std::tuple_size_v<decltype(NormArgs::resid
 // Four sums at once: an addition takes about four cycles, and one can start in each of them.
 constexpr std::size_t kSums = 4;
 
-// The scratch row is this long: whole steps of kSums vectors.
+// Whole steps of kSums vectors; at most norm_scratch_row(n).
 std::size_t padded(std::size_t n) {
   const std::size_t step = kSums * hn::Lanes(F32());
   return (n + step - 1) / step * step;
@@ -144,7 +144,7 @@ void norm(Context& ctx, const NormArgs& args, bool centred) {
   Workspace::Frame frame(ctx.workspace());
   const float* weight = as_f32(frame, args.weight);
   const float* bias = as_f32(frame, args.bias);
-  const std::int64_t scratch_stride = static_cast<std::int64_t>(padded(n));
+  const std::int64_t scratch_stride = norm_scratch_row(x.cols());
   float* scratch = frame.take<float>(checked_mul(ctx.threads(), scratch_stride));
 
   with_float_type(args.x.dtype, [&](auto type) {
@@ -166,6 +166,15 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::cpu {
 
 HWY_EXPORT(norm);
+
+std::int64_t norm_scratch_bytes(Context& ctx, const NormArgs& args) {
+  const std::int64_t n = args.x.size(-1);
+  ScratchSize size;
+  for (const Tensor* vector : {&args.weight, &args.bias}) {
+    if (vector->defined() && vector->dtype != DType::f32) size.add<float>(n);
+  }
+  return size.add<float>(checked_mul(ctx.threads(), norm_scratch_row(n))).bytes();
+}
 
 void layer_norm(Context& ctx, const NormArgs& args) {
   HWY_DYNAMIC_DISPATCH(norm)(ctx, args, /*centred=*/true);

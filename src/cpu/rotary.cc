@@ -123,7 +123,7 @@ void rotary(Context& ctx, const RotaryArgs& args) {
   const std::int64_t batches = args.x.shape[0], tokens = args.x.shape[1];
   const bool shared = args.positions.rank == 1;  // one position for the token of every batch
   const std::size_t pairs = static_cast<std::size_t>(args.rope.inv_freq.shape[0]);
-  const std::int64_t scratch_stride = checked_align(static_cast<std::int64_t>(6 * pairs), 16);
+  const std::int64_t scratch_stride = rotary_scratch_row(args.rope.inv_freq.shape[0]);
   Workspace::Frame frame(ctx.workspace());
   float* scratch = frame.take<float>(checked_mul(ctx.threads(), scratch_stride));
 
@@ -163,6 +163,11 @@ namespace tessera::cpu {
 
 HWY_EXPORT(rotary);
 HWY_EXPORT(cos_sin_row);
+
+std::int64_t rotary_scratch_bytes(Context& ctx, const RotaryArgs& args) {
+  const std::int64_t row = rotary_scratch_row(args.rope.inv_freq.shape[0]);
+  return ScratchSize().add<float>(checked_mul(ctx.threads(), row)).bytes();
+}
 
 void rotary(Context& ctx, const RotaryArgs& args) { HWY_DYNAMIC_DISPATCH(rotary)(ctx, args); }
 

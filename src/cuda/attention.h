@@ -9,11 +9,15 @@
 //   attention_backward.cu   gradients
 #pragma once
 
+#include <cstdint>
+
 #include "tessera/attention.h"
 
 namespace tessera::cuda {
 
 void attention(Context& ctx, const AttentionArgs& args);
+// What it takes of the workspace.
+std::int64_t attention_scratch_bytes(const AttentionArgs& args);
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
 }  // namespace tessera::cuda

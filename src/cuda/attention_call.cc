@@ -82,6 +82,15 @@ AttentionCall::AttentionCall(const AttentionArgs& args, const MaskView& mask_on_
   score_factor = args.softcap * kLog2e;
 }
 
+std::int64_t attention_scratch_bytes(const AttentionArgs& args) {
+  if (args.mask.kind() != Mask::Kind::blocks) return 0;
+  const BlockMask& pattern = args.mask.pattern();
+  return ScratchSize()
+      .add<std::int64_t>(std::ssize(pattern.offsets()))
+      .add<std::int32_t>(std::ssize(pattern.indices()))
+      .bytes();
+}
+
 void attention(Context& ctx, const AttentionArgs& args) {
   Workspace::Frame frame(ctx.workspace());
   launch_attention(ctx, AttentionCall(args, device_mask(ctx, frame, args.mask)));

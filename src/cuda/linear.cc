@@ -12,8 +12,10 @@
 // registers instead, in f32.
 #include "cuda/linear.h"
 
+#include <algorithm>
 #include <optional>
 
+#include "core/checked.h"
 #include "core/rows.h"
 #include "core/workspace.h"
 #include "cuda/dequantize.h"
@@ -107,7 +109,53 @@ std::optional<Tensor> direct_output(const LinearArgs& args) {
   return bare && dtype_fits ? as_matrix(args.out) : std::nullopt;
 }
 
+// ---- what they take -----------------------------------------------------------------------------
+
+std::int64_t operand_bytes(const Tensor& dense, DType dtype) {
+  if (as_matrix(dense) && dense.dtype == dtype) return 0;
+  return ScratchSize().add<char>(checked_mul(dense.numel(), size_of(dtype))).bytes();
+}
+
+std::int64_t library_scratch_bytes(const Tensor& x, const Weight& weight) {
+  const DType dtype = operand_dtype(x, weight);
+  const std::int64_t weights = checked_mul(weight.out_features, weight.in_features);
+  const std::int64_t factor =
+      weight.format == Format::dense
+          ? operand_bytes(weight.data, dtype)
+          : ScratchSize().add<char>(checked_mul(weights, size_of(dtype))).bytes();
+  return checked_add(checked_add(factor, operand_bytes(x, dtype)), matmul_scratch_bytes());
+}
+
+// Of the kernel for few rows there is nothing beside the product.
+std::int64_t factor_scratch_bytes(const Tensor& x, const Weight& weight) {
+  const bool plain = choose(x, weight, Rows(x).rows()) == kPlain;
+  return plain ? 0 : library_scratch_bytes(x, weight);
+}
+
+std::int64_t product_scratch_bytes(const Tensor& x, const Weight& weight) {
+  return ScratchSize().add<float>(checked_mul(Rows(x).rows(), weight.out_features)).bytes();
+}
+
 }  // namespace
+
+// A product that goes straight to the output takes less; with few rows it may not go there.
+std::int64_t linear_scratch_bytes(const LinearArgs& args) {
+  const std::int64_t factor = factor_scratch_bytes(args.x, args.weight);
+  const bool direct =
+      direct_output(args) && choose(args.x, args.weight, Rows(args.x).rows()) == kLibrary;
+  const std::int64_t product = product_scratch_bytes(args.x, args.weight);
+  if (!direct) return checked_add(product, factor);
+  const std::int64_t rows = std::min(Rows(args.x).rows(), kFewRows);
+  return std::max(factor,
+                  ScratchSize().add<float>(checked_mul(rows, args.weight.out_features)).bytes());
+}
+
+std::int64_t gated_linear_scratch_bytes(const GatedLinearArgs& args) {
+  const std::int64_t products =
+      checked_add(product_scratch_bytes(args.x, args.gate), product_scratch_bytes(args.x, args.up));
+  return checked_add(products, std::max(factor_scratch_bytes(args.x, args.gate),
+                                        factor_scratch_bytes(args.x, args.up)));
+}
 
 const char* linear(Context& ctx, const LinearArgs& args) {
   const char* kernel = choose(args.x, args.weight, Rows(args.x).rows());

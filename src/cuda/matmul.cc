@@ -107,6 +107,10 @@ Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& d) {
 
 }  // namespace
 
+std::int64_t matmul_scratch_bytes() {
+  return ScratchSize().add<char>(std::int64_t{kMaxWorkspace} + kAlignment).bytes();
+}
+
 void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& out) {
   const DeviceGuard guard(ctx.device());
   const cublasLtHandle_t handle = handle_of(ctx);

@@ -24,4 +24,11 @@ inline void forward_ids(Context& ctx, const Model& model, KvCache& cache,
   model.forward(ctx, {.ids = on_device, .step = &step, .cache = &cache, .logits = logits});
 }
 
+// The Context's workspace, with room for the steps of a stream over this cache.
+inline Workspace& reserved_workspace(Context& ctx, const Model& model, const KvCache& cache,
+                                     std::int64_t logit_rows) {
+  model.reserve_workspace(ctx, cache.options(), logit_rows);
+  return ctx.workspace();
+}
+
 }  // namespace tessera

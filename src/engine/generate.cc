@@ -70,7 +70,7 @@ void check_prompt(std::span<const std::int32_t> prompt, std::int64_t vocab) {
 class Runner {
  public:
   Runner(Context& ctx, const Model& model, KvCache& cache)
-      : ctx_(ctx), model_(model), cache_(cache), frame_(ctx.workspace()) {
+      : ctx_(ctx), model_(model), cache_(cache), frame_(reserved_workspace(ctx, model, cache, 1)) {
     ids_ = frame_.take(DType::i32, {cache.options().max_step});
     logits_ = frame_.take(DType::f32, {1, model.config().vocab});
     if (!ctx.device().is_cpu()) host_logits_.resize(static_cast<std::size_t>(logits_.numel()));

@@ -55,7 +55,7 @@ class Scorer {
         total_(total),
         vocab_(model.config().vocab),
         max_step_(std::min(step_tokens(model), cache.options().max_step)),
-        frame_(ctx.workspace()),
+        frame_(reserved_workspace(ctx, model, cache, max_step_)),
         scratch_(static_cast<std::size_t>(ctx.threads())) {
     ids_ = frame_.take(DType::i32, {max_step_});
     logits_ = frame_.take(DType::f32, {max_step_, vocab_});
@@ -198,7 +198,8 @@ PerplexityResult perplexity(Context& ctx, const Model& model, std::span<const st
   for (std::int64_t begin = 0; begin < n && first_scored(begin) < n; begin += stride) {
     total += std::min(begin + length, n) - first_scored(begin);
   }
-  KvCache cache = model.make_cache(ctx, CachePolicy::full(), context, step_tokens(model));
+  KvCache cache =
+      model.make_cache(ctx, CachePolicy::full(), context, step_tokens(model), step_tokens(model));
   Scorer scorer(ctx, model, cache, options, total);
   std::vector<std::int32_t> chunk;
   for (std::int64_t begin = 0; begin < n && first_scored(begin) < n; begin += stride) {

@@ -13,6 +13,7 @@
 #include "core/workspace.h"
 #include "model/architectures.h"
 #include "model/forward.h"
+#include "model/stream_memory.h"
 #include "tessera/kv_append.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
@@ -37,6 +38,10 @@ class GptNeox final : public Model {
  public:
   GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights);
   void forward(Context& ctx, const ForwardArgs& args) const override;
+  std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
+                               std::int64_t logit_rows) const override {
+    return count_workspace(ctx, *this, cache, logit_rows);
+  }
 
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,

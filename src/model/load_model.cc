@@ -1,9 +1,9 @@
 // From a folder to a Model: config, checkpoint, architecture.
-#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "core/fail.h"
+#include "core/workspace.h"
 #include "model/architectures.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_weights.h"
@@ -31,29 +31,12 @@ std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& dir
   std::shared_ptr<const model::Checkpoint> checkpoint = model::Checkpoint::open(directory);
   const ModelConfig config = read_model_config(directory);
   const DType dtype = model::model_dtype(ctx, config, options.dtype);
+  const std::int64_t workspace_before = ctx.workspace_bytes();
   model::CheckpointWeights weights(ctx, std::move(checkpoint), dtype, options);
-  return model::make_model(config, dtype, weights);
-}
-
-KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
-                          std::int64_t max_step) const {
-  if (policy.kind == CachePolicy::Kind::sinks) {
-    const std::int64_t kept = policy.n_sink + policy.window;
-    for (const std::int64_t window : config_.windows) {
-      if (window == 0 || window >= kept) continue;
-      fail(ErrorCode::unsupported,
-           "{} keeps {} tokens, but layers of this model see only the last {}: choose sinks and a "
-           "window of {} tokens together at most",
-           to_string(policy), kept, window, window);
-    }
-  }
-  return KvCache(ctx, {.layers = config_.layers,
-                       .kv_heads = config_.kv_heads,
-                       .head_dim = config_.head_dim,
-                       .dtype = dtype_,
-                       .policy = policy,
-                       .max_tokens = max_tokens,
-                       .max_step = max_step});
+  std::unique_ptr<Model> model = model::make_model(config, dtype, weights);
+  // Packing a layer can take more than any step of a stream will.
+  if (ctx.workspace_bytes() > workspace_before) ctx.workspace().release();
+  return model;
 }
 
 }  // namespace tessera

@@ -7,10 +7,20 @@
 #include "ops/op_scope.h"
 
 namespace tessera {
+namespace {
+
+std::int64_t scratch_bytes(Context& ctx, const AttentionArgs& args) {
+  if (ctx.device().is_cpu()) return cpu::attention_scratch_bytes(ctx, args);
+  if constexpr (kHaveCuda) return cuda::attention_scratch_bytes(args);
+  return 0;
+}
+
+}  // namespace
 
 void attention(Context& ctx, const AttentionArgs& args) {
   const OpScope op(ctx, "attention");
   check_attention(op, args);
+  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   const char* kernel = "cuda.plain";
   if (ctx.device().is_cpu()) {
     kernel = cpu::attention(ctx, args);

@@ -34,6 +34,12 @@ void check(const OpScope& op, const KvAppendArgs& args) {
   }
 }
 
+// For the check of slots, where it has to sort them.
+std::int64_t scratch_bytes(Context& ctx, const KvAppendArgs& args) {
+  if (!ctx.device().is_cpu()) return 0;
+  return ScratchSize().add<std::int32_t>(args.slots.shape[0]).bytes();
+}
+
 // Two tokens in one slot would leave whichever thread was last.
 void check_slots(const OpScope& op, Context& ctx, const KvAppendArgs& args) {
   const std::int64_t tokens = args.slots.shape[0];
@@ -61,6 +67,7 @@ void check_slots(const OpScope& op, Context& ctx, const KvAppendArgs& args) {
 void kv_append(Context& ctx, const KvAppendArgs& args) {
   const OpScope op(ctx, "kv_append");
   check(op, args);
+  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   if (ctx.device().is_cpu()) {
     check_slots(op, ctx, args);
     cpu::kv_append(ctx, args);

@@ -102,6 +102,18 @@ void check(const OpScope& op, const LinearArgs& args) {
   }
 }
 
+std::int64_t scratch_bytes(Context& ctx, const LinearArgs& args) {
+  if (ctx.device().is_cpu()) return cpu::linear_scratch_bytes(ctx, args);
+  if constexpr (kHaveCuda) return cuda::linear_scratch_bytes(args);
+  return 0;
+}
+
+std::int64_t scratch_bytes(Context& ctx, const GatedLinearArgs& args) {
+  if (ctx.device().is_cpu()) return cpu::gated_linear_scratch_bytes(ctx, args);
+  if constexpr (kHaveCuda) return cuda::gated_linear_scratch_bytes(args);
+  return 0;
+}
+
 std::int64_t product_flops(const Tensor& x, const Weight& weight) {
   return 2 * x.numel() * weight.out_features;
 }
@@ -127,6 +139,7 @@ std::string_view name(Activation activation) {
 void linear(Context& ctx, const LinearArgs& args) {
   const OpScope op(ctx, "linear");
   check(op, args);
+  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   const char* kernel = nullptr;
   if (ctx.device().is_cpu()) {
     kernel = cpu::linear(ctx, args);
@@ -151,6 +164,7 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   check_bias(op, "gate_bias", args.gate_bias, args.out);
   check_bias(op, "up_bias", args.up_bias, args.out);
   check_activation(op, args.activation);
+  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   const char* kernel = nullptr;
   if (ctx.device().is_cpu()) {
     kernel = cpu::gated_linear(ctx, args);

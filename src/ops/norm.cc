@@ -81,11 +81,17 @@ OpCost cost(const NormArgs& args, int n_residuals, int flops_per_element) {
           (flops_per_element + n_residuals) * args.x.numel()};
 }
 
+// On a GPU a norm needs none.
+std::int64_t scratch_bytes(Context& ctx, const NormArgs& args) {
+  return ctx.device().is_cpu() ? cpu::norm_scratch_bytes(ctx, args) : 0;
+}
+
 }  // namespace
 
 void layer_norm(Context& ctx, const NormArgs& args) {
   const OpScope op(ctx, "layer_norm");
   const int n_residuals = check(op, args, /*takes_bias=*/true);
+  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   if (ctx.device().is_cpu()) {
     cpu::layer_norm(ctx, args);
   } else if constexpr (kHaveCuda) {
@@ -100,6 +106,7 @@ void layer_norm(Context& ctx, const NormArgs& args) {
 void rms_norm(Context& ctx, const NormArgs& args) {
   const OpScope op(ctx, "rms_norm");
   const int n_residuals = check(op, args, /*takes_bias=*/false);
+  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   if (ctx.device().is_cpu()) {
     cpu::rms_norm(ctx, args);
   } else if constexpr (kHaveCuda) {

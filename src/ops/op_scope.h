@@ -15,6 +15,7 @@
 
 #include "core/fail.h"
 #include "core/format.h"
+#include "core/workspace.h"
 #include "tessera/context.h"
 #include "tessera/tensor.h"
 
@@ -61,6 +62,14 @@ class OpScope {
   // `same_view_is_fine`: the op may work in place on the very same view.
   void no_overlap(const char* out_arg, const Tensor& out, const char* in_arg, const Tensor& in,
                   bool same_view_is_fine = false) const;
+  // Where the Context's workspace only counts: takes the bytes that scratch_bytes() says the kernel
+  // needs at most, for these shapes and for fewer rows or keys, and nothing is left to do.
+  template <typename ScratchBytes>
+  bool only_counts(ScratchBytes&& scratch_bytes) const {
+    if (!ctx_.workspace().is_counting()) return false;
+    Workspace::Frame(ctx_.workspace()).take<char>(scratch_bytes());
+    return true;
+  }
   // Throws that the op has no kernel for the Context's device.
   [[noreturn]] void no_kernel() const;
 

@@ -49,6 +49,11 @@ void check_not_negative(const OpScope& op, const Tensor& positions) {
   });
 }
 
+// On a GPU it needs none.
+std::int64_t scratch_bytes(Context& ctx, const RotaryArgs& args) {
+  return ctx.device().is_cpu() ? cpu::rotary_scratch_bytes(ctx, args) : 0;
+}
+
 }  // namespace
 
 std::vector<float> rope_inv_freq(std::int64_t dims, double theta) {
@@ -72,6 +77,7 @@ std::vector<float> rope_inv_freq(std::int64_t dims, double theta) {
 void rotary(Context& ctx, const RotaryArgs& args) {
   const OpScope op(ctx, "rotary");
   check(op, args);
+  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   if (ctx.device().is_cpu()) {
     check_not_negative(op, args.positions);
     cpu::rotary(ctx, args);

@@ -76,6 +76,80 @@ TEST(Workspace, FramesNestAndPointersStayValidWhileItGrows) {
   EXPECT_LT(workspace.peak_bytes(), 11 << 20);
 }
 
+TEST(Workspace, ReservedMemoryIsTakenWithoutAnAllocation) {
+  Workspace workspace(Device::cpu());
+  workspace.reserve(5000);
+  EXPECT_EQ(workspace.held_bytes(), 5056);  // whole cache lines
+  workspace.reserve(100);                   // there already
+  EXPECT_EQ(workspace.held_bytes(), 5056);
+  {
+    Workspace::Frame frame(workspace);
+    frame.take<char>(4000);
+    frame.take<char>(1000);
+    EXPECT_EQ(workspace.held_bytes(), 5056);
+  }
+  workspace.reserve(10000);  // in the place of the old block, not beside it
+  EXPECT_EQ(workspace.held_bytes(), 10048);
+}
+
+TEST(Workspace, ReservesBesideWhatIsInUse) {
+  Workspace workspace(Device::cpu());
+  workspace.reserve(4096);
+  Workspace::Frame outer(workspace);
+  char* in_use = outer.take<char>(3000);
+  in_use[2999] = 7;
+  workspace.reserve(1000);  // the rest of the block
+  EXPECT_EQ(workspace.held_bytes(), 4096);
+  workspace.reserve(2000);
+  workspace.reserve(2000);
+  const std::int64_t held = workspace.held_bytes();
+  EXPECT_EQ(held, 4096 + 2048);
+  {
+    Workspace::Frame inner(workspace);
+    std::memset(inner.take<char>(1000), 0, 1000);
+    std::memset(inner.take<char>(900), 0, 900);
+  }
+  EXPECT_EQ(workspace.held_bytes(), held);
+  EXPECT_EQ(in_use[2999], 7);
+  workspace.release();  // not while it is in use
+  EXPECT_EQ(workspace.held_bytes(), held);
+}
+
+TEST(Workspace, GivesItsMemoryBack) {
+  Workspace workspace(Device::cpu());
+  workspace.reserve(4096);
+  workspace.release();
+  EXPECT_EQ(workspace.held_bytes(), 0);
+  Workspace::Frame frame(workspace);
+  EXPECT_NE(frame.take<char>(1), nullptr);
+}
+
+TEST(Workspace, CountsWithoutMemory) {
+  Workspace workspace(Device::cpu());
+  Workspace::Frame outer(workspace);
+  outer.take<char>(100);
+  const std::int64_t held = workspace.held_bytes(), peak = workspace.peak_bytes();
+  {
+    const Workspace::Count count(workspace);
+    EXPECT_TRUE(workspace.is_counting());
+    {
+      Workspace::Frame frame(workspace);
+      const Tensor a = frame.take(DType::f32, {std::int64_t{1} << 50});
+      const char* b = frame.take<char>(1);
+      EXPECT_EQ(b - a.ptr<char>(), std::int64_t{1} << 52);  // one behind the other
+      EXPECT_EQ(count.used_bytes(), (std::int64_t{1} << 52) + 64);
+    }
+    Workspace::Frame frame(workspace);
+    frame.take<char>(1);
+    EXPECT_EQ(count.used_bytes(), 64);
+    EXPECT_EQ(count.peak_bytes(), (std::int64_t{1} << 52) + 64);
+  }
+  EXPECT_FALSE(workspace.is_counting());
+  EXPECT_EQ(workspace.held_bytes(), held);
+  EXPECT_EQ(workspace.peak_bytes(), peak);
+  EXPECT_EQ(ScratchSize().add<float>(17).add<char>(0).bytes(), 128 + 64);
+}
+
 TEST(Trace, AddsUpEqualCalls) {
   Trace trace;
   EXPECT_FALSE(trace.enabled());
