@@ -78,8 +78,36 @@ nlohmann::json to_json(const VerifyCheck& check) {
   return {{"name", check.name}, {"ok", check.ok()}, {"verdict", check.verdict}, {"rows", rows}};
 }
 
-int report(const std::vector<VerifyCheck>& checks, const VerifySubject& subject,
-           const Options& options, double seconds) {
+void print_trace(const std::vector<TraceEntry>& trace) {
+  std::size_t op = 2, kernel = 6;  // widths of the headings
+  for (const TraceEntry& entry : trace) {
+    op = std::max(op, entry.op.size());
+    kernel = std::max(kernel, entry.kernel.size());
+  }
+  fmt::print("\ncall trace: a prompt of {} tokens and one more token\n", kPromptTokens);
+  fmt::print("  {:<{}}  {:<{}}  {:>5}  {:>9}  shapes\n", "op", op, "kernel", kernel, "calls", "ms");
+  for (const TraceEntry& entry : trace) {
+    fmt::print("  {:<{}}  {:<{}}  {:>5}  {:>9.3f}  {}\n", entry.op, op, entry.kernel, kernel,
+               entry.calls, 1e3 * entry.seconds, entry.shapes);
+  }
+}
+
+nlohmann::json to_json(const std::vector<TraceEntry>& trace) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const TraceEntry& entry : trace) {
+    list.push_back({{"op", entry.op},
+                    {"kernel", entry.kernel},
+                    {"shapes", entry.shapes},
+                    {"calls", entry.calls},
+                    {"seconds", entry.seconds},
+                    {"bytes", entry.bytes},
+                    {"flops", entry.flops}});
+  }
+  return list;
+}
+
+int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>& trace,
+           const VerifySubject& subject, const Options& options, double seconds) {
   const auto misses = std::count_if(checks.begin(), checks.end(),
                                     [](const VerifyCheck& check) { return !check.ok(); });
   if (options.json) {
@@ -93,6 +121,7 @@ int report(const std::vector<VerifyCheck>& checks, const VerifySubject& subject,
                                       {"activations", options.model.activations},
                                       {"bound", subject.bound},
                                       {"checks", list},
+                                      {"trace", to_json(trace)},
                                       {"notes", subject.model.notes()},
                                       {"seconds", seconds},
                                       {"ok", misses == 0}}
@@ -105,6 +134,7 @@ int report(const std::vector<VerifyCheck>& checks, const VerifySubject& subject,
              options.golden.empty() ? "Tessera's float64 reference" : options.golden);
   for (const std::string& note : subject.model.notes()) fmt::print("note: {}\n", note);
   for (const VerifyCheck& check : checks) print_check(check);
+  print_trace(trace);
   fmt::print("\n");
   for (const VerifyCheck& check : checks) {
     fmt::print("{:<22} {:<4}  {}\n", check.name, verdict(check.ok()), check.verdict);
@@ -138,8 +168,9 @@ int run(const Options& options) {
     checks.push_back(verify_kernels(subject));
     for (VerifyCheck& check : verify_by_reference(subject)) checks.push_back(std::move(check));
   }
+  const std::vector<TraceEntry> trace = call_trace(subject);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-  return report(checks, subject, options, seconds.count());
+  return report(checks, trace, subject, options, seconds.count());
 }
 
 }  // namespace
@@ -199,8 +230,9 @@ VerifyCheck token_check(const std::vector<std::int32_t>& actual,
 }
 
 Command add_verify(CLI::App& app) {
-  CLI::App* command = app.add_subcommand(
-      "verify", "Check a model: kernels, hidden states, tokens, fused calls, time per token");
+  CLI::App* command = app.add_subcommand("verify",
+                                         "Check a model: kernels, hidden states, tokens, fused "
+                                         "calls, time per token; and show every call");
   const auto options = std::make_shared<Options>();
   options->model.activations = "exact";  // generation rounds them; a proof should not
   add_model_options(*command, options->model);
@@ -214,7 +246,8 @@ Command add_verify(CLI::App& app) {
       "max rel is max|a - b| / max|b| over a level, b being what is expected. A level holds where "
       "it is below {:g} in\nf32, {:g} in f16, {:g} in bf16, {:g} with int8 activations. In "
       "f32 greedy tokens must be identical; elsewhere a\ntoken that differs must be that near to "
-      "the expected one. The exit status is 0 only where every check holds.\n\n"
+      "the expected one. A model on a GPU, or in less than f32, is held in the\nsame way to the "
+      "CPU in f32 as well. The exit status is 0 only where every check holds.\n\n"
       "Examples:\n"
       "  tessera verify                                            five checks against float64\n"
       "  tessera verify --model DIR --golden golden.safetensors    against another program\n"

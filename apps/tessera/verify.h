@@ -9,6 +9,7 @@
 #include "reference/parity.h"
 #include "tessera/context.h"
 #include "tessera/model.h"
+#include "tessera/trace.h"
 
 namespace tessera::app {
 
@@ -44,12 +45,21 @@ double level_bound(DType dtype, bool int8_activations);
 // Against a golden file.
 std::vector<VerifyCheck> verify_golden(const VerifySubject& subject,
                                        const std::filesystem::path& golden);
-// Against the float64 reference: hidden states, tokens, trace, time.
+// Against the float64 reference: hidden states and tokens. The same against the CPU in f32, where
+// the model is on a GPU or computes in less. Then calls and time.
 std::vector<VerifyCheck> verify_by_reference(const VerifySubject& subject);
+// One decoding step makes exactly the calls that it should.
+VerifyCheck verify_calls(const VerifySubject& subject);
+// Every call for a prompt and one more token, with its time; a GPU is waited for after each.
+std::vector<TraceEntry> call_trace(const VerifySubject& subject);
 // The kernels alone, on the model's shapes, in every layout of memory.
 VerifyCheck verify_kernels(const VerifySubject& subject);
 
 // ---- shared by the checks -----------------------------------------------------------------------
+
+// The same ids for every run of a model, spread over its vocabulary.
+inline constexpr std::int64_t kPromptTokens = 24;
+std::vector<std::int32_t> fixed_prompt(const ModelConfig& config);
 
 VerifyRow level_row(std::string what, const reference::Array& actual,
                     const reference::Array& expected, double bound);

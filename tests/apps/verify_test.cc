@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -97,9 +98,59 @@ TEST(Verify, ChecksAnyModelAgainstFloat64) {
     EXPECT_EQ(json["ok"], true);
     std::vector<std::string> names;
     for (const auto& check : json["checks"]) names.push_back(check["name"]);
-    EXPECT_EQ(names, (std::vector<std::string>{"kernels", "hidden states", "greedy tokens",
-                                               "fused calls", "time per output token"}));
+    std::vector<std::string> expected{"kernels", "hidden states", "greedy tokens", "fused calls",
+                                      "time per output token"};
+    if (contains(arguments, "f16") || contains(arguments, "--activations int8")) {
+      expected.insert(expected.begin() + 3, {"states, CPU in f32", "tokens, CPU in f32"});
+    }
+    EXPECT_EQ(names, expected) << arguments;
   }
+}
+
+TEST(Verify, LessThanF32IsAlsoHeldToTheCpuInF32) {
+  const Outcome outcome = verify("--json --dtype bf16 --model " + folder_of("neox-parallel"));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const auto checks = nlohmann::json::parse(outcome.output)["checks"];
+  const auto &by_float64 = checks[1]["rows"], &by_cpu = checks[3]["rows"];
+  ASSERT_EQ(checks[3]["name"], "states, CPU in f32");
+  ASSERT_EQ(by_cpu.size(), by_float64.size());
+  for (std::size_t i = 0; i < by_cpu.size(); ++i) {
+    EXPECT_EQ(by_cpu[i]["what"], by_float64[i]["what"]);
+    // f32 is so near to float64 that both see the same error, but not the same number
+    const double distance = by_cpu[i]["max_abs"], expected = by_float64[i]["max_abs"];
+    if (i > 0) {
+      EXPECT_NE(distance, expected);
+    }
+    EXPECT_NEAR(distance, expected, 1e-2 * expected);
+  }
+  EXPECT_EQ(checks[4]["name"], "tokens, CPU in f32");
+}
+
+TEST(Verify, ShowsEveryCall) {
+  const std::string folder = folder_of("neox-parallel");
+  const std::string golden = with_golden(folder, folder + "/golden.safetensors");
+  for (const std::string& arguments : {"--model " + folder, golden}) {
+    const Outcome outcome = verify(arguments);
+    EXPECT_EQ(outcome.status, 0);
+    EXPECT_TRUE(contains(outcome.output, "call trace: a prompt of 24 tokens and one more token"))
+        << outcome.output;
+    EXPECT_TRUE(contains(outcome.output, "cpu.decode")) << outcome.output;
+    EXPECT_TRUE(contains(outcome.output, "x f32[1, 64] weight f32[192, 64]")) << outcome.output;
+  }
+  const auto trace = nlohmann::json::parse(verify(golden + " --json").output)["trace"];
+  std::map<std::string, int> calls;
+  for (const auto& entry : trace) {
+    calls[entry["op"]] += entry["calls"].get<int>();
+    EXPECT_GT(entry["seconds"], 0.0);
+    EXPECT_GT(entry["bytes"], 0);
+  }
+  // Three layers, a prompt and one more token.
+  EXPECT_EQ(calls, (std::map<std::string, int>{{"attention", 6},
+                                               {"embedding", 2},
+                                               {"kv_append", 6},
+                                               {"layer_norm", 14},
+                                               {"linear", 26},
+                                               {"rotary", 6}}));
 }
 
 TEST(Verify, TakesTheDefaultModelWhereNoneIsNamed) {

@@ -1,0 +1,101 @@
+// Which ops ran, how often, on which kernels: are residuals, activations and heads fused into the
+// calls that should have them?
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "reference/parity.h"
+#include "verify.h"
+
+namespace tessera::app {
+namespace {
+
+struct ExpectedCalls {
+  const char* op;
+  std::int64_t calls;
+  const char* what;  // of one layer, and beside the layers
+};
+
+// What one decoding step calls: residuals and activations have no ops of their own, as they are
+// fused into linear's last step.
+std::vector<ExpectedCalls> expected_calls(const ModelConfig& config) {
+  const std::int64_t layers = config.layers;
+  if (config.architecture == Architecture::gpt_neox) {
+    return {{"embedding", 1, "the token"},
+            {"layer_norm", 2 * layers + 1, "2 per layer, 1 at the end"},
+            {"linear", 4 * layers + 1, "qkv, dense + residual, up + activation, down + residual"},
+            {"rotary", layers, "query and key in one call, in place"},
+            {"kv_append", layers, "key and value in one call"},
+            {"attention", layers, "paged, all heads in one call"}};
+  }
+  const std::int64_t norms = config.qk_norm ? 4 : 2;
+  return {{"embedding", 1, "the token"},
+          {"rms_norm", norms * layers + 1,
+           config.qk_norm ? "4 per layer, 1 at the end" : "2 per layer, 1 at the end"},
+          {"linear", 5 * layers + 1, "q, k, v, output + residual, down + residual"},
+          {"gated_linear", layers, "gate, activation, up and their product in one call"},
+          {"rotary", layers, "query and key in one call, in place"},
+          {"kv_append", layers, "key and value in one call"},
+          {"attention", layers, "paged, all heads in one call"}};
+}
+
+// What generating so many tokens calls.
+std::vector<TraceEntry> calls_of(const VerifySubject& subject, std::int64_t tokens) {
+  Trace& trace = subject.ctx.trace();
+  trace.clear();
+  trace.enable();
+  reference::generate_greedy(subject.ctx, subject.model, fixed_prompt(subject.model.config()),
+                             tokens);
+  trace.enable(false);
+  std::vector<TraceEntry> entries = trace.entries();
+  trace.clear();
+  return entries;
+}
+
+// Calls of one op; of all where none is named.
+std::int64_t count(const std::vector<TraceEntry>& entries, std::string_view op = {}) {
+  std::int64_t calls = 0;
+  for (const TraceEntry& entry : entries) {
+    if (op.empty() || entry.op == op) calls += entry.calls;
+  }
+  return calls;
+}
+
+std::vector<std::string> kernels_of(const std::vector<TraceEntry>& entries, std::string_view op) {
+  std::vector<std::string> kernels;
+  for (const TraceEntry& entry : entries) {
+    const bool seen = std::find(kernels.begin(), kernels.end(), entry.kernel) != kernels.end();
+    if (entry.op == op && !seen) kernels.push_back(entry.kernel);
+  }
+  return kernels;
+}
+
+}  // namespace
+
+VerifyCheck verify_calls(const VerifySubject& subject) {
+  // Two runs differ by exactly one decoding step.
+  const std::vector<TraceEntry> before = calls_of(subject, 1), after = calls_of(subject, 2);
+  const std::int64_t total = count(after) - count(before);
+  VerifyCheck check{.name = "fused calls", .verdict = {}};
+  std::int64_t known = 0;
+  for (const ExpectedCalls& op : expected_calls(subject.model.config())) {
+    const std::int64_t calls = count(after, op.op) - count(before, op.op);
+    known += calls;
+    check.rows.push_back({.what = op.op,
+                          .text = fmt::format("{} of {} calls: {} ({})", calls, op.calls, op.what,
+                                              fmt::join(kernels_of(after, op.op), ", ")),
+                          .ok = calls == op.calls});
+  }
+  check.rows.push_back({.what = "others",
+                        .text = fmt::format("{} calls of other ops", total - known),
+                        .ok = total == known});
+  check.verdict = fmt::format("{} op calls per decoded token", total);
+  return check;
+}
+
+std::vector<TraceEntry> call_trace(const VerifySubject& subject) { return calls_of(subject, 2); }
+
+}  // namespace tessera::app
