@@ -10,6 +10,7 @@
 
 #include "program.h"
 #include "support/changed_checkpoint.h"
+#include "support/devices.h"
 #include "support/files.h"
 
 namespace tessera::test {
@@ -124,6 +125,24 @@ TEST(Verify, LessThanF32IsAlsoHeldToTheCpuInF32) {
     EXPECT_NEAR(distance, expected, 1e-2 * expected);
   }
   EXPECT_EQ(checks[4]["name"], "tokens, CPU in f32");
+}
+
+class VerifyOn : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, VerifyOn, testing::ValuesIn(test_devices()), device_name);
+
+TEST_P(VerifyOn, EveryDtypeHoldsOnTheDeviceThatIsAskedFor) {
+  const std::string device = GetParam().is_cpu() ? "cpu" : "cuda";
+  for (const std::string dtype : {"f32", "f16", "bf16"}) {
+    const Outcome outcome = run("verify --json --device " + device + " --dtype " + dtype +
+                                " --weights nvfp4 --model " + folder_of("llama-gqa"));
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    const auto json = nlohmann::json::parse(outcome.output);
+    EXPECT_EQ(json["dtype"], dtype);
+    EXPECT_EQ(json["checks"].size(), device == "cpu" && dtype == "f32" ? 5u : 7u);
+    for (const auto& entry : json["trace"]) {
+      EXPECT_EQ(entry["kernel"].get<std::string>().find(device), 0u) << entry;
+    }
+  }
 }
 
 TEST(Verify, ShowsEveryCall) {

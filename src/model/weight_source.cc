@@ -1,6 +1,7 @@
+#include "model/weight_source.h"
+
 #include <utility>
 
-#include "model/weight_source.h"
 #include "tessera/quant.h"
 
 namespace tessera::model {
