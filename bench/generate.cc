@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "core/philox.h"
@@ -251,7 +253,14 @@ WeightChoice parse_weights(const std::string& text) {
   const std::size_t colon = text.find(':');
   QuantizeOptions pack{.format = parse_format(text.substr(0, colon)),
                        .search = ScaleSearch::from_max};  // the speed is the same
-  if (colon != std::string::npos) pack.group = std::stoll(text.substr(colon + 1));
+  if (colon != std::string::npos) {
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, pack.group);
+    if (error != std::errc() || rest != end) {
+      throw Error(ErrorCode::invalid_argument,
+                  "--weights " + text + ": after the colon stands a group size, as in int4:32");
+    }
+  }
   return {.pack = pack};
 }
 

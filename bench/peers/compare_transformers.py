@@ -131,28 +131,30 @@ def peer_rows(shape, a):
 
 # ---- Tessera ---------------------------------------------------------------------------------------------------------
 
-def tessera_rows(shape, a):
-    """The rows of bench_generate, and the bandwidth that it measured."""
-    command = [a.program, "--shape", str(shape), "--device", a.device, "--weights", a.weights, "--prompt", str(a.prompt),
+def tessera_row(shape, weights, a):
+    """What bench_generate says of one format; None where it refuses, which is shown."""
+    command = [a.program, "--shape", str(shape), "--device", a.device, "--weights", weights, "--prompt", str(a.prompt),
                "--context", str(a.context), "--generate", str(a.generate), "--repeat", str(a.repeat),
                "--step", str(a.prompt), "--threads", str(a.threads)]
     if a.device == "cuda":
         command += ["--dtype", "f16"]
     done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0:
-        sys.exit(f"compare_transformers: {done.stderr.strip()}")
-    for line in done.stdout.splitlines():
-        row = json.loads(line)
-        yield {"program": "Tessera", "weights": row["weights"], "activations": row["dtype"],
-               "weight_bytes": row["weight_bytes"], "bytes_per_token": row["bytes_per_token"],
-               "ms_per_token": row["ms_per_token"], "ms_min": row["spread_ms"][0], "ms_max": row["spread_ms"][1],
-               "prompt_tokens_per_s": row[f"pp{a.prompt}"]}, row["read_bandwidth"]
+    if done.returncode == 0:
+        return json.loads(done.stdout)
+    print(f"compare_transformers: {shape}, {weights}: {done.stderr.strip()}", file=sys.stderr)
+    return None
+
+
+def as_table_row(row, a):
+    return {"program": "Tessera", "weights": row["weights"], "activations": row["dtype"],
+            "weight_bytes": row["weight_bytes"], "bytes_per_token": row["bytes_per_token"],
+            "ms_per_token": row["ms_per_token"], "ms_min": row["spread_ms"][0], "ms_max": row["spread_ms"][1],
+            "prompt_tokens_per_s": row[f"pp{a.prompt}"]}
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
 
-def finish(row, shape, bandwidth):
-    row["shape"] = shape
+def add_floor(row, bandwidth):
     row["tokens_per_s"] = 1e3 / row["ms_per_token"]
     row["floor_ms"] = 1e3 * row["bytes_per_token"] / bandwidth
     row["floor_share"] = row["floor_ms"] / row["ms_per_token"]
@@ -232,30 +234,42 @@ def arguments():
     return a
 
 
+def start_torch(a, bandwidths):
+    try:
+        import torch
+        import transformers  # noqa: F401
+    except ImportError as error:
+        sys.exit(f"compare_transformers: {error}; pip install torch transformers, or give --without-transformers")
+    if a.device == "cuda" and not torch.cuda.is_available():
+        sys.exit("compare_transformers: torch finds no GPU here; --device cpu runs without one")
+    torch.set_num_threads(a.threads)
+    torch.manual_seed(0)
+    bandwidths["torch"] = torch_bandwidth(a.device)
+
+
 def main():
     a = arguments()
-    rows, bandwidths = [], {}
+    rows, bandwidths, refused = [], {}, 0
     if not a.without_transformers:
-        try:
-            import torch
-            import transformers  # noqa: F401
-        except ImportError as error:
-            sys.exit(f"compare_transformers: {error}; pip install torch transformers, or give --without-transformers")
-        torch.set_num_threads(a.threads)
-        torch.manual_seed(0)
-        bandwidths["torch"] = torch_bandwidth(a.device)
+        start_torch(a, bandwidths)
     for shape in a.shapes:
         found = [] if a.without_transformers else [*peer_rows(shape, a)]
-        for row, bandwidth in tessera_rows(shape, a):
-            found.append(row)
-            bandwidths["bench_generate"] = max(bandwidth, bandwidths.get("bench_generate", 0))
+        for weights in a.weights.split(","):
+            row = tessera_row(shape, weights, a)
+            if row is None:
+                refused += 1
+                continue
+            found.append(as_table_row(row, a))
+            bandwidths["bench_generate"] = max(row["read_bandwidth"], bandwidths.get("bench_generate", 0))
         name = shape.stem if shape.stem != "config" else shape.parent.name
-        rows += [(row, name) for row in found]
-        print(f"{name}: {len(found)} rows", file=sys.stderr)
-    for row, name in rows:
-        finish(row, name, max(bandwidths.values()))
-    write([row for row, _ in rows], a, bandwidths)
-    print((a.out / "decode_table.md").read_text())
+        rows += [{**row, "shape": name} for row in found]
+        for row in rows:
+            add_floor(row, max(bandwidths.values()))
+        if rows:
+            write(rows, a, bandwidths)  # after each shape: what is measured is not lost
+    if rows:
+        print((a.out / "decode_table.md").read_text())
+    sys.exit(1 if refused else 0)
 
 
 if __name__ == "__main__":
