@@ -134,10 +134,13 @@ std::int64_t bytes_per_token(const Model& model, const Options& options) {
   std::int64_t weights = 0;
   for (const LayerInfo& layer : model.linear_layers()) weights += layer.weight.bytes();
   const ModelConfig& config = model.config();
-  const std::int64_t kv = 2 * config.layers * config.kv_heads * config.head_dim;  // of one token
-  // Each token sees itself and all before it: the mean over those that are generated.
+  // Each token sees itself and all before it, or a layer's window: the mean over those generated.
   const std::int64_t seen = options.context + (options.generate + 1) / 2;
-  return weights + kv * size_of(model.dtype()) * seen;
+  std::int64_t keys = config.windows.empty() ? config.layers * seen : 0;  // of all layers
+  for (const std::int64_t window : config.windows) {
+    keys += window > 0 ? std::min(window, seen) : seen;
+  }
+  return weights + 2 * keys * config.kv_heads * config.head_dim * size_of(model.dtype());
 }
 
 double rounded(double value, double digits) {
