@@ -98,7 +98,7 @@ LoadOptions load_options(const ModelOptions& options) {
 Device find_device(const std::string& name) {
   if (name == "cpu") return Device::cpu();
   for (const DeviceInfo& info : devices()) {
-    if (info.device.is_cuda()) return info.device;
+    if (info.device.is_cuda() && info.usable()) return info.device;
   }
   if (name == "auto") return Device::cpu();
   fail(ErrorCode::unsupported, "--device cuda: {} Use --device cpu.", cuda_status());

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "tessera/device.h"
 #include "tessera/trace.h"
@@ -13,6 +14,12 @@ namespace tessera {
 
 class ThreadPool;  // src/core/thread_pool.h
 class Workspace;   // src/core/workspace.h
+namespace cpu {
+struct RopeTables;  // src/cpu/rope_table.cc
+}
+namespace cuda {
+class State;  // src/cuda/state.h
+}
 
 // How a packed weight meets its activations on the CPU. A GPU does as `linear` says, whatever is
 // set.
@@ -42,6 +49,9 @@ class Context {
   void* stream() const { return stream_; }
   // Waits for all work on the stream; on the CPU every op has finished when it returns.
   void synchronize();
+  // Empty; or, after a fault in a kernel by which the driver gave up all GPU work of this process,
+  // what failed first. Every op on this Context then throws this sentence at once.
+  const std::string& lost() const { return lost_; }
 
   Activations activations() const { return activations_; }
   void set_activations(Activations activations) { activations_ = activations; }
@@ -56,10 +66,14 @@ class Context {
   // For ops and modules.
   ThreadPool& pool() { return *pool_; }
   Workspace& workspace() { return *workspace_; }
-  // The handle of cuBLASLt, made by the first op that needs it (src/cuda/matmul.cc).
-  std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
-  // Cosines and sines for keys that are turned as they are read (src/cpu/rope_table.cc).
-  std::shared_ptr<void>& rope_tables() { return rope_tables_; }
+  // Of a CUDA Context alone.
+  cuda::State& cuda_state() { return *cuda_state_; }
+  // Cosines and sines for keys that are turned as they are read; null until the first are made.
+  std::shared_ptr<cpu::RopeTables>& rope_tables() { return rope_tables_; }
+  // Throws lost(), if there is something to throw.
+  void require_not_lost() const;
+  // Ends the Context, because of this unless it has ended before, and throws lost().
+  [[noreturn]] void lose(const std::string& what_failed);
 
  private:
   Device device_;
@@ -67,8 +81,10 @@ class Context {
   void* stream_ = nullptr;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Workspace> workspace_;
-  std::shared_ptr<void> cublas_handle_, rope_tables_;
+  std::shared_ptr<cuda::State> cuda_state_;  // shared_ptr: it can end a type it does not know
+  std::shared_ptr<cpu::RopeTables> rope_tables_;
   Trace trace_;
+  std::string lost_;
 };
 
 }  // namespace tessera

@@ -10,6 +10,7 @@
 
 #include "core/checked.h"
 #include "core/cuda_runtime.h"
+#include "core/device_lost.h"
 #include "tessera/context.h"
 
 namespace tessera {
@@ -87,8 +88,14 @@ void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Devi
   if (bytes == 0) return;
   if (to_device.is_cpu() && from_device.is_cpu()) {
     std::memmove(to, from, static_cast<std::size_t>(bytes));
-  } else {
+    return;
+  }
+  ctx.require_not_lost();
+  try {
     cuda::copy(to, to_device, from, from_device, bytes, ctx.stream());
+  } catch (const DeviceLost& error) {
+    if (ctx.device().is_cpu()) throw;  // it can do without the GPU
+    ctx.lose(error.what_failed());
   }
 }
 

@@ -1,8 +1,10 @@
 #include "tessera/context.h"
 
 #include "core/cuda_runtime.h"
+#include "core/device_lost.h"
 #include "core/thread_pool.h"
 #include "core/workspace.h"
+#include "tessera/error.h"
 
 namespace tessera {
 
@@ -11,18 +13,34 @@ Context::Context(const ContextOptions& options)
       activations_(options.activations),
       pool_(std::make_unique<ThreadPool>(options.threads)),
       workspace_(std::make_unique<Workspace>(options.device)) {
-  if (device_.is_cuda()) stream_ = cuda::create_stream(device_);
+  if (device_.is_cuda()) {
+    cuda_state_ = cuda::make_state(device_);
+    stream_ = cuda::stream_of(*cuda_state_);
+  }
   trace_.enable(options.trace);
 }
 
-Context::~Context() {
-  if (stream_) cuda::destroy_stream(stream_, device_);
-}
+Context::~Context() = default;
 
 int Context::threads() const { return pool_->threads(); }
 
 void Context::synchronize() {
-  if (stream_) cuda::synchronize(stream_, device_);
+  if (!stream_) return;
+  require_not_lost();
+  try {
+    cuda::synchronize(stream_, device_);
+  } catch (const DeviceLost& error) {
+    lose(error.what_failed());
+  }
+}
+
+void Context::require_not_lost() const {
+  if (!lost_.empty()) throw Error(ErrorCode::device, lost_);
+}
+
+void Context::lose(const std::string& what_failed) {
+  if (lost_.empty()) lost_ = to_string(device_) + ": " + what_failed + kLostAdvice;
+  throw Error(ErrorCode::device, lost_);
 }
 
 std::int64_t Context::workspace_bytes() const { return workspace_->held_bytes(); }

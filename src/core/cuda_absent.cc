@@ -12,12 +12,13 @@ namespace {
 
 }  // namespace
 
+std::shared_ptr<State> make_state(Device) { refuse(); }
+void* stream_of(const State&) { refuse(); }
 std::vector<DeviceInfo> list_devices() { return {}; }
-std::string status() { return "this build has no CUDA"; }
+CudaInfo describe() { return {.status = "this build has no CUDA"}; }
+DeviceMemory memory(Device) { refuse(); }
 void* allocate(std::int64_t, Device) { refuse(); }
 void release(void*, Device) noexcept {}
-void* create_stream(Device) { refuse(); }
-void destroy_stream(void*, Device) noexcept {}
 void synchronize(void*, Device) { refuse(); }
 void copy(void*, Device, const void*, Device, std::int64_t, void*) { refuse(); }
 

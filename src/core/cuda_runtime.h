@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,14 +11,17 @@
 
 namespace tessera::cuda {
 
+// What a CUDA Context owns beside its workspace (src/cuda/state.h).
+class State;
+std::shared_ptr<State> make_state(Device device);
+void* stream_of(const State& state);
+
 std::vector<DeviceInfo> list_devices();  // never throws: no driver, no devices
-std::string status();                    // one sentence on what was found
+CudaInfo describe();                     // never throws
+DeviceMemory memory(Device device);
 
 void* allocate(std::int64_t bytes, Device device);
 void release(void* data, Device device) noexcept;
-
-void* create_stream(Device device);
-void destroy_stream(void* stream, Device device) noexcept;
 void synchronize(void* stream, Device device);
 
 // Between host and device, or within a device. Returns when host memory has been read or written.

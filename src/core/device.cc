@@ -30,6 +30,20 @@ std::string simd_target() {
   return hwy::TargetName(supported & -supported);
 }
 
+std::int64_t physical_memory() {
+  return sysconf(_SC_PHYS_PAGES) * static_cast<std::int64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
+// What Linux says programs can still have; without its word, the pages that nobody uses.
+std::int64_t available_memory() {
+  std::ifstream meminfo("/proc/meminfo");
+  for (std::string field, rest; meminfo >> field; std::getline(meminfo, rest)) {
+    std::int64_t kibibytes = 0;
+    if (field == "MemAvailable:" && meminfo >> kibibytes) return kibibytes * 1024;
+  }
+  return sysconf(_SC_AVPHYS_PAGES) * static_cast<std::int64_t>(sysconf(_SC_PAGE_SIZE));
+}
+
 }  // namespace
 
 const char* version() {
@@ -49,13 +63,20 @@ std::vector<DeviceInfo> devices() {
   DeviceInfo cpu;
   cpu.name = cpu_name();
   cpu.capability = simd_target();
-  cpu.memory_bytes = sysconf(_SC_PHYS_PAGES) * static_cast<std::int64_t>(sysconf(_SC_PAGE_SIZE));
+  cpu.memory_bytes = physical_memory();
   cpu.compute_units = static_cast<std::int32_t>(std::thread::hardware_concurrency());
   std::vector<DeviceInfo> all{cpu};
   for (DeviceInfo& gpu : cuda::list_devices()) all.push_back(std::move(gpu));
   return all;
 }
 
-std::string cuda_status() { return cuda::status(); }
+CudaInfo cuda_info() { return cuda::describe(); }
+
+std::string cuda_status() { return cuda_info().status; }
+
+DeviceMemory device_memory(Device device) {
+  if (device.is_cuda()) return cuda::memory(device);
+  return {.free = available_memory(), .total = physical_memory()};
+}
 
 }  // namespace tessera

@@ -53,10 +53,14 @@ void extend(Context& ctx, Table& table, std::int64_t positions) {
 
 }  // namespace
 
+// What the Context keeps.
+struct RopeTables {
+  std::vector<Table> tables;
+};
+
 const float* rope_table(Context& ctx, const Tensor& inv_freq, std::int64_t positions) {
-  if (!ctx.rope_tables()) ctx.rope_tables() = std::make_shared<std::vector<Table>>();
-  auto& tables = *static_cast<std::vector<Table>*>(ctx.rope_tables().get());
-  Table& table = table_of(tables, inv_freq);
+  if (!ctx.rope_tables()) ctx.rope_tables() = std::make_shared<RopeTables>();
+  Table& table = table_of(ctx.rope_tables()->tables, inv_freq);
   extend(ctx, table, positions);
   return table.rows.data();
 }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <new>
 #include <string>
 
 #include "tessera/context.h"
@@ -12,18 +13,23 @@
 
 namespace tessera::cuda {
 
-// Throws Error (device) "<attempt> failed: <CUDA's name and text>" unless `error` is success.
+// Throws Error (device) "<attempt> failed: <CUDA's name and text>" unless `error` is success;
+// DeviceLost where the error ends GPU work (errors.h).
 void check(cudaError_t error, const std::string& attempt);
 
 // Makes a device the calling thread's current one until the object ends.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
+  // For destructors: where the device cannot be had, they go on without.
+  DeviceGuard(Device device, std::nothrow_t) noexcept;
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
+  cudaError_t make_current(Device device) noexcept;
+
   int previous_ = -1;  // none: it was current already
 };
 

@@ -14,7 +14,9 @@
 
 #include "core/format.h"
 #include "core/workspace.h"
+#include "cuda/errors.h"
 #include "cuda/launch.h"
+#include "cuda/state.h"
 
 namespace tessera::cuda {
 namespace {
@@ -26,6 +28,7 @@ constexpr std::int64_t kAlignment = 256;
 
 void check(cublasStatus_t status, const char* attempt) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
+  check_not_lost(fmt::format("cuBLASLt: {}", attempt));
   fail(ErrorCode::device, "cuBLASLt: {} failed: {}", attempt, cublasLtGetStatusString(status));
 }
 
@@ -43,15 +46,14 @@ using Preference =
 
 // The Context's handle, made at its first product.
 cublasLtHandle_t handle_of(Context& ctx) {
-  if (!ctx.cublas_handle()) {
+  std::shared_ptr<void>& kept = ctx.cuda_state().cublas_handle();
+  if (!kept) {
     cublasLtHandle_t handle = nullptr;
     check(cublasLtCreate(&handle), "starting");
-    ctx.cublas_handle() = std::shared_ptr<void>(handle, [device = ctx.device()](void* made) {
-      const DeviceGuard guard(device);
-      cublasLtDestroy(static_cast<cublasLtHandle_t>(made));
-    });
+    kept = std::shared_ptr<void>(
+        handle, [](void* made) { cublasLtDestroy(static_cast<cublasLtHandle_t>(made)); });
   }
-  return static_cast<cublasLtHandle_t>(ctx.cublas_handle().get());
+  return static_cast<cublasLtHandle_t>(kept.get());
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -125,6 +127,7 @@ void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& o
       cublasLtMatmulAlgoGetHeuristic(handle, operation.get(), a.get(), b.get(), d.get(), d.get(),
                                      preference.get(), 1, &best, &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+    check_not_lost("cuBLASLt: choosing an algorithm");
     fail(ErrorCode::device, "cuBLASLt has no algorithm for {} times {} transposed into {}: {}", x,
          weight, out, cublasLtGetStatusString(status));
   }

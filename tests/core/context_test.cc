@@ -190,6 +190,13 @@ TEST(Context, ListsTheCpuFirst) {
   EXPECT_EQ(to_string(Device::cuda(1)), "cuda:1");
 }
 
+TEST(Context, TellsHowMuchMemoryTheMachineHas) {
+  const DeviceMemory memory = device_memory(Device::cpu());
+  EXPECT_EQ(memory.total, devices()[0].memory_bytes);
+  EXPECT_GT(memory.free, 0);
+  EXPECT_LE(memory.free, memory.total);
+}
+
 TEST(Context, AMissingGpuIsAClearError) {
   if (devices().size() > 1) GTEST_SKIP() << "this machine has a GPU";
   try {

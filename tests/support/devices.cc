@@ -24,7 +24,7 @@ std::string device_name(const testing::TestParamInfo<Device>& info) {
 
 std::string why_unusable(Device device) {
   for (const DeviceInfo& info : devices()) {
-    if (info.device == device) return "";
+    if (info.device == device) return info.unusable;
   }
   return "no usable GPU: " + cuda_status();
 }

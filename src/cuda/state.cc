@@ -1,0 +1,30 @@
+#include "cuda/state.h"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "core/cuda_runtime.h"
+#include "core/format.h"
+#include "cuda/launch.h"
+
+namespace tessera::cuda {
+
+State::State(Device device) : device_(device) {
+  const DeviceGuard guard(device);
+  // Non-blocking: the legacy default stream does not order itself around it.
+  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+        fmt::format("making a stream on {}", device));
+}
+
+// After a fault on the GPU every call fails, and there is nothing left to give back.
+State::~State() {
+  const DeviceGuard guard(device_, std::nothrow);
+  cublas_handle_.reset();
+  cudaStreamDestroy(stream_);
+}
+
+std::shared_ptr<State> make_state(Device device) { return std::make_shared<State>(device); }
+void* stream_of(const State& state) { return state.stream(); }
+
+}  // namespace tessera::cuda

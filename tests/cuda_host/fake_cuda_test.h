@@ -1,0 +1,33 @@
+// A test on the fake CUDA runtime: starts on a fresh machine and leaves nothing allocated.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "cuda_host/fake_runtime.h"
+#include "tessera/error.h"
+
+namespace tessera::test {
+
+class FakeCudaTest : public testing::Test {
+ protected:
+  void SetUp() override { fake::reset(); }
+  void TearDown() override {
+    if (expect_no_leaks_) {
+      EXPECT_EQ(fake::live(), fake::Live{});
+    }
+  }
+  // After a fault nothing can be given back.
+  bool expect_no_leaks_ = true;
+};
+
+template <typename F>
+Error error_of(F&& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorCode::invalid_argument, "nothing was thrown");
+}
+
+}  // namespace tessera::test

@@ -1,0 +1,101 @@
+// The machine behind the fake CUDA runtime: its GPUs, memory, streams and what is to go wrong.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda_host/fake_runtime.h"
+
+// What cudaStream_t points to.
+struct CUstream_st {
+  std::deque<std::function<void()>> work;
+};
+
+namespace tessera::test::fake {
+
+struct Record {  // one cudaEventRecord
+  CUstream_st* stream = nullptr;
+  bool reached = false;
+};
+
+}  // namespace tessera::test::fake
+
+// What cudaEvent_t points to.
+struct CUevent_st {
+  std::shared_ptr<tessera::test::fake::Record> last;  // null: never recorded, counts as reached
+};
+
+namespace tessera::test::fake {
+
+struct Block {
+  std::int64_t bytes = 0;
+  int device = -1;  // -1: pinned host memory
+};
+
+struct Failure {
+  cudaError_t error = cudaSuccess;
+  bool once = false;
+};
+
+struct Machine {
+  std::vector<Gpu> gpus{Gpu{}};
+  int driver = CUDART_VERSION;
+  int current = 0;  // GPU; CUDA has one for each thread
+  std::map<std::string, Failure> failures;
+  cudaError_t lost = cudaSuccess;
+  cudaError_t last = cudaSuccess;
+  Counters counters;
+  std::map<char*, Block> blocks;
+  std::set<CUstream_st*> streams;
+  std::set<CUevent_st*> events;
+  CUstream_st per_thread;  // cudaStreamPerThread
+
+  const Gpu& current_gpu() const { return gpus[static_cast<std::size_t>(current)]; }
+};
+
+Machine& machine();
+std::recursive_mutex& mutex();  // held by every call
+
+// Remembers an error for cudaGetLastError(); returns it.
+cudaError_t report(cudaError_t error);
+// What the test wants this call to answer.
+cudaError_t injected(const char* call);
+// Why there is no GPU, or success.
+cudaError_t no_gpu();
+
+// Runs a call that works on a GPU, unless something stands in its way.
+template <typename Call>
+cudaError_t enter(const char* name, Call&& call) {
+  const std::lock_guard lock(mutex());
+  for (const cudaError_t error : {no_gpu(), machine().lost}) {
+    if (error != cudaSuccess) return report(error);
+  }
+  const cudaError_t error = injected(name);
+  return report(error != cudaSuccess ? error : call());
+}
+
+// Null for a stream that does not exist.
+CUstream_st* find(cudaStream_t stream);
+void drain(CUstream_st& stream);
+void drain_all();
+void reach(const std::shared_ptr<Record>& record);
+
+bool on_device(const void* data, std::size_t bytes);
+// Address space alone, so that a fake GPU can be larger than this machine. Device -1: pinned.
+cudaError_t allocate(void** data, std::size_t bytes, int device);
+cudaError_t release(void* data, bool host);
+std::int64_t used_bytes(int device);
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                 CUstream_st& stream);
+
+}  // namespace tessera::test::fake

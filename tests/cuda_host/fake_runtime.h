@@ -1,0 +1,65 @@
+// A CUDA runtime on host memory, for testing the host side of src/cuda on machines without a GPU: a
+// program that is linked with fake_runtime.cc needs no cudart.
+//
+// A stream is a queue. What is put on it runs when something waits for it (the stream, an event
+// behind it, the device) and not before: a pinned buffer that is used again too early shows as
+// wrong bytes, every time. As in CUDA, pageable memory is copied before the call returns.
+//
+// The machine starts with one GPU and a driver as new as the toolkit. There are no kernels.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace tessera::test::fake {
+
+struct Gpu {
+  std::string name = "Fake GPU";
+  int major = 9, minor = 0;
+  std::int64_t memory = std::int64_t{1} << 40;  // only what is touched takes real memory
+  int multiprocessors = 4;
+};
+
+// ---- the machine --------------------------------------------------------------------------------
+
+// As it is at the start of the program. What is still allocated is forgotten, and leaks.
+void reset();
+void set_gpus(const std::vector<Gpu>& gpus);
+void set_driver(int version);  // 12080 is CUDA 12.8; 0: there is no driver
+
+// ---- failures -----------------------------------------------------------------------------------
+
+// A call, "cudaMalloc", returns this error: the next time, or every time.
+void fail_once(const std::string& call, cudaError_t error);
+void fail_always(const std::string& call, cudaError_t error);
+// As after a fault in a kernel: all calls that do something on a GPU return this error.
+void lose_gpus(cudaError_t error);
+
+// ---- what was done ------------------------------------------------------------------------------
+
+struct Counters {
+  std::int64_t allocations = 0;       // of device memory
+  std::int64_t host_allocations = 0;  // of pinned memory
+  std::int64_t copies = 0;            // that were put on a stream
+  std::int64_t copied_bytes = 0;
+  std::int64_t waits = 0;           // asked for: for a stream, an event or the device
+  std::int64_t hidden_waits = 0;    // in freeing, and in copies to pageable memory
+  std::int64_t default_stream = 0;  // work on the default stream
+};
+Counters counters();
+
+// What exists now; all zero where nothing leaks.
+struct Live {
+  std::int64_t device_blocks = 0, device_bytes = 0, host_blocks = 0, host_bytes = 0;
+  std::int64_t streams = 0, events = 0;
+  friend bool operator==(const Live&, const Live&) = default;
+};
+Live live();
+
+// Work that waits on a stream.
+std::int64_t queued(cudaStream_t stream);
+
+}  // namespace tessera::test::fake
