@@ -10,6 +10,7 @@
 #include "chat_template.h"
 #include "checkpoint_summary.h"
 #include "commands.h"
+#include "core/size_text.h"
 #include "model_options.h"
 #include "run_summary.h"
 #include "tessera/error.h"

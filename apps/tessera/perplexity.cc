@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "commands.h"
+#include "core/size_text.h"
 #include "interrupt.h"
 #include "model_options.h"
 #include "progress.h"

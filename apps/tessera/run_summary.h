@@ -10,8 +10,6 @@
 
 namespace tessera::app {
 
-// "12.3 MiB"
-std::string size_text(std::int64_t bytes);
 // The most memory that this process ever held.
 std::int64_t peak_rss_bytes();
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -34,6 +35,9 @@ struct ContextOptions {
   int threads = 0;  // CPU threads, the calling one included; 0: one for each hardware thread
   Activations activations = Activations::exact;
   bool trace = false;
+  // What loading a model and making a cache take for the device's memory; not given:
+  // device_memory(). For programs that leave some of it to others, and for tests.
+  std::function<DeviceMemory(Device)> memory{};
 };
 
 class Context {
@@ -59,6 +63,8 @@ class Context {
   Trace& trace() { return trace_; }
   const Trace& trace() const { return trace_; }
 
+  // What the device has, and has free: as ContextOptions say.
+  DeviceMemory memory() const;
   // Scratch memory of the ops: what is held now, and the most that was ever in use.
   std::int64_t workspace_bytes() const;
   std::int64_t workspace_peak_bytes() const;
@@ -79,6 +85,7 @@ class Context {
   Device device_;
   Activations activations_;
   void* stream_ = nullptr;
+  std::function<DeviceMemory(Device)> memory_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Workspace> workspace_;
   std::shared_ptr<cuda::State> cuda_state_;  // shared_ptr: it can end a type it does not know

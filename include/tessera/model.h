@@ -71,6 +71,8 @@ class Model {
   void reserve_workspace(Context& ctx, const KvCacheOptions& cache, std::int64_t logit_rows) const;
 
   // A cache that fits the model; `policy` and sizes as given. Reserves the workspace of its steps.
+  // Where the device has no room for both, Error (out_of_memory) says so before anything is
+  // allocated: what each needs, what there is, and the largest cache that would fit.
   KvCache make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
                      std::int64_t max_step = 256, std::int64_t logit_rows = 1) const;
 
@@ -84,7 +86,7 @@ class Model {
 
 // Reads a Hugging Face checkpoint: config.json, and model.safetensors or its shards. Weights stay
 // as they are in the file (memory-mapped, packed formats packed) or in the layout the device's
-// kernels want.
+// kernels want. Weights that the device has no room for are refused before any is loaded.
 std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& directory,
                                   const LoadOptions& options = {});
 

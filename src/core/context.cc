@@ -11,6 +11,7 @@ namespace tessera {
 Context::Context(const ContextOptions& options)
     : device_(options.device),
       activations_(options.activations),
+      memory_(options.memory ? options.memory : device_memory),
       pool_(std::make_unique<ThreadPool>(options.threads)),
       workspace_(std::make_unique<Workspace>(options.device)) {
   if (device_.is_cuda()) {
@@ -43,6 +44,7 @@ void Context::lose(const std::string& what_failed) {
   throw Error(ErrorCode::device, lost_);
 }
 
+DeviceMemory Context::memory() const { return memory_(device_); }
 std::int64_t Context::workspace_bytes() const { return workspace_->held_bytes(); }
 std::int64_t Context::workspace_peak_bytes() const { return workspace_->peak_bytes(); }
 

@@ -57,6 +57,7 @@ Workspace::Count::~Count() {
 }
 
 void Workspace::reserve(std::int64_t bytes) {
+  if (bytes <= 0) return;
   bytes = checked_align(bytes, Buffer::kAlignment);
   const auto fits = [&](const Buffer& block) { return block.bytes() >= bytes; };
   if (frames_ == 0) {

@@ -151,10 +151,10 @@ std::int64_t linear_scratch_bytes(const LinearArgs& args) {
 }
 
 std::int64_t gated_linear_scratch_bytes(const GatedLinearArgs& args) {
-  const std::int64_t products =
-      checked_add(product_scratch_bytes(args.x, args.gate), product_scratch_bytes(args.x, args.up));
-  return checked_add(products, std::max(factor_scratch_bytes(args.x, args.gate),
-                                        factor_scratch_bytes(args.x, args.up)));
+  const std::int64_t gate = product_scratch_bytes(args.x, args.gate);
+  const std::int64_t both = checked_add(gate, product_scratch_bytes(args.x, args.up));
+  return std::max(checked_add(gate, factor_scratch_bytes(args.x, args.gate)),
+                  checked_add(both, factor_scratch_bytes(args.x, args.up)));
 }
 
 const char* linear(Context& ctx, const LinearArgs& args) {

@@ -21,7 +21,7 @@ class Pass {
   Pass(Context& ctx, const Model& model, std::int64_t max_tokens)
       : ctx_(ctx),
         model_(model),
-        cache_(model.make_cache(ctx, CachePolicy::full(), max_tokens, kStep)),
+        cache_(model.make_cache(ctx, CachePolicy::full(), max_tokens, kStep, kStep)),
         vocab_(model.config().vocab),
         ids_(DType::i32, {kStep}, ctx.device()),
         logits_(DType::f32, {kStep, vocab_}, ctx.device()),

@@ -23,7 +23,7 @@
 
 namespace tessera::model {
 
-class CheckpointWeights final : public WeightSource {
+class CheckpointWeights : public WeightSource {
  public:
   // `options` must outlive the source.
   CheckpointWeights(Context& ctx, std::shared_ptr<const Checkpoint> checkpoint, DType dtype,
@@ -41,7 +41,7 @@ class CheckpointWeights final : public WeightSource {
   void finish() override;
   WeightStorage take_storage() override;
 
- private:
+ protected:
   bool is_packed(const std::string& module) const;
   PackedWeight published(const std::string& module, std::int64_t out, std::int64_t in);
   // Memory on a GPU for what the next op reads and nobody needs after it.

@@ -1,12 +1,19 @@
-// From a folder to a Model: config, checkpoint, architecture.
-#include <memory>
-#include <utility>
+// From a folder to a Model: config, checkpoint, architecture. Whether the weights fit is known
+// before the first of them is loaded.
+#include <fmt/format.h>
 
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/available_memory.h"
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "model/architectures.h"
 #include "model/checkpoint.h"
 #include "model/checkpoint_weights.h"
+#include "model/memory_refusal.h"
+#include "model/weight_counter.h"
 #include "tessera/model.h"
 
 namespace tessera {
@@ -26,17 +33,88 @@ std::unique_ptr<Model> make_model(const ModelConfig& config, DType dtype, Weight
 
 }  // namespace model
 
+namespace {
+
+using SharedCheckpoint = std::shared_ptr<const model::Checkpoint>;
+
+// One way to load a checkpoint, and what it takes.
+struct Way {
+  std::string flags;
+  DType dtype;
+  LoadOptions options;
+  std::int64_t weights = 0, loading = 0;
+
+  std::int64_t bytes() const { return weights + loading; }
+};
+
+Way counted(Context& ctx, const SharedCheckpoint& checkpoint, const ModelConfig& config, Way way) {
+  way.options.progress = {};
+  model::WeightCounter counter(ctx, checkpoint, way.dtype, way.options);
+  model::make_model(config, way.dtype, counter);
+  way.weights = counter.taken();
+  way.loading = counter.loading();
+  return way;
+}
+
+// What needs less memory than `chosen`, from large to small.
+std::vector<model::WeightsRequest::Other> smaller_ways(Context& ctx,
+                                                       const SharedCheckpoint& checkpoint,
+                                                       const ModelConfig& config,
+                                                       const Way& chosen) {
+  std::vector<Way> ways;
+  if (size_of(config.stored_dtype) < size_of(chosen.dtype)) {
+    ways.push_back({.flags = fmt::format("--dtype {}", name(config.stored_dtype)),
+                    .dtype = config.stored_dtype,
+                    .options = chosen.options});
+  }
+  for (const Format format : {Format::int8, Format::nvfp4}) {
+    Way way{.flags = fmt::format("--weights {}", name(format)),
+            .dtype = chosen.dtype,
+            .options = chosen.options};
+    way.options.pack = QuantizeOptions{.format = format};
+    ways.push_back(way);
+  }
+  std::vector<model::WeightsRequest::Other> others;
+  std::int64_t least = chosen.bytes();
+  for (Way& way : ways) {
+    way = counted(ctx, checkpoint, config, way);
+    if (way.bytes() >= least) continue;
+    least = way.bytes();
+    others.push_back({way.flags, way.bytes()});
+  }
+  return others;
+}
+
+}  // namespace
+
 std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& directory,
                                   const LoadOptions& options) {
-  std::shared_ptr<const model::Checkpoint> checkpoint = model::Checkpoint::open(directory);
+  const SharedCheckpoint checkpoint = model::Checkpoint::open(directory);
   const ModelConfig config = read_model_config(directory);
   const DType dtype = model::model_dtype(ctx, config, options.dtype);
   const std::int64_t workspace_before = ctx.workspace_bytes();
-  model::CheckpointWeights weights(ctx, std::move(checkpoint), dtype, options);
-  std::unique_ptr<Model> model = model::make_model(config, dtype, weights);
-  // Packing a layer can take more than any step of a stream will.
-  if (ctx.workspace_bytes() > workspace_before) ctx.workspace().release();
-  return model;
+  const Way chosen = counted(ctx, checkpoint, config, {"", dtype, options});
+  const auto request = [&] {
+    return model::WeightsRequest{
+        .memory = available_memory(ctx, 0), .weights = chosen.weights, .loading = chosen.loading};
+  };
+  const auto refuse = [&](const std::string& reason) {
+    model::WeightsRequest refused = request();
+    refused.others = smaller_ways(ctx, checkpoint, config, chosen);
+    throw Error(ErrorCode::out_of_memory, model::refusal(refused) + reason);
+  };
+  if (!request().fits()) refuse("");
+  try {
+    model::CheckpointWeights weights(ctx, checkpoint, dtype, options);
+    std::unique_ptr<Model> model = model::make_model(config, dtype, weights);
+    // Packing a layer can take more than any step of a stream will.
+    if (ctx.workspace_bytes() > workspace_before) ctx.workspace().release();
+    return model;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+    refuse(fmt::format(" ({})", error.what()));  // someone else was faster
+    throw;
+  }
 }
 
 }  // namespace tessera

@@ -1,9 +1,13 @@
 #include "model/stream_memory.h"
 
 #include <algorithm>
+#include <string>
 
+#include "core/available_memory.h"
+#include "core/checked.h"
 #include "core/fail.h"
 #include "core/workspace.h"
+#include "model/memory_refusal.h"
 
 namespace tessera {
 namespace model {
@@ -30,6 +34,38 @@ std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& 
                       .cache = &cache,
                       .logits = logits.slice(0, 0, std::min(logit_rows, n))});
   return count.peak_bytes() - of_cache;
+}
+
+// Packed layers are copies on every device; of dense ones only a GPU has any.
+std::int64_t packed_layer_bytes(const Model& model) {
+  std::int64_t bytes = 0;
+  for (const LayerInfo& layer : model.linear_layers()) {
+    if (layer.weight.format != Format::dense) bytes += layer.weight.bytes();
+  }
+  return bytes;
+}
+
+CacheRequest cache_request(Context& ctx, const Model& model, const KvCacheOptions& options,
+                           std::int64_t logit_rows) {
+  return {.memory = available_memory(ctx, packed_layer_bytes(model)),
+          .weights = model.weight_bytes(),
+          .kv = kv_cache_bytes(options),
+          .workspace = model.workspace_bytes(ctx, options, logit_rows),
+          .policy = options.policy,
+          .tokens = options.max_tokens};
+}
+
+[[noreturn]] void refuse_cache(Context& ctx, const Model& model, const KvCacheOptions& options,
+                               std::int64_t logit_rows, const std::string& reason) {
+  CacheRequest request = cache_request(ctx, model, options, logit_rows);
+  KvCacheOptions smaller = options;
+  std::int64_t& tokens =
+      options.policy.kind == Kind::full ? smaller.max_tokens : smaller.policy.window;
+  request.largest = largest_that_fits(tokens, request.memory.bytes, [&](std::int64_t n) {
+    tokens = n;
+    return checked_add(kv_cache_bytes(smaller), model.workspace_bytes(ctx, smaller, logit_rows));
+  });
+  throw Error(ErrorCode::out_of_memory, refusal(request) + reason);
 }
 
 }  // namespace
@@ -71,9 +107,17 @@ KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t 
                                .policy = policy,
                                .max_tokens = max_tokens,
                                .max_step = max_step};
-  KvCache cache(ctx, options);
-  reserve_workspace(ctx, options, logit_rows);
-  return cache;
+  const model::CacheRequest request = model::cache_request(ctx, *this, options, logit_rows);
+  if (!request.fits()) model::refuse_cache(ctx, *this, options, logit_rows, "");
+  try {
+    KvCache cache(ctx, options);
+    ctx.workspace().reserve(request.workspace);
+    return cache;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::out_of_memory) throw;
+    // Someone else was faster.
+    model::refuse_cache(ctx, *this, options, logit_rows, fmt::format(" ({})", error.what()));
+  }
 }
 
 }  // namespace tessera

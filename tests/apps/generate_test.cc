@@ -244,6 +244,8 @@ TEST(Generate, BadInputGetsOneSentence) {
        "the prompt has 300 tokens and the cache holds at most 256, the length that the model was "
        "trained for; shorten it, or --attention-sinks 4 --window 252"},
       {"--context 2 abc", 1, "the prompt has 3 tokens and the cache holds at most 2"},
+      {"--context 2147483584 --max-tokens -1 abc", 1, " the KV cache of 2147483584 tokens needs "},
+      {"--context 2147483584 --max-tokens -1 abc", 1, ": the largest context that fits is "},
       {"abc --context 64 --window 8", 2, "--context 64 is the length of a full cache"},
       {"abc --keep-dense x", 2, "--keep-dense x needs --weights"},
       {"abc --top-p 2", 1, "top_p is 2; it must be above 0 and at most 1"},

@@ -1,0 +1,78 @@
+#include "model/memory_refusal.h"
+
+#include <fmt/format.h>
+
+#include "core/size_text.h"
+
+namespace tessera::model {
+namespace {
+
+std::string or_elsewhere(const std::string& advice, const std::string& elsewhere) {
+  return elsewhere.empty() ? advice : advice + ", or " + elsewhere;
+}
+
+std::string advice_for(const WeightsRequest& request) {
+  std::string list;
+  for (const WeightsRequest::Other& other : request.others) {
+    if (other.bytes > request.memory.bytes) continue;
+    list += fmt::format("{}{} would need {}", list.empty() ? "" : ", ", other.flags,
+                        size_text(other.bytes));
+  }
+  if (!list.empty()) return list;
+  std::string smaller = or_elsewhere("take a smaller model", request.memory.elsewhere);
+  if (request.others.empty()) return smaller;
+  const WeightsRequest::Other& least = request.others.back();
+  return fmt::format("even {} would need {}; {}", least.flags, size_text(least.bytes), smaller);
+}
+
+// What the cache is, and the flag that makes it smaller.
+std::string advice_for(const CacheRequest& request) {
+  const bool full = request.policy.kind == CachePolicy::Kind::full;
+  if (request.largest == 0) {
+    return or_elsewhere(
+        "no context at all fits beside the weights; take smaller ones (--weights nvfp4)",
+        request.memory.elsewhere);
+  }
+  if (!full) {
+    return or_elsewhere(
+        fmt::format("the largest window that fits is {0} tokens (--window {0})", request.largest),
+        request.memory.elsewhere);
+  }
+  return fmt::format(
+      "the largest context that fits is {0} tokens (--context {0}); --attention-sinks 4 --window N "
+      "takes a stream of any length in the memory of N tokens",
+      request.largest);
+}
+
+}  // namespace
+
+std::string refusal(const WeightsRequest& request) {
+  const std::string loading =
+      request.loading == 0
+          ? ""
+          : fmt::format(" and {} more while they are loaded", size_text(request.loading));
+  return fmt::format("{}, and the weights need {}{}: {}", request.memory.text,
+                     size_text(request.weights), loading, advice_for(request));
+}
+
+std::string refusal(const CacheRequest& request) {
+  const std::string cache = request.policy.kind == CachePolicy::Kind::full
+                                ? fmt::format("{} tokens", request.tokens)
+                                : to_string(request.policy);
+  return fmt::format(
+      "{}, and beside the weights of {} the KV cache of {} needs {} and the workspace {}: {}",
+      request.memory.text, size_text(request.weights), cache, size_text(request.kv),
+      size_text(request.workspace), advice_for(request));
+}
+
+std::int64_t largest_that_fits(std::int64_t wanted, std::int64_t available,
+                               const std::function<std::int64_t(std::int64_t)>& need) {
+  std::int64_t fits = 0, too_many = wanted + 1;
+  while (too_many - fits > 1) {
+    const std::int64_t middle = fits + (too_many - fits) / 2;
+    (need(middle) <= available ? fits : too_many) = middle;
+  }
+  return fits;
+}
+
+}  // namespace tessera::model

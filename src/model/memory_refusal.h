@@ -1,0 +1,47 @@
+// The sentences that say why a model or its cache does not fit, and what would. Numbers in, text
+// out: what the numbers are is up to load_model() and make_cache().
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "core/available_memory.h"
+#include "tessera/kv_cache.h"
+
+namespace tessera::model {
+
+struct WeightsRequest {
+  AvailableMemory memory{};
+  std::int64_t weights = 0;  // that stay
+  std::int64_t loading = 0;  // beside them, while they are loaded
+  // What would need less, by its flags: {"--weights nvfp4", bytes}; from large to small.
+  struct Other {
+    std::string flags;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Other> others{};
+
+  bool fits() const { return weights <= memory.bytes - loading; }
+};
+std::string refusal(const WeightsRequest& request);
+
+struct CacheRequest {
+  AvailableMemory memory{};
+  std::int64_t weights = 0;  // of the model, which are there already
+  std::int64_t kv = 0, workspace = 0;
+  CachePolicy policy{};
+  std::int64_t tokens = 0;   // of a full cache
+  std::int64_t largest = 0;  // the most tokens, of the cache or of its window, that would fit
+
+  bool fits() const { return kv <= memory.bytes - workspace; }
+};
+std::string refusal(const CacheRequest& request);
+
+// The most tokens from 1 up to `wanted` whose need(tokens) is within `available`; 0 where one token
+// is too many. need() does not fall.
+std::int64_t largest_that_fits(std::int64_t wanted, std::int64_t available,
+                               const std::function<std::int64_t(std::int64_t)>& need);
+
+}  // namespace tessera::model

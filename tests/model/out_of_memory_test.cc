@@ -1,0 +1,202 @@
+// Models and caches that do not fit are refused before anything is allocated, with numbers; how
+// much memory there is, is up to the test.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/size_text.h"
+#include "model/architectures.h"
+#include "model/checkpoint.h"
+#include "model/weight_counter.h"
+#include "support/devices.h"
+#include "support/files.h"
+#include "support/toy_model.h"
+#include "tessera/error.h"
+#include "tessera/model.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr std::int64_t kMiB = 1 << 20;
+
+std::filesystem::path golden(const std::string& name) { return data_path("goldens") / name; }
+
+class OutOfMemory : public testing::TestWithParam<Device> {
+ protected:
+  void SetUp() override {
+    const std::string why = why_unusable(GetParam());
+    if (!why.empty()) GTEST_SKIP() << why;
+  }
+  // On a device that has so much, all of it free.
+  std::unique_ptr<Context> context(std::int64_t bytes) const {
+    return std::make_unique<Context>(
+        ContextOptions{.device = GetParam(), .threads = 2, .memory = [bytes](Device) {
+                         return DeviceMemory{.free = bytes, .total = bytes};
+                       }});
+  }
+  // What the sentence begins with.
+  std::string has(std::int64_t bytes) const {
+    const std::string text = size_text(bytes);
+    return GetParam().is_cpu() ? "this machine has " + text + " of memory, and "
+                               : "cuda:0 has " + text + " of " + text + " free, and ";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Devices, OutOfMemory, testing::ValuesIn(test_devices()), device_name);
+
+// The message, or what went wrong with the refusal.
+template <typename F>
+std::string refusal_of(F&& fn) {
+  try {
+    fn();
+  } catch (const Error& error) {
+    return error.code() == ErrorCode::out_of_memory ? error.what() : "another error";
+  }
+  return "was not refused";
+}
+
+TEST_P(OutOfMemory, ACacheIsRefusedWithTheLargestContextAndThatOneFits) {
+  const std::int64_t memory = 200 * kMiB;
+  const std::unique_ptr<Context> ctx = context(memory);
+  const auto model = load_model(*ctx, golden("llama-gqa"), {.dtype = DType::f32});
+  const std::int64_t held = ctx->workspace_bytes();
+  std::string text = refusal_of([&] { model->make_cache(*ctx, CachePolicy::full(), 1 << 20, 64); });
+  // 3 layers of 2 heads of 8 values in f32: 384 bytes a token for keys and values.
+  EXPECT_TRUE(
+      text.starts_with(has(memory) + "beside the weights of " + size_text(model->weight_bytes()) +
+                       " the KV cache of 1048576 tokens needs 384.1 MiB and the workspace "))
+      << text;
+  EXPECT_EQ(ctx->workspace_bytes(), held);
+
+  const std::string before = "the largest context that fits is ";
+  const std::size_t at = text.find(before);
+  ASSERT_NE(at, std::string::npos) << text;
+  const std::int64_t largest = std::stoll(text.substr(at + before.size()));
+  EXPECT_EQ(largest % 64, 0);  // whole pages
+  EXPECT_GT(largest, GetParam().is_cpu() ? 520000 : 200000);
+  EXPECT_NE(text.find("(--context " + std::to_string(largest) + ")"), std::string::npos) << text;
+  EXPECT_NO_THROW(model->make_cache(*ctx, CachePolicy::full(), largest, 64));
+  text = refusal_of([&] { model->make_cache(*ctx, CachePolicy::full(), largest + 1, 64); });
+  EXPECT_NE(text.find(before + std::to_string(largest) + " "), std::string::npos) << text;
+}
+
+TEST_P(OutOfMemory, AWindowIsRefusedWithTheLargestWindow) {
+  const std::unique_ptr<Context> ctx = context(200 * kMiB);
+  const auto model = load_model(*ctx, golden("llama-gqa"), {.dtype = DType::f32});
+  const std::string text =
+      refusal_of([&] { model->make_cache(*ctx, CachePolicy::sinks(4, 1 << 20), 0, 8); });
+  const std::string before = "the largest window that fits is ";
+  const std::size_t at = text.find(before);
+  ASSERT_NE(at, std::string::npos) << text;
+  const std::int64_t largest = std::stoll(text.substr(at + before.size()));
+  EXPECT_NO_THROW(model->make_cache(*ctx, CachePolicy::sinks(4, largest), 0, 8));
+  EXPECT_NE(refusal_of([&] { model->make_cache(*ctx, CachePolicy::sinks(4, largest + 1), 0, 8); }),
+            "was not refused");
+}
+
+TEST_P(OutOfMemory, WhereNoContextFitsTheAdviceIsSmallerWeights) {
+  const std::unique_ptr<Context> enough = context(200 * kMiB), none = context(1000);
+  const auto model = load_model(*enough, golden("qwen3"));
+  const std::string text = refusal_of([&] { model->make_cache(*none, CachePolicy::full(), 64); });
+  EXPECT_NE(
+      text.find(": no context at all fits beside the weights; take smaller ones (--weights nvfp4)"),
+      std::string::npos)
+      << text;
+}
+
+// What is mapped from the file is no allocation.
+TEST(OutOfMemoryOnTheCpu, DenseWeightsAreNotCountedAndPackedOnesAre) {
+  Context ctx({.threads = 1, .memory = [](Device) { return DeviceMemory{.free = 0, .total = 0}; }});
+  EXPECT_NO_THROW(load_model(ctx, golden("llama-gqa")));
+  const std::string text = refusal_of([&] {
+    load_model(ctx, golden("llama-gqa"), {.pack = QuantizeOptions{.format = Format::int8}});
+  });
+  EXPECT_TRUE(text.starts_with("this machine has 0.0 KiB of memory, and the weights need "))
+      << text;
+  EXPECT_NE(text.find(" more while they are loaded: even --weights nvfp4 would need "),
+            std::string::npos)
+      << text;
+}
+
+TEST(OutOfMemoryOnTheCpu, PackedWeightsAreTakenOffWhatACacheMayHave) {
+  std::int64_t total = 100 * kMiB;
+  Context ctx(
+      {.threads = 1, .memory = [&](Device) { return DeviceMemory{.free = 0, .total = total}; }});
+  const auto model =
+      load_model(ctx, golden("llama-gqa"), {.pack = QuantizeOptions{.format = Format::int8}});
+  std::int64_t packed = 0;
+  for (const LayerInfo& layer : model->linear_layers()) packed += layer.weight.bytes();
+  const KvCacheOptions options{
+      .layers = 3, .kv_heads = 2, .head_dim = 8, .max_tokens = 1000, .max_step = 64};
+  total = packed + kv_cache_bytes(options) + model->workspace_bytes(ctx, options, 1);
+  EXPECT_NO_THROW(model->make_cache(ctx, CachePolicy::full(), 1000, 64));
+  --total;
+  EXPECT_NE(refusal_of([&] {
+              model->make_cache(ctx, CachePolicy::full(), 1000, 64);
+            }).find("the largest context that fits is 960 tokens"),
+            std::string::npos);
+}
+
+// More layers than there is memory for, whatever it says.
+class Giant : public ToyModel {
+ public:
+  Giant() : ToyModel(8) { config_.layers = 100000, config_.kv_heads = 64, config_.head_dim = 256; }
+};
+
+TEST(OutOfMemoryOnTheCpu, AnAllocationThatFailsAllTheSameIsReportedWithTheNumbers) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizer's allocator ends the program instead of returning null";
+#else
+  constexpr std::int64_t kAll = std::int64_t{1} << 62;
+  Context ctx(
+      {.threads = 1, .memory = [](Device) { return DeviceMemory{.free = kAll, .total = kAll}; }});
+  const std::string text =
+      refusal_of([&] { Giant().make_cache(ctx, CachePolicy::full(), 1 << 20); });
+  EXPECT_TRUE(
+      text.starts_with("this machine has 4294967296.00 GiB of memory, and beside the "
+                       "weights of 0.0 KiB the KV cache of 1048576 tokens needs "))
+      << text;
+  EXPECT_TRUE(text.ends_with(" MiB of host memory were asked for and could not be had)")) << text;
+#endif
+}
+
+// Counting asks for the same tensors as loading does.
+TEST_P(OutOfMemory, WeightsAreCountedAsTheyAreLoaded) {
+  const std::unique_ptr<Context> ctx = context(std::int64_t{1} << 40);
+  const std::optional<QuantizeOptions> packs[] = {std::nullopt,
+                                                  QuantizeOptions{.format = Format::nvfp4},
+                                                  QuantizeOptions{.format = Format::fp8}};
+  for (const auto& entry : std::filesystem::directory_iterator(data_path("goldens"))) {
+    if (!entry.is_directory()) continue;
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      for (const auto& pack : packs) {
+        SCOPED_TRACE(entry.path().filename().string());
+        const LoadOptions options{.dtype = dtype, .pack = pack};
+        const auto checkpoint = model::Checkpoint::open(entry.path());
+        const ModelConfig config = read_model_config(entry.path());
+        model::WeightCounter counter(*ctx, checkpoint, dtype, options);
+        make_model(config, dtype, counter);
+        const auto loaded = load_model(*ctx, entry.path(), options);
+        const auto& layers = loaded->linear_layers();
+        if (std::all_of(layers.begin(), layers.end(), [](const LayerInfo& layer) {
+              return layer.weight.format == Format::dense;
+            })) {
+          EXPECT_EQ(counter.bytes(), loaded->weight_bytes());
+          continue;
+        }
+        // Up to the padding of rows to whole tiles, which is much for layers as small as these, and
+        // the few numbers that the file has beside codes and scales.
+        EXPECT_LE(loaded->weight_bytes(), counter.bytes() + counter.bytes() / 5);
+        EXPECT_LE(counter.bytes(), loaded->weight_bytes() + loaded->weight_bytes() / 100);
+        EXPECT_LE(counter.taken(), counter.bytes());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
