@@ -21,20 +21,22 @@ void attention(Context& ctx, const AttentionArgs& args) {
   const OpScope op(ctx, "attention");
   check_attention(op, args);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  const char* kernel = "cuda.plain";
-  if (ctx.device().is_cpu()) {
-    kernel = cpu::attention(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::attention(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(kernel, [&] {
-    const std::int64_t kv_bytes = 2 * key_elements(args) * size_of(args.k.dtype);
-    // Two products over dim for each pair, a multiplication and an addition each.
-    return OpCost{describe(args), args.q.bytes() + kv_bytes + args.out.bytes() + args.lse.bytes(),
-                  4 * args.q.shape[3] * visible_pairs(args)};
-  });
+  op.run([&] { return describe(args); },
+         [&] {
+           if (ctx.device().is_cpu()) return cpu::attention(ctx, args);
+           if constexpr (kHaveCuda) {
+             cuda::attention(ctx, args);
+             return "cuda.plain";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           const std::int64_t kv_bytes = 2 * key_elements(args) * size_of(args.k.dtype);
+           // Two products over dim for each pair, a multiplication and an addition each.
+           return OpCost{args.q.bytes() + kv_bytes + args.out.bytes() + args.lse.bytes(),
+                         4 * args.q.shape[3] * visible_pairs(args)};
+         });
 }
 
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
@@ -68,19 +70,25 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
     op.no_overlap(name, gradient, "lse", forward.lse);
     op.no_overlap(name, gradient, "d_out", args.d_out);
   }
-  if (ctx.device().is_cpu()) {
-    cpu::attention_backward(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::attention_backward(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda.plain", [&] {
-    // q, out, d_out and d_q; k, v, d_k and d_v.
-    const std::int64_t bytes = 4 * forward.q.bytes() + 4 * forward.k.bytes() + forward.lse.bytes();
-    // Five products over dim for each pair: scores, dP, dQ, dK, dV.
-    return OpCost{describe(forward), bytes, 10 * forward.q.shape[3] * visible_pairs(forward)};
-  });
+  op.run([&] { return describe(forward); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             cpu::attention_backward(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::attention_backward(ctx, args);
+             return "cuda.plain";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           // q, out, d_out and d_q; k, v, d_k and d_v. Five products over dim for each pair:
+           // scores, dP, dQ, dK, dV.
+           return OpCost{4 * forward.q.bytes() + 4 * forward.k.bytes() + forward.lse.bytes(),
+                         10 * forward.q.shape[3] * visible_pairs(forward)};
+         });
 }
 
 }  // namespace tessera

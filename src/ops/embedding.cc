@@ -59,19 +59,24 @@ void embedding(Context& ctx, const EmbeddingArgs& args) {
   const OpScope op(ctx, "embedding");
   check(op, args);
   if (op.only_counts([] { return 0; })) return;
-  if (ctx.device().is_cpu()) {
-    check_in_range(op, args.ids, args.table.shape[0]);
-    cpu::embedding(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::embedding(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
-    const std::int64_t rows_read = args.out.numel() * size_of(args.table.dtype);
-    return OpCost{"ids " + to_string(args.ids) + " table " + to_string(args.table),
-                  args.ids.bytes() + rows_read + args.out.bytes(), 0};
-  });
+  op.run([&] { return "ids " + to_string(args.ids) + " table " + to_string(args.table); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             check_in_range(op, args.ids, args.table.shape[0]);
+             cpu::embedding(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::embedding(ctx, args);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           const std::int64_t rows_read = args.out.numel() * size_of(args.table.dtype);
+           return OpCost{args.ids.bytes() + rows_read + args.out.bytes(), 0};
+         });
 }
 
 }  // namespace tessera

@@ -68,18 +68,23 @@ void kv_append(Context& ctx, const KvAppendArgs& args) {
   const OpScope op(ctx, "kv_append");
   check(op, args);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  if (ctx.device().is_cpu()) {
-    check_slots(op, ctx, args);
-    cpu::kv_append(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::kv_append(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
-    return OpCost{"k " + to_string(args.k) + " pages " + to_string(args.k_pages),
-                  args.slots.bytes() + 2 * (args.k.bytes() + args.v.bytes()), 0};
-  });
+  op.run([&] { return "k " + to_string(args.k) + " pages " + to_string(args.k_pages); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             check_slots(op, ctx, args);
+             cpu::kv_append(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::kv_append(ctx, args);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           return OpCost{args.slots.bytes() + 2 * (args.k.bytes() + args.v.bytes()), 0};
+         });
 }
 
 }  // namespace tessera

@@ -140,20 +140,20 @@ void linear(Context& ctx, const LinearArgs& args) {
   const OpScope op(ctx, "linear");
   check(op, args);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  const char* kernel = nullptr;
-  if (ctx.device().is_cpu()) {
-    kernel = cpu::linear(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    kernel = cuda::linear(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(kernel, [&] {
-    return OpCost{"x " + to_string(args.x) + " weight " + to_string(args.weight),
-                  args.x.bytes() + args.weight.bytes() + args.bias.bytes() + args.residual.bytes() +
-                      args.out.bytes(),
-                  product_flops(args.x, args.weight)};
-  });
+  op.run([&] { return "x " + to_string(args.x) + " weight " + to_string(args.weight); },
+         [&] {
+           if (ctx.device().is_cpu()) return cpu::linear(ctx, args);
+           if constexpr (kHaveCuda) {
+             return cuda::linear(ctx, args);
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           return OpCost{args.x.bytes() + args.weight.bytes() + args.bias.bytes() +
+                             args.residual.bytes() + args.out.bytes(),
+                         product_flops(args.x, args.weight)};
+         });
 }
 
 void gated_linear(Context& ctx, const GatedLinearArgs& args) {
@@ -165,21 +165,24 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   check_bias(op, "up_bias", args.up_bias, args.out);
   check_activation(op, args.activation);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  const char* kernel = nullptr;
-  if (ctx.device().is_cpu()) {
-    kernel = cpu::gated_linear(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    kernel = cuda::gated_linear(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(kernel, [&] {
-    return OpCost{
-        "x " + to_string(args.x) + " gate " + to_string(args.gate) + " up " + to_string(args.up),
-        args.x.bytes() + args.gate.bytes() + args.up.bytes() + args.gate_bias.bytes() +
-            args.up_bias.bytes() + args.out.bytes(),
-        product_flops(args.x, args.gate) + product_flops(args.x, args.up)};
-  });
+  op.run(
+      [&] {
+        return "x " + to_string(args.x) + " gate " + to_string(args.gate) + " up " +
+               to_string(args.up);
+      },
+      [&] {
+        if (ctx.device().is_cpu()) return cpu::gated_linear(ctx, args);
+        if constexpr (kHaveCuda) {
+          return cuda::gated_linear(ctx, args);
+        } else {
+          op.no_kernel();
+        }
+      },
+      [&] {
+        return OpCost{args.x.bytes() + args.gate.bytes() + args.up.bytes() +
+                          args.gate_bias.bytes() + args.up_bias.bytes() + args.out.bytes(),
+                      product_flops(args.x, args.gate) + product_flops(args.x, args.up)};
+      });
 }
 
 }  // namespace tessera

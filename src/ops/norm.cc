@@ -1,6 +1,7 @@
 #include "tessera/norm.h"
 
 #include <cmath>
+#include <string>
 
 #include "core/build_config.h"
 #include "cpu/norm.h"
@@ -76,9 +77,12 @@ int check(const OpScope& op, const NormArgs& args, bool takes_bias) {
 
 OpCost cost(const NormArgs& args, int n_residuals, int flops_per_element) {
   const int tensors = 2 + n_residuals + (n_residuals > 0);  // x, out, residuals, sum
-  return {"x " + to_string(args.x) + " residuals " + std::to_string(n_residuals),
-          tensors * args.x.bytes() + args.weight.bytes() + args.bias.bytes(),
+  return {tensors * args.x.bytes() + args.weight.bytes() + args.bias.bytes(),
           (flops_per_element + n_residuals) * args.x.numel()};
+}
+
+std::string describe(const NormArgs& args, int n_residuals) {
+  return "x " + to_string(args.x) + " residuals " + std::to_string(n_residuals);
 }
 
 // On a GPU a norm needs none.
@@ -92,30 +96,46 @@ void layer_norm(Context& ctx, const NormArgs& args) {
   const OpScope op(ctx, "layer_norm");
   const int n_residuals = check(op, args, /*takes_bias=*/true);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  if (ctx.device().is_cpu()) {
-    cpu::layer_norm(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::layer_norm(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  // Total, difference, square and its total, difference, scale, weight, bias.
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] { return cost(args, n_residuals, 8); });
+  op.run([&] { return describe(args, n_residuals); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             cpu::layer_norm(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::layer_norm(ctx, args);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           // Total, difference, square and its total, difference, scale, weight, bias.
+           return cost(args, n_residuals, 8);
+         });
 }
 
 void rms_norm(Context& ctx, const NormArgs& args) {
   const OpScope op(ctx, "rms_norm");
   const int n_residuals = check(op, args, /*takes_bias=*/false);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  if (ctx.device().is_cpu()) {
-    cpu::rms_norm(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::rms_norm(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  // Square and its total, scale, weight.
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] { return cost(args, n_residuals, 4); });
+  op.run([&] { return describe(args, n_residuals); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             cpu::rms_norm(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::rms_norm(ctx, args);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           // Square and its total, scale, weight.
+           return cost(args, n_residuals, 4);
+         });
 }
 
 }  // namespace tessera

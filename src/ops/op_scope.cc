@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "core/checked.h"
+#include "core/cuda_runtime.h"
+#include "core/device_lost.h"
 
 namespace tessera {
 namespace {
@@ -111,20 +113,31 @@ void OpScope::no_overlap(const char* out_arg, const Tensor& out, const char* in_
 }
 
 void OpScope::no_kernel() const {
-  fail(ErrorCode::unsupported, "{}: this build has no kernel for {}; run it on the CPU", op_,
-       ctx_.device());
+  throw OpError(
+      ErrorCode::unsupported,
+      fmt::format("{}: this build has no kernel for {}; run it on the CPU", op_, ctx_.device()));
 }
 
-void OpScope::record(const char* kernel, OpCost cost) const {
-  ctx_.synchronize();
+void OpScope::record(const char* kernel, std::string shapes, OpCost cost) const {
+  // Not through the Context: a fault that shows here is this op's, and explain() says so.
+  if (ctx_.stream()) cuda::synchronize(ctx_.stream(), ctx_.device());
   const std::chrono::duration<double> elapsed = Clock::now() - start_;
   ctx_.trace().record({.op = op_,
                        .kernel = kernel,
-                       .shapes = std::move(cost.shapes),
+                       .shapes = std::move(shapes),
                        .calls = 1,
                        .seconds = elapsed.count(),
                        .bytes = cost.bytes,
                        .flops = cost.flops});
+}
+
+void OpScope::explain(const Error& error, const std::string& shapes) const {
+  if (dynamic_cast<const OpError*>(&error)) throw;  // it has been explained
+  ctx_.require_not_lost();                          // so has the end of a Context
+  if (const auto* lost = dynamic_cast<const DeviceLost*>(&error)) {
+    ctx_.lose(fmt::format("{} ({}): {}", op_, shapes, lost->what_failed()));
+  }
+  throw OpError(error.code(), fmt::format("{} ({}): {}", op_, shapes, error.what()));
 }
 
 }  // namespace tessera

@@ -1,11 +1,11 @@
-// One op call, from its checks to its end: holds the op's name for error texts and records the call
-// in the Trace.
+// One op call, from its checks to its end: holds the op's name for error texts, gives what goes
+// wrong inside a name and shapes, and records the call in the Trace.
 //
 //   OpScope op(ctx, "softmax");
 //   op.require(x.rank > 0, "x must have at least one dimension, got {}", x);
-//   ... run the kernel ...
-//   op.ran("cpu", [&] { return OpCost{"x " + to_string(x), bytes, flops}; });   // the lambda runs
-//   only when tracing
+//   op.run([&] { return "x " + to_string(x); },              // for errors and the trace
+//          [&] { cpu::softmax(ctx, args); return "cpu"; },   // does it, and says what did it
+//          [&] { return OpCost{bytes, flops}; });            // for the trace
 #pragma once
 
 #include <chrono>
@@ -22,16 +22,23 @@
 namespace tessera {
 
 struct OpCost {
-  std::string shapes;
   std::int64_t bytes = 0;
   std::int64_t flops = 0;
+};
+
+// An Error that names its op.
+class OpError : public Error {
+ public:
+  using Error::Error;
 };
 
 class OpScope {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // Throws where the Context has ended (Context::lost).
   OpScope(Context& ctx, const char* op) : ctx_(ctx), op_(op) {
+    ctx.require_not_lost();
     if (ctx.trace().enabled()) start_ = Clock::now();
   }
 
@@ -42,8 +49,8 @@ class OpScope {
   }
   template <typename... Args>
   [[noreturn]] void refuse(fmt::format_string<Args...> format, Args&&... args) const {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{}: {}", op_, fmt::format(format, std::forward<Args>(args)...)));
+    throw OpError(ErrorCode::invalid_argument,
+                  fmt::format("{}: {}", op_, fmt::format(format, std::forward<Args>(args)...)));
   }
 
   // The checks every tensor argument passes: given, on the Context's device, of an accepted dtype,
@@ -73,14 +80,22 @@ class OpScope {
   // Throws that the op has no kernel for the Context's device.
   [[noreturn]] void no_kernel() const;
 
-  // Records the call. Call it after the kernel; a call that threw is not recorded.
-  template <typename Cost>
-  void ran(const char* kernel, Cost&& cost) const {
-    if (ctx_.trace().enabled()) record(kernel, cost());
+  // Runs the kernel and, with tracing on, records the call; one that threw is not recorded. What
+  // goes wrong inside, be it a launch, a library or want of memory, is thrown on with the op's name
+  // and shapes. A fault of the GPU ends the Context.
+  template <typename Shapes, typename Kernel, typename Cost>
+  void run(Shapes&& shapes, Kernel&& kernel, Cost&& cost) const {
+    try {
+      const char* name = kernel();
+      if (ctx_.trace().enabled()) record(name, shapes(), cost());
+    } catch (const Error& error) {
+      explain(error, shapes());
+    }
   }
 
  private:
-  void record(const char* kernel, OpCost cost) const;
+  void record(const char* kernel, std::string shapes, OpCost cost) const;
+  [[noreturn]] void explain(const Error& error, const std::string& shapes) const;
 
   Context& ctx_;
   const char* op_;

@@ -87,12 +87,14 @@ PackedWeight prepare(Context& ctx, const Weight& weight) {
   const bool on_cpu = ctx.device().is_cpu();
   if (on_cpu) check_weight_values(op, "weight", weight);
   const bool has_tiles = on_cpu && cpu::has_tiles(weight.format, weight.group);
-  PackedWeight result = has_tiles ? tiled(ctx, weight) : copied(ctx, weight);
-  op.ran(has_tiles ? "cpu.tiles"
-         : on_cpu  ? "cpu.copy"
-                   : "cuda.copy",
+  PackedWeight result;
+  op.run([&] { return "weight " + to_string(weight); },
          [&] {
-           return OpCost{"weight " + to_string(weight), weight.bytes() + result.weight.bytes(), 0};
+           result = has_tiles ? tiled(ctx, weight) : copied(ctx, weight);
+           return has_tiles ? "cpu.tiles" : on_cpu ? "cpu.copy" : "cuda.copy";
+         },
+         [&] {
+           return OpCost{weight.bytes() + result.weight.bytes(), 0};
          });
   return result;
 }

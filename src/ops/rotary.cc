@@ -78,21 +78,26 @@ void rotary(Context& ctx, const RotaryArgs& args) {
   const OpScope op(ctx, "rotary");
   check(op, args);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  if (ctx.device().is_cpu()) {
-    check_not_negative(op, args.positions);
-    cpu::rotary(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::rotary(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
-    const Tensor& x = args.x;
-    const std::int64_t heads = x.shape[0] * x.shape[1] * x.shape[2];
-    return OpCost{"x " + to_string(x) + " positions " + to_string(args.positions),
-                  2 * x.bytes() + args.positions.bytes() + args.rope.inv_freq.bytes(),
-                  3 * heads * args.rope.dims()};  // two products and a sum for each element
-  });
+  const Tensor& x = args.x;
+  op.run([&] { return "x " + to_string(x) + " positions " + to_string(args.positions); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             check_not_negative(op, args.positions);
+             cpu::rotary(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::rotary(ctx, args);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           const std::int64_t heads = x.shape[0] * x.shape[1] * x.shape[2];
+           return OpCost{2 * x.bytes() + args.positions.bytes() + args.rope.inv_freq.bytes(),
+                         3 * heads * args.rope.dims()};  // two products and a sum for each element
+         });
 }
 
 }  // namespace tessera

@@ -62,32 +62,44 @@ void check(const OpScope& op, const TopKArgs& args) {
 void argmax(Context& ctx, const ArgmaxArgs& args) {
   const OpScope op(ctx, "argmax");
   check(op, args);
-  if (ctx.device().is_cpu()) {
-    cpu::argmax(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::argmax(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
-    return OpCost{"x " + to_string(args.x), args.x.bytes() + args.indices.bytes(), args.x.numel()};
-  });
+  op.run([&] { return "x " + to_string(args.x); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             cpu::argmax(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::argmax(ctx, args);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           return OpCost{args.x.bytes() + args.indices.bytes(), args.x.numel()};
+         });
 }
 
 void top_k(Context& ctx, const TopKArgs& args) {
   const OpScope op(ctx, "top_k");
   check(op, args);
-  if (ctx.device().is_cpu()) {
-    cpu::top_k(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::top_k(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
-    return OpCost{"x " + to_string(args.x) + " k " + std::to_string(args.values.size(-1)),
-                  args.x.bytes() + args.values.bytes() + args.indices.bytes(), args.x.numel()};
-  });
+  op.run(
+      [&] { return "x " + to_string(args.x) + " k " + std::to_string(args.values.size(-1)); },
+      [&] {
+        if (ctx.device().is_cpu()) {
+          cpu::top_k(ctx, args);
+          return "cpu";
+        }
+        if constexpr (kHaveCuda) {
+          cuda::top_k(ctx, args);
+          return "cuda";
+        } else {
+          op.no_kernel();
+        }
+      },
+      [&] {
+        return OpCost{args.x.bytes() + args.values.bytes() + args.indices.bytes(), args.x.numel()};
+      });
 }
 
 }  // namespace tessera

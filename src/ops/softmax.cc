@@ -19,17 +19,23 @@ void softmax(Context& ctx, const SoftmaxArgs& args) {
   op.same_shape("out", out, "x", x);
   op.no_overlap("out", out, "x", x, /*same_view_is_fine=*/true);
 
-  if (ctx.device().is_cpu()) {
-    cpu::softmax(ctx, args);
-  } else if constexpr (kHaveCuda) {
-    cuda::softmax(ctx, args);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
-    // Comparison, difference, scale, exponential, total, division.
-    return OpCost{"x " + to_string(x), x.bytes() + out.bytes(), 6 * x.numel()};
-  });
+  op.run([&] { return "x " + to_string(x); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             cpu::softmax(ctx, args);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             cuda::softmax(ctx, args);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           // Comparison, difference, scale, exponential, total, division.
+           return OpCost{x.bytes() + out.bytes(), 6 * x.numel()};
+         });
 }
 
 }  // namespace tessera

@@ -46,20 +46,25 @@ void dequantize(Context& ctx, const Weight& weight, const Tensor& out) {
   op.no_overlap("out", out, "weight.data", weight.data);
   op.no_overlap("out", out, "weight.scales", weight.scales);
   op.no_overlap("out", out, "weight.zeros", weight.zeros);
-  if (ctx.device().is_cpu()) {
-    check_weight_values(op, "weight", weight);
-    decode(ctx, weight, out);
-  } else if constexpr (kHaveCuda) {
-    // Scales cannot be looked at without waiting for the device: one that is no number decodes to
-    // values that are none.
-    cuda::dequantize(ctx, weight, out);
-  } else {
-    op.no_kernel();
-  }
-  op.ran(ctx.device().is_cpu() ? "cpu" : "cuda", [&] {
-    return OpCost{"weight " + to_string(weight) + " out " + to_string(out),
-                  weight.bytes() + out.bytes(), out.numel()};
-  });
+  op.run([&] { return "weight " + to_string(weight) + " out " + to_string(out); },
+         [&] {
+           if (ctx.device().is_cpu()) {
+             check_weight_values(op, "weight", weight);
+             decode(ctx, weight, out);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) {
+             // Scales cannot be looked at without waiting for the device: one that is no number
+             // decodes to values that are none.
+             cuda::dequantize(ctx, weight, out);
+             return "cuda";
+           } else {
+             op.no_kernel();
+           }
+         },
+         [&] {
+           return OpCost{weight.bytes() + out.bytes(), out.numel()};
+         });
 }
 
 }  // namespace tessera

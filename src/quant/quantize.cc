@@ -114,6 +114,18 @@ float scan(Context& ctx, const OpScope& op, const Tensor& dense) {
   return std::bit_cast<float>(largest);
 }
 
+// The same, on the device of the Context.
+float largest_of(Context& ctx, const OpScope& op, const Tensor& dense) {
+  if (ctx.device().is_cpu()) return scan(ctx, op, dense);
+  if constexpr (kHaveCuda) {
+    const cuda::Scan found = cuda::scan(ctx, dense);
+    if (!found.finite) refuse_not_finite(op, found.row, found.column, found.value);
+    return found.largest;
+  } else {
+    op.no_kernel();
+  }
+}
+
 void encode(Context& ctx, const Tensor& dense, const Weight& weight, ScaleSearch search) {
   const Rows rows(dense);
   Workspace::Frame frame(ctx.workspace());
@@ -141,31 +153,24 @@ PackedWeight quantize(Context& ctx, const Tensor& dense, const QuantizeOptions& 
   op.input("dense", dense, {DType::f32, DType::f16, DType::bf16});
   op.shape("dense", dense, {-1, -1});
   const Weight planned = plan(options, dense.shape[0], dense.shape[1]);
-  const bool on_cpu = ctx.device().is_cpu();
-  float largest = 0;
-  if (on_cpu) {
-    largest = scan(ctx, op, dense);
-  } else if constexpr (kHaveCuda) {
-    const cuda::Scan found = cuda::scan(ctx, dense);
-    if (!found.finite) refuse_not_finite(op, found.row, found.column, found.value);
-    largest = found.largest;
-  } else {
-    op.no_kernel();
-  }
-
-  PackedWeight packed = allocate(planned, ctx.device());
-  if (options.format == Format::nvfp4) {
-    packed.weight.tensor_scale = quant::nvfp4_tensor_scale(largest, options.search);
-  }
-  if (on_cpu) {
-    encode(ctx, dense, packed.weight, options.search);
-  } else if constexpr (kHaveCuda) {
-    cuda::encode(ctx, dense, packed.weight, options.search);
-  }
-  op.ran(on_cpu ? "cpu" : "cuda", [&] {
-    return OpCost{"dense " + to_string(dense) + " weight " + to_string(packed.weight),
-                  dense.bytes() + packed.weight.bytes(), 0};
-  });
+  PackedWeight packed;
+  op.run([&] { return "dense " + to_string(dense) + " weight " + to_string(planned); },
+         [&] {
+           const float largest = largest_of(ctx, op, dense);
+           packed = allocate(planned, ctx.device());
+           if (options.format == Format::nvfp4) {
+             packed.weight.tensor_scale = quant::nvfp4_tensor_scale(largest, options.search);
+           }
+           if (ctx.device().is_cpu()) {
+             encode(ctx, dense, packed.weight, options.search);
+             return "cpu";
+           }
+           if constexpr (kHaveCuda) cuda::encode(ctx, dense, packed.weight, options.search);
+           return "cuda";
+         },
+         [&] {
+           return OpCost{dense.bytes() + packed.weight.bytes(), 0};
+         });
   return packed;
 }
 
