@@ -101,7 +101,7 @@ Device find_device(const std::string& name) {
     if (info.device.is_cuda() && info.usable()) return info.device;
   }
   if (name == "auto") return Device::cpu();
-  fail(ErrorCode::unsupported, "--device cuda: {} Use --device cpu.", cuda_status());
+  fail(ErrorCode::unsupported, "--device cuda: {}; use --device cpu", cuda_status());
 }
 
 const Tokenizer& Session::need_tokenizer(const std::string& instead) const {

@@ -60,6 +60,13 @@ void Launch::check() const {
          "its compute capability",
          kernel_);
   }
+  if (error == cudaErrorUnsupportedPtxVersion) {
+    fail(ErrorCode::unsupported,
+         "{}: the driver is too old to compile this build's kernels for this GPU: update it, or "
+         "build "
+         "with TESSERA_CUDA_ARCHITECTURES set to the GPU's compute capability",
+         kernel_);
+  }
   cuda::check(error, fmt::format("launching {}", kernel_));
 }
 

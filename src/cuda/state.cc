@@ -1,11 +1,11 @@
 #include "cuda/state.h"
 
-#include <fmt/format.h>
-
 #include <new>
 
 #include "core/cuda_runtime.h"
+#include "core/fail.h"
 #include "core/format.h"
+#include "cuda/errors.h"
 #include "cuda/launch.h"
 
 namespace tessera::cuda {
@@ -24,7 +24,16 @@ State::~State() {
   cudaStreamDestroy(stream_);
 }
 
-std::shared_ptr<State> make_state(Device device) { return std::make_shared<State>(device); }
+std::shared_ptr<State> make_state(Device device) {
+  const DeviceGuard guard(device);
+  check_not_lost(fmt::format("using {}", device));
+  for (const DeviceInfo& info : list_devices()) {
+    if (info.device == device && !info.usable()) {
+      fail(ErrorCode::unsupported, "{} cannot be used: {}", device, info.unusable);
+    }
+  }
+  return std::make_shared<State>(device);
+}
 void* stream_of(const State& state) { return state.stream(); }
 
 }  // namespace tessera::cuda

@@ -1,10 +1,13 @@
 // The program as a user runs it: output, exit status, errors.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "apps/program.h"
+#include "core/build_config.h"
+#include "support/program.h"
 #include "tessera/version.h"
 
 namespace tessera::test {
@@ -17,12 +20,37 @@ TEST(Cli, SaysItsVersion) {
 }
 
 TEST(Cli, ListsDevicesAsATableAndAsJson) {
-  EXPECT_NE(run("devices").output.find("CUDA: "), std::string::npos);
+  const std::string table = run("devices").output;
+  for (const char* part : {"capability", "free", "driver", "\ncpu ", "\nCUDA: "}) {
+    EXPECT_NE(table.find(part), std::string::npos) << part << " in\n" << table;
+  }
   const Outcome outcome = run("devices --json");
   EXPECT_EQ(outcome.status, 0);
   const auto json = nlohmann::json::parse(outcome.output);
-  EXPECT_EQ(json["devices"][0]["device"], "cpu");
-  EXPECT_GT(json["devices"][0]["memory_bytes"], 0);
+  const auto& cpu = json["devices"][0];
+  EXPECT_EQ(cpu["device"], "cpu");
+  EXPECT_GT(cpu["memory_bytes"], 0);
+  EXPECT_GT(cpu["memory_free_bytes"], 0);
+  EXPECT_EQ(cpu["usable"], true);
+  EXPECT_TRUE(cpu["why_unusable"].is_null());
+  EXPECT_EQ(json["cuda"]["toolkit"].is_null(), !kHaveCuda);
+  EXPECT_FALSE(json["cuda"]["status"].get<std::string>().empty());
+}
+
+// A build with CUDA as well as one without.
+TEST(Cli, WorksOnTheCpuWhereNoGpuCanBeUsed) {
+  setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
+  const Outcome listed = run("devices --json");
+  const ProgramRun chosen =
+      run_program(TESSERA_PROGRAM, "generate --prompt x --max-tokens 1 --json");
+  const Outcome refused = run("generate --prompt x --max-tokens 1 --device cuda");
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(listed.status, 0) << listed.output;
+  EXPECT_EQ(nlohmann::json::parse(listed.output)["devices"].size(), 1u) << listed.output;
+  ASSERT_EQ(chosen.status, 0) << chosen.err;
+  EXPECT_EQ(nlohmann::json::parse(chosen.out)["device"], "cpu");
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_NE(refused.output.find("; use --device cpu"), std::string::npos) << refused.output;
 }
 
 // Past the length the model was trained for, a cache that keeps everything writes noise; attention

@@ -79,7 +79,14 @@ TEST_P(CudaRuntimeTest, TheDeviceIsDescribed) {
   EXPECT_TRUE(matches(gpu.capability, R"(\d+\.\d)")) << gpu.capability;
   EXPECT_GT(gpu.memory_bytes, std::int64_t{1} << 30);
   EXPECT_GT(gpu.compute_units, 0);
-  EXPECT_TRUE(matches(cuda_status(), R"(.*\d of \d NVIDIA GPUs can be used)")) << cuda_status();
+  EXPECT_EQ(gpu.unusable, "");
+  EXPECT_TRUE(matches(cuda_status(), R"(\d of \d NVIDIA GPUs can be used.*)")) << cuda_status();
+  const DeviceMemory memory = device_memory(GetParam());
+  EXPECT_GT(memory.free, 0);
+  EXPECT_LE(memory.free, memory.total);
+  const CudaInfo cuda = cuda_info();
+  EXPECT_TRUE(matches(cuda.toolkit, R"(\d+\.\d+)")) << cuda.toolkit;
+  EXPECT_TRUE(matches(cuda.driver_cuda, R"(\d+\.\d+)")) << cuda.driver_cuda;
 }
 
 TEST_P(CudaRuntimeTest, CopiesGoThereAndBack) {
