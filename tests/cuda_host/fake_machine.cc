@@ -156,7 +156,14 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
 
 // ---- fake_runtime.h -----------------------------------------------------------------------------
 
-void reset() { machine() = Machine(); }
+void reset() {
+  for (CUstream_st* stream : machine().streams) delete stream;
+  for (CUevent_st* event : machine().events) delete event;
+  for (const auto& [begin, block] : machine().blocks) {
+    munmap(begin, static_cast<std::size_t>(block.bytes));
+  }
+  machine() = Machine();
+}
 void set_gpus(const std::vector<Gpu>& gpus) { machine().gpus = gpus; }
 void set_driver(int version) { machine().driver = version; }
 void fail_once(const std::string& call, cudaError_t error) {

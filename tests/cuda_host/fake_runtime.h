@@ -25,7 +25,7 @@ struct Gpu {
 
 // ---- the machine --------------------------------------------------------------------------------
 
-// As it is at the start of the program. What is still allocated is forgotten, and leaks.
+// As it is at the start of the program. What is still allocated is gone.
 void reset();
 void set_gpus(const std::vector<Gpu>& gpus);
 void set_driver(int version);  // 12080 is CUDA 12.8; 0: there is no driver
