@@ -1,5 +1,6 @@
 # Sets TESSERA_HAVE_CUDA. AUTO builds CUDA where nvcc is found and a GPU is present, so that a laptop with a stray toolkit
 # does not pay for the compile; ON asks for it and fails where nvcc is missing.
+include(TesseraGpuArchitectures)
 set(TESSERA_HAVE_CUDA OFF)
 set(TESSERA_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures to build for; empty: those present, else 80 and 90a")
 
@@ -20,14 +21,7 @@ if(TESSERA_HAVE_CUDA)
   if(NOT architectures AND gpu_nodes)
     execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader
       OUTPUT_VARIABLE capabilities OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
-    string(REPLACE "\n" ";" capabilities "${capabilities}")
-    foreach(capability IN LISTS capabilities)
-      string(REPLACE "." "" architecture "${capability}")
-      # wgmma and its kin exist only in the architecture-specific variant.
-      string(REGEX REPLACE "^90$" "90a" architecture "${architecture}")
-      list(APPEND architectures "${architecture}-real")
-    endforeach()
-    list(REMOVE_DUPLICATES architectures)
+    tessera_gpu_architectures(architectures "${capabilities}")
   endif()
   if(NOT architectures)
     set(architectures 80-real 90a-real)

@@ -1,24 +1,58 @@
 #!/usr/bin/env bash
-# Runs every test that needs a GPU, then a small set of them under compute-sanitizer. For a machine with a GPU; the test
-# programs may have been built elsewhere.
-#   scripts/gpu_check.sh [FOLDER OF THE TEST PROGRAMS]      (build/bin without one)
+# Runs every test that needs a GPU, then a small set of them under compute-sanitizer, and prints the line for
+# docs/results/h200/tests.md. For a machine with a GPU; the folder may have been built elsewhere and carried here.
+#   scripts/gpu_check.sh [FOLDER OF test_gpu]      without one: where this script is, or build/portable
+# It needs an NVIDIA driver, cuBLASLt (of a CUDA toolkit, or of a Python package such as PyTorch's) and compute-sanitizer
+# (of a toolkit; without it that part is reported as not run, and the script fails).
 set -uo pipefail
-cd "$(dirname "$0")/.."
-bin=${1:-build/bin}
-failed=0
 
-report() {  # report NAME STATUS
-  if [ "$2" -eq 0 ]; then echo "   $1: ok"; else echo "   $1: FAILED ($2)"; failed=1; fi
+here=$(cd "$(dirname "$0")" && pwd)
+if [ $# -gt 0 ]; then folder=$1; elif [ -x "$here/test_gpu" ]; then folder=$here; else folder=$here/../build/portable; fi
+test_gpu=$folder/test_gpu
+if [ ! -x "$test_gpu" ]; then
+  echo "gpu_check.sh: there is no $test_gpu: build it with cmake -DTESSERA_CUDA=ON and the target test_gpu, or name its folder" >&2
+  exit 2
+fi
+if ! command -v nvidia-smi >/dev/null; then
+  echo "gpu_check.sh: there is no nvidia-smi, so no NVIDIA driver: this needs a machine with a GPU" >&2
+  exit 2
+fi
+nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader || exit 2
+
+# find_library NAME: prints the folder of a library that the loader does not find by itself.
+find_library() {
+  local place
+  for place in /usr/local/cuda/lib64 /usr/local/cuda*/lib64 /usr/local/cuda*/targets/*/lib /opt/cuda/lib64 \
+    $(python3 -c 'import site, sys
+for packages in dict.fromkeys([*site.getsitepackages(), site.getusersitepackages(), *sys.path]):
+    print(packages + "/nvidia/*/lib")' 2>/dev/null); do
+    if [ -e "$place/$1" ]; then echo "$place"; return 0; fi
+  done
+  return 1
 }
+for library in $(ldd "$test_gpu" | sed -n 's/^\s*\(\S*\) => not found.*/\1/p'); do
+  if ! place=$(find_library "$library"); then
+    echo "gpu_check.sh: $library was not found, neither by the loader nor in a CUDA toolkit under /usr/local nor in Python's" \
+      "nvidia packages: install it, or add its folder to LD_LIBRARY_PATH" >&2
+    exit 2
+  fi
+  echo "$library: $place"
+  export LD_LIBRARY_PATH=$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+done
 
-nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader || exit 1
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# number WORD: how many tests the log counts as PASSED, SKIPPED, or in all (=*); nothing where the program ended early.
+number() { sed -n "s/^\[ *$1 *\] \([0-9]*\) tests\?\([.]\| from .* ran\).*/\1/p" "$log"; }
 
 echo "== tests"
-export TESSERA_TEST_DATA=$PWD/tests/data
-for program in test_quant test_ops test_modules test_cache test_model test_cuda; do
-  "$bin/$program" --gtest_filter='*/cuda*' --gtest_brief=1
-  report "$program" $?
-done
+if [ -z "${TESSERA_TEST_DATA:-}" ] && [ ! -d "$folder/data" ]; then export TESSERA_TEST_DATA=$here/../tests/data; fi
+"$test_gpu" --gtest_filter='*/cuda*' --gtest_brief=1 2>&1 | tee "$log"
+failed=$((PIPESTATUS[0] != 0))
+all=$(number '=*') passed=$(number PASSED) skipped=$(number SKIPPED)
+: "${passed:=0}" "${skipped:=0}"  # the lines are missing where there is nothing to count
+if [ -n "$all" ]; then wrong=$((all - passed - skipped)); else wrong="ended early"; fi
+if [ "$passed" -eq 0 ]; then failed=1; fi  # all skipped: this was no test of a GPU
 
 # One test of each kernel; the tools slow a kernel down ten to a hundred times.
 few='*/NormTest.DtypesAndLayouts/cuda:*/NormTest.WorksInPlace/cuda:*/RotaryTest.DtypesLayoutsAndPositions/cuda'
@@ -28,12 +62,29 @@ few+=':*/AttentionBackwardTest.GroupedHeads/cuda:*/LinearTest.Ranks/cuda:*/Linea
 few+=':*/GatedLinearTest.DtypesLayouts*/cuda:*/DequantizeTest.IntoF16*/cuda:*/CudaLinearTest.TraceTellsTheKernel/cuda'
 few+=':*/CudaLinearTest.DecodesTheBitsOfTheCpu/cuda:*/CudaLinearTest.EncodingRefuses*/cuda:*/KvAppendTest.*/cuda'
 few+=':*/ModelGolden.EveryLevelInOddSteps/cuda_neox_parallel:*/ModelGolden.EveryLevelInOddSteps/cuda_llama_int8_zero_points'
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
+clean=() dirty=()
 for tool in memcheck racecheck initcheck; do
   echo "== compute-sanitizer --tool $tool"
-  for program in test_quant test_ops test_cuda test_model; do
-    compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 \
-      "$bin/$program" --gtest_filter="$few" --gtest_brief=1 2>&1 | tail -4
-    report "$program" "${PIPESTATUS[0]}"
-  done
+  if [ -z "$sanitizer" ]; then
+    echo "   not run: there is no compute-sanitizer on PATH or in /usr/local/cuda*/bin"
+    dirty+=("$tool not run")
+    continue
+  fi
+  "$sanitizer" --tool $tool --report-api-errors no --error-exitcode 9 "$test_gpu" --gtest_filter="$few" --gtest_brief=1 \
+    >"$log" 2>&1
+  status=$?
+  grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|PASSED|FAILED|SKIPPED' "$log" || tail -4 "$log"
+  few_passed=$(number PASSED)
+  if [ $status -eq 0 ] && [ "${few_passed:-0}" -gt 0 ]; then clean+=("$tool"); else tail -40 "$log"; dirty+=("$tool FAILED ($status)"); fi
 done
+
+# list WORD...: joined with commas.
+list() { local IFS=,; echo "$*" | sed 's/,/, /g'; }
+result=
+if [ ${#clean[@]} -gt 0 ]; then result="$(list "${clean[@]}") on $few_passed tests: 0 errors, 0 hazards"; fi
+if [ ${#dirty[@]} -gt 0 ]; then failed=1 result+="${result:+; }$(list "${dirty[@]}")"; fi
+commit=$(cat "$folder/commit" 2>/dev/null || git -C "$here" rev-parse --short HEAD 2>/dev/null || echo unknown)
+echo "== for docs/results/h200/tests.md"
+echo "| $(date -u +%F) | $commit | $passed | $skipped | $wrong | $result |"
 exit $failed
