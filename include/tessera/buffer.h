@@ -43,7 +43,9 @@ class Buffer {
 };
 
 // Copies `bytes` between any two devices, on the Context's stream. It returns when host memory has
-// been read or written; a copy within one GPU is only enqueued.
+// been read or written. A copy to a GPU, or within one, is only enqueued: all later work of this
+// Context finds the bytes there, any other has to wait for this one's synchronize(). A Context on
+// the CPU has no stream, and waits.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device,
                 std::int64_t bytes);
 

@@ -92,7 +92,11 @@ void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Devi
   }
   ctx.require_not_lost();
   try {
-    cuda::copy(to, to_device, from, from_device, bytes, ctx.stream());
+    if (from_device.is_cpu() && ctx.device().is_cuda()) {
+      cuda::upload(ctx.cuda_state(), to, from, bytes);
+    } else {
+      cuda::copy(to, to_device, from, from_device, bytes, ctx.stream());
+    }
   } catch (const DeviceLost& error) {
     if (ctx.device().is_cpu()) throw;  // it can do without the GPU
     ctx.lose(error.what_failed());

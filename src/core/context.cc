@@ -15,7 +15,7 @@ Context::Context(const ContextOptions& options)
       pool_(std::make_unique<ThreadPool>(options.threads)),
       workspace_(std::make_unique<Workspace>(options.device)) {
   if (device_.is_cuda()) {
-    cuda_state_ = cuda::make_state(device_);
+    cuda_state_ = cuda::make_state(device_, *pool_);
     stream_ = cuda::stream_of(*cuda_state_);
   }
   trace_.enable(options.trace);

@@ -12,7 +12,7 @@ namespace {
 
 }  // namespace
 
-std::shared_ptr<State> make_state(Device) { refuse(); }
+std::shared_ptr<State> make_state(Device, ThreadPool&) { refuse(); }
 void* stream_of(const State&) { refuse(); }
 std::vector<DeviceInfo> list_devices() { return {}; }
 CudaInfo describe() { return {.status = "this build has no CUDA"}; }
@@ -20,6 +20,7 @@ DeviceMemory memory(Device) { refuse(); }
 void* allocate(std::int64_t, Device) { refuse(); }
 void release(void*, Device) noexcept {}
 void synchronize(void*, Device) { refuse(); }
+void upload(State&, void*, const void*, std::int64_t) { refuse(); }
 void copy(void*, Device, const void*, Device, std::int64_t, void*) { refuse(); }
 
 }  // namespace tessera::cuda

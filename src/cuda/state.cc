@@ -10,21 +10,23 @@
 
 namespace tessera::cuda {
 
-State::State(Device device) : device_(device) {
+State::State(Device device, ThreadPool& pool) : device_(device) {
   const DeviceGuard guard(device);
   // Non-blocking: the legacy default stream does not order itself around it.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
         fmt::format("making a stream on {}", device));
+  uploader_.emplace(device, stream_, pool);
 }
 
 // After a fault on the GPU every call fails, and there is nothing left to give back.
 State::~State() {
   const DeviceGuard guard(device_, std::nothrow);
   cublas_handle_.reset();
+  uploader_.reset();
   cudaStreamDestroy(stream_);
 }
 
-std::shared_ptr<State> make_state(Device device) {
+std::shared_ptr<State> make_state(Device device, ThreadPool& pool) {
   const DeviceGuard guard(device);
   check_not_lost(fmt::format("using {}", device));
   for (const DeviceInfo& info : list_devices()) {
@@ -32,8 +34,11 @@ std::shared_ptr<State> make_state(Device device) {
       fail(ErrorCode::unsupported, "{} cannot be used: {}", device, info.unusable);
     }
   }
-  return std::make_shared<State>(device);
+  return std::make_shared<State>(device, pool);
 }
 void* stream_of(const State& state) { return state.stream(); }
+void upload(State& state, void* to, const void* from, std::int64_t bytes) {
+  state.uploader().copy(to, from, bytes);
+}
 
 }  // namespace tessera::cuda

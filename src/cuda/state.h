@@ -4,25 +4,30 @@
 #include <cuda_runtime_api.h>
 
 #include <memory>
+#include <optional>
 
+#include "cuda/upload.h"
 #include "tessera/device.h"
 
 namespace tessera::cuda {
 
 class State {
  public:
-  explicit State(Device device);
+  // The threads must outlive it.
+  State(Device device, ThreadPool& pool);
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  Uploader& uploader() { return *uploader_; }
   // cuBLASLt's; null until the first product makes it (matmul.cc).
   std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
 
  private:
   Device device_;
   cudaStream_t stream_ = nullptr;
+  std::optional<Uploader> uploader_;  // as long as there is a stream
   std::shared_ptr<void> cublas_handle_;
 };
 

@@ -23,6 +23,7 @@ void fill_as(Context& ctx, const Tensor& out, std::span<const float> values) {
   converted.reserve(values.size());
   for (float value : values) converted.push_back(from_float<T>(value));
   copy_bytes(ctx, out.data, out.device, converted.data(), Device::cpu(), out.bytes());
+  ctx.synchronize();  // from here on any Context may use the layer
 }
 
 }  // namespace

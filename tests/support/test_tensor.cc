@@ -137,6 +137,7 @@ TestTensor TestTensor::poisoned(Context& ctx, std::vector<std::int64_t> shape, D
 
 void TestTensor::upload(const std::vector<unsigned char>& bytes) {
   copy_bytes(*ctx_, buffer_.data(), buffer_.device(), bytes.data(), Device::cpu(), buffer_.bytes());
+  ctx_->synchronize();  // other Contexts may read it
 }
 
 std::vector<unsigned char> TestTensor::download() const {

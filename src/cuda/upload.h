@@ -1,0 +1,95 @@
+// Host memory to the GPU, without waiting for the GPU. A copy engine reads only pinned memory on
+// its own, and pinning what the caller has would cost more than the copy; so the bytes pass through
+// pinned memory that the Context keeps:
+//
+//   small (token ids, a step of the KV cache)   one slot of a ring, copied by the calling thread
+//   large (weights)                             chunk by chunk, copied by all threads:
+//
+//     threads   | copy 0 | copy 1 | copy 2 | copy 3 ...    into slots 0, 1, 2, 0, ...
+//     engine             | send 0 | send 1 | send 2 ...
+//
+// When a copy returns, the host memory has been read, the bytes are in order with all other work on
+// the stream, and up to all slots may still be on their way.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tessera/device.h"
+
+namespace tessera {
+class ThreadPool;  // src/core/thread_pool.h
+}
+
+namespace tessera::cuda {
+
+// Pinned memory in slots of equal size that are used in turn, each again only when the copy that
+// last left from it has passed.
+class PinnedRing {
+ public:
+  // Throws Error (out_of_memory) where the memory cannot be pinned.
+  PinnedRing(Device device, std::int64_t slot_bytes, int slots);
+  ~PinnedRing();  // waits for the copies that are still on their way
+  PinnedRing(const PinnedRing&) = delete;
+  PinnedRing& operator=(const PinnedRing&) = delete;
+
+  // The slot whose turn it is, free to be written.
+  char* wait_for_slot();
+  // Enqueues the copy of that slot's first bytes; the next slot's turn begins.
+  void send(void* to, std::int64_t bytes, cudaStream_t stream);
+
+ private:
+  struct FreePinned {
+    void operator()(char* memory) const noexcept { cudaFreeHost(memory); }
+  };
+  struct DestroyEvent {
+    using pointer = cudaEvent_t;
+    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
+  };
+  char* slot() const { return memory_.get() + static_cast<std::int64_t>(turn_) * slot_bytes_; }
+
+  Device device_;
+  std::int64_t slot_bytes_;
+  std::unique_ptr<char, FreePinned> memory_;
+  std::vector<std::unique_ptr<void, DestroyEvent>> sent_;  // one for each slot
+  std::size_t turn_ = 0;
+};
+
+// The uploads of one Context. Its pinned memory is taken by the first copy that needs it.
+class Uploader {
+ public:
+  // A slot for a small copy: the ids and KV tensors of a step of 8192 tokens fit. To share out less
+  // to threads would gain nothing: one of them copies it in about 20 us.
+  static constexpr std::int64_t kSmallBytes = 256 << 10;
+  // Two small copies a step: the host may be eight steps ahead of the GPU.
+  static constexpr int kSmallSlots = 16;
+  // At 50 GB/s a chunk travels for 160 us, beside which enqueueing it (some 5 us) is little; and
+  // all chunks together still stay in a server's last-level cache, so that the detour over pinned
+  // memory costs no memory bandwidth.
+  static constexpr std::int64_t kChunkBytes = 8 << 20;
+  // One travels, one waits, one is written.
+  static constexpr int kChunkSlots = 3;
+
+  // The stream and the pool must outlive it.
+  Uploader(Device device, cudaStream_t stream, ThreadPool& pool)
+      : device_(device), stream_(stream), pool_(pool) {}
+
+  // `to` on a device, `from` on the host.
+  void copy(void* to, const void* from, std::int64_t bytes);
+
+ private:
+  void copy_small(char* to, const char* from, std::int64_t bytes);
+  void copy_chunk(char* to, const char* from, std::int64_t bytes);
+
+  Device device_;
+  cudaStream_t stream_;
+  ThreadPool& pool_;
+  std::optional<PinnedRing> small_, chunks_;
+};
+
+}  // namespace tessera::cuda
