@@ -15,5 +15,5 @@ fi
 # The files that Highway compiles once per target are left out: each costs a minute and their warnings are Highway's.
 mapfile -t files < <(git ls-files 'src/core/*.cc' 'src/ops/*.cc' 'src/quant/*.cc' 'src/modules/*.cc' 'src/cache/*.cc' \
   'src/model/*.cc' 'src/engine/*.cc' 'apps/*.cc')
-printf '%s\n' "${files[@]}" | xargs -P "$(nproc)" -n 4 clang-tidy -p build --quiet --warnings-as-errors='*' 2>/dev/null
+scripts/tidy.py build "${files[@]}"
 echo "clang-tidy: ${#files[@]} files are clean"
