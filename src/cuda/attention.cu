@@ -146,7 +146,7 @@ __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* 
 
 template <typename T, int chunks>
 __global__ void __launch_bounds__(kThreads) attend(AttentionCall call, std::int64_t items) {
-  extern __shared__ __align__(16) float shared[];
+  float* shared = dynamic_shared<float>();
   const auto count = [&](const Sequence& s) { return s.n_q * call.group; };
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     Tile tile;
@@ -165,10 +165,9 @@ void launch_attention(Context& ctx, const AttentionCall& call) {
     with_chunks(call.dim, [&](auto chunks) {
       const auto kernel = attend<decltype(type), chunks()>;
       const int bytes = allow_rows(kernel, kRows + kTileRows, kStride<chunks()>);
-      kernel<<<launch.blocks(items), kThreads, bytes, launch.stream()>>>(call, items);
+      launch(kernel, {.blocks = items, .threads = kThreads, .shared_bytes = bytes}, call, items);
     });
   });
-  launch.check();
 }
 
 }  // namespace tessera::cuda

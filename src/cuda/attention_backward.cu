@@ -188,7 +188,7 @@ __device__ void visit_keys(const AttentionCall& call, const AttentionGradients& 
     load_queries(gradients.d_out, 1.f, d_out);
     __syncthreads();
 
-    Row row = row_at(call, tile, r0 + min(lane(), n - 1));  // this lane's
+    Row row = row_at(call, tile, r0 + std::min(lane(), n - 1));  // this lane's
     row.delta = *delta_at(call, gradients, s, row);
     float products[kRowsOfWarp], d_weights[kRowsOfWarp];
     dot_rows<chunks>(keys, queries, call.dim, products);
@@ -229,7 +229,7 @@ __device__ void visit_keys(const AttentionCall& call, const AttentionGradients& 
 template <typename T, int chunks>
 __global__ void __launch_bounds__(kThreads)
     query_gradients(AttentionCall call, AttentionGradients gradients, std::int64_t items) {
-  extern __shared__ __align__(16) float shared[];
+  float* shared = dynamic_shared<float>();
   const auto count = [&](const Sequence& s) { return s.n_q * call.group; };
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     Tile tile;
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, int chunks>
 __global__ void __launch_bounds__(kThreads)
     key_gradients(AttentionCall call, AttentionGradients gradients, std::int64_t items) {
-  extern __shared__ __align__(16) float shared[];
+  float* shared = dynamic_shared<float>();
   const auto count = [](const Sequence& s) { return s.n_k; };
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     Tile tile;
@@ -255,8 +255,8 @@ void launch_tiles(Context& ctx, const char* name, Kernel* kernel, std::int64_t i
                   const AttentionCall& call, const AttentionGradients& gradients) {
   if (items == 0) return;
   const Launch launch(ctx, name);
-  kernel<<<launch.blocks(items), kThreads, bytes, launch.stream()>>>(call, gradients, items);
-  launch.check();
+  launch(kernel, {.blocks = items, .threads = kThreads, .shared_bytes = bytes}, call, gradients,
+         items);
 }
 
 }  // namespace

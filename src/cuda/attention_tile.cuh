@@ -17,6 +17,7 @@
 #include "core/philox.h"
 #include "cuda/attention_call.h"
 #include "cuda/block_reduce.cuh"
+#include "cuda/dynamic_shared.cuh"
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
 #include "cuda/rope.cuh"
@@ -154,7 +155,8 @@ void with_chunks(int dim, F&& fn) {
 template <typename Kernel>
 int allow_rows(Kernel* kernel, int rows, int stride) {
   const int bytes = rows * stride * static_cast<int>(sizeof(float));
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
+  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                             cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
         "attention: asking for shared memory");
   return bytes;
 }

@@ -2,7 +2,7 @@
 // as f32. Bit for bit what src/quant decodes on the CPU: the scale of the block in f32, then
 // value * scale, each product rounded to f32 (__fmul_rn is never fused into a sum).
 //
-//   with_decoder(weight, [&](auto decoder) { kernel<<<...>>>(decoder); });
+//   with_decoder(weight, [&](auto decoder) { launch(kernel, grid, decoder); });
 //
 // and in the kernel decoder(row, k) is a weight.
 #pragma once

@@ -30,11 +30,10 @@ void dequantize(Context& ctx, const Weight& weight, const Tensor& out) {
   const Launch launch(ctx, "dequantize");
   with_decoder(weight, [&](auto decoder) {
     with_float_type(out.dtype, [&](auto type) {
-      decode_rows<decltype(decoder), decltype(type)>
-          <<<launch.blocks(rows.rows()), kThreads, 0, launch.stream()>>>(decoder, rows);
+      launch(decode_rows<decltype(decoder), decltype(type)>,
+             {.blocks = rows.rows(), .threads = kThreads}, decoder, rows);
     });
   });
-  launch.check();
 }
 
 }  // namespace tessera::cuda

@@ -37,12 +37,10 @@ void embedding(Context& ctx, const EmbeddingArgs& args) {
   const Launch launch(ctx, "embedding");
   with_float_type(args.table.dtype, [&](auto from) {
     with_float_type(args.out.dtype, [&](auto to) {
-      copy_rows<decltype(from), decltype(to)>
-          <<<launch.blocks(out.rows()), kThreads, 0, launch.stream()>>>(ids, args.ids.dtype, table,
-                                                                        out);
+      launch(copy_rows<decltype(from), decltype(to)>, {.blocks = out.rows(), .threads = kThreads},
+             ids, args.ids.dtype, table, out);
     });
   });
-  launch.check();
 }
 
 }  // namespace tessera::cuda

@@ -74,17 +74,15 @@ __global__ void __launch_bounds__(kThreads)
 
 void scan_elements(Context& ctx, const Tensor& x, ScanResult* result) {
   const Launch launch(ctx, "quantize");
-  find_extremes<<<launch.blocks(blocks_for(x.numel())), kThreads, 0, launch.stream()>>>(
-      x.ptr<const float>(), x.numel(), result);
-  launch.check();
+  launch(find_extremes, {.blocks = blocks_for(x.numel()), .threads = kThreads},
+         x.ptr<const float>(), x.numel(), result);
 }
 
 void encode_blocks(Context& ctx, const Tensor& x, const Weight& weight, ScaleSearch search) {
   const Launch launch(ctx, "quantize");
   const std::int64_t blocks = weight.scales.numel();
-  encode_each<<<launch.blocks(blocks_for(blocks)), kThreads, 0, launch.stream()>>>(
-      x.ptr<const float>(), weight, search);
-  launch.check();
+  launch(encode_each, {.blocks = blocks_for(blocks), .threads = kThreads}, x.ptr<const float>(),
+         weight, search);
 }
 
 }  // namespace tessera::cuda

@@ -65,8 +65,7 @@ void kv_append(Context& ctx, const KvAppendArgs& args) {
   const std::int32_t* slots = args.slots.ptr<const std::int32_t>();
   const Launch launch(ctx, "kv_append");
   const auto kernel = size_of(args.k.dtype) == 2 ? append<std::uint16_t> : append<std::uint32_t>;
-  kernel<<<launch.blocks(shape.tokens), kThreads, 0, launch.stream()>>>(k, v, slots, shape);
-  launch.check();
+  launch(kernel, {.blocks = shape.tokens, .threads = kThreads}, k, v, slots, shape);
 }
 
 }  // namespace tessera::cuda

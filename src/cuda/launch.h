@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <new>
 #include <string>
+#include <type_traits>
 
+#include "cuda/start_kernel.h"
 #include "tessera/context.h"
 #include "tessera/device.h"
 
@@ -33,25 +35,36 @@ class DeviceGuard {
   int previous_ = -1;  // none: it was current already
 };
 
-// A launch on the Context's device and stream:
+struct Grid {
+  std::int64_t blocks;  // one for each item; see Launch
+  dim3 threads;
+  int shared_bytes = 0;
+};
+
+// Launches on the Context's device and stream:
 //
 //   Launch launch(ctx, "softmax");
-//   softmax_rows<<<launch.blocks(rows), kThreads, 0, launch.stream()>>>(...);
-//   launch.check();
+//   launch(softmax_rows<T>, {.blocks = rows, .threads = kThreads}, x, out);
+//
+// Throws if the launch is refused. What goes wrong inside the kernel shows at the next wait.
 class Launch {
  public:
   Launch(Context& ctx, const char* kernel)
       : guard_(ctx.device()), stream_(static_cast<cudaStream_t>(ctx.stream())), kernel_(kernel) {}
 
-  cudaStream_t stream() const { return stream_; }
-  // One block for each item, as far as the grid's 31 bits go; a kernel steps over the rest.
-  static unsigned blocks(std::int64_t items) {
-    return static_cast<unsigned>(std::min<std::int64_t>(items, 0x7fffffff));
+  // A grid's 31 bits may be fewer than the blocks asked for; kernels step over the rest.
+  template <typename... Params>
+  void operator()(void (*kernel)(Params...), const Grid& grid,
+                  const std::type_identity_t<Params>&... args) const {
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 0x7fffffff));
+    start_kernel(kernel, dim3(blocks), grid.threads, static_cast<std::size_t>(grid.shared_bytes),
+                 stream_, args...);
+    check();
   }
-  // Throws if the launch was refused. What goes wrong inside the kernel shows at the next wait.
-  void check() const;
 
  private:
+  void check() const;
+
   DeviceGuard guard_;
   cudaStream_t stream_;
   const char* kernel_;

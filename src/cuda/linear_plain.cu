@@ -122,12 +122,10 @@ void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* pr
   const Launch launch(ctx, "linear");
   with_decoder(weight, [&](auto decoder) {
     with_float_type(x.dtype, [&](auto type) {
-      multiply_rows<decltype(type)>
-          <<<launch.blocks(blocks_for(n, kWarps)), kThreads, 0, launch.stream()>>>(rows, decoder, n,
-                                                                                   product);
+      launch(multiply_rows<decltype(type), decltype(decoder)>,
+             {.blocks = blocks_for(n, kWarps), .threads = kThreads}, rows, decoder, n, product);
     });
   });
-  launch.check();
 }
 
 void pack_rows(Context& ctx, const Tensor& from, const Tensor& to) {
@@ -136,23 +134,21 @@ void pack_rows(Context& ctx, const Tensor& from, const Tensor& to) {
   with_float_type(from.dtype, [&](auto type) {
     with_float_type(to.dtype, [&](auto to_type) {
       using To = decltype(to_type);
-      convert_rows<decltype(type)>
-          <<<launch.blocks(rows.rows()), kThreads, 0, launch.stream()>>>(rows, to.ptr<To>());
+      launch(convert_rows<decltype(type), To>, {.blocks = rows.rows(), .threads = kThreads}, rows,
+             to.ptr<To>());
     });
   });
-  launch.check();
 }
 
 void finish(Context& ctx, const Epilogue& epilogue) {
   const Launch launch(ctx, "linear");
   with_float_type(epilogue.out.dtype, [&](auto type) {
-    finish_elements<decltype(type)><<<launch.blocks(blocks_for(epilogue.out.numel(), kThreads)),
-                                      kThreads, 0, launch.stream()>>>(
-        epilogue.product, epilogue.up, AnyFloats(epilogue.bias), AnyFloats(epilogue.up_bias),
-        epilogue.activation, Rows(epilogue.residual), epilogue.residual.defined(),
-        Rows(epilogue.out));
+    launch(finish_elements<decltype(type)>,
+           {.blocks = blocks_for(epilogue.out.numel(), kThreads), .threads = kThreads},
+           epilogue.product, epilogue.up, AnyFloats(epilogue.bias), AnyFloats(epilogue.up_bias),
+           epilogue.activation, Rows(epilogue.residual), epilogue.residual.defined(),
+           Rows(epilogue.out));
   });
-  launch.check();
 }
 
 }  // namespace tessera::cuda

@@ -91,10 +91,9 @@ void norm(Context& ctx, const char* name, const NormArgs& args, bool centred) {
   for (const Tensor& residual : args.residuals) rows.n_residuals += residual.defined();
   const Launch launch(ctx, name);
   with_float_type(args.x.dtype, [&](auto type) {
-    norm_rows<decltype(type)>
-        <<<launch.blocks(rows.x.rows()), kThreads, 0, launch.stream()>>>(rows, centred);
+    launch(norm_rows<decltype(type)>, {.blocks = rows.x.rows(), .threads = kThreads}, rows,
+           centred);
   });
-  launch.check();
 }
 
 }  // namespace

@@ -89,11 +89,10 @@ void rotary(Context& ctx, const RotaryArgs& args) {
   const Launch launch(ctx, "rotary");
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    turn_tokens<T>
-        <<<launch.blocks(shape.batches * shape.tokens), dim3(kPairs, kHeads), 0, launch.stream()>>>(
-            shape, x.ptr<const T>(), out.ptr<T>());
+    launch(turn_tokens<T>,
+           {.blocks = shape.batches * shape.tokens, .threads = dim3(kPairs, kHeads)}, shape,
+           x.ptr<const T>(), out.ptr<T>());
   });
-  launch.check();
 }
 
 }  // namespace tessera::cuda

@@ -99,10 +99,9 @@ void argmax(Context& ctx, const ArgmaxArgs& args) {
   const Rows x(args.x), indices(args.indices);
   const Launch launch(ctx, "argmax");
   with_types(args.x.dtype, args.indices.dtype, [&](auto element, auto index) {
-    argmax_rows<decltype(element), decltype(index)>
-        <<<launch.blocks(x.rows()), kThreads, 0, launch.stream()>>>(x, indices);
+    launch(argmax_rows<decltype(element), decltype(index)>,
+           {.blocks = x.rows(), .threads = kThreads}, x, indices);
   });
-  launch.check();
 }
 
 void top_k(Context& ctx, const TopKArgs& args) {
@@ -111,10 +110,9 @@ void top_k(Context& ctx, const TopKArgs& args) {
   const Rows x(args.x), values(args.values), indices(args.indices);
   const Launch launch(ctx, "top_k");
   with_types(args.x.dtype, args.indices.dtype, [&](auto element, auto index) {
-    top_k_rows<decltype(element), decltype(index)>
-        <<<launch.blocks(x.rows()), kThreads, 0, launch.stream()>>>(x, values, indices);
+    launch(top_k_rows<decltype(element), decltype(index)>,
+           {.blocks = x.rows(), .threads = kThreads}, x, values, indices);
   });
-  launch.check();
 }
 
 }  // namespace tessera::cuda

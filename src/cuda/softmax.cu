@@ -63,11 +63,10 @@ void softmax(Context& ctx, const SoftmaxArgs& args) {
   const Launch launch(ctx, "softmax");
   with_float_type(args.x.dtype, [&](auto in) {
     with_float_type(args.out.dtype, [&](auto to) {
-      softmax_rows<decltype(in), decltype(to)>
-          <<<launch.blocks(x.rows()), kThreads, 0, launch.stream()>>>(x, out, args.scale);
+      launch(softmax_rows<decltype(in), decltype(to)>, {.blocks = x.rows(), .threads = kThreads}, x,
+             out, args.scale);
     });
   });
-  launch.check();
 }
 
 }  // namespace tessera::cuda
