@@ -18,12 +18,13 @@ step() { printf '\n== %s (%d min %02d s)\n' "$1" $((SECONDS / 60)) $((SECONDS % 
 step "packages"
 ensure_packages build_packages test_packages
 
-cuda=OFF
+cuda=OFF emulated=OFF
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
   export CUDACXX=/usr/local/cuda/bin/nvcc  # where the toolkit's installer puts it, often not on PATH
 fi
 if command -v "${CUDACXX:-nvcc}" >/dev/null; then
   cuda=ON  # a compile check even where there is no GPU; the tests that need one report as skipped
+  emulated=EMULATED  # and under the sanitizers the kernels run on the CPU
 fi
 step "build, CUDA $cuda"
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=$cuda -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON \
@@ -38,7 +39,7 @@ if [ "$fast" = no ]; then
   scripts/lint.sh
 
   step "build with address and undefined-behaviour sanitizers"
-  cmake --preset asan
+  cmake --preset asan -DTESSERA_CUDA=$emulated
   cmake --build build-asan
   step "fast tests under the sanitizers"
   ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf"

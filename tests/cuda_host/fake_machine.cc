@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -48,6 +49,19 @@ void run_next(CUstream_st& stream) {
 
 }  // namespace
 
+void push(CUstream_st& stream, std::function<void()> work) {
+  if (stream.capturing) {
+    stream.captured.push_back(std::move(work));
+  } else {
+    stream.work.push_back(std::move(work));
+  }
+}
+
+bool may_wait(CUstream_st& stream) {
+  stream.spoilt |= stream.capturing;
+  return !stream.capturing;
+}
+
 void drain(CUstream_st& stream) {
   while (!stream.work.empty()) run_next(stream);
 }
@@ -59,6 +73,15 @@ void drain_all() {
 
 void reach(const std::shared_ptr<Record>& record) {
   while (record && !record->reached) run_next(*record->stream);
+}
+
+void enqueue(const char* name, cudaStream_t stream, std::function<void()> work) {
+  enter(name, [&] {
+    CUstream_st* on = find(stream);
+    if (!on) return cudaErrorInvalidResourceHandle;
+    push(*on, std::move(work));
+    return cudaSuccess;
+  });
 }
 
 CUstream_st* find(cudaStream_t stream) {
@@ -98,12 +121,21 @@ bool on_device(const void* data, std::size_t bytes) {
 cudaError_t allocate(void** data, std::size_t bytes, int device) {
   *data = nullptr;
   if (bytes == 0) return cudaSuccess;
-  void* made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (made == MAP_FAILED) return cudaErrorMemoryAllocation;
+  // Of the heap, so that a sanitizer knows its end; what is larger than most machines is address
+  // space alone.
+  constexpr std::size_t kMostOfHeap = std::size_t{1} << 30, kAlignment = 256;
+  const bool mapped = bytes > kMostOfHeap;
+  void* made = nullptr;
+  if (mapped) {
+    made = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
+    if (made == MAP_FAILED) return cudaErrorMemoryAllocation;
+  } else if (posix_memalign(&made, kAlignment, bytes) != 0) {
+    return cudaErrorMemoryAllocation;
+  }
   constexpr std::size_t kPoisoned = 1 << 20;  // nobody may count on zeros
   std::memset(made, 0xcd, std::min(bytes, kPoisoned));
-  machine().blocks[static_cast<char*>(made)] = {static_cast<std::int64_t>(bytes), device};
+  machine().blocks[static_cast<char*>(made)] = {static_cast<std::int64_t>(bytes), device, mapped};
   *data = made;
   return cudaSuccess;
 }
@@ -116,7 +148,11 @@ cudaError_t release(void* data, bool host) {
   }
   ++machine().counters.hidden_waits;
   drain_all();
-  munmap(data, static_cast<std::size_t>(found->second.bytes));
+  if (found->second.mapped) {
+    munmap(data, static_cast<std::size_t>(found->second.bytes));
+  } else {
+    std::free(data);
+  }
   machine().blocks.erase(found);
   return cudaSuccess;
 }
@@ -140,14 +176,15 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   ++machine().counters.copies;
   machine().counters.copied_bytes += static_cast<std::int64_t>(bytes);
   if (from_device || pinned(from, bytes)) {
-    stream.work.emplace_back([=] { std::memcpy(to, from, bytes); });
+    push(stream, [=] { std::memcpy(to, from, bytes); });
   } else {
     const auto* begin = static_cast<const char*>(from);
-    stream.work.emplace_back([to, staged = std::vector<char>(begin, begin + bytes)] {
+    push(stream, [to, staged = std::vector<char>(begin, begin + bytes)] {
       std::memcpy(to, staged.data(), staged.size());
     });
   }
   if (!to_device && !pinned(to, bytes)) {
+    if (!may_wait(stream)) return cudaErrorStreamCaptureUnsupported;
     ++machine().counters.hidden_waits;
     drain(stream);
   }

@@ -19,6 +19,16 @@
 // What cudaStream_t points to.
 struct CUstream_st {
   std::deque<std::function<void()>> work;
+  bool capturing = false, spoilt = false;  // spoilt: something waited inside the capture
+  std::vector<std::function<void()>> captured;
+};
+
+// What cudaGraph_t and cudaGraphExec_t point to.
+struct CUgraph_st {
+  std::vector<std::function<void()>> work;
+};
+struct CUgraphExec_st {
+  std::vector<std::function<void()>> work;
 };
 
 namespace tessera::test::fake {
@@ -39,7 +49,8 @@ namespace tessera::test::fake {
 
 struct Block {
   std::int64_t bytes = 0;
-  int device = -1;  // -1: pinned host memory
+  int device = -1;      // -1: pinned host memory
+  bool mapped = false;  // by mmap(); else of the heap
 };
 
 struct Failure {
@@ -84,14 +95,22 @@ cudaError_t enter(const char* name, Call&& call) {
   return report(error != cudaSuccess ? error : call());
 }
 
+// Puts work on a stream, as the call of that name.
+void enqueue(const char* name, cudaStream_t stream, std::function<void()> work);
+
 // Null for a stream that does not exist.
 CUstream_st* find(cudaStream_t stream);
+// At the end of the stream's queue, or of what it captures.
+void push(CUstream_st& stream, std::function<void()> work);
+// A wait inside a capture spoils it.
+bool may_wait(CUstream_st& stream);
 void drain(CUstream_st& stream);
 void drain_all();
 void reach(const std::shared_ptr<Record>& record);
 
 bool on_device(const void* data, std::size_t bytes);
-// Address space alone, so that a fake GPU can be larger than this machine. Device -1: pinned.
+// Large blocks are address space alone, so that a fake GPU can be larger than this machine. Device
+// -1: pinned.
 cudaError_t allocate(void** data, std::size_t bytes, int device);
 cudaError_t release(void* data, bool host);
 std::int64_t used_bytes(int device);

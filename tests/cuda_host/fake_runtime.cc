@@ -133,6 +133,14 @@ cudaError_t cudaFreeHost(void* data) {
   return enter("cudaFreeHost", [&] { return release(data, /*host=*/true); });
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* data) {
+  return enter("cudaPointerGetAttributes", [&] {
+    *attributes = {};
+    attributes->type = on_device(data, 1) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   return enter("cudaMemGetInfo", [&] {
     *total = static_cast<std::size_t>(machine().current_gpu().memory);
@@ -154,9 +162,20 @@ cudaError_t cudaMemsetAsync(void* data, int value, std::size_t bytes, cudaStream
     CUstream_st* on = find(stream);
     if (!on) return cudaErrorInvalidResourceHandle;
     if (!on_device(data, bytes)) return cudaErrorInvalidValue;
-    on->work.emplace_back([=] { std::memset(data, value, bytes); });
+    push(*on, [=] { std::memset(data, value, bytes); });
     return cudaSuccess;
   });
+}
+
+// ---- kernels (only tests/emulated runs them)
+
+cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, std::size_t, cudaStream_t stream) {
+  return enter("cudaLaunchKernel",
+               [&] { return find(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+}
+
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
+  return enter("cudaFuncSetAttribute", [] { return cudaSuccess; });
 }
 
 // ---- streams
@@ -182,9 +201,17 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   return enter("cudaStreamSynchronize", [&] {
     CUstream_st* on = find(stream);
     if (!on) return cudaErrorInvalidResourceHandle;
+    if (!may_wait(*on)) return cudaErrorStreamCaptureUnsupported;
     ++machine().counters.waits;
     drain(*on);
     return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
+  return enter("cudaStreamGetFlags", [&] {
+    *flags = cudaStreamNonBlocking;  // the only kind the library makes
+    return find(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle;
   });
 }
 
@@ -201,7 +228,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return enter("cudaStreamWaitEvent", [&] {
     CUstream_st* on = find(stream);
     if (!on || !machine().events.count(event)) return cudaErrorInvalidResourceHandle;
-    on->work.emplace_back([record = event->last] { reach(record); });
+    push(*on, [record = event->last] { reach(record); });
     return cudaSuccess;
   });
 }
@@ -228,7 +255,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     CUstream_st* on = find(stream);
     if (!on || !machine().events.count(event)) return cudaErrorInvalidResourceHandle;
     event->last = std::make_shared<Record>(Record{on, false});
-    on->work.emplace_back([record = event->last] { record->reached = true; });
+    push(*on, [record = event->last] { record->reached = true; });
     return cudaSuccess;
   });
 }
@@ -249,6 +276,58 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (ahead && machine().lost == cudaSuccess) return cudaErrorNotReady;
   return enter("cudaEventQuery",
                [&] { return known ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+}
+
+// ---- graphs
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  return enter("cudaStreamBeginCapture", [&] {
+    CUstream_st* on = find(stream);
+    if (!on || on->capturing) return cudaErrorInvalidResourceHandle;
+    on->capturing = true;
+    on->spoilt = false;
+    on->captured.clear();
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  return enter("cudaStreamEndCapture", [&] {
+    CUstream_st* on = find(stream);
+    *graph = nullptr;
+    if (!on || !on->capturing) return cudaErrorInvalidResourceHandle;
+    on->capturing = false;
+    if (on->spoilt) return cudaErrorStreamCaptureInvalidated;
+    *graph = new CUgraph_st{on->captured};
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long) {
+  return enter("cudaGraphInstantiate", [&] {
+    *executable = new CUgraphExec_st{graph->work};
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  return enter("cudaGraphLaunch", [&] {
+    CUstream_st* on = find(stream);
+    if (!on) return cudaErrorInvalidResourceHandle;
+    for (const auto& work : executable->work) push(*on, work);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  delete executable;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
 }
 
 }  // extern "C"

@@ -5,7 +5,8 @@
 // behind it, the device) and not before: a pinned buffer that is used again too early shows as
 // wrong bytes, every time. As in CUDA, pageable memory is copied before the call returns.
 //
-// The machine starts with one GPU and a driver as new as the toolkit. There are no kernels.
+// The machine starts with one GPU and a driver as new as the toolkit. Kernels are the
+// matter of tests/emulated.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -31,8 +31,11 @@ void op(Context& ctx, const std::function<void()>& kernel) {
          [] { return OpCost{}; });
 }
 
+void double_rows(int) {}
+
 void launch(Context& ctx) {
-  op(ctx, [&] { cuda::Launch(ctx, "double_rows").check(); });
+  op(ctx,
+     [&] { cuda::Launch(ctx, "double_rows")(double_rows, {.blocks = 1, .threads = dim3(32)}, 3); });
 }
 
 class HostOpErrors : public FakeCudaTest {

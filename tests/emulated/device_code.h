@@ -1,0 +1,147 @@
+// What a kernel takes for granted, for a compiler of plain C++: CUDA's keywords, thread indices and
+// intrinsics. Included ahead of every .cu file of the emulated build, and nowhere else.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "emulated/simt.h"
+
+// Blocks run one after the other: what is static is shared.
+#undef __shared__
+#define __shared__ static
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#undef __align__
+#define __align__(n) alignas(n)
+
+#define threadIdx (::tessera::emulated::current_thread.thread)
+#define blockIdx (::tessera::emulated::current_thread.block)
+#define blockDim (::tessera::emulated::current_thread.block_size)
+#define gridDim (::tessera::emulated::current_thread.grid_size)
+
+using std::isinf;
+using std::isnan;
+
+// ---- arithmetic ---------------------------------------------------------------------------------
+
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline std::uint32_t __float_as_uint(float x) { return std::bit_cast<std::uint32_t>(x); }
+inline float __uint_as_float(std::uint32_t x) { return std::bit_cast<float>(x); }
+
+template <typename T>
+T atomicMin(T* at, T value) {
+  const T old = *at;
+  *at = std::min(old, value);
+  return old;
+}
+template <typename T>
+T atomicMax(T* at, T value) {
+  const T old = *at;
+  *at = std::max(old, value);
+  return old;
+}
+
+// ---- barriers -----------------------------------------------------------------------------------
+
+inline void __syncthreads() {
+  tessera::emulated::block_together(nullptr, [](tessera::emulated::Payloads, int) {});
+}
+
+inline int __syncthreads_or(int mine) {
+  tessera::emulated::block_together(&mine, [](tessera::emulated::Payloads all, int threads) {
+    int any = 0;
+    for (int i = 0; i < threads; ++i) {
+      if (all[i] != nullptr) any |= *static_cast<int*>(all[i]);
+    }
+    for (int i = 0; i < threads; ++i) {
+      if (all[i] != nullptr) *static_cast<int*>(all[i]) = any;
+    }
+  });
+  return mine;
+}
+
+inline void __syncwarp(unsigned mask = ~0u) {
+  tessera::emulated::warp_together(mask, nullptr, [](tessera::emulated::Payloads) {});
+}
+
+// ---- across a warp ------------------------------------------------------------------------------
+
+namespace tessera::emulated {
+
+template <typename T>
+struct Exchange {
+  T value;     // brought, and then received
+  int source;  // the lane to receive from
+};
+
+// A lane that reads from one that takes no part gets its own value, as on a GPU.
+template <typename T>
+T exchange(unsigned mask, T value, int source) {
+  Exchange<T> mine{value, source};
+  warp_together(mask, &mine, [](Payloads all) {
+    T brought[kWarpSize] = {};
+    for (int i = 0; i < kWarpSize; ++i) {
+      if (all[i] != nullptr) brought[i] = static_cast<Exchange<T>*>(all[i])->value;
+    }
+    for (int i = 0; i < kWarpSize; ++i) {
+      if (all[i] == nullptr) continue;
+      auto& lane = *static_cast<Exchange<T>*>(all[i]);
+      if (lane.source >= 0 && lane.source < kWarpSize && all[lane.source] != nullptr) {
+        lane.value = brought[lane.source];
+      }
+    }
+  });
+  return mine.value;
+}
+
+template <typename T, typename Fold>
+T reduce(unsigned mask, T value, Fold) {
+  warp_together(mask, &value, [](Payloads all) {
+    T* first = nullptr;
+    for (int i = 0; i < kWarpSize; ++i) {
+      if (all[i] == nullptr) continue;
+      T* lane = static_cast<T*>(all[i]);
+      if (first == nullptr) {
+        first = lane;
+      } else {
+        *first = Fold()(*first, *lane);
+      }
+    }
+    for (int i = 0; i < kWarpSize; ++i) {
+      if (all[i] != nullptr) *static_cast<T*>(all[i]) = *first;
+    }
+  });
+  return value;
+}
+
+}  // namespace tessera::emulated
+
+template <typename T>
+T __shfl_sync(unsigned mask, T value, int source) {
+  return tessera::emulated::exchange(mask, value, source % tessera::emulated::kWarpSize);
+}
+template <typename T>
+T __shfl_xor_sync(unsigned mask, T value, int distance) {
+  return tessera::emulated::exchange(mask, value, tessera::emulated::lane_index() ^ distance);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T value, int distance) {
+  return tessera::emulated::exchange(mask, value, tessera::emulated::lane_index() + distance);
+}
+
+inline unsigned __ballot_sync(unsigned mask, bool mine) {
+  const unsigned bit = mine ? 1u << tessera::emulated::lane_index() : 0u;
+  return tessera::emulated::reduce(mask, bit, [](unsigned a, unsigned b) { return a | b; });
+}
+inline unsigned __reduce_max_sync(unsigned mask, unsigned value) {
+  return tessera::emulated::reduce(mask, value,
+                                   [](unsigned a, unsigned b) { return std::max(a, b); });
+}
