@@ -9,8 +9,20 @@
 
 namespace tessera::test::fake {
 
+namespace {
+
+// As CUDA does it: an empty list, or -1, hides all GPUs.
+Machine visible_machine() {
+  Machine machine;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible && (*visible == '\0' || *visible == '-')) machine.gpus.clear();
+  return machine;
+}
+
+}  // namespace
+
 Machine& machine() {
-  static Machine the_machine;
+  static Machine the_machine = visible_machine();
   return the_machine;
 }
 
