@@ -24,7 +24,7 @@ if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
 fi
 if command -v "${CUDACXX:-nvcc}" >/dev/null; then
   cuda=ON  # a compile check even where there is no GPU; the tests that need one report as skipped
-  emulated=EMULATED  # and under the sanitizers the kernels run on the CPU
+  if [ "$(uname -m)" = x86_64 ]; then emulated=EMULATED; fi  # and under the sanitizers the kernels run on the CPU
 fi
 step "build, CUDA $cuda"
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=$cuda -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON \
