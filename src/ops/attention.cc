@@ -21,15 +21,10 @@ void attention(Context& ctx, const AttentionArgs& args) {
   const OpScope op(ctx, "attention");
   check_attention(op, args);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  op.run([&] { return describe(args); },
+  op.run([&] { return describe(args); }, [&] { return cpu::attention(ctx, args); },
          [&] {
-           if (ctx.device().is_cpu()) return cpu::attention(ctx, args);
-           if constexpr (kHaveCuda) {
-             cuda::attention(ctx, args);
-             return "cuda.plain";
-           } else {
-             op.no_kernel();
-           }
+           cuda::attention(ctx, args);
+           return "cuda.plain";
          },
          [&] {
            const std::int64_t kv_bytes = 2 * key_elements(args) * size_of(args.k.dtype);
@@ -72,16 +67,12 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
   }
   op.run([&] { return describe(forward); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             cpu::attention_backward(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::attention_backward(ctx, args);
-             return "cuda.plain";
-           } else {
-             op.no_kernel();
-           }
+           cpu::attention_backward(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::attention_backward(ctx, args);
+           return "cuda.plain";
          },
          [&] {
            // q, out, d_out and d_q; k, v, d_k and d_v. Five products over dim for each pair:

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "core/build_config.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cpu/embedding.h"
@@ -61,17 +60,13 @@ void embedding(Context& ctx, const EmbeddingArgs& args) {
   if (op.only_counts([] { return 0; })) return;
   op.run([&] { return "ids " + to_string(args.ids) + " table " + to_string(args.table); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             check_in_range(op, args.ids, args.table.shape[0]);
-             cpu::embedding(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::embedding(ctx, args);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           check_in_range(op, args.ids, args.table.shape[0]);
+           cpu::embedding(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::embedding(ctx, args);
+           return "cuda";
          },
          [&] {
            const std::int64_t rows_read = args.out.numel() * size_of(args.table.dtype);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "core/build_config.h"
 #include "core/workspace.h"
 #include "cpu/kv_append.h"
 #include "cuda/kv_append.h"
@@ -70,17 +69,13 @@ void kv_append(Context& ctx, const KvAppendArgs& args) {
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   op.run([&] { return "k " + to_string(args.k) + " pages " + to_string(args.k_pages); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             check_slots(op, ctx, args);
-             cpu::kv_append(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::kv_append(ctx, args);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           check_slots(op, ctx, args);
+           cpu::kv_append(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::kv_append(ctx, args);
+           return "cuda";
          },
          [&] {
            return OpCost{args.slots.bytes() + 2 * (args.k.bytes() + args.v.bytes()), 0};

@@ -141,14 +141,7 @@ void linear(Context& ctx, const LinearArgs& args) {
   check(op, args);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   op.run([&] { return "x " + to_string(args.x) + " weight " + to_string(args.weight); },
-         [&] {
-           if (ctx.device().is_cpu()) return cpu::linear(ctx, args);
-           if constexpr (kHaveCuda) {
-             return cuda::linear(ctx, args);
-           } else {
-             op.no_kernel();
-           }
-         },
+         [&] { return cpu::linear(ctx, args); }, [&] { return cuda::linear(ctx, args); },
          [&] {
            return OpCost{args.x.bytes() + args.weight.bytes() + args.bias.bytes() +
                              args.residual.bytes() + args.out.bytes(),
@@ -170,14 +163,7 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
         return "x " + to_string(args.x) + " gate " + to_string(args.gate) + " up " +
                to_string(args.up);
       },
-      [&] {
-        if (ctx.device().is_cpu()) return cpu::gated_linear(ctx, args);
-        if constexpr (kHaveCuda) {
-          return cuda::gated_linear(ctx, args);
-        } else {
-          op.no_kernel();
-        }
-      },
+      [&] { return cpu::gated_linear(ctx, args); }, [&] { return cuda::gated_linear(ctx, args); },
       [&] {
         return OpCost{args.x.bytes() + args.gate.bytes() + args.up.bytes() +
                           args.gate_bias.bytes() + args.up_bias.bytes() + args.out.bytes(),

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <string>
 
-#include "core/build_config.h"
 #include "cpu/norm.h"
 #include "cuda/norm.h"
 #include "ops/op_scope.h"
@@ -98,16 +97,12 @@ void layer_norm(Context& ctx, const NormArgs& args) {
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   op.run([&] { return describe(args, n_residuals); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             cpu::layer_norm(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::layer_norm(ctx, args);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           cpu::layer_norm(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::layer_norm(ctx, args);
+           return "cuda";
          },
          [&] {
            // Total, difference, square and its total, difference, scale, weight, bias.
@@ -121,16 +116,12 @@ void rms_norm(Context& ctx, const NormArgs& args) {
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   op.run([&] { return describe(args, n_residuals); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             cpu::rms_norm(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::rms_norm(ctx, args);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           cpu::rms_norm(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::rms_norm(ctx, args);
+           return "cuda";
          },
          [&] {
            // Square and its total, scale, weight.

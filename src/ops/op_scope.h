@@ -3,9 +3,10 @@
 //
 //   OpScope op(ctx, "softmax");
 //   op.require(x.rank > 0, "x must have at least one dimension, got {}", x);
-//   op.run([&] { return "x " + to_string(x); },              // for errors and the trace
-//          [&] { cpu::softmax(ctx, args); return "cpu"; },   // does it, and says what did it
-//          [&] { return OpCost{bytes, flops}; });            // for the trace
+//   op.run([&] { return "x " + to_string(x); },                // for errors and the trace
+//          [&] { cpu::softmax(ctx, args); return "cpu"; },     // does it, and says what did it
+//          [&] { cuda::softmax(ctx, args); return "cuda"; },   // on a GPU
+//          [&] { return OpCost{bytes, flops}; });              // for the trace
 #pragma once
 
 #include <chrono>
@@ -13,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "core/build_config.h"
 #include "core/fail.h"
 #include "core/format.h"
 #include "core/workspace.h"
@@ -80,9 +82,22 @@ class OpScope {
   // Throws that the op has no kernel for the Context's device.
   [[noreturn]] void no_kernel() const;
 
-  // Runs the kernel and, with tracing on, records the call; one that threw is not recorded. What
-  // goes wrong inside, be it a launch, a library or want of memory, is thrown on with the op's name
-  // and shapes. A fault of the GPU ends the Context.
+  // Runs the kernel of the Context's device and, with tracing on, records the call; one that threw
+  // is not recorded. What goes wrong inside, be it a launch, a library or want of memory, is thrown
+  // on with the op's name and shapes. A fault of the GPU ends the Context.
+  template <typename Shapes, typename Cpu, typename Cuda, typename Cost>
+  void run(Shapes&& shapes, Cpu&& on_cpu, Cuda&& on_cuda, Cost&& cost) const {
+    const auto kernel = [&]() -> const char* {
+      if (ctx_.device().is_cpu()) return on_cpu();
+      if constexpr (kHaveCuda) {
+        return on_cuda();
+      } else {
+        no_kernel();
+      }
+    };
+    run(shapes, kernel, cost);
+  }
+  // The same where one kernel serves every device, or the op chooses by itself.
   template <typename Shapes, typename Kernel, typename Cost>
   void run(Shapes&& shapes, Kernel&& kernel, Cost&& cost) const {
     try {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "core/build_config.h"
 #include "core/type_switch.h"
 #include "cpu/rotary.h"
 #include "cuda/rotary.h"
@@ -81,17 +80,13 @@ void rotary(Context& ctx, const RotaryArgs& args) {
   const Tensor& x = args.x;
   op.run([&] { return "x " + to_string(x) + " positions " + to_string(args.positions); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             check_not_negative(op, args.positions);
-             cpu::rotary(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::rotary(ctx, args);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           check_not_negative(op, args.positions);
+           cpu::rotary(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::rotary(ctx, args);
+           return "cuda";
          },
          [&] {
            const std::int64_t heads = x.shape[0] * x.shape[1] * x.shape[2];

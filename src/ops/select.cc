@@ -2,7 +2,6 @@
 
 #include <limits>
 
-#include "core/build_config.h"
 #include "cpu/select.h"
 #include "cuda/select.h"
 #include "ops/op_scope.h"
@@ -64,16 +63,12 @@ void argmax(Context& ctx, const ArgmaxArgs& args) {
   check(op, args);
   op.run([&] { return "x " + to_string(args.x); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             cpu::argmax(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::argmax(ctx, args);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           cpu::argmax(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::argmax(ctx, args);
+           return "cuda";
          },
          [&] {
            return OpCost{args.x.bytes() + args.indices.bytes(), args.x.numel()};
@@ -86,16 +81,12 @@ void top_k(Context& ctx, const TopKArgs& args) {
   op.run(
       [&] { return "x " + to_string(args.x) + " k " + std::to_string(args.values.size(-1)); },
       [&] {
-        if (ctx.device().is_cpu()) {
-          cpu::top_k(ctx, args);
-          return "cpu";
-        }
-        if constexpr (kHaveCuda) {
-          cuda::top_k(ctx, args);
-          return "cuda";
-        } else {
-          op.no_kernel();
-        }
+        cpu::top_k(ctx, args);
+        return "cpu";
+      },
+      [&] {
+        cuda::top_k(ctx, args);
+        return "cuda";
       },
       [&] {
         return OpCost{args.x.bytes() + args.values.bytes() + args.indices.bytes(), args.x.numel()};

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "core/build_config.h"
 #include "cpu/softmax.h"
 #include "cuda/softmax.h"
 #include "ops/op_scope.h"
@@ -21,16 +20,12 @@ void softmax(Context& ctx, const SoftmaxArgs& args) {
 
   op.run([&] { return "x " + to_string(x); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             cpu::softmax(ctx, args);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             cuda::softmax(ctx, args);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           cpu::softmax(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::softmax(ctx, args);
+           return "cuda";
          },
          [&] {
            // Comparison, difference, scale, exponential, total, division.

@@ -1,7 +1,6 @@
 // From a weight of any format to a dense matrix.
 #include "cuda/dequantize.h"
 
-#include "core/build_config.h"
 #include "core/checked.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
@@ -48,19 +47,15 @@ void dequantize(Context& ctx, const Weight& weight, const Tensor& out) {
   op.no_overlap("out", out, "weight.zeros", weight.zeros);
   op.run([&] { return "weight " + to_string(weight) + " out " + to_string(out); },
          [&] {
-           if (ctx.device().is_cpu()) {
-             check_weight_values(op, "weight", weight);
-             decode(ctx, weight, out);
-             return "cpu";
-           }
-           if constexpr (kHaveCuda) {
-             // Scales cannot be looked at without waiting for the device: one that is no number
-             // decodes to values that are none.
-             cuda::dequantize(ctx, weight, out);
-             return "cuda";
-           } else {
-             op.no_kernel();
-           }
+           check_weight_values(op, "weight", weight);
+           decode(ctx, weight, out);
+           return "cpu";
+         },
+         [&] {
+           // Scales cannot be looked at without waiting for the device: one that is no number
+           // decodes to values that are none.
+           cuda::dequantize(ctx, weight, out);
+           return "cuda";
          },
          [&] {
            return OpCost{weight.bytes() + out.bytes(), out.numel()};
