@@ -166,13 +166,20 @@ bool CheckpointWeights::is_packed(const std::string& module) const {
   return !(weight && is_float_tensor(*weight)) && has_module(module) && layouts_.is_packed(module);
 }
 
+std::vector<const StoredTensor*> CheckpointWeights::packed_parts(const std::string& module) const {
+  const std::string bias = module + ".bias";
+  std::vector<const StoredTensor*> parts;
+  for (const StoredTensor& tensor : checkpoint_->tensors()) {
+    if (belongs_to(tensor, module) && tensor.name != bias) parts.push_back(&tensor);
+  }
+  return parts;
+}
+
 // A weight that the file has packed, in the published layout; on a GPU a staged copy.
 PackedWeight CheckpointWeights::published(const std::string& module, std::int64_t out,
                                           std::int64_t in) {
   PackedWeight host = layouts_.read(module, out, in);
-  for (const StoredTensor& tensor : checkpoint_->tensors()) {
-    if (belongs_to(tensor, module) && tensor.name != module + ".bias") mark_used(tensor);
-  }
+  for (const StoredTensor* part : packed_parts(module)) mark_used(*part);
   if (ctx_.device().is_cpu()) return host;
 
   PackedWeight result{.weight = host.weight, .storage = {}};
@@ -194,20 +201,19 @@ PackedWeight CheckpointWeights::published(const std::string& module, std::int64_
 }
 
 // Every pattern is tried, so that each learns whether it ever matched.
-bool CheckpointWeights::keeps_dense(std::string_view layer, std::string_view alias) {
-  bool keeps = false;
+bool CheckpointWeights::packs_layer(std::string_view layer, std::string_view alias) {
+  bool keeps_dense = false;
   for (std::size_t i = 0; i < options_.keep_dense.size(); ++i) {
     const std::string& pattern = options_.keep_dense[i];
     if (!wildcard_match(pattern, layer) && !wildcard_match(pattern, alias)) continue;
     pattern_matched_[i] = true;
-    keeps = true;
+    keeps_dense = true;
   }
-  return keeps;
+  return !keeps_dense && options_.pack && options_.pack->format != Format::dense;
 }
 
 Weight CheckpointWeights::linear(const std::string& module, std::int64_t out, std::int64_t in) {
-  const bool packs =
-      !keeps_dense(module, module) && options_.pack && options_.pack->format != Format::dense;
+  const bool packs = packs_layer(module, module);
   if (is_packed(module)) return add_layer(module, prepared(module, published(module, out, in)));
 
   const StoredTensor& stored = checkpoint_->at(module + ".weight");
@@ -222,8 +228,7 @@ Weight CheckpointWeights::linear(const std::string& module, std::int64_t out, st
 
 Weight CheckpointWeights::tied_head(const std::string& module, const std::string& head,
                                     const Tensor& table) {
-  const bool packs =
-      !keeps_dense(module, head) && options_.pack && options_.pack->format != Format::dense;
+  const bool packs = packs_layer(module, head);
   const std::int64_t rows = table.size(0), n = table.size(1);
   if (is_packed(module)) return add_layer(module, prepared(module, published(module, rows, n)));
   if (!packs) return add_layer(module, Weight::dense(table));

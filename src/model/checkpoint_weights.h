@@ -49,7 +49,10 @@ class CheckpointWeights : public WeightSource {
   // As the file has it: on the CPU a view of mapped memory, on a GPU a staged copy.
   Tensor as_stored(const StoredTensor& stored);
   Tensor dense(const StoredTensor& stored);
-  bool keeps_dense(std::string_view layer, std::string_view alias);
+  // Is a layer that the file has dense to be packed? `alias`: what keep_dense may call it as well.
+  bool packs_layer(std::string_view layer, std::string_view alias);
+  // Codes, scales and zero points: all that the file has of a packed layer, but for its bias.
+  std::vector<const StoredTensor*> packed_parts(const std::string& module) const;
   void mark_used(const StoredTensor& tensor);
 
   std::shared_ptr<const Checkpoint> checkpoint_;

@@ -18,22 +18,17 @@ std::string_view stored_name(DType dtype) {
   return dtype == DType::f16 ? "F16" : dtype == DType::bf16 ? "BF16" : "F32";
 }
 
-// Codes, scales and zero points of a packed layer.
-std::int64_t packed_parts_bytes(const Checkpoint& checkpoint, const std::string& module) {
-  const std::string prefix = module + ".", bias = module + ".bias";
-  std::int64_t bytes = 0;
-  for (const StoredTensor& tensor : checkpoint.tensors()) {
-    if (!tensor.name.starts_with(prefix) || tensor.name == bias) continue;
-    bytes = checked_add(bytes, bytes_of(tensor));
-  }
-  return bytes;
-}
-
 }  // namespace
 
 void WeightCounter::take(std::int64_t bytes) {
   bytes_ = checked_add(bytes_, bytes);
   taken_ = checked_add(taken_, bytes);
+}
+
+std::int64_t WeightCounter::stored_bytes(const std::string& module) const {
+  std::int64_t bytes = 0;
+  for (const StoredTensor* part : packed_parts(module)) bytes = checked_add(bytes, bytes_of(*part));
+  return bytes;
 }
 
 // On the CPU a view of the file, whose pages the system may drop at any time.
@@ -48,7 +43,7 @@ void WeightCounter::count_dense(const StoredTensor& stored) {
 
 // As large on the device as in the file, up to the padding of its layout there.
 Weight WeightCounter::count_stored(const std::string& module) {
-  const std::int64_t bytes = packed_parts_bytes(*checkpoint_, module);
+  const std::int64_t bytes = stored_bytes(module);
   take(bytes);
   if (!ctx_.device().is_cpu()) staged_ = std::max(staged_, bytes);
   return add_layer(module, {});
@@ -68,8 +63,7 @@ Weight WeightCounter::count_packed(const std::string& module, std::int64_t out, 
 }
 
 Weight WeightCounter::linear(const std::string& module, std::int64_t out, std::int64_t in) {
-  const bool packs =
-      !keeps_dense(module, module) && options_.pack && options_.pack->format != Format::dense;
+  const bool packs = packs_layer(module, module);
   if (is_packed(module)) return count_stored(module);
   const StoredTensor& stored = checkpoint_->at(module + ".weight");
   if (packs) return count_packed(module, out, in);
@@ -90,7 +84,7 @@ Tensor WeightCounter::table(const std::string& module, std::int64_t rows, std::i
     return table;
   }
   if (!ctx_.device().is_cpu()) {
-    staged_ = std::max(staged_, packed_parts_bytes(*checkpoint_, module));
+    staged_ = std::max(staged_, stored_bytes(module));
   }
   take(table.bytes());
   return table;
@@ -98,8 +92,7 @@ Tensor WeightCounter::table(const std::string& module, std::int64_t rows, std::i
 
 Weight WeightCounter::tied_head(const std::string& module, const std::string& head,
                                 const Tensor& table) {
-  const bool packs =
-      !keeps_dense(module, head) && options_.pack && options_.pack->format != Format::dense;
+  const bool packs = packs_layer(module, head);
   if (is_packed(module)) return count_stored(module);
   if (packs) return count_packed(module, table.size(0), table.size(1));
   return add_layer(module, {});

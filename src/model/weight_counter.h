@@ -31,6 +31,8 @@ class WeightCounter final : public CheckpointWeights {
   Weight count_stored(const std::string& module);
   Weight count_packed(const std::string& module, std::int64_t out, std::int64_t in);
   void take(std::int64_t bytes);
+  // Of packed_parts().
+  std::int64_t stored_bytes(const std::string& module) const;
 
   std::int64_t taken_ = 0, staged_ = 0, scratch_ = 0;
 };
