@@ -23,3 +23,10 @@ function(tessera_portable target)
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM COMMAND ${CMAKE_COMMAND} -DPROGRAM=$<TARGET_FILE:${target}>
     -P ${PROJECT_SOURCE_DIR}/cmake/carry_libraries.cmake)
 endfunction()
+
+# The same for a program that is portable only where the build asks for it.
+function(tessera_portable_if_asked target)
+  if(TESSERA_PORTABLE)
+    tessera_portable(${target})
+  endif()
+endfunction()
