@@ -21,3 +21,10 @@ execute_process(COMMAND env -i CUDA_VISIBLE_DEVICES=-1 ${WORK_DIR}/test_gpu WORK
 if(NOT status EQUAL 0 OR NOT output MATCHES "no usable GPU: .*\\[  PASSED  \\] 0 tests.*\\[  SKIPPED \\] [1-9][0-9]* tests")
   message(FATAL_ERROR "test_gpu ended with ${status} instead of skipping every test:\n${output}")
 endif()
+
+# The data beside the program is what it reads: with one golden there, there are cases of that one alone.
+file(COPY ${FOLDER}/data/goldens/neox-parallel DESTINATION ${WORK_DIR}/data/goldens)
+execute_process(COMMAND env -i ${WORK_DIR}/test_gpu --gtest_list_tests --gtest_filter=*ModelGolden* OUTPUT_VARIABLE output)
+if(NOT output MATCHES "cuda_neox_parallel" OR output MATCHES "cuda_llama")
+  message(FATAL_ERROR "test_gpu does not read the goldens that lie beside it:\n${output}")
+endif()
