@@ -9,14 +9,21 @@
 
 namespace tessera::cuda {
 
+// What a kernel gets without asking for more.
+inline constexpr std::size_t kUsualSharedBytes = 48 << 10;
+
 // As kernel<<<grid, block, shared_bytes, stream>>>(args...). Errors are left to
 // cudaGetLastError().
 template <typename... Params>
 void start_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
                   cudaStream_t stream, std::type_identity_t<Params>... args) {
+  const auto* entry = reinterpret_cast<const void*>(kernel);
+  if (shared_bytes > kUsualSharedBytes) {
+    cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(shared_bytes));
+  }
   void* pointers[] = {&args...};
-  cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes,
-                   stream);
+  cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
 }
 
 }  // namespace tessera::cuda

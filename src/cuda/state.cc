@@ -9,8 +9,20 @@
 #include "cuda/launch.h"
 
 namespace tessera::cuda {
+namespace {
 
-State::State(Device device, ThreadPool& pool) : device_(device) {
+DeviceLimits limits_of(Device device) {
+  cudaDeviceProp properties;
+  check(cudaGetDeviceProperties(&properties, device.index),
+        fmt::format("asking for the properties of {}", device));
+  return {.capability = 10 * properties.major + properties.minor,
+          .multiprocessors = properties.multiProcessorCount,
+          .shared_bytes = static_cast<std::int64_t>(properties.sharedMemPerBlockOptin)};
+}
+
+}  // namespace
+
+State::State(Device device, ThreadPool& pool) : device_(device), limits_(limits_of(device)) {
   const DeviceGuard guard(device);
   // Non-blocking: the legacy default stream does not order itself around it.
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),

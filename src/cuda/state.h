@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 
@@ -10,6 +11,13 @@
 #include "tessera/device.h"
 
 namespace tessera::cuda {
+
+// What kernels are chosen and sized by.
+struct DeviceLimits {
+  int capability;  // 90 for 9.0
+  int multiprocessors;
+  std::int64_t shared_bytes;  // the most that one block may ask for
+};
 
 class State {
  public:
@@ -20,12 +28,14 @@ class State {
   State& operator=(const State&) = delete;
 
   cudaStream_t stream() const { return stream_; }
+  const DeviceLimits& limits() const { return limits_; }
   Uploader& uploader() { return *uploader_; }
   // cuBLASLt's; null until the first product makes it (matmul.cc).
   std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
 
  private:
   Device device_;
+  DeviceLimits limits_;
   cudaStream_t stream_ = nullptr;
   std::optional<Uploader> uploader_;  // as long as there is a stream
   std::shared_ptr<void> cublas_handle_;

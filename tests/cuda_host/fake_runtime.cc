@@ -74,6 +74,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
     properties->minor = gpu.minor;
     properties->totalGlobalMem = static_cast<std::size_t>(gpu.memory);
     properties->multiProcessorCount = gpu.multiprocessors;
+    properties->sharedMemPerBlockOptin = gpu.shared_bytes;
     return cudaSuccess;
   });
 }

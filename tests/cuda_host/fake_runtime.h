@@ -11,6 +11,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ struct Gpu {
   int major = 9, minor = 0;
   std::int64_t memory = std::int64_t{1} << 40;  // only what is touched takes real memory
   int multiprocessors = 4;
+  std::size_t shared_bytes = 163 << 10;  // the most for one block, as on an A100
 };
 
 // ---- the machine --------------------------------------------------------------------------------
