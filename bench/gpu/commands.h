@@ -1,0 +1,13 @@
+// The subcommands of bench_gpu: each declares its options and what runs when it is chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace tessera::bench {
+
+void add_linear(CLI::App& app);
+void add_attention(CLI::App& app);
+void add_decode(CLI::App& app);
+void add_norm(CLI::App& app);
+
+}  // namespace tessera::bench

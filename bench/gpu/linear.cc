@@ -1,0 +1,170 @@
+// linear() for every format: from one row (bound by the weight's bytes) to thousands (bound by
+// arithmetic).
+#include "tessera/linear.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "commands.h"
+#include "core/fail.h"
+#include "noise.h"
+#include "options.h"
+#include "row.h"
+#include "tessera/quant.h"
+#include "timer.h"
+
+namespace tessera::bench {
+namespace {
+
+struct LinearOptions {
+  std::vector<std::string> shapes{"2560x10240", "4096x4096", "4096x14336", "8192x28672",
+                                  "768x3072"};
+  std::vector<std::int64_t> rows{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
+  std::vector<std::string> formats{"dense", "nvfp4", "mxfp4", "nf4",
+                                   "int4",  "int4z", "int8",  "fp8"};
+  std::vector<std::string> dtypes{"bf16", "f16"};
+  std::string activation = "none";
+};
+
+Activation parse_activation(const std::string& text) {
+  for (const Activation activation : {Activation::none, Activation::relu, Activation::gelu,
+                                      Activation::gelu_tanh, Activation::silu}) {
+    if (name(activation) == text) return activation;
+  }
+  fail(ErrorCode::invalid_argument,
+       "there is no activation {}; none, relu, gelu, gelu_tanh and silu are accepted", text);
+}
+
+// "int4", "int4:32" (groups of 32), "int4z" (with zero points), "dense".
+QuantizeOptions parse_weights(const std::string& text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string format = text.substr(0, colon);
+  if (format == "dense") return {.format = Format::dense};
+  QuantizeOptions options{.search = ScaleSearch::from_max};  // the speed is the same
+  options.zero_point = format == "int4z";
+  options.format = options.zero_point ? Format::int4 : parse_format(format);
+  if (colon < text.size()) options.group = parse_size(text.substr(colon + 1));
+  return options;
+}
+
+// One weight, as many times as exceed the cache, and its decoded values.
+struct Weights {
+  std::vector<PackedWeight> copies{};
+  Matrix decoded{};  // f32
+};
+
+Weights make_weights(Context& ctx, const Noise& noise, const Shape& shape,
+                     const QuantizeOptions& options, DType dtype) {
+  const Matrix dense = noise.matrix(dtype, shape.second, shape.first, 1);
+  PackedWeight first;
+  first.weight = Weight::dense(dense.view);
+  if (options.format != Format::dense) first = quantize(ctx, dense.view, options);
+  Weights weights;
+  weights.decoded.buffer = Buffer(DType::f32, {shape.second, shape.first}, ctx.device());
+  weights.decoded.view = weights.decoded.buffer.tensor(DType::f32, {shape.second, shape.first});
+  dequantize(ctx, first.weight, weights.decoded.view);
+  const int count = copies_beyond_cache(first.weight.bytes());
+  for (int i = 0; i < count; ++i) weights.copies.push_back(prepare(ctx, first.weight));
+  ctx.synchronize();
+  return weights;
+}
+
+// At most 128 rows from all over the matrix, the last one among them; an odd step, so that they
+// fall on every place of a tile.
+Tensor some_rows(const Tensor& matrix) {
+  const std::int64_t rows = matrix.shape[0], count = std::min<std::int64_t>(rows, 128);
+  std::int64_t step = std::max<std::int64_t>(1, (rows - 1) / count);
+  if (step % 2 == 0) --step;
+  Tensor some = matrix.slice(0, rows - 1 - step * (count - 1), rows);
+  some.shape[0] = count;
+  some.strides[0] *= step;
+  return some;
+}
+
+double error_of(Context& ctx, const LinearArgs& args, const Matrix& decoded) {
+  const Matrix x = in_f32(ctx, some_rows(args.x)), found = in_f32(ctx, some_rows(args.out));
+  Matrix expected{.buffer = Buffer(found.view.bytes(), ctx.device())};
+  expected.view = expected.buffer.tensor(DType::f32, {found.view.shape[0], found.view.shape[1]});
+  linear(ctx, {.x = x.view,
+               .weight = Weight::dense(decoded.view),
+               .activation = args.activation,
+               .out = expected.view});
+  return relative_error(ctx, found.view, expected.view);
+}
+
+class LinearBench {
+ public:
+  explicit LinearBench(const LinearOptions& options)
+      : options_(options),
+        ctx_({.device = Device::cuda()}),
+        activation_(parse_activation(options.activation)),
+        activations_noise_(ctx_, 1.f),
+        weight_noise_(ctx_, 0.02f),
+        ceilings_(measure_ceilings(ctx_)) {}
+
+  void run() {
+    print(ceilings_);
+    for (const std::string& shape : options_.shapes) {
+      for (const std::string& format : options_.formats) {
+        for (const std::string& dtype : options_.dtypes) {
+          run(parse_shape(shape), format, parse_dtype(dtype));
+        }
+      }
+    }
+  }
+
+ private:
+  void run(const Shape& shape, const std::string& format, DType dtype) {
+    const Weights weights = make_weights(ctx_, weight_noise_, shape, parse_weights(format), dtype);
+    for (const std::int64_t rows : options_.rows) {
+      const Matrix x = activations_noise_.matrix(dtype, rows, shape.first, 2);
+      const Matrix out = activations_noise_.matrix(dtype, rows, shape.second, 3);
+      const auto args = [&](int copy) {
+        return LinearArgs{.x = x.view,
+                          .weight = weights.copies[static_cast<std::size_t>(copy)].weight,
+                          .activation = activation_,
+                          .out = out.view};
+      };
+      const TracedCall call = trace_call(ctx_, [&] { linear(ctx_, args(0)); });
+      const double error = error_of(ctx_, args(0), weights.decoded);
+      const Time time = time_calls(ctx_, static_cast<int>(weights.copies.size()),
+                                   [&](int copy) { linear(ctx_, args(copy)); });
+      Row row{{"op", "linear"},   {"format", format},  {"dtype", name(dtype)},
+              {"K", shape.first}, {"N", shape.second}, {"M", rows}};
+      add_time(row, time);
+      row["bytes"] = call.bytes;
+      row["floor"] = rounded(ceilings_.floor_us(call.bytes, call.flops), 3);
+      row["rel"] = rounded(error, 6);
+      row["kernel"] = call.kernel;
+      if (activation_ != Activation::none) row["activation"] = options_.activation;
+      print(row);
+    }
+  }
+
+  LinearOptions options_;
+  Context ctx_;
+  Activation activation_;
+  Noise activations_noise_, weight_noise_;
+  Ceilings ceilings_;
+};
+
+}  // namespace
+
+void add_linear(CLI::App& app) {
+  const auto options = std::make_shared<LinearOptions>();
+  CLI::App* command = app.add_subcommand("linear", "linear() by shape, rows and format");
+  command->add_option("--shapes", options->shapes, "K x N of each layer")->delimiter(',');
+  command->add_option("--rows", options->rows, "Rows of x")->delimiter(',');
+  command
+      ->add_option("--formats", options->formats,
+                   "dense (in the activations' dtype) or a packed format; int4:32 has groups of "
+                   "32, int4z zero points")
+      ->delimiter(',');
+  command->add_option("--dtypes", options->dtypes, "Of activations")->delimiter(',');
+  command->add_option("--activation", options->activation, "none, relu, gelu, gelu_tanh, silu");
+  command->callback([options] { LinearBench(*options).run(); });
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,35 @@
+#include "options.h"
+
+#include <charconv>
+
+#include "core/fail.h"
+
+namespace tessera::bench {
+
+std::int64_t parse_size(const std::string& text) {
+  std::int64_t size = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, size);
+  if (error != std::errc() || rest != end || size <= 0) {
+    fail(ErrorCode::invalid_argument, "'{}' was given where a size from 1 on is asked for", text);
+  }
+  return size;
+}
+
+Shape parse_shape(const std::string& text) {
+  const std::size_t x = text.find('x');
+  if (x == std::string::npos) {
+    fail(ErrorCode::invalid_argument, "'{}' was given where a shape like 4096x14336 is asked for",
+         text);
+  }
+  return {.first = parse_size(text.substr(0, x)), .second = parse_size(text.substr(x + 1))};
+}
+
+DType parse_dtype(const std::string& text) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    if (name(dtype) == text) return dtype;
+  }
+  fail(ErrorCode::invalid_argument, "there is no dtype {}; f32, f16 and bf16 are accepted", text);
+}
+
+}  // namespace tessera::bench

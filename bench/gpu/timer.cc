@@ -1,0 +1,111 @@
+#include "timer.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+#include "../read_bandwidth.h"
+#include "core/fail.h"
+#include "noise.h"
+#include "tessera/linear.h"
+
+namespace tessera::bench {
+namespace {
+
+constexpr int kWarmups = 3, kReplays = 15;
+
+void check(cudaError_t error, const char* attempt) {
+  if (error != cudaSuccess) {
+    fail(ErrorCode::device, "{} failed: {}", attempt, cudaGetErrorString(error));
+  }
+}
+
+template <typename Handle, cudaError_t (*destroy)(Handle)>
+struct Destroy {
+  void operator()(Handle handle) const { destroy(handle); }
+};
+template <typename Handle, cudaError_t (*destroy)(Handle)>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, Destroy<Handle, destroy>>;
+using Graph = Owned<cudaGraph_t, cudaGraphDestroy>;
+using Executable = Owned<cudaGraphExec_t, cudaGraphExecDestroy>;
+using Event = Owned<cudaEvent_t, cudaEventDestroy>;
+
+Executable capture(cudaStream_t stream, const std::function<void()>& work) {
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "starting a capture");
+  work();
+  cudaGraph_t graph = nullptr;
+  check(cudaStreamEndCapture(stream, &graph), "ending a capture");
+  const Graph owner(graph);
+  cudaGraphExec_t executable = nullptr;
+  check(cudaGraphInstantiate(&executable, graph, 0), "instantiating a graph");
+  return Executable(executable);
+}
+
+Event make_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreate(&event), "creating an event");
+  return Event(event);
+}
+
+}  // namespace
+
+Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call) {
+  const auto stream = static_cast<cudaStream_t>(ctx.stream());
+  const auto all = [&] {
+    for (int i = 0; i < calls; ++i) call(i);
+  };
+  all();
+  call(0);  // the workspace has become one block by now
+  ctx.synchronize();
+  const Executable graph = capture(stream, all);
+  const Event start = make_event(), stop = make_event();
+  std::vector<double> times;
+  for (int replay = -kWarmups; replay < kReplays; ++replay) {
+    check(cudaEventRecord(start.get(), stream), "recording an event");
+    check(cudaGraphLaunch(graph.get(), stream), "replaying a graph");
+    check(cudaEventRecord(stop.get(), stream), "recording an event");
+    check(cudaEventSynchronize(stop.get()), "waiting for a graph");
+    float ms = 0;
+    check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "reading events");
+    if (replay >= 0) times.push_back(1e3 * static_cast<double>(ms) / calls);
+  }
+  std::sort(times.begin(), times.end());
+  return {.us = times[times.size() / 2], .min = times.front(), .max = times.back()};
+}
+
+int copies_beyond_cache(std::int64_t bytes, int most) {
+  constexpr std::int64_t kBeyond = 200'000'000;  // an H200's L2 has 60 MB
+  return static_cast<int>(std::clamp<std::int64_t>((kBeyond + bytes - 1) / bytes, 2, most));
+}
+
+TracedCall trace_call(Context& ctx, const std::function<void()>& call) {
+  ctx.trace().clear();
+  ctx.trace().enable();
+  call();
+  ctx.trace().enable(false);
+  const TraceEntry entry = ctx.trace().entries().back();
+  return {.kernel = entry.kernel, .bytes = entry.bytes, .flops = entry.flops};
+}
+
+double Ceilings::floor_us(std::int64_t bytes, std::int64_t flops) const {
+  return 1e6 * std::max(static_cast<double>(bytes) / bytes_per_s,
+                        static_cast<double>(flops) / flops_per_s);
+}
+
+Ceilings measure_ceilings(Context& ctx) {
+  constexpr std::int64_t kSide = 8192;
+  const Noise noise(ctx, 1.f);
+  const Matrix a = noise.matrix(DType::bf16, kSide, kSide, 1);
+  const Matrix b = noise.matrix(DType::bf16, kSide, kSide, 2);
+  const Matrix out = noise.matrix(DType::bf16, kSide, kSide, 3);
+  const LinearArgs args{.x = a.view, .weight = Weight::dense(b.view), .out = out.view};
+  const Time product = time_calls(ctx, 4, [&](int) { linear(ctx, args); });
+  return {.bytes_per_s = read_bandwidth(ctx),
+          .flops_per_s = 2e6 * static_cast<double>(kSide * kSide * kSide) / product.us};
+}
+
+}  // namespace tessera::bench

@@ -1,0 +1,42 @@
+// How long an op takes on a GPU, by replaying a graph: no launch of the host is in the time, and
+// each call works on memory of its own, so that none finds its weights in a cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "tessera/context.h"
+
+namespace tessera::bench {
+
+struct Time {
+  double us = 0;            // of one call: the median of 15 replays, after 3 that warm up
+  double min = 0, max = 0;  // of the same
+};
+
+// Captures call(0) .. call(calls - 1) in one graph and replays it. Each is called once before, so
+// that no scratch memory is missing when the graph is captured.
+Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call);
+
+// How many copies of that many bytes exceed the L2 by far: 200 MB, at least two and at most
+// `most`.
+int copies_beyond_cache(std::int64_t bytes, int most = 256);
+
+// What the trace says of one call of an op.
+struct TracedCall {
+  std::string kernel;
+  std::int64_t bytes = 0, flops = 0;
+};
+TracedCall trace_call(Context& ctx, const std::function<void()>& call);
+
+// What the machine can do, measured in the same run.
+struct Ceilings {
+  double bytes_per_s = 0;  // a large copy, bytes read and written
+  double flops_per_s = 0;  // a large product of bf16 matrices, by the library
+  // The least time that this much can take, in microseconds.
+  double floor_us(std::int64_t bytes, std::int64_t flops = 0) const;
+};
+Ceilings measure_ceilings(Context& ctx);
+
+}  // namespace tessera::bench

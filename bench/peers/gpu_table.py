@@ -1,0 +1,99 @@
+"""What the scripts that compare single ops on a GPU share: timing by graph replay, running bench_gpu, writing tables."""
+import csv
+import json
+import math
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+import plot  # noqa: E402
+
+WARMUPS, REPLAYS = 3, 15  # as in bench/gpu/timer.cc
+
+
+def microseconds(calls):
+    """Median time of one call, from a graph that makes each of them once: no launch of the host is in it, and where each
+    has a weight of its own, no weight is still in the cache."""
+    import torch
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for call in calls:
+            call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    times = []
+    for _ in range(WARMUPS + REPLAYS):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        stop.record()
+        stop.synchronize()
+        times.append(start.elapsed_time(stop) * 1e3 / len(calls))
+    return statistics.median(times[WARMUPS:])
+
+
+def copies_beyond_cache(size, most=256):
+    """How many copies of so many bytes exceed the L2 by far, as in bench/gpu/timer.cc."""
+    return max(2, min(most, math.ceil(200e6 / size)))
+
+
+def ours(program, *arguments):
+    """The rows that bench_gpu prints, as they come; its ceilings first. What it says on stderr is shown."""
+    command = [str(program), *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        for line in running.stdout:
+            yield json.loads(line)
+    if running.returncode != 0:
+        print(f"{' '.join(command)} ended with {running.returncode}", file=sys.stderr)
+
+
+def need_program(parser, program):
+    if not pathlib.Path(program).is_file():
+        parser.error(f"{program} is not there: build the target bench_gpu, or give --program")
+
+
+def start_torch(script):
+    try:
+        import torch
+    except ImportError as error:
+        sys.exit(f"{script}: {error}; pip install torch")
+    if not torch.cuda.is_available():
+        sys.exit(f"{script}: torch finds no GPU here")
+    torch.manual_seed(0)
+    return torch
+
+
+def heading(script, text, versions=()):
+    """The line above a table: when, which commit, which machine, what was measured."""
+    import torch
+
+    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    software = ", ".join([f"torch {torch.__version__}", *versions])
+    return (f"{time.strftime('%Y-%m-%d')}, commit {commit.stdout.strip() or 'unknown'}, {torch.cuda.get_device_name()}, "
+            f"{software}. {text} Medians of {REPLAYS} graph replays. Made by bench/peers/{script}.")
+
+
+def cell(value, digits=1):
+    return "-" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
+
+
+def markdown(head, columns, rows):
+    lines = [head, "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def write_csv(path, columns, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, columns, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(rows)
