@@ -34,6 +34,10 @@ class Rows {
   TESSERA_HOST_DEVICE std::int64_t rows() const { return rows_; }
   TESSERA_HOST_DEVICE std::int64_t cols() const { return cols_; }
 
+  // Whether every row lies one and the same step of bytes behind the last; then, the step.
+  bool evenly_spaced() const { return dims_ <= 1; }
+  std::int64_t step_bytes() const { return dims_ == 0 ? 0 : strides_[0]; }
+
   template <typename T>
   TESSERA_HOST_DEVICE T* row(std::int64_t i) const {
     if (dims_ == 1) return reinterpret_cast<T*>(base_ + i * strides_[0]);

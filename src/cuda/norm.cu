@@ -1,6 +1,7 @@
-// LayerNorm and RMSNorm: one block for each row. Thread t takes elements t, t + 256, ... in every
-// pass, so a thread only ever rereads what it wrote itself, and no pass needs a barrier but for the
-// reductions. The row is small: after the first pass it comes from the L1 and L2 caches.
+// LayerNorm and RMSNorm of any width and strides: one block for each row. (Rows of whole 16-byte
+// pieces stay in registers instead: norm_registers.cu.) Thread t takes elements t, t + 256, ... in
+// every pass, so a thread only ever rereads what it wrote itself, and no pass needs a barrier but
+// for the reductions. The row is small: after the first pass it comes from the L1 and L2 caches.
 //
 //   pass 1   s = ((x + r0) + r1) + r2, each partial sum rounded -> sum     total -> mean
 //   pass 2   (s - mean)^2                                                  total -> deviation
@@ -12,6 +13,7 @@
 #include "cuda/block_reduce.cuh"
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
+#include "cuda/norm_registers.h"
 
 namespace tessera::cuda {
 namespace {
@@ -77,8 +79,14 @@ __global__ void __launch_bounds__(kThreads) norm_rows(NormRows args, bool centre
   }
 }
 
-void norm(Context& ctx, const char* name, const NormArgs& args, bool centred) {
-  if (args.x.numel() == 0) return;
+const char* norm(Context& ctx, const char* name, const NormArgs& args, bool centred) {
+  const bool in_registers = fits_registers(args);
+  const char* const kernel = in_registers ? "cuda.registers" : "cuda.plain";
+  if (args.x.numel() == 0) return kernel;
+  if (in_registers) {
+    norm_in_registers(ctx, name, args, centred);
+    return kernel;
+  }
   NormRows rows{
       .x = Rows(args.x),
       .residuals = {Rows(args.residuals[0]), Rows(args.residuals[1]), Rows(args.residuals[2])},
@@ -94,11 +102,16 @@ void norm(Context& ctx, const char* name, const NormArgs& args, bool centred) {
     launch(norm_rows<decltype(type)>, {.blocks = rows.x.rows(), .threads = kThreads}, rows,
            centred);
   });
+  return kernel;
 }
 
 }  // namespace
 
-void layer_norm(Context& ctx, const NormArgs& args) { norm(ctx, "layer_norm", args, true); }
-void rms_norm(Context& ctx, const NormArgs& args) { norm(ctx, "rms_norm", args, false); }
+const char* layer_norm(Context& ctx, const NormArgs& args) {
+  return norm(ctx, "layer_norm", args, true);
+}
+const char* rms_norm(Context& ctx, const NormArgs& args) {
+  return norm(ctx, "rms_norm", args, false);
+}
 
 }  // namespace tessera::cuda

@@ -1,11 +1,12 @@
-// LayerNorm and RMSNorm on a GPU. Arguments have been checked by src/ops/norm.cc.
+// LayerNorm and RMSNorm on a GPU. Arguments have been checked by src/ops/norm.cc. They say which
+// kernel ran: cuda.registers or cuda.plain.
 #pragma once
 
 #include "tessera/norm.h"
 
 namespace tessera::cuda {
 
-void layer_norm(Context& ctx, const NormArgs& args);
-void rms_norm(Context& ctx, const NormArgs& args);
+const char* layer_norm(Context& ctx, const NormArgs& args);
+const char* rms_norm(Context& ctx, const NormArgs& args);
 
 }  // namespace tessera::cuda

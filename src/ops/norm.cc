@@ -100,10 +100,7 @@ void layer_norm(Context& ctx, const NormArgs& args) {
            cpu::layer_norm(ctx, args);
            return "cpu";
          },
-         [&] {
-           cuda::layer_norm(ctx, args);
-           return "cuda";
-         },
+         [&] { return cuda::layer_norm(ctx, args); },
          [&] {
            // Total, difference, square and its total, difference, scale, weight, bias.
            return cost(args, n_residuals, 8);
@@ -119,10 +116,7 @@ void rms_norm(Context& ctx, const NormArgs& args) {
            cpu::rms_norm(ctx, args);
            return "cpu";
          },
-         [&] {
-           cuda::rms_norm(ctx, args);
-           return "cuda";
-         },
+         [&] { return cuda::rms_norm(ctx, args); },
          [&] {
            // Square and its total, scale, weight.
            return cost(args, n_residuals, 4);

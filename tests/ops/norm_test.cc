@@ -128,6 +128,30 @@ TEST_P(NormTest, OddSizes) {
   }
 }
 
+// Rows of whole 16-byte pieces, which a GPU holds in registers: several rows to a block, one and
+// more pieces for each thread, teams that are not full, the widest row, one too wide.
+TEST_P(NormTest, WidthsOfWholePieces) {
+  struct Size {
+    std::int64_t rows, width;
+  };
+  constexpr Size kSizes[] = {{1, 8},    {5, 64},   {7, 256},   {3, 520},  {300, 1032},
+                             {1, 2560}, {2, 4104}, {1, 16384}, {1, 16392}};
+  for (const auto& [rows, width] : kSizes) {
+    for (DType dtype : kFloats) {
+      const Kind kind = width % 512 == 0 ? Kind::rms : Kind::layer;
+      ctx().trace().clear();
+      check(ctx(), {.kind = kind,
+                    .shape = {rows, width},
+                    .dtype = dtype,
+                    .weight_dtype = dtype,
+                    .residuals = static_cast<int>(rows % 4)});
+      if (GetParam().is_cpu()) continue;
+      const char* const op = kind == Kind::rms ? "rms_norm" : "layer_norm";
+      EXPECT_EQ(ctx().trace().calls(op, width > 16384 ? "cuda.plain" : "cuda.registers"), 2);
+    }
+  }
+}
+
 TEST_P(NormTest, DtypesAndLayouts) {
   for (Kind kind : kKinds) {
     for (DType dtype : kFloats) {
@@ -249,7 +273,7 @@ TEST_P(NormTest, EmptyTensorsAreNoWork) {
 }
 
 TEST_P(NormTest, IsTraced) {
-  const char* kernel = GetParam().is_cpu() ? "cpu" : "cuda";
+  const char* kernel = GetParam().is_cpu() ? "cpu" : "cuda.registers";
   Call call(ctx(), {.shape = {2, 8}, .residuals = 1});
   layer_norm(ctx(), call.args);
   call.args.bias = {};
