@@ -9,5 +9,6 @@ void add_linear(CLI::App& app);
 void add_attention(CLI::App& app);
 void add_decode(CLI::App& app);
 void add_norm(CLI::App& app);
+void add_quantize(CLI::App& app);
 
 }  // namespace tessera::bench

@@ -37,18 +37,6 @@ Activation parse_activation(const std::string& text) {
        "there is no activation {}; none, relu, gelu, gelu_tanh and silu are accepted", text);
 }
 
-// "int4", "int4:32" (groups of 32), "int4z" (with zero points), "dense".
-QuantizeOptions parse_weights(const std::string& text) {
-  const std::size_t colon = std::min(text.find(':'), text.size());
-  const std::string format = text.substr(0, colon);
-  if (format == "dense") return {.format = Format::dense};
-  QuantizeOptions options{.search = ScaleSearch::from_max};  // the speed is the same
-  options.zero_point = format == "int4z";
-  options.format = options.zero_point ? Format::int4 : parse_format(format);
-  if (colon < text.size()) options.group = parse_size(text.substr(colon + 1));
-  return options;
-}
-
 // One weight, as many times as exceed the cache, and its decoded values.
 struct Weights {
   std::vector<PackedWeight> copies{};

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   tessera::bench::add_attention(app);
   tessera::bench::add_decode(app);
   tessera::bench::add_norm(app);
+  tessera::bench::add_quantize(app);
   app.footer(
       "Examples:\n"
       "  bench_gpu linear --shapes 4096x14336 --rows 1,16 --formats nvfp4,int4\n"

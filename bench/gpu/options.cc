@@ -1,5 +1,6 @@
 #include "options.h"
 
+#include <algorithm>
 #include <charconv>
 
 #include "core/fail.h"
@@ -30,6 +31,17 @@ DType parse_dtype(const std::string& text) {
     if (name(dtype) == text) return dtype;
   }
   fail(ErrorCode::invalid_argument, "there is no dtype {}; f32, f16 and bf16 are accepted", text);
+}
+
+QuantizeOptions parse_weights(const std::string& text) {
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const std::string format = text.substr(0, colon);
+  if (format == "dense") return {.format = Format::dense};
+  QuantizeOptions options{.search = ScaleSearch::from_max};  // the speed is the same
+  options.zero_point = format == "int4z";
+  options.format = options.zero_point ? Format::int4 : parse_format(format);
+  if (colon < text.size()) options.group = parse_size(text.substr(colon + 1));
+  return options;
 }
 
 }  // namespace tessera::bench

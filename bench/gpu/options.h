@@ -5,6 +5,7 @@
 #include <string>
 
 #include "tessera/dtype.h"
+#include "tessera/quant.h"
 
 namespace tessera::bench {
 
@@ -15,5 +16,7 @@ struct Shape {
 std::int64_t parse_size(const std::string& text);
 Shape parse_shape(const std::string& text);  // "4096x14336"
 DType parse_dtype(const std::string& text);  // f32, f16, bf16
+// "int4", "int4:32" (groups of 32), "int4z" (with zero points), "dense".
+QuantizeOptions parse_weights(const std::string& text);
 
 }  // namespace tessera::bench
