@@ -27,8 +27,7 @@ std::vector<ExpectedCalls> expected_calls(const ModelConfig& config) {
     return {{"embedding", 1, "the token"},
             {"layer_norm", 2 * layers + 1, "2 per layer, 1 at the end"},
             {"linear", 4 * layers + 1, "qkv, dense + residual, up + activation, down + residual"},
-            {"rotary", layers, "query and key in one call, in place"},
-            {"kv_append", layers, "key and value in one call"},
+            {"rotary_append", layers, "query and key turned, key and value into the cache"},
             {"attention", layers, "paged, all heads in one call"}};
   }
   const std::int64_t norms = config.qk_norm ? 4 : 2;
@@ -37,8 +36,7 @@ std::vector<ExpectedCalls> expected_calls(const ModelConfig& config) {
            config.qk_norm ? "4 per layer, 1 at the end" : "2 per layer, 1 at the end"},
           {"linear", 5 * layers + 1, "q, k, v, output + residual, down + residual"},
           {"gated_linear", layers, "gate, activation, up and their product in one call"},
-          {"rotary", layers, "query and key in one call, in place"},
-          {"kv_append", layers, "key and value in one call"},
+          {"rotary_append", layers, "query and key turned, key and value into the cache"},
           {"attention", layers, "paged, all heads in one call"}};
 }
 

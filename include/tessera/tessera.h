@@ -20,6 +20,7 @@
 #include "tessera/perplexity.h"
 #include "tessera/quant.h"
 #include "tessera/rotary.h"
+#include "tessera/rotary_append.h"
 #include "tessera/sampling.h"
 #include "tessera/select.h"
 #include "tessera/softmax.h"

@@ -14,9 +14,9 @@
 #include "model/architectures.h"
 #include "model/forward.h"
 #include "model/stream_memory.h"
-#include "tessera/kv_append.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
+#include "tessera/rotary_append.h"
 
 namespace tessera::model {
 namespace {
@@ -134,14 +134,16 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
                .out = qkv.view({tokens, 3 * config_.hidden})});
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
-  // Queries and keys as a batch of two, [2, tokens, heads, dim]; or queries alone.
-  const Tensor turned = qkv.slice(2, 0, args.step->rope_on_read ? 1 : 2).permute({2, 0, 1, 3});
-  rotary(ctx, {.x = turned, .positions = args.step->positions, .rope = rope_, .out = turned});
-  kv_append(ctx, {.k = k,
-                  .v = v,
-                  .slots = args.step->slots,
-                  .k_pages = args.cache->keys(index),
-                  .v_pages = args.cache->values(index)});
+  rotary_append(ctx, {.q = q,
+                      .k = k,
+                      .v = v,
+                      .positions = args.step->positions,
+                      .rope = rope_,
+                      .turn_keys = !args.step->rope_on_read,
+                      .slots = args.step->slots,
+                      .k_pages = args.cache->keys(index),
+                      .v_pages = args.cache->values(index),
+                      .q_out = q});
   if (rows == 0) return;
 
   const Tensor mixed = frame.take(dtype_, {rows, heads, dim});

@@ -11,9 +11,9 @@
 #include "model/architectures.h"
 #include "model/forward.h"
 #include "model/stream_memory.h"
-#include "tessera/kv_append.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
+#include "tessera/rotary_append.h"
 
 namespace tessera::model {
 namespace {
@@ -122,9 +122,9 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
   Workspace::Frame frame(ctx.workspace());
   const Tensor normed = frame.take(dtype_, {tokens, config_.hidden});
   // Heads of query, key and value side by side.
-  const Tensor qkv = frame.take(dtype_, {1, tokens, heads + 2 * kv_heads, dim});
-  const Tensor q = qkv.slice(2, 0, heads), k = qkv.slice(2, heads, heads + kv_heads),
-               v = qkv.slice(2, heads + kv_heads, heads + 2 * kv_heads);
+  const Tensor qkv = frame.take(dtype_, {tokens, heads + 2 * kv_heads, dim});
+  const Tensor q = qkv.slice(1, 0, heads), k = qkv.slice(1, heads, heads + kv_heads),
+               v = qkv.slice(1, heads + kv_heads, heads + 2 * kv_heads);
 
   norm(ctx, layer.norm1, x, normed);
   const Tensor products = qkv.view({tokens, (heads + 2 * kv_heads) * dim});
@@ -142,18 +142,21 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
     norm(ctx, layer.k_norm, k, k);
   }
 
-  const Tensor turned = args.step->rope_on_read ? q : qkv.slice(2, 0, heads + kv_heads);
-  rotary(ctx, {.x = turned, .positions = args.step->positions, .rope = rope_, .out = turned});
-  kv_append(ctx, {.k = k.select(0, 0),
-                  .v = v.select(0, 0),
-                  .slots = args.step->slots,
-                  .k_pages = args.cache->keys(index),
-                  .v_pages = args.cache->values(index)});
+  rotary_append(ctx, {.q = q,
+                      .k = k,
+                      .v = v,
+                      .positions = args.step->positions,
+                      .rope = rope_,
+                      .turn_keys = !args.step->rope_on_read,
+                      .slots = args.step->slots,
+                      .k_pages = args.cache->keys(index),
+                      .v_pages = args.cache->values(index),
+                      .q_out = q});
   if (rows == 0) return;
 
   const Tensor mixed = frame.take(dtype_, {rows, heads, dim});
   cached_attention(ctx, args,
-                   {.q = last_rows(q.select(0, 0), rows),
+                   {.q = last_rows(q, rows),
                     .out = mixed,
                     .layer = index,
                     .window = config_.windows[static_cast<std::size_t>(index)],

@@ -2,10 +2,10 @@
 
 #include <cmath>
 
-#include "core/type_switch.h"
 #include "cpu/rotary.h"
 #include "cuda/rotary.h"
 #include "ops/op_scope.h"
+#include "ops/rotary_args.h"
 
 namespace tessera {
 namespace {
@@ -20,32 +20,12 @@ void check(const OpScope& op, const RotaryArgs& args) {
   } else {
     op.shape("positions", positions, {x.shape[0], x.shape[1]});
   }
-  op.input("rope.inv_freq", inv_freq, {DType::f32});
-  op.shape("rope.inv_freq", inv_freq, {-1});
-  op.require(inv_freq.shape[0] > 0, "rope.inv_freq is empty: give one frequency for each pair");
-  op.require(inv_freq.shape[0] <= x.shape[3] / 2,
-             "rope.inv_freq turns {} pairs, but a head of x has {} elements: at most {} pairs",
-             inv_freq.shape[0], x.shape[3], x.shape[3] / 2);
+  check_rope(op, args.rope, "x", x);
   op.output("out", args.out, {x.dtype});
   op.same_shape("out", args.out, "x", x);
   op.no_overlap("out", args.out, "x", x, /*same_view_is_fine=*/true);
   op.no_overlap("out", args.out, "positions", positions);
   op.no_overlap("out", args.out, "rope.inv_freq", inv_freq);
-}
-
-void check_not_negative(const OpScope& op, const Tensor& positions) {
-  const std::int64_t tokens = positions.size(-1),
-                     batches = positions.rank == 2 ? positions.size(0) : 1;
-  with_index_type(positions.dtype, [&](auto type) {
-    for (std::int64_t b = 0; b < batches; ++b) {
-      const auto* row = positions.ptr<const decltype(type)>() + b * positions.strides[0];
-      for (std::int64_t t = 0; t < tokens; ++t) {
-        if (row[t] >= 0) continue;
-        op.refuse("positions[{}{}] is {}; a position is 0 or more",
-                  positions.rank == 2 ? std::to_string(b) + ", " : "", t, row[t]);
-      }
-    }
-  });
 }
 
 // On a GPU it needs none.
@@ -80,7 +60,7 @@ void rotary(Context& ctx, const RotaryArgs& args) {
   const Tensor& x = args.x;
   op.run([&] { return "x " + to_string(x) + " positions " + to_string(args.positions); },
          [&] {
-           check_not_negative(op, args.positions);
+           check_positions(op, args.positions);
            cpu::rotary(ctx, args);
            return "cpu";
          },

@@ -166,10 +166,9 @@ TEST(Verify, ShowsEveryCall) {
   // Three layers, a prompt and one more token.
   EXPECT_EQ(calls, (std::map<std::string, int>{{"attention", 6},
                                                {"embedding", 2},
-                                               {"kv_append", 6},
                                                {"layer_norm", 14},
                                                {"linear", 26},
-                                               {"rotary", 6}}));
+                                               {"rotary_append", 6}}));
 }
 
 TEST(Verify, TakesTheDefaultModelWhereNoneIsNamed) {

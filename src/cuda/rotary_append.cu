@@ -1,0 +1,212 @@
+// Queries turned, keys turned into the cache's pages, values into the pages: one kernel, each
+// element read and written once.
+//
+//              query heads        key heads          value heads
+//   token t  | q0 | q1 | ...    | k0 | k1 | ...    | v0 | v1 | ...
+//            '---- block (t, 0) ----'---- block (t, 1) ----' ...     many tokens: one block each
+//
+// A block first makes the cosines and sines of its token, once for all heads. Then its threads walk
+// over the units of its heads: where rows lie on 16 bytes, a unit is 16 bytes, with the 16 bytes it
+// is paired with; else an element, with its other one.
+#include "cuda/rotary_append.h"
+
+#include <algorithm>
+
+#include "core/type_switch.h"
+#include "cuda/launch.h"
+#include "cuda/piece.cuh"
+#include "cuda/rope.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kTablePairs = 512;  // heads of up to 1024; what lies beyond is computed in place
+
+// One of q, k and v, and where it goes.
+struct Part {
+  const void* from;
+  std::int64_t token_stride, head_stride;
+  void* to;
+  std::int64_t to_head_stride;
+  // From a token to its place: with pages, slot / page_size and slot % page_size; else token and 0.
+  std::int64_t to_strides[2];
+  int heads;
+  int pairs;      // to be turned; 0: it is copied
+  bool pieces;    // in units of 16 bytes
+  bool in_place;  // nothing beside the pairs is written
+};
+
+struct AppendCall {
+  Part parts[3];  // q, k, v
+  std::int64_t tokens, slots_of_pool, page_size;
+  int dim, heads_of_block, blocks_of_token;
+  const float* inv_freq;
+  int pairs;
+  const void* positions;
+  DType position_dtype;
+  const std::int32_t* slots;
+  bool half_split;
+};
+
+// The turns of one token: from the table where they are in it.
+struct Turns {
+  const CosSin* table;
+  const float* inv_freq;
+  std::int64_t position;
+  __device__ CosSin operator[](int pair) const {
+    return pair < kTablePairs ? table[pair] : cos_sin(position, inv_freq[pair]);
+  }
+};
+
+template <typename T>
+struct Head {
+  const T* from;
+  T* to;
+};
+
+// Unit u of a head in pieces: pairs (i, i + pairs) of half-split heads first, then the rest.
+template <typename T>
+__device__ void move_piece(Head<T> head, int unit, int pairs, const CosSin* table) {
+  constexpr int kSize = Piece<T>::kSize;
+  const int turned_units = pairs / kSize;
+  if (unit >= turned_units) {
+    const int at = (unit + turned_units) * kSize;
+    store_piece(head.to + at, load_piece(head.from + at));
+    return;
+  }
+  const int at = unit * kSize;
+  const Piece<T> first = load_piece(head.from + at), second = load_piece(head.from + at + pairs);
+  TurnedPair out[kSize];
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) out[i] = turned(first[i], second[i], table[at + i]);
+  Piece<T> piece;
+  piece.set([&](int i) { return out[i].first; });
+  store_piece(head.to + at, piece);
+  piece.set([&](int i) { return out[i].second; });
+  store_piece(head.to + at + pairs, piece);
+}
+
+// Unit u of a head in elements.
+template <typename T>
+__device__ void move_element(Head<T> head, int unit, int pairs, bool half_split,
+                             const Turns& turns) {
+  if (unit >= pairs) {
+    head.to[unit + pairs] = head.from[unit + pairs];
+    return;
+  }
+  const int first = half_split ? unit : 2 * unit, second = half_split ? unit + pairs : 2 * unit + 1;
+  const TurnedPair pair = turned(to_f32(head.from[first]), to_f32(head.from[second]), turns[unit]);
+  head.to[first] = from_f32<T>(pair.first);
+  head.to[second] = from_f32<T>(pair.second);
+}
+
+// Heads [begin, end) of one part.
+template <typename T>
+__device__ void move_heads(const AppendCall& call, const Part& part, std::int64_t token,
+                           std::int64_t place, std::int64_t place_row, int begin, int end,
+                           const Turns& turns) {
+  const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
+  T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + place_row * part.to_strides[1];
+  const int size = part.pieces ? Piece<T>::kSize : 1;
+  const int units = (part.in_place ? part.pairs : call.dim - part.pairs) / size;  // of a head
+  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * units; i += kThreads) {
+    const int h = begin + i / units, unit = i % units;
+    const Head<T> head{from + h * part.head_stride, to + h * part.to_head_stride};
+    if (part.pieces) {
+      move_piece(head, unit, part.pairs, turns.table);
+    } else {
+      move_element(head, unit, part.pairs, call.half_split, turns);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
+  __shared__ CosSin table[kTablePairs];
+  const std::int64_t blocks = call.tokens * call.blocks_of_token;
+  for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
+    const std::int64_t token = b / call.blocks_of_token;
+    const int first = static_cast<int>(b % call.blocks_of_token) * call.heads_of_block;
+    const std::int64_t position = index_at(call.positions, call.position_dtype, token);
+    const std::int64_t slot = call.slots[token];
+    const bool has_slot = slot >= 0 && slot < call.slots_of_pool;
+    // Blocks of values alone turn nothing.
+    const bool turns_some =
+        first < call.parts[0].heads + (call.parts[1].pairs > 0 ? call.parts[1].heads : 0);
+    const int entries = !turns_some ? 0 : call.pairs < kTablePairs ? call.pairs : kTablePairs;
+    for (int pair = static_cast<int>(threadIdx.x); pair < entries; pair += kThreads) {
+      table[pair] = cos_sin(position, call.inv_freq[pair]);
+    }
+    __syncthreads();
+    const Turns turns{table, call.inv_freq, position};
+    int before = 0;  // heads of the parts before
+    for (int p = 0; p < 3; ++p) {
+      const Part& part = call.parts[p];
+      const int begin = std::max(first - before, 0);
+      const int end = std::min(first + call.heads_of_block - before, part.heads);
+      before += part.heads;
+      if (begin >= end || (p > 0 && !has_slot)) continue;
+      const std::int64_t place = p == 0 ? token : slot / call.page_size;
+      const std::int64_t row = p == 0 ? 0 : slot % call.page_size;
+      move_heads<T>(call, part, token, place, row, begin, end, turns);
+    }
+    __syncthreads();  // the table is free
+  }
+}
+
+// ---- the launch ---------------------------------------------------------------------------------
+
+// `to` is like `from`, or a pool of pages.
+Part make_part(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
+  const std::int64_t size = kPieceBytes / size_of(from.dtype), dim = from.shape[2];
+  const bool whole =
+      dim % size == 0 && pairs % size == 0 && pairs <= kTablePairs && (half_split || pairs == 0);
+  const bool paged = to.rank == 4;
+  return {.from = from.data,
+          .token_stride = from.strides[0],
+          .head_stride = from.strides[1],
+          .to = to.data,
+          .to_head_stride = to.strides[to.rank - 2],
+          .to_strides = {to.strides[0], paged ? to.strides[1] : 0},
+          .heads = static_cast<int>(from.shape[1]),
+          .pairs = static_cast<int>(pairs),
+          .pieces = whole && rows_on_pieces(from) && rows_on_pieces(to),
+          .in_place = from.data == to.data};
+}
+
+}  // namespace
+
+void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
+  const std::int64_t tokens = args.q.shape[0], pairs = args.rope.inv_freq.shape[0];
+  const std::int64_t heads = args.q.shape[1] + 2 * args.k.shape[1];
+  if (tokens == 0 || heads == 0 || args.q.shape[2] == 0) return;
+  const bool half_split = args.rope.style == RopeStyle::half_split;
+  // A block for each token keeps a large GPU busy from here on; below, several share a token.
+  constexpr std::int64_t kManyBlocks = 264;
+  const std::int64_t blocks_of_token = std::clamp<std::int64_t>(kManyBlocks / tokens, 1, heads);
+  const std::int64_t heads_of_block = (heads + blocks_of_token - 1) / blocks_of_token;
+  const AppendCall call{
+      .parts = {make_part(args.q, args.q_out, pairs, half_split),
+                make_part(args.k, args.k_pages, args.turn_keys ? pairs : 0, half_split),
+                make_part(args.v, args.v_pages, 0, half_split)},
+      .tokens = tokens,
+      .slots_of_pool = args.k_pages.shape[0] * args.k_pages.shape[1],
+      .page_size = args.k_pages.shape[1],
+      .dim = static_cast<int>(args.q.shape[2]),
+      .heads_of_block = static_cast<int>(heads_of_block),
+      .blocks_of_token = static_cast<int>((heads + heads_of_block - 1) / heads_of_block),
+      .inv_freq = args.rope.inv_freq.ptr<const float>(),
+      .pairs = static_cast<int>(pairs),
+      .positions = args.positions.data,
+      .position_dtype = args.positions.dtype,
+      .slots = args.slots.ptr<const std::int32_t>(),
+      .half_split = half_split};
+  const Launch launch(ctx, "rotary_append");
+  with_float_type(args.q.dtype, [&](auto type) {
+    launch(append_turned<decltype(type)>,
+           {.blocks = tokens * call.blocks_of_token, .threads = kThreads}, call);
+  });
+}
+
+}  // namespace tessera::cuda
