@@ -13,6 +13,8 @@ int main(int argc, char** argv) {
   tessera::bench::add_decode(app);
   tessera::bench::add_norm(app);
   tessera::bench::add_quantize(app);
+  tessera::bench::add_rotary_append(app);
+  tessera::bench::add_select(app);
   app.footer(
       "Examples:\n"
       "  bench_gpu linear --shapes 4096x14336 --rows 1,16 --formats nvfp4,int4\n"

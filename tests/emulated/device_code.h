@@ -37,6 +37,12 @@ inline std::uint32_t __float_as_uint(float x) { return std::bit_cast<std::uint32
 inline float __uint_as_float(std::uint32_t x) { return std::bit_cast<float>(x); }
 
 template <typename T>
+T atomicAdd(T* at, T value) {
+  const T old = *at;
+  *at = old + value;
+  return old;
+}
+template <typename T>
 T atomicMin(T* at, T value) {
   const T old = *at;
   *at = std::min(old, value);

@@ -108,6 +108,25 @@ TEST_P(SelectTest, AVocabulary) {
   for (std::int64_t k : {1, 50}) check(ctx(), {.shape = shape, .k = k, .dtype = DType::bf16});
 }
 
+// The largest elements crowd where a GPU's threads share the row unevenly: next to each other, all
+// in the elements of few threads (every 1024th piece of 16 bytes), or far more of one value than
+// are asked for.
+TEST_P(SelectTest, CrowdedElements) {
+  constexpr std::int64_t kWidth = 40000;
+  Array together({1, kWidth}), apart({1, kWidth}), equal({1, kWidth}, 1.0);
+  for (std::int64_t i = 0; i < kWidth; ++i) {
+    together.at(0, i) = i < kWidth / 2 ? static_cast<double>(i) : -static_cast<double>(i);
+    apart.at(0, i) = i / 4 % 1024 < 3 ? static_cast<double>(i) : -static_cast<double>(i);
+  }
+  for (std::int64_t k : {1, 3, 50}) {
+    for (const Array* elements : {&together, &apart, &equal}) {
+      check(ctx(), {.shape = {1, kWidth}, .k = k}, *elements);
+    }
+  }
+  check(ctx(), {.shape = {1, 2000}, .k = 1024});
+  check(ctx(), {.shape = {1, 1500}, .k = 1025});
+}
+
 // Few distinct values: nearly everything is a tie.
 TEST_P(SelectTest, TiesGoToTheLowerIndex) {
   for (std::int64_t n : {5, 16, 113, 1023}) {
