@@ -1,4 +1,5 @@
-// The kernels of quantize() on a GPU (encode.cu), over a contiguous matrix of f32.
+// The kernels of quantize() on a GPU (encode.cu), over a matrix of f32, f16 or bf16 with any stride
+// from row to row.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +17,9 @@ struct ScanResult {
 };
 
 // `result` is in the device's memory, and holds a ScanResult{} before.
-void scan_elements(Context& ctx, const Tensor& x, ScanResult* result);
+void scan_elements(Context& ctx, const Tensor& dense, ScanResult* result);
 
-// Encodes x [out, in] into the weight, whose memory is there.
-void encode_blocks(Context& ctx, const Tensor& x, const Weight& weight, ScaleSearch search);
+// Encodes dense [out, in] into the weight, whose memory is there.
+void encode_blocks(Context& ctx, const Tensor& dense, const Weight& weight, ScaleSearch search);
 
 }  // namespace tessera::cuda

@@ -1,19 +1,24 @@
-// Both passes read an f32 copy of the matrix, in the workspace.
+// The host side of quantize() on a GPU.
 #include "cuda/quantize.h"
 
 #include <bit>
 
+#include "core/half.h"
+#include "core/type_switch.h"
 #include "core/workspace.h"
-#include "cuda/dequantize.h"
 #include "cuda/encode.h"
 
 namespace tessera::cuda {
 namespace {
 
-Tensor in_f32(Context& ctx, Workspace::Frame& frame, const Tensor& dense) {
-  const Tensor x = frame.take(DType::f32, {dense.shape[0], dense.shape[1]});
-  cuda::dequantize(ctx, Weight::dense(dense), x);
-  return x;
+float element_at(Context& ctx, const Tensor& dense, std::int64_t row, std::int64_t column) {
+  float value = 0;
+  with_float_type(dense.dtype, [&](auto element) {
+    const auto* at = dense.ptr<decltype(element)>() + row * dense.strides[0] + column;
+    copy_bytes(ctx, &element, Device::cpu(), at, dense.device, sizeof(element));
+    value = to_float(element);
+  });
+  return value;
 }
 
 }  // namespace
@@ -21,25 +26,23 @@ Tensor in_f32(Context& ctx, Workspace::Frame& frame, const Tensor& dense) {
 Scan scan(Context& ctx, const Tensor& dense) {
   const Device device = ctx.device();
   Workspace::Frame frame(ctx.workspace());
-  const Tensor x = in_f32(ctx, frame, dense);
   ScanResult result;
   auto* on_device = frame.take<ScanResult>(1);
   copy_bytes(ctx, on_device, device, &result, Device::cpu(), sizeof(result));
-  scan_elements(ctx, x, on_device);
+  scan_elements(ctx, dense, on_device);
   copy_bytes(ctx, &result, Device::cpu(), on_device, device, sizeof(result));
 
   if (result.not_finite == ScanResult::kNone) {
     return {.largest = std::bit_cast<float>(result.largest_bits)};
   }
   const auto at = static_cast<std::int64_t>(result.not_finite);
-  Scan found{.finite = false, .row = at / dense.shape[1], .column = at % dense.shape[1]};
-  copy_bytes(ctx, &found.value, Device::cpu(), x.ptr<float>() + at, device, sizeof(float));
-  return found;
+  const std::int64_t row = at / dense.shape[1], column = at % dense.shape[1];
+  return {
+      .finite = false, .row = row, .column = column, .value = element_at(ctx, dense, row, column)};
 }
 
 void encode(Context& ctx, const Tensor& dense, const Weight& weight, ScaleSearch search) {
-  Workspace::Frame frame(ctx.workspace());
-  encode_blocks(ctx, in_f32(ctx, frame, dense), weight, search);
+  encode_blocks(ctx, dense, weight, search);
 }
 
 }  // namespace tessera::cuda

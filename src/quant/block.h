@@ -53,6 +53,9 @@ void for_each_block(const Weight& weight, std::int64_t k_begin, std::int64_t k_e
   }
 }
 
+// A block's values are a std::span<const float> on the CPU. A kernel may have its own type for them
+// (cuda/encode.cu), with a fold() that gives the same bits: all that follows takes either.
+//
 // A sum, or an extreme, over term(x) of a block. Element i goes to lane i % 16, in rising order,
 // and the lanes start at 0; at the end they are folded, 8 on 8, 4 on 4, 2 on 2, 1 on 1. Sixteen is
 // one 512-bit vector, and nvfp4's block.
@@ -80,13 +83,15 @@ constexpr float smaller(float a, float b) { return b < a ? b : a; }
 constexpr float larger(float a, float b) { return b > a ? b : a; }
 
 // Smallest and largest of the block and of 0: the range that its codes have to cover.
-TESSERA_HOST_DEVICE inline Range range_with_zero(std::span<const float> x) {
+template <typename Values>
+TESSERA_HOST_DEVICE Range range_with_zero(const Values& x) {
   const auto itself = [](float value) { return value; };
   return {fold(x, itself, [](float a, float b) { return smaller(a, b); }),
           fold(x, itself, [](float a, float b) { return larger(a, b); })};
 }
 
-TESSERA_HOST_DEVICE inline float largest_magnitude(std::span<const float> x) {
+template <typename Values>
+TESSERA_HOST_DEVICE float largest_magnitude(const Values& x) {
   return fold(
       x, [](float value) { return magnitude_of(value); },
       [](float a, float b) { return larger(a, b); });
@@ -95,9 +100,8 @@ TESSERA_HOST_DEVICE inline float largest_magnitude(std::span<const float> x) {
 // The squared error of the block on a grid of this scale, in units of `unit` squared: the sum of
 // (r - nearest(r))^2 over r = x / scale, times (scale / unit)^2. Where unit is near the scale,
 // nothing of it can overflow or vanish, whatever the size of the weights.
-template <typename Nearest>
-TESSERA_HOST_DEVICE float squared_error(std::span<const float> x, float scale, float unit,
-                                        Nearest nearest) {
+template <typename Values, typename Nearest>
+TESSERA_HOST_DEVICE float squared_error(const Values& x, float scale, float unit, Nearest nearest) {
   const float sum = fold(
       x,
       [=](float value) {
@@ -147,8 +151,8 @@ struct Stretches {
 constexpr Stretches around_largest() { return {24, 36, 32}; }
 
 // The best of `from_max` and its stretches.
-template <typename Nearest>
-TESSERA_HOST_DEVICE float search_scale(std::span<const float> x, float from_max, float reach,
+template <typename Values, typename Nearest>
+TESSERA_HOST_DEVICE float search_scale(const Values& x, float from_max, float reach,
                                        const Stretches& stretches, Nearest nearest) {
   Best<float> best;
   best.offer(from_max, squared_error(x, from_max, from_max, nearest));

@@ -16,7 +16,8 @@ namespace tessera::quant {
 // off.
 constexpr Stretches fp8_octave() { return {17, 31, 16}; }
 
-TESSERA_HOST_DEVICE inline float fp8_scale(std::span<const float> x, ScaleSearch search) {
+template <typename Values>
+TESSERA_HOST_DEVICE float fp8_scale(const Values& x, ScaleSearch search) {
   const float from_max = usable_scale(largest_magnitude(x) / kE4M3Max, kE4M3Max);
   if (search == ScaleSearch::from_max) return from_max;
   return search_scale(x, from_max, kE4M3Max, fp8_octave(),

@@ -26,9 +26,9 @@ TESSERA_HOST_DEVICE inline float int4_nearest(float ratio, float zero) {
 }
 
 // The best of from_max and of candidate(factor) for every factor around it.
-template <typename Candidate>
-TESSERA_HOST_DEVICE Int4Scale int4_search_around(std::span<const float> x,
-                                                 const Int4Scale& from_max, Candidate candidate) {
+template <typename Values, typename Candidate>
+TESSERA_HOST_DEVICE Int4Scale int4_search_around(const Values& x, const Int4Scale& from_max,
+                                                 Candidate candidate) {
   Best<Int4Scale> best;
   const auto consider = [&](const Int4Scale& other) {
     const float scale = to_float(other.scale), zero = other.zero;
@@ -44,7 +44,8 @@ TESSERA_HOST_DEVICE Int4Scale int4_search_around(std::span<const float> x,
 }
 
 // Codes -8 .. 7 about 0.
-TESSERA_HOST_DEVICE inline Int4Scale int4_scale(std::span<const float> x, ScaleSearch search) {
+template <typename Values>
+TESSERA_HOST_DEVICE Int4Scale int4_scale(const Values& x, ScaleSearch search) {
   const Range range = range_with_zero(x);
   const float extreme = range.high < -range.low ? range.low : range.high;
   const auto usable = [](float scale) { return Int4Scale{to_bf16(usable_scale(scale, 8.f))}; };
@@ -57,8 +58,8 @@ TESSERA_HOST_DEVICE inline Int4Scale int4_scale(std::span<const float> x, ScaleS
 }
 
 // Codes 0 .. 15 from the smallest to the largest weight; 0 itself is always among the values.
-TESSERA_HOST_DEVICE inline Int4Scale int4_scale_and_zero(std::span<const float> x,
-                                                         ScaleSearch search) {
+template <typename Values>
+TESSERA_HOST_DEVICE Int4Scale int4_scale_and_zero(const Values& x, ScaleSearch search) {
   const Range range = range_with_zero(x);
   const float step = usable_scale(range.high / 15.f - range.low / 15.f, 1.f);  // no overflow
   const float zero = round_to_code(-range.low / step, 0.f, 0.f, 15.f);

@@ -15,7 +15,8 @@ TESSERA_HOST_DEVICE inline float int8_nearest(float ratio) {
   return round_to_code(ratio, 0.f, -128.f, 127.f);
 }
 
-TESSERA_HOST_DEVICE inline float int8_scale(std::span<const float> x, ScaleSearch search) {
+template <typename Values>
+TESSERA_HOST_DEVICE float int8_scale(const Values& x, ScaleSearch search) {
   const float from_max = usable_scale(largest_magnitude(x) / 127.f, 128.f);
   if (search == ScaleSearch::from_max) return from_max;
   return search_scale(x, from_max, 128.f, around_largest(),

@@ -16,7 +16,8 @@ namespace tessera::quant {
 // 2^-126, the smallest normal f32, and 2^125, the largest of which 6 times is finite.
 inline constexpr int kMxfp4Smallest = 1, kMxfp4Largest = 252;
 
-TESSERA_HOST_DEVICE inline std::uint8_t mxfp4_scale(std::span<const float> x, ScaleSearch search) {
+template <typename Values>
+TESSERA_HOST_DEVICE std::uint8_t mxfp4_scale(const Values& x, ScaleSearch search) {
   const float largest = largest_magnitude(x);
   const auto usable = [](int code) {
     return static_cast<std::uint8_t>(clamped(code, kMxfp4Smallest, kMxfp4Largest));

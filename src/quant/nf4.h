@@ -80,7 +80,8 @@ constexpr float nf4_round(float x) {
 
 namespace quant {
 
-TESSERA_HOST_DEVICE inline float nf4_scale(std::span<const float> x, ScaleSearch search) {
+template <typename Values>
+TESSERA_HOST_DEVICE float nf4_scale(const Values& x, ScaleSearch search) {
   const float from_max = usable_scale(largest_magnitude(x), 1.f);
   if (search == ScaleSearch::from_max) return from_max;
   return search_scale(x, from_max, 1.f, around_largest(),

@@ -18,8 +18,9 @@ namespace tessera::quant {
 // it is taken a little beyond half-way as well. On normal weights 63/64 gives the least error.
 inline constexpr float kNvfp4TowardsFiner = 63.f / 64.f;
 
-TESSERA_HOST_DEVICE inline std::uint8_t nvfp4_scale(std::span<const float> x, float tensor_scale,
-                                                    ScaleSearch search) {
+template <typename Values>
+TESSERA_HOST_DEVICE std::uint8_t nvfp4_scale(const Values& x, float tensor_scale,
+                                             ScaleSearch search) {
   const float largest = largest_magnitude(x);
   // Code 0 is the scale 0: the smallest after it loses less.
   const auto usable = [](int code) {

@@ -73,10 +73,15 @@ struct Thread {
 #endif
 };
 
-struct Warp {
-  unsigned living = 0;          // lanes that have not ended
-  unsigned mask = 0, came = 0;  // of the step that is being waited for
+// A step that some lanes of a warp wait to take together.
+struct WarpStep {
+  unsigned mask = 0, came = 0;
   void (*step)(Payloads) = nullptr;
+};
+
+struct Warp {
+  unsigned living = 0;               // lanes that have not ended
+  std::vector<WarpStep> waited_for;  // no lane is in the mask of two
 };
 
 // The block that is running: one at a time, on one thread of the machine.
@@ -176,16 +181,21 @@ void start(int thread) {
 void finish_warp_step(int first) {
   Block& b = block();
   Warp& warp = b.warp_of(first);
-  if (warp.came == 0 || warp.came != (warp.mask & warp.living)) return;
-  std::array<void*, kWarpSize> payloads{};
-  for (int i = 0; i < kWarpSize; ++i) {
-    if ((warp.came >> i & 1u) == 0) continue;
-    Thread& thread = b.threads[static_cast<std::size_t>(first + i)];
-    payloads[static_cast<std::size_t>(i)] = thread.payload;
-    thread.state = State::ready;
+  const auto complete = [&](const WarpStep& w) { return w.came == (w.mask & warp.living); };
+  for (auto found = std::find_if(warp.waited_for.begin(), warp.waited_for.end(), complete);
+       found != warp.waited_for.end();
+       found = std::find_if(warp.waited_for.begin(), warp.waited_for.end(), complete)) {
+    const WarpStep now = *found;
+    warp.waited_for.erase(found);
+    std::array<void*, kWarpSize> payloads{};
+    for (int i = 0; i < kWarpSize; ++i) {
+      if ((now.came >> i & 1u) == 0) continue;
+      Thread& thread = b.threads[static_cast<std::size_t>(first + i)];
+      payloads[static_cast<std::size_t>(i)] = thread.payload;
+      thread.state = State::ready;
+    }
+    now.step(payloads.data());
   }
-  warp.came = 0;
-  warp.step(payloads.data());
 }
 
 void finish_block_step() {
@@ -280,12 +290,14 @@ void warp_together(unsigned mask, void* payload, void (*step)(Payloads)) {
   Warp& warp = b.warp_of(b.current);
   const unsigned bit = 1u << (b.current % kWarpSize);
   if ((mask & bit) == 0) give_up("a lane takes part in a step whose mask leaves it out");
-  if (warp.came != 0 && (warp.mask != mask || warp.step != step)) {
+  const auto overlaps = [&](const WarpStep& w) { return (w.mask & mask) != 0; };
+  auto mine = std::find_if(warp.waited_for.begin(), warp.waited_for.end(), overlaps);
+  if (mine == warp.waited_for.end()) {
+    mine = warp.waited_for.insert(mine, {.mask = mask, .came = 0, .step = step});
+  } else if (mine->mask != mask || mine->step != step) {
     give_up("lanes of a warp are at different steps");
   }
-  warp.mask = mask;
-  warp.step = step;
-  warp.came |= bit;
+  mine->came |= bit;
   self.payload = payload;
   self.state = State::at_warp;
   finish_warp_step(b.current / kWarpSize * kWarpSize);
