@@ -6,10 +6,11 @@
 //
 //   block   team 0: row i | team 1: row i + 1 | ...          small rows: several teams to a block
 //
-// All loads of a thread (x, residuals, weight, bias) are started before the first is used; what is
-// left of the time is the two sums over the team, one barrier each.
+// All loads of a thread (x, residuals, weight, bias) are started before the first is used, and
+// those of a team's next row before the sums over this one, which cost a barrier each.
 #include "cuda/norm_registers.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "core/rows.h"
@@ -18,6 +19,7 @@
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
 #include "cuda/piece.cuh"
+#include "cuda/state.h"
 
 namespace tessera::cuda {
 namespace {
@@ -99,74 +101,109 @@ struct Share {
   }
 };
 
-// Few pieces: all loads of a thread come before their first use. Many would not fit into its
-// registers, and have each other to wait with.
+// Few pieces: a thread has the loads of its next row on their way while it works on this one. Many
+// would not fit into its registers, and have each other to wait with.
 constexpr bool loads_ahead(int pieces) { return pieces <= 2; }
 
-// x + residuals, each partial sum rounded, and written.
-template <typename T, int kPieces>
-__device__ void add_residuals(const NormCall& call, std::int64_t row, Share<T, kPieces>& share) {
-  const auto load = [&](int r, Piece<T>(&to)[kPieces]) {
-    share.load(call.residuals[r].template row<const T>(row), to);
-  };
-  Piece<T> first[kPieces];
-  load(0, first);
-  if constexpr (loads_ahead(kPieces)) {
-    Piece<T> second[kPieces], third[kPieces];
-    if (call.n_residuals > 1) load(1, second);
-    if (call.n_residuals > 2) load(2, third);
-    share.add(first);
-    if (call.n_residuals > 1) share.add(second);
-    if (call.n_residuals > 2) share.add(third);
-  } else {
-    share.add(first);
-#pragma unroll 1
-    for (int r = 1; r < call.n_residuals; ++r) {
-      load(r, first);
-      share.add(first);
+// Threads that a multiprocessor, with its 65536 registers, is to hold at once: 128 registers each
+// where there is much to hold, else 64.
+constexpr int threads_at_once(int pieces, bool residuals) {
+  return pieces >= 2 && residuals ? kMaxThreads : 2 * kMaxThreads;
+}
+
+// x and the residuals of a row, as loaded.
+template <typename T, int kPieces, bool kResiduals>
+struct Loaded {
+  static constexpr int kTensors = kResiduals ? 1 + kMaxResiduals : 1;
+  Piece<T> of[kTensors][kPieces];
+
+  __device__ void load(const NormCall& call, std::int64_t row, const Share<T, kPieces>& share) {
+    share.load(call.x.template row<const T>(row), of[0]);
+#pragma unroll
+    for (int r = 1; r < kTensors; ++r) {
+      if (r <= call.n_residuals) {
+        share.load(call.residuals[r - 1].template row<const T>(row), of[r]);
+      }
     }
   }
-  T* sum = call.sum.template row<T>(row);
-  share.for_each([&](int p) { store_piece(sum + share.at(p), share.pieces[p]); });
+  // Their sum, each partial sum rounded.
+  __device__ void add_up(const NormCall& call, Share<T, kPieces>& share) const {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) share.pieces[p] = of[0][p];
+#pragma unroll
+    for (int r = 1; r < kTensors; ++r) {
+      if (r <= call.n_residuals) share.add(of[r]);
+    }
+  }
+};
+
+// The same without anything held: one tensor after the other.
+template <typename T, int kPieces, bool kResiduals>
+__device__ void load_and_add(const NormCall& call, std::int64_t row, Share<T, kPieces>& share) {
+  share.load(call.x.template row<const T>(row), share.pieces);
+  if constexpr (kResiduals) {
+#pragma unroll 1
+    for (int r = 0; r < call.n_residuals; ++r) {
+      Piece<T> residual[kPieces];
+      share.load(call.residuals[r].template row<const T>(row), residual);
+      share.add(residual);
+    }
+  }
 }
 
 template <typename T, int kPieces, bool kResiduals>
-__global__ void __launch_bounds__(kMaxThreads) norm_teams(NormCall call) {
-  __shared__ float totals[kMaxWarps], squares_of[kMaxWarps];
+__global__ void __launch_bounds__(kMaxThreads, threads_at_once(kPieces, kResiduals) / kMaxThreads)
+    norm_teams(NormCall call) {
+  // Written before a barrier and read behind it. Of the squares, which may have no other barrier
+  // between them, two are in use in turns.
+  __shared__ float totals[kMaxWarps], squares_of[2][kMaxWarps];
+  constexpr bool kAhead = loads_ahead(kPieces);
   const int team_threads = call.team_warps * kWarp;
   const int teams = static_cast<int>(blockDim.x) / team_threads;
   const int team = static_cast<int>(threadIdx.x) / team_threads;
   const int thread = static_cast<int>(threadIdx.x) % team_threads;
+  const std::int64_t step = std::int64_t{gridDim.x} * teams;
+  const auto* const weight = static_cast<const T*>(call.weight);
+  const auto* const bias = static_cast<const T*>(call.bias);
+  const float count = static_cast<float>(call.width);
 
-  for (std::int64_t first = std::int64_t{blockIdx.x} * teams; first < call.rows;
-       first += std::int64_t{gridDim.x} * teams) {
-    const std::int64_t row = first + team;
-    const bool has_row = row < call.rows;  // who has none still comes to the barriers
-    Share<T, kPieces> share{.begin = thread * Piece<T>::kSize,
-                            .step = team_threads * Piece<T>::kSize,
-                            .end = has_row ? call.width : 0};
-    const auto* const weight = static_cast<const T*>(call.weight);
-    const auto* const bias = static_cast<const T*>(call.bias);
-    Piece<T> weights[kPieces], biases[kPieces];
-    share.load(call.x.template row<const T>(row), share.pieces);
-    if constexpr (loads_ahead(kPieces)) {
-      share.load(weight, weights);
-      if (bias != nullptr) share.load(bias, biases);
+  std::int64_t row = std::int64_t{blockIdx.x} * teams + team;
+  Share<T, kPieces> share{.begin = thread * Piece<T>::kSize,
+                          .step = team_threads * Piece<T>::kSize,
+                          .end = row < call.rows ? call.width : 0};
+  Loaded<T, kAhead ? kPieces : 1, kResiduals> loaded;
+  Piece<T> weights[kPieces], biases[kPieces];
+  if constexpr (kAhead) {
+    loaded.load(call, row, share);
+    share.load(weight, weights);
+    if (bias != nullptr) share.load(bias, biases);
+  }
+  // A team whose rows are done still comes to the barriers: `first` is the block's.
+  int turn = 0;
+  for (std::int64_t first = row - team; first < call.rows; first += step, row += step, turn ^= 1) {
+    share.end = row < call.rows ? call.width : 0;
+    if constexpr (kAhead) {
+      loaded.add_up(call, share);
+      if (row + step < call.rows) loaded.load(call, row + step, share);
+    } else {
+      load_and_add<T, kPieces, kResiduals>(call, row, share);
     }
-    if constexpr (kResiduals) add_residuals(call, row, share);
+    if constexpr (kResiduals) {
+      T* sum = call.sum.template row<T>(row);
+      share.for_each([&](int p) { store_piece(sum + share.at(p), share.pieces[p]); });
+    }
 
-    const float count = static_cast<float>(call.width);
     float mean = 0;
     if (call.centred) {
       mean = team_sum(share.sum([](float s) { return s; }), totals, call.team_warps) / count;
     }
     const float squares = share.sum([&](float s) { return (s - mean) * (s - mean); });
-    const float variance = team_sum(squares, squares_of, call.team_warps) / count;
+    const float variance = team_sum(squares, squares_of[turn], call.team_warps) / count;
     const float scale = 1.f / sqrtf(variance + call.eps);
 
     T* out = call.out.template row<T>(row);
     share.for_each([&](int p) {
-      if constexpr (!loads_ahead(kPieces)) {
+      if constexpr (!kAhead) {
         weights[p] = load_piece(weight + share.at(p));
         if (bias != nullptr) biases[p] = load_piece(bias + share.at(p));
       }
@@ -177,7 +214,6 @@ __global__ void __launch_bounds__(kMaxThreads) norm_teams(NormCall call) {
       });
       store_piece(out + share.at(p), piece);
     });
-    __syncthreads();  // whoever still reads the sums
   }
 }
 
@@ -243,8 +279,13 @@ void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool 
   for (const Tensor& residual : args.residuals) call.n_residuals += residual.defined();
   // At least four warps to a block, as a multiprocessor takes a limited number of blocks.
   const int teams = rows == 1 || plan.warps >= 4 ? 1 : 4 / plan.warps;
-  const Grid grid{.blocks = (rows + teams - 1) / teams,
-                  .threads = static_cast<unsigned>(teams * plan.warps * kWarp)};
+  const int threads = teams * plan.warps * kWarp;
+  // As many blocks as run at once: every team then walks over several rows, and has the next one on
+  // its way.
+  const std::int64_t at_once = std::int64_t{ctx.cuda_state().limits().multiprocessors} *
+                               (threads_at_once(plan.pieces, call.n_residuals > 0) / threads);
+  const Grid grid{.blocks = std::min((rows + teams - 1) / teams, at_once),
+                  .threads = static_cast<unsigned>(threads)};
   const Launch launch(ctx, op);
   with_float_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
