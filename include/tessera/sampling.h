@@ -51,6 +51,13 @@ class Sampler {
   // saves a pass over the vocabulary.
   Sampled sample(std::span<const float> logits, std::int64_t top_logprobs = 0);
 
+  // How many of the most likely tokens decide the next draw, whatever the others are: 1 where it is
+  // greedy, top_k where that is set. 0: all of them, as bias, penalties and top_p alone ask for.
+  std::int64_t head_size() const;
+  // As sample(), without logprobs, from the head alone: its logits, largest first, and their ids,
+  // as top_k() gives them. The same token.
+  std::int32_t sample_head(std::span<const float> logits, std::span<const std::int32_t> ids);
+
  private:
   struct Candidate {
     float logit;
@@ -60,6 +67,8 @@ class Sampler {
   static bool comes_first(const Candidate& a, const Candidate& b);
 
   // The steps of sample(), in order (src/engine/sampler.cc).
+  bool is_greedy() const { return options_.greedy || options_.temperature == 0; }
+  bool has_penalties() const;
   std::span<const float> adjusted(std::span<const float> logits);
   float find_maxima(std::span<const float> logits);
   std::int32_t first_largest(std::span<const float> logits, float largest) const;
@@ -70,6 +79,7 @@ class Sampler {
   float logit_of(double weight, float largest) const;
   void cut_tail(double wanted, float largest);
   std::int32_t draw(std::span<const float> logits, float largest, double random);
+  std::int32_t draw_from_candidates(double random);
   std::int32_t draw_from_all(std::span<const float> logits, float largest, double random);
   void report(std::span<const float> logits, std::int64_t top_logprobs, Sampled& sampled);
   void see(std::int32_t id, bool generated);

@@ -7,12 +7,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <optional>
 
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "engine/forward_ids.h"
 #include "engine/stop_text.h"
+#include "tessera/select.h"
 
 namespace tessera {
 namespace {
@@ -81,13 +83,27 @@ class Runner {
     forward_ids(ctx_, model_, cache_, ids, ids_, with_logits ? logits_ : Tensor{});
   }
 
-  // Of the last forward(), on the host.
-  std::span<const float> logits() {
-    const std::size_t vocab = static_cast<std::size_t>(logits_.numel());
-    if (ctx_.device().is_cpu()) return {logits_.ptr<const float>(), vocab};
-    copy_bytes(ctx_, host_logits_.data(), Device::cpu(), logits_.data, ctx_.device(),
-               logits_.bytes());
-    return host_logits_;
+  // The next token, by the logits of the last forward(). Where few of them decide it, a GPU picks
+  // those out, and the rest stay there.
+  Sampled sample(Sampler& sampler, std::int64_t top_logprobs) {
+    const std::int64_t head = sampler.head_size();
+    const bool few = head > 0 && head <= kMostHead && head < logits_.numel();
+    if (ctx_.device().is_cpu() || top_logprobs >= 0 || !few) {
+      return sampler.sample(logits(), top_logprobs);
+    }
+    // Room that the step has given back. Values and ids lie side by side: one copy.
+    Workspace::Frame frame(ctx_.workspace());
+    const Tensor room = frame.take(DType::i32, {2, head});
+    const Tensor values(room.data, DType::f32, {1, head}, ctx_.device());
+    top_k(ctx_, {.x = logits_, .values = values, .indices = room.slice(0, 1, 2)});
+    head_.resize(static_cast<std::size_t>(2 * head));
+    copy_bytes(ctx_, head_.data(), Device::cpu(), room.data, ctx_.device(), room.bytes());
+    head_logits_.resize(static_cast<std::size_t>(head));
+    std::memcpy(head_logits_.data(), head_.data(), static_cast<std::size_t>(values.bytes()));
+    Sampled sampled;
+    sampled.token.id =
+        sampler.sample_head(head_logits_, std::span(head_).last(head_logits_.size()));
+    return sampled;
   }
 
   // False where it was cancelled on the way.
@@ -108,6 +124,18 @@ class Runner {
   }
 
  private:
+  // Beyond this many, top_k() reads the logits again for each.
+  static constexpr std::int64_t kMostHead = 1024;
+
+  // Of the last forward(), on the host.
+  std::span<const float> logits() {
+    const std::size_t vocab = static_cast<std::size_t>(logits_.numel());
+    if (ctx_.device().is_cpu()) return {logits_.ptr<const float>(), vocab};
+    copy_bytes(ctx_, host_logits_.data(), Device::cpu(), logits_.data, ctx_.device(),
+               logits_.bytes());
+    return host_logits_;
+  }
+
   Context& ctx_;
   const Model& model_;
   KvCache& cache_;
@@ -115,6 +143,8 @@ class Runner {
   Tensor ids_;     // i32 [max_step]
   Tensor logits_;  // f32 [1, vocab]
   std::vector<float> host_logits_;
+  std::vector<std::int32_t> head_;  // bits of the logits, then ids
+  std::vector<float> head_logits_;
 };
 
 // Tokens to text, up to a stop string.
@@ -203,7 +233,7 @@ GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
   Clock::time_point first = start;
   while (true) {
     GeneratedToken token;
-    token.sampled = sampler.sample(runner.logits(), options.top_logprobs);
+    token.sampled = runner.sample(sampler, options.top_logprobs);
     const std::int32_t id = token.sampled.token.id;
     if (result.ids.empty()) {
       first = Clock::now();

@@ -83,6 +83,13 @@ void check_bias_ids(const SamplingOptions& options, std::int64_t vocab) {
   }
 }
 
+[[noreturn]] void refuse_logit(std::int64_t id, float logit) {
+  fail(ErrorCode::invalid_argument,
+       "the logit of token {} is {}: the model's numbers have left their range; try f32 or bf16, "
+       "or check the checkpoint",
+       id, logit);
+}
+
 // A penalty is a difference of logits: f32 like them.
 float penalised(float logit, double repetition) {
   return static_cast<float>(logit > 0 ? logit / repetition : logit * repetition);
@@ -123,10 +130,14 @@ void Sampler::see_prompt(std::span<const std::int32_t> ids) {
 
 // ---- 1. bias and penalties ----------------------------------------------------------------------
 
+bool Sampler::has_penalties() const {
+  return options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
+         options_.frequency_penalty != 0;
+}
+
 std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   const SamplingOptions& o = options_;
-  const bool penalties =
-      o.repetition_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0;
+  const bool penalties = has_penalties();
   if (o.logit_bias.empty() && (!penalties || seen_.empty())) return logits;
   check_bias_ids(o, static_cast<std::int64_t>(logits.size()));
   adjusted_.assign(logits.begin(), logits.end());
@@ -159,10 +170,7 @@ float Sampler::find_maxima(std::span<const float> logits) {
   if (std::isnan(largest) || largest == kInfinity) {
     const auto bad = std::find_if(logits.begin(), logits.end(),
                                   [](float v) { return std::isnan(v) || v == kInfinity; });
-    fail(ErrorCode::invalid_argument,
-         "the logit of token {} is {}: the model's numbers have left their range; try f32 or "
-         "bf16, or check the checkpoint",
-         bad - logits.begin(), *bad);
+    refuse_logit(bad - logits.begin(), *bad);
   }
   if (largest == -kInfinity) {
     fail(ErrorCode::invalid_argument, "every one of the {} logits is -inf: no token is possible",
@@ -325,7 +333,13 @@ std::int32_t Sampler::draw(std::span<const float> logits, float largest, double 
     collect(logits, logit_of(o.min_p / 2, largest));
     weigh(largest);
   }
-  if (min_p) std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < o.min_p; });
+  return draw_from_candidates(random);
+}
+
+// By weight, after min-p.
+std::int32_t Sampler::draw_from_candidates(double random) {
+  const double min_p = options_.min_p;
+  if (min_p > 0) std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < min_p; });
 
   double left = 0;
   for (const Candidate& c : candidates_) left += c.weight;
@@ -367,11 +381,46 @@ Sampled Sampler::sample(std::span<const float> logits, std::int64_t top_logprobs
   const float largest = find_maxima(scores);
   const double random = random_number(options_.seed, draws_++);
   Sampled sampled;
-  sampled.token.id = options_.greedy || options_.temperature == 0 ? first_largest(scores, largest)
-                                                                  : draw(scores, largest, random);
+  sampled.token.id = is_greedy() ? first_largest(scores, largest) : draw(scores, largest, random);
   if (top_logprobs >= 0) report(logits, top_logprobs, sampled);
   see(sampled.token.id, true);
   return sampled;
+}
+
+// ---- from the head alone ------------------------------------------------------------------------
+
+std::int64_t Sampler::head_size() const {
+  if (!options_.logit_bias.empty() || has_penalties()) return 0;
+  return is_greedy() ? 1 : options_.top_k;
+}
+
+std::int32_t Sampler::sample_head(std::span<const float> logits,
+                                  std::span<const std::int32_t> ids) {
+  const std::int64_t head = head_size();
+  if (head == 0 || logits.empty() || std::ssize(logits) > head || logits.size() != ids.size()) {
+    fail(ErrorCode::invalid_argument,
+         "a head of {} logits and {} ids was given to a sampler whose draws depend on {}",
+         logits.size(), ids.size(),
+         head == 0 ? "all logits" : fmt::format("1 to {} of each", head));
+  }
+  const float largest = logits.front();
+  if (std::isnan(largest) || largest == kInfinity) refuse_logit(ids.front(), largest);
+  if (largest == -kInfinity) {
+    fail(ErrorCode::invalid_argument, "the largest logit is -inf: no token is possible");
+  }
+  const double random = random_number(options_.seed, draws_++);
+  std::int32_t id = ids.front();
+  if (!is_greedy()) {
+    candidates_.clear();
+    for (std::size_t i = 0; i < logits.size(); ++i) candidates_.push_back({logits[i], ids[i], 0.0});
+    std::sort(candidates_.begin(), candidates_.end(),
+              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
+    const double total = weigh(largest);
+    if (options_.top_p < 1) cut_tail(options_.top_p * total, largest);
+    id = draw_from_candidates(random);
+  }
+  see(id, true);
+  return id;
 }
 
 }  // namespace tessera

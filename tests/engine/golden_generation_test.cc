@@ -6,6 +6,7 @@
 
 #include "model/mapped_file.h"
 #include "model/safetensors.h"
+#include "support/devices.h"
 #include "support/files.h"
 #include "tessera/generate.h"
 
@@ -45,6 +46,36 @@ TEST(GoldenGeneration, GreedyTokensAreThoseOfTransformers) {
         EXPECT_EQ(result.ids, expected) << name << ", steps of " << max_step;
       }
     }
+  }
+}
+
+class DeviceGenerationTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, DeviceGenerationTest, testing::ValuesIn(test_devices()),
+                         device_name);
+
+// Where few logits decide, a GPU picks them out; the tokens are those of the whole vocabulary.
+TEST_P(DeviceGenerationTest, TheHeadOfTheLogitsIsPickedOutOnTheDevice) {
+  constexpr std::int64_t kTokens = 6;
+  const auto folder = data_path("goldens") / "neox-serial-untied";
+  const Ids prompt = first_row(folder / "golden.safetensors", "input_ids");
+  Context cpu({.threads = 1});
+  const auto generated = [&](Context& on, const SamplingOptions& sampling) {
+    const auto model = load_model(on, folder, {.dtype = DType::f32});
+    KvCache cache = model->make_cache(on, CachePolicy::full(), 64, 64);
+    on.trace().clear();
+    return generate(on, *model, cache, nullptr, prompt,
+                    {.max_tokens = kTokens, .ignore_eos = true, .sampling = sampling})
+        .ids;
+  };
+  struct Case {
+    SamplingOptions sampling;
+    std::int64_t calls;  // of top_k() on a GPU
+  };
+  for (const auto& [sampling, calls] :
+       {Case{{.greedy = true}, kTokens}, Case{{.top_k = 5, .top_p = 0.9, .seed = 3}, kTokens},
+        Case{{.top_p = 0.9, .seed = 3}, 0}}) {
+    EXPECT_EQ(generated(ctx(), sampling), generated(cpu, sampling));
+    EXPECT_EQ(ctx().trace().calls("top_k"), GetParam().is_cpu() ? 0 : calls);
   }
 }
 

@@ -12,12 +12,14 @@
 
 #include "core/philox.h"
 #include "support/refusal.h"
+#include "tessera/error.h"
 #include "tessera/sampling.h"
 
 namespace tessera::test {
 namespace {
 
 using Logits = std::vector<float>;
+using Ids = std::vector<std::int32_t>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -130,6 +132,56 @@ TEST_P(SamplerCase, DrawsWhatTheSlowVersionDraws) {
     ASSERT_EQ(token, slow_sample(p, c.options.seed, draw)) << "draw " << draw;
     seen.generated.push_back(token);
   }
+}
+
+// From the most likely alone, as top_k() gives them, in the order of falling logits.
+TEST_P(SamplerCase, DrawsTheSameFromTheHeadAlone) {
+  const Case& c = GetParam();
+  Sampler sampler(c.options), of_head(c.options);
+  const auto head = static_cast<std::size_t>(of_head.head_size());
+  const bool needs_all = !c.options.logit_bias.empty() || c.options.repetition_penalty != 1 ||
+                         c.options.presence_penalty != 0 || c.options.frequency_penalty != 0;
+  const bool greedy = c.options.greedy || c.options.temperature == 0;
+  ASSERT_EQ(of_head.head_size(), needs_all ? 0 : greedy ? 1 : c.options.top_k);
+  if (head == 0) {
+    EXPECT_THROW(of_head.sample_head(Logits{1.f}, Ids{0}), Error);
+    return;
+  }
+  if (head >= c.vocab) return;  // that is no head
+  for (std::uint32_t draw = 0; draw < 50; ++draw) {
+    const Logits logits = noise(c.vocab, draw, c.spread);
+    Ids ids(c.vocab);
+    std::iota(ids.begin(), ids.end(), 0);
+    std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) {
+      return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+    });
+    ids.resize(head);
+    Logits values;
+    for (const std::int32_t id : ids) values.push_back(logits[static_cast<std::size_t>(id)]);
+    ASSERT_EQ(of_head.sample_head(values, ids), sampler.sample(logits).token.id) << draw;
+  }
+}
+
+TEST(Sampler, RefusesAHeadThatIsNoNumberOrNone) {
+  Sampler sampler({.top_k = 2});
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_TRUE(refuses(
+      [&] {
+        sampler.sample_head(Logits{nan, 1.f}, Ids{7, 2});
+      },
+      "the logit of token 7 is nan: the model's numbers have left their range; try "
+      "f32 or bf16, or check the checkpoint"));
+  EXPECT_TRUE(refuses(
+      [&] {
+        sampler.sample_head(Logits{-kInfinity, -kInfinity}, Ids{0, 1});
+      },
+      "the largest logit is -inf: no token is possible"));
+  EXPECT_TRUE(refuses(
+      [&] {
+        sampler.sample_head(Logits{3.f, 2.f, 1.f}, Ids{0, 1, 2});
+      },
+      "a head of 3 logits and 3 ids was given to a sampler whose draws depend on 1 "
+      "to 2 of each"));
 }
 
 INSTANTIATE_TEST_SUITE_P(
