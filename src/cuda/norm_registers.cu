@@ -101,20 +101,33 @@ struct Share {
   }
 };
 
-// Few pieces: a thread has the loads of its next row on their way while it works on this one. Many
-// would not fit into its registers, and have each other to wait with.
-constexpr bool loads_ahead(int pieces) { return pieces <= 2; }
+// How a kernel works, by the pieces of a thread and the residuals it is made for (none, one, or up
+// to three). What the numbers are is measured (docs/results/h200/elementwise.md).
+struct Way {
+  // The loads of a team's next row are on their way while it works on this one: blocks are as many
+  // as run at once. With more to load than this, a row's own loads are enough to wait with, and
+  // the registers are better spent on more of them at once.
+  bool next_row;
+  bool holds_vectors;   // weight and bias stay in registers
+  int threads_at_once;  // of a multiprocessor, with its 65536 registers
+};
 
-// Threads that a multiprocessor, with its 65536 registers, is to hold at once: 128 registers each
-// where there is much to hold, else 64.
-constexpr int threads_at_once(int pieces, bool residuals) {
-  return pieces >= 2 && residuals ? kMaxThreads : 2 * kMaxThreads;
+constexpr Way way_of(int pieces, int residuals) {
+  return {.next_row = pieces * (1 + residuals) <= 4,
+          .holds_vectors = pieces == 1 || (pieces == 2 && residuals <= 1),
+          .threads_at_once = pieces >= 2 && residuals > 0 ? kMaxThreads : 2 * kMaxThreads};
+}
+
+// Blocks of kMaxThreads that a multiprocessor must have room for; 0: what the compiler finds best.
+constexpr int least_blocks(int pieces, int residuals) {
+  const Way way = way_of(pieces, residuals);
+  return way.next_row ? way.threads_at_once / kMaxThreads : 0;
 }
 
 // x and the residuals of a row, as loaded.
-template <typename T, int kPieces, bool kResiduals>
+template <typename T, int kPieces, int kResiduals>
 struct Loaded {
-  static constexpr int kTensors = kResiduals ? 1 + kMaxResiduals : 1;
+  static constexpr int kTensors = 1 + kResiduals;
   Piece<T> of[kTensors][kPieces];
 
   __device__ void load(const NormCall& call, std::int64_t row, const Share<T, kPieces>& share) {
@@ -138,10 +151,10 @@ struct Loaded {
 };
 
 // The same without anything held: one tensor after the other.
-template <typename T, int kPieces, bool kResiduals>
+template <typename T, int kPieces, int kResiduals>
 __device__ void load_and_add(const NormCall& call, std::int64_t row, Share<T, kPieces>& share) {
   share.load(call.x.template row<const T>(row), share.pieces);
-  if constexpr (kResiduals) {
+  if constexpr (kResiduals > 0) {
 #pragma unroll 1
     for (int r = 0; r < call.n_residuals; ++r) {
       Piece<T> residual[kPieces];
@@ -151,13 +164,15 @@ __device__ void load_and_add(const NormCall& call, std::int64_t row, Share<T, kP
   }
 }
 
-template <typename T, int kPieces, bool kResiduals>
-__global__ void __launch_bounds__(kMaxThreads, threads_at_once(kPieces, kResiduals) / kMaxThreads)
+template <typename T, int kPieces, int kResiduals>
+__global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces, kResiduals))
     norm_teams(NormCall call) {
   // Written before a barrier and read behind it. Of the squares, which may have no other barrier
   // between them, two are in use in turns.
   __shared__ float totals[kMaxWarps], squares_of[2][kMaxWarps];
-  constexpr bool kAhead = loads_ahead(kPieces);
+  constexpr Way kWay = way_of(kPieces, kResiduals);
+  constexpr bool kLoadsAll = kPieces <= 2 || kWay.next_row;  // x and all residuals at once
+  constexpr bool kHoldsVectors = kWay.holds_vectors;
   const int team_threads = call.team_warps * kWarp;
   const int teams = static_cast<int>(blockDim.x) / team_threads;
   const int team = static_cast<int>(threadIdx.x) / team_threads;
@@ -171,10 +186,10 @@ __global__ void __launch_bounds__(kMaxThreads, threads_at_once(kPieces, kResidua
   Share<T, kPieces> share{.begin = thread * Piece<T>::kSize,
                           .step = team_threads * Piece<T>::kSize,
                           .end = row < call.rows ? call.width : 0};
-  Loaded<T, kAhead ? kPieces : 1, kResiduals> loaded;
+  Loaded<T, kLoadsAll ? kPieces : 1, kResiduals> loaded;
   Piece<T> weights[kPieces], biases[kPieces];
-  if constexpr (kAhead) {
-    loaded.load(call, row, share);
+  if constexpr (kWay.next_row) loaded.load(call, row, share);
+  if constexpr (kHoldsVectors) {
     share.load(weight, weights);
     if (bias != nullptr) share.load(bias, biases);
   }
@@ -182,13 +197,14 @@ __global__ void __launch_bounds__(kMaxThreads, threads_at_once(kPieces, kResidua
   int turn = 0;
   for (std::int64_t first = row - team; first < call.rows; first += step, row += step, turn ^= 1) {
     share.end = row < call.rows ? call.width : 0;
-    if constexpr (kAhead) {
+    if constexpr (kLoadsAll) {
+      if constexpr (!kWay.next_row) loaded.load(call, row, share);
       loaded.add_up(call, share);
-      if (row + step < call.rows) loaded.load(call, row + step, share);
+      if (kWay.next_row && row + step < call.rows) loaded.load(call, row + step, share);
     } else {
       load_and_add<T, kPieces, kResiduals>(call, row, share);
     }
-    if constexpr (kResiduals) {
+    if constexpr (kResiduals > 0) {
       T* sum = call.sum.template row<T>(row);
       share.for_each([&](int p) { store_piece(sum + share.at(p), share.pieces[p]); });
     }
@@ -203,7 +219,7 @@ __global__ void __launch_bounds__(kMaxThreads, threads_at_once(kPieces, kResidua
 
     T* out = call.out.template row<T>(row);
     share.for_each([&](int p) {
-      if constexpr (!kAhead) {
+      if constexpr (!kHoldsVectors) {
         weights[p] = load_piece(weight + share.at(p));
         if (bias != nullptr) biases[p] = load_piece(bias + share.at(p));
       }
@@ -223,22 +239,34 @@ struct TeamPlan {
   int pieces, warps;
 };
 
-// Few rows: the shortest way is one piece for each thread. Many: two, so that a multiprocessor has
-// more bytes on their way. More where a row would not fit otherwise.
-TeamPlan plan_teams(std::int64_t pieces_of_row, std::int64_t rows) {
+// Few rows: the shortest way is one piece for each thread. Many: more, so that a multiprocessor has
+// more bytes on their way; as many more where a row would not fit otherwise.
+TeamPlan plan_teams(std::int64_t pieces_of_row, std::int64_t rows, int residuals) {
   constexpr std::int64_t kFewRows = 264;  // two blocks for each multiprocessor of a large GPU
-  const bool one_each = rows <= kFewRows || pieces_of_row <= 2 * kWarp;
-  int pieces = one_each ? 1 : 2;
+  int pieces = rows <= kFewRows ? 1 : residuals == 0 ? 4 : 2;
+  while (pieces > 1 && pieces_of_row <= pieces * kWarp) pieces /= 2;  // a warp at least has work
   while (pieces_of_row > pieces * kMaxThreads) pieces *= 2;
   return {pieces, static_cast<int>((pieces_of_row + pieces * kWarp - 1) / (pieces * kWarp))};
 }
 
+template <typename T, int kPieces, int kResiduals>
+void launch_kernel(const Launch& launch, Grid grid, int multiprocessors, const NormCall& call) {
+  constexpr Way kWay = way_of(kPieces, kResiduals);
+  const auto threads = static_cast<int>(grid.threads.x);
+  const std::int64_t at_once = std::int64_t{multiprocessors} * (kWay.threads_at_once / threads);
+  if (kWay.next_row) grid.blocks = std::min(grid.blocks, at_once);
+  launch(norm_teams<T, kPieces, kResiduals>, grid, call);
+}
+
 template <typename T, int kPieces>
-void launch_teams(const Launch& launch, const Grid& grid, const NormCall& call) {
-  if (call.n_residuals > 0) {
-    launch(norm_teams<T, kPieces, true>, grid, call);
+void launch_teams(const Launch& launch, const Grid& grid, int multiprocessors,
+                  const NormCall& call) {
+  if (call.n_residuals == 0) {
+    launch_kernel<T, kPieces, 0>(launch, grid, multiprocessors, call);
+  } else if (call.n_residuals == 1) {
+    launch_kernel<T, kPieces, 1>(launch, grid, multiprocessors, call);
   } else {
-    launch(norm_teams<T, kPieces, false>, grid, call);
+    launch_kernel<T, kPieces, kMaxResiduals>(launch, grid, multiprocessors, call);
   }
 }
 
@@ -262,37 +290,34 @@ bool fits_registers(const NormArgs& args) {
 
 void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool centred) {
   const std::int64_t rows = Rows(args.x).rows(), width = args.x.size(-1);
-  const TeamPlan plan = plan_teams(width * size_of(args.x.dtype) / kPieceBytes, rows);
-  NormCall call{.x = EvenRows(args.x),
-                .residuals = {EvenRows(args.residuals[0]), EvenRows(args.residuals[1]),
-                              EvenRows(args.residuals[2])},
-                .sum = EvenRows(args.sum),
-                .out = EvenRows(args.out),
-                .weight = args.weight.data,
-                .bias = args.bias.data,
-                .rows = rows,
-                .width = static_cast<int>(width),
-                .n_residuals = 0,
-                .team_warps = plan.warps,
-                .eps = args.eps,
-                .centred = centred};
-  for (const Tensor& residual : args.residuals) call.n_residuals += residual.defined();
+  int n_residuals = 0;
+  for (const Tensor& residual : args.residuals) n_residuals += residual.defined();
+  const TeamPlan plan = plan_teams(width * size_of(args.x.dtype) / kPieceBytes, rows, n_residuals);
+  const NormCall call{.x = EvenRows(args.x),
+                      .residuals = {EvenRows(args.residuals[0]), EvenRows(args.residuals[1]),
+                                    EvenRows(args.residuals[2])},
+                      .sum = EvenRows(args.sum),
+                      .out = EvenRows(args.out),
+                      .weight = args.weight.data,
+                      .bias = args.bias.data,
+                      .rows = rows,
+                      .width = static_cast<int>(width),
+                      .n_residuals = n_residuals,
+                      .team_warps = plan.warps,
+                      .eps = args.eps,
+                      .centred = centred};
   // At least four warps to a block, as a multiprocessor takes a limited number of blocks.
   const int teams = rows == 1 || plan.warps >= 4 ? 1 : 4 / plan.warps;
-  const int threads = teams * plan.warps * kWarp;
-  // As many blocks as run at once: every team then walks over several rows, and has the next one on
-  // its way.
-  const std::int64_t at_once = std::int64_t{ctx.cuda_state().limits().multiprocessors} *
-                               (threads_at_once(plan.pieces, call.n_residuals > 0) / threads);
-  const Grid grid{.blocks = std::min((rows + teams - 1) / teams, at_once),
-                  .threads = static_cast<unsigned>(threads)};
+  const Grid grid{.blocks = (rows + teams - 1) / teams,
+                  .threads = static_cast<unsigned>(teams * plan.warps * kWarp)};
+  const int multiprocessors = ctx.cuda_state().limits().multiprocessors;
   const Launch launch(ctx, op);
   with_float_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
-    if (plan.pieces == 1) return launch_teams<T, 1>(launch, grid, call);
-    if (plan.pieces == 2) return launch_teams<T, 2>(launch, grid, call);
-    if (plan.pieces == 4) return launch_teams<T, 4>(launch, grid, call);
-    if constexpr (sizeof(T) == 4) launch_teams<T, 8>(launch, grid, call);
+    if (plan.pieces == 1) return launch_teams<T, 1>(launch, grid, multiprocessors, call);
+    if (plan.pieces == 2) return launch_teams<T, 2>(launch, grid, multiprocessors, call);
+    if (plan.pieces == 4) return launch_teams<T, 4>(launch, grid, multiprocessors, call);
+    if constexpr (sizeof(T) == 4) launch_teams<T, 8>(launch, grid, multiprocessors, call);
   });
 }
 

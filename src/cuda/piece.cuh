@@ -1,5 +1,6 @@
 // Sixteen bytes of elements, the widest load there is: eight f16 or bf16, or four f32. They stay
-// packed in four registers, and are taken out one by one when they are needed.
+// packed in four registers, and are taken out one by one when they are needed. (Or four bytes,
+// where rows lie on no more.)
 #pragma once
 
 #include <bit>
@@ -17,10 +18,10 @@ __device__ std::uint32_t pack(float first, float second) {
   return from_f32<T>(first).bits | std::uint32_t{from_f32<T>(second).bits} << 16;
 }
 
-template <typename T>
+template <typename T, int kBytes = kPieceBytes>
 struct Piece {
-  static constexpr int kSize = kPieceBytes / static_cast<int>(sizeof(T));
-  std::uint32_t words[4] = {};
+  static constexpr int kSize = kBytes / static_cast<int>(sizeof(T)), kWords = kBytes / 4;
+  std::uint32_t words[kWords] = {};
 
   __device__ float operator[](int i) const {
     if constexpr (sizeof(T) == 4) {
@@ -35,37 +36,46 @@ struct Piece {
   __device__ void set(F&& fn) {
     if constexpr (sizeof(T) == 4) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = std::bit_cast<std::uint32_t>(fn(i));
+      for (int i = 0; i < kWords; ++i) words[i] = std::bit_cast<std::uint32_t>(fn(i));
     } else {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) words[i] = pack<T>(fn(2 * i), fn(2 * i + 1));
+      for (int i = 0; i < kWords; ++i) words[i] = pack<T>(fn(2 * i), fn(2 * i + 1));
     }
   }
 };
 
-// `from` and `to` lie on 16 bytes.
-template <typename T>
-__device__ Piece<T> load_piece(const T* from) {
-  const uint4 words = *reinterpret_cast<const uint4*>(from);
-  return {{words.x, words.y, words.z, words.w}};
+// `from` and `to` lie on kBytes.
+template <int kBytes = kPieceBytes, typename T>
+__device__ Piece<T, kBytes> load_piece(const T* from) {
+  if constexpr (kBytes == 4) {
+    return {{*reinterpret_cast<const std::uint32_t*>(from)}};
+  } else {
+    static_assert(kBytes == 16);
+    const uint4 words = *reinterpret_cast<const uint4*>(from);
+    return {{words.x, words.y, words.z, words.w}};
+  }
 }
-template <typename T>
-__device__ void store_piece(T* to, const Piece<T>& piece) {
-  *reinterpret_cast<uint4*>(to) =
-      uint4{piece.words[0], piece.words[1], piece.words[2], piece.words[3]};
+template <typename T, int kBytes>
+__device__ void store_piece(T* to, const Piece<T, kBytes>& piece) {
+  if constexpr (kBytes == 4) {
+    *reinterpret_cast<std::uint32_t*>(to) = piece.words[0];
+  } else {
+    *reinterpret_cast<uint4*>(to) =
+        uint4{piece.words[0], piece.words[1], piece.words[2], piece.words[3]};
+  }
 }
 
-inline bool on_piece(const void* data) {
-  return reinterpret_cast<std::uintptr_t>(data) % kPieceBytes == 0;
+inline bool on_piece(const void* data, int bytes = kPieceBytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<unsigned>(bytes) == 0;
 }
 
 // Every row of the last dimension starts on a piece. A tensor that is not given has no rows.
-inline bool rows_on_pieces(const Tensor& tensor) {
+inline bool rows_on_pieces(const Tensor& tensor, int bytes = kPieceBytes) {
   for (int d = 0; d < tensor.rank - 1; ++d) {
     const bool moves = tensor.shape[d] > 1;
-    if (moves && tensor.strides[d] * size_of(tensor.dtype) % kPieceBytes != 0) return false;
+    if (moves && tensor.strides[d] * size_of(tensor.dtype) % bytes != 0) return false;
   }
-  return on_piece(tensor.data);
+  return on_piece(tensor.data, bytes);
 }
 
 }  // namespace tessera::cuda

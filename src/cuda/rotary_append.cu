@@ -7,11 +7,12 @@
 //
 // A block first makes the cosines and sines of its token, once for all heads. Then its threads walk
 // over the units of its heads: where rows lie on 16 bytes, a unit is 16 bytes, with the 16 bytes it
-// is paired with; else an element, with its other one.
+// is paired with; else the same with 4 bytes; else an element, with its other one.
 #include "cuda/rotary_append.h"
 
 #include <algorithm>
 
+#include "core/host_device.h"
 #include "core/type_switch.h"
 #include "cuda/launch.h"
 #include "cuda/piece.cuh"
@@ -32,9 +33,15 @@ struct Part {
   // From a token to its place: with pages, slot / page_size and slot % page_size; else token and 0.
   std::int64_t to_strides[2];
   int heads;
-  int pairs;      // to be turned; 0: it is copied
-  bool pieces;    // in units of 16 bytes
-  bool in_place;  // nothing beside the pairs is written
+  int pairs;       // to be turned; 0: it is copied
+  int unit_bytes;  // 16 or 4; 0: an element
+  bool in_place;   // nothing beside the pairs is written
+
+  // Of one head.
+  TESSERA_HOST_DEVICE int units(int dim, int element_bytes) const {
+    const int size = unit_bytes == 0 ? 1 : unit_bytes / element_bytes;
+    return (in_place ? pairs : dim - pairs) / size;
+  }
 };
 
 struct AppendCall {
@@ -66,21 +73,23 @@ struct Head {
 };
 
 // Unit u of a head in pieces: pairs (i, i + pairs) of half-split heads first, then the rest.
-template <typename T>
+template <int kBytes, typename T>
 __device__ void move_piece(Head<T> head, int unit, int pairs, const CosSin* table) {
-  constexpr int kSize = Piece<T>::kSize;
+  using Unit = Piece<T, kBytes>;
+  constexpr int kSize = Unit::kSize;
   const int turned_units = pairs / kSize;
   if (unit >= turned_units) {
     const int at = (unit + turned_units) * kSize;
-    store_piece(head.to + at, load_piece(head.from + at));
+    store_piece(head.to + at, load_piece<kBytes>(head.from + at));
     return;
   }
   const int at = unit * kSize;
-  const Piece<T> first = load_piece(head.from + at), second = load_piece(head.from + at + pairs);
+  const Unit first = load_piece<kBytes>(head.from + at);
+  const Unit second = load_piece<kBytes>(head.from + at + pairs);
   TurnedPair out[kSize];
 #pragma unroll
   for (int i = 0; i < kSize; ++i) out[i] = turned(first[i], second[i], table[at + i]);
-  Piece<T> piece;
+  Unit piece;
   piece.set([&](int i) { return out[i].first; });
   store_piece(head.to + at, piece);
   piece.set([&](int i) { return out[i].second; });
@@ -108,13 +117,14 @@ __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_
                            const Turns& turns) {
   const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
   T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + place_row * part.to_strides[1];
-  const int size = part.pieces ? Piece<T>::kSize : 1;
-  const int units = (part.in_place ? part.pairs : call.dim - part.pairs) / size;  // of a head
+  const int units = part.units(call.dim, static_cast<int>(sizeof(T)));
   for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * units; i += kThreads) {
     const int h = begin + i / units, unit = i % units;
     const Head<T> head{from + h * part.head_stride, to + h * part.to_head_stride};
-    if (part.pieces) {
-      move_piece(head, unit, part.pairs, turns.table);
+    if (part.unit_bytes == 16) {
+      move_piece<16>(head, unit, part.pairs, turns.table);
+    } else if (part.unit_bytes == 4) {
+      move_piece<4>(head, unit, part.pairs, turns.table);
     } else {
       move_element(head, unit, part.pairs, call.half_split, turns);
     }
@@ -157,11 +167,19 @@ __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
 
 // ---- the launch ---------------------------------------------------------------------------------
 
+// The largest unit that heads and halves consist of, and that all rows lie on.
+int unit_bytes_of(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
+  if (pairs > kTablePairs || (pairs > 0 && !half_split)) return 0;
+  for (const int bytes : {kPieceBytes, 4}) {
+    const std::int64_t size = bytes / size_of(from.dtype);
+    const bool whole = from.shape[2] % size == 0 && pairs % size == 0;
+    if (whole && rows_on_pieces(from, bytes) && rows_on_pieces(to, bytes)) return bytes;
+  }
+  return 0;
+}
+
 // `to` is like `from`, or a pool of pages.
 Part make_part(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
-  const std::int64_t size = kPieceBytes / size_of(from.dtype), dim = from.shape[2];
-  const bool whole =
-      dim % size == 0 && pairs % size == 0 && pairs <= kTablePairs && (half_split || pairs == 0);
   const bool paged = to.rank == 4;
   return {.from = from.data,
           .token_stride = from.strides[0],
@@ -171,7 +189,7 @@ Part make_part(const Tensor& from, const Tensor& to, std::int64_t pairs, bool ha
           .to_strides = {to.strides[0], paged ? to.strides[1] : 0},
           .heads = static_cast<int>(from.shape[1]),
           .pairs = static_cast<int>(pairs),
-          .pieces = whole && rows_on_pieces(from) && rows_on_pieces(to),
+          .unit_bytes = unit_bytes_of(from, to, pairs, half_split),
           .in_place = from.data == to.data};
 }
 
@@ -182,18 +200,25 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const std::int64_t heads = args.q.shape[1] + 2 * args.k.shape[1];
   if (tokens == 0 || heads == 0 || args.q.shape[2] == 0) return;
   const bool half_split = args.rope.style == RopeStyle::half_split;
-  // A block for each token keeps a large GPU busy from here on; below, several share a token.
+  const Part parts[] = {make_part(args.q, args.q_out, pairs, half_split),
+                        make_part(args.k, args.k_pages, args.turn_keys ? pairs : 0, half_split),
+                        make_part(args.v, args.v_pages, 0, half_split)};
+  const auto dim = static_cast<int>(args.q.shape[2]);
+  std::int64_t units = 0;
+  for (const Part& part : parts) {
+    units += std::int64_t{part.heads} * part.units(dim, size_of(args.q.dtype));
+  }
+  // A unit for each thread, and at least as many blocks as keep a large GPU busy; each has a head.
   constexpr std::int64_t kManyBlocks = 264;
-  const std::int64_t blocks_of_token = std::clamp<std::int64_t>(kManyBlocks / tokens, 1, heads);
+  const std::int64_t wanted = std::max((units + kThreads - 1) / kThreads, kManyBlocks / tokens);
+  const std::int64_t blocks_of_token = std::clamp<std::int64_t>(wanted, 1, heads);
   const std::int64_t heads_of_block = (heads + blocks_of_token - 1) / blocks_of_token;
   const AppendCall call{
-      .parts = {make_part(args.q, args.q_out, pairs, half_split),
-                make_part(args.k, args.k_pages, args.turn_keys ? pairs : 0, half_split),
-                make_part(args.v, args.v_pages, 0, half_split)},
+      .parts = {parts[0], parts[1], parts[2]},
       .tokens = tokens,
       .slots_of_pool = args.k_pages.shape[0] * args.k_pages.shape[1],
       .page_size = args.k_pages.shape[1],
-      .dim = static_cast<int>(args.q.shape[2]),
+      .dim = dim,
       .heads_of_block = static_cast<int>(heads_of_block),
       .blocks_of_token = static_cast<int>((heads + heads_of_block - 1) / heads_of_block),
       .inv_freq = args.rope.inv_freq.ptr<const float>(),
