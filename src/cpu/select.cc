@@ -83,10 +83,7 @@ void argmax(Context& ctx, const ArgmaxArgs& args) {
 
 // ---- top_k -------------------------------------------------------------------------------------
 
-struct Candidate {
-  float value;
-  std::int64_t index;
-};
+using Candidate = TopKCandidate;
 
 // NaN, then larger values, then lower indices.
 bool comes_first(const Candidate& a, const Candidate& b) {
@@ -156,6 +153,10 @@ HWY_EXPORT(top_k);
 
 void argmax(Context& ctx, const ArgmaxArgs& args) { HWY_DYNAMIC_DISPATCH(argmax)(ctx, args); }
 void top_k(Context& ctx, const TopKArgs& args) { HWY_DYNAMIC_DISPATCH(top_k)(ctx, args); }
+
+std::int64_t top_k_scratch_bytes(Context& ctx, std::int64_t k) {
+  return ScratchSize().add<TopKCandidate>(checked_mul(ctx.threads(), k)).bytes();
+}
 
 }  // namespace tessera::cpu
 #endif

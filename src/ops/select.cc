@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "core/build_config.h"
 #include "cpu/select.h"
 #include "cuda/select.h"
 #include "ops/op_scope.h"
@@ -56,11 +57,31 @@ void check(const OpScope& op, const TopKArgs& args) {
   op.no_overlap("indices", indices, "values", values);
 }
 
+std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const ArgmaxArgs& args) {
+  if (ctx.device().is_cpu()) return 0;
+  if constexpr (kHaveCuda) {
+    return cuda::select_scratch_bytes(ctx, args.x, 1);
+  } else {
+    op.no_kernel();
+  }
+}
+
+std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const TopKArgs& args) {
+  const std::int64_t k = args.values.size(-1);
+  if (ctx.device().is_cpu()) return cpu::top_k_scratch_bytes(ctx, k);
+  if constexpr (kHaveCuda) {
+    return cuda::select_scratch_bytes(ctx, args.x, k);
+  } else {
+    op.no_kernel();
+  }
+}
+
 }  // namespace
 
 void argmax(Context& ctx, const ArgmaxArgs& args) {
   const OpScope op(ctx, "argmax");
   check(op, args);
+  if (op.only_counts([&] { return scratch_bytes(op, ctx, args); })) return;
   op.run([&] { return "x " + to_string(args.x); },
          [&] {
            cpu::argmax(ctx, args);
@@ -78,6 +99,7 @@ void argmax(Context& ctx, const ArgmaxArgs& args) {
 void top_k(Context& ctx, const TopKArgs& args) {
   const OpScope op(ctx, "top_k");
   check(op, args);
+  if (op.only_counts([&] { return scratch_bytes(op, ctx, args); })) return;
   op.run(
       [&] { return "x " + to_string(args.x) + " k " + std::to_string(args.values.size(-1)); },
       [&] {

@@ -12,6 +12,7 @@
 #include "tessera/attention.h"
 #include "tessera/linear.h"
 #include "tessera/quant.h"
+#include "tessera/select.h"
 
 namespace tessera::test {
 namespace {
@@ -106,6 +107,22 @@ TEST_P(ScratchTest, OfLinearCoversFewerRows) {
         }
       }
     }
+  }
+}
+
+TEST_P(ScratchTest, OfTopKCoversFewerRows) {
+  constexpr std::int64_t kRows = 5, kWidth = 20000, kMost = 7;
+  const Tensor x = zeros(DType::f32, {kRows, kWidth});
+  const Tensor values = zeros(DType::f32, {kRows, kMost});
+  const Tensor indices = zeros(DType::i32, {kRows, kMost});
+  const auto run = [&](std::int64_t rows) {
+    top_k(ctx(), {.x = x.slice(0, 0, rows),
+                  .values = values.slice(0, 0, rows),
+                  .indices = indices.slice(0, 0, rows)});
+  };
+  const std::int64_t said = counted(ctx(), [&] { run(kRows); });
+  for (std::int64_t rows = 1; rows <= kRows; ++rows) {
+    EXPECT_LE(taken(ctx(), [&] { run(rows); }), said) << rows << " rows";
   }
 }
 

@@ -123,6 +123,8 @@ TEST_P(SelectTest, CrowdedElements) {
       check(ctx(), {.shape = {1, kWidth}, .k = k}, *elements);
     }
   }
+  check(ctx(), {.shape = {1, kWidth}, .k = 300, .dtype = DType::f16, .index_dtype = DType::i64},
+        together);
   check(ctx(), {.shape = {1, 2000}, .k = 1024});
   check(ctx(), {.shape = {1, 1500}, .k = 1025});
 }
