@@ -1,0 +1,28 @@
+// Tensor maps: how the copy engine (tma.cuh) finds its way in a tensor. Made on the host, for each
+// call, and passed to a kernel by value.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "tessera/dtype.h"
+
+namespace tessera::cuda::tile {
+
+// A tensor of f16 or bf16 that is cut into boxes of [box_rows, 64]; sizes and strides (in elements)
+// from the innermost dimension out, which is contiguous.
+struct BoxedTensor {
+  const void* data;
+  DType dtype;
+  std::int64_t sizes[4];
+  std::int64_t strides[3];  // of dimensions 1 to 3; a dimension of size 1 may have any
+  int box_rows;
+};
+
+// What the copy engine asks for: rows on 16-byte boundaries, that do not lie on one another.
+bool can_be_boxed(const BoxedTensor& tensor);
+// Boxes land in rows of 128 bytes, swizzled by 128 bytes.
+CUtensorMap make_tensor_map(const BoxedTensor& tensor);
+
+}  // namespace tessera::cuda::tile
