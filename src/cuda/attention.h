@@ -5,7 +5,9 @@
 //   attention_call.cc       from the arguments to the call as kernels see it
 //   attention_call.h        the call: layouts, sequences, and how the work is cut into tiles
 //   attention_tile.cuh      rows in shared memory, and products with them
-//   attention.cu            the forward pass
+//   attention_choose.cc     which kernel runs it
+//   attention/              the forward pass by tensor cores
+//   attention.cu            the forward pass, plain
 //   attention_backward.cu   gradients
 #pragma once
 
@@ -15,7 +17,8 @@
 
 namespace tessera::cuda {
 
-void attention(Context& ctx, const AttentionArgs& args);
+// Gives the kernel's name.
+const char* attention(Context& ctx, const AttentionArgs& args);
 // What it takes of the workspace.
 std::int64_t attention_scratch_bytes(const AttentionArgs& args);
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);

@@ -9,6 +9,8 @@
 #include "core/philox.h"
 #include "core/workspace.h"
 #include "cuda/attention.h"
+#include "cuda/attention/hopper.h"
+#include "cuda/attention_choose.h"
 #include "cuda/launch.h"
 
 namespace tessera::cuda {
@@ -91,9 +93,16 @@ std::int64_t attention_scratch_bytes(const AttentionArgs& args) {
       .bytes();
 }
 
-void attention(Context& ctx, const AttentionArgs& args) {
+const char* attention(Context& ctx, const AttentionArgs& args) {
+  const char* kernel = choose(ctx, args);
   Workspace::Frame frame(ctx.workspace());
-  launch_attention(ctx, AttentionCall(args, device_mask(ctx, frame, args.mask)));
+  const AttentionCall call(args, device_mask(ctx, frame, args.mask));
+  if (kernel == kHopperAttention) {
+    launch_hopper(ctx, call);
+  } else {
+    launch_attention(ctx, call);
+  }
+  return kernel;
 }
 
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {

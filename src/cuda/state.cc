@@ -30,6 +30,17 @@ State::State(Device device, ThreadPool& pool) : device_(device), limits_(limits_
   uploader_.emplace(device, stream_, pool);
 }
 
+std::int32_t* State::counters() {
+  if (counters_.data() == nullptr) {
+    counters_ = Buffer(kCounters * std::int64_t{sizeof(std::int32_t)}, device_);
+    const DeviceGuard guard(device_);
+    check(
+        cudaMemsetAsync(counters_.data(), 0, static_cast<std::size_t>(counters_.bytes()), stream_),
+        fmt::format("setting counters on {} to zero", device_));
+  }
+  return static_cast<std::int32_t*>(counters_.data());
+}
+
 // After a fault on the GPU every call fails, and there is nothing left to give back.
 State::~State() {
   const DeviceGuard guard(device_, std::nothrow);

@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "cuda/upload.h"
+#include "tessera/buffer.h"
 #include "tessera/device.h"
 
 namespace tessera::cuda {
@@ -30,15 +33,25 @@ class State {
   cudaStream_t stream() const { return stream_; }
   const DeviceLimits& limits() const { return limits_; }
   Uploader& uploader() { return *uploader_; }
+  // kCounters zeros on the device, with which the blocks of a kernel share out work. Kernels follow
+  // each other on the stream, and each leaves zeros behind. Made by the first call.
+  static constexpr int kCounters = 2;
+  std::int32_t* counters();
   // cuBLASLt's; null until the first product makes it (matmul.cc).
   std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
+  // For tests: the kernel that attention() runs instead of the one it would choose
+  // (attention_choose.h); empty: its own choice.
+  const std::string& forced_attention() const { return forced_attention_; }
+  void force_attention(std::string kernel) { forced_attention_ = std::move(kernel); }
 
  private:
   Device device_;
   DeviceLimits limits_;
   cudaStream_t stream_ = nullptr;
+  Buffer counters_;
   std::optional<Uploader> uploader_;  // as long as there is a stream
   std::shared_ptr<void> cublas_handle_;
+  std::string forced_attention_;
 };
 
 }  // namespace tessera::cuda

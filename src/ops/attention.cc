@@ -22,10 +22,7 @@ void attention(Context& ctx, const AttentionArgs& args) {
   check_attention(op, args);
   if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
   op.run([&] { return describe(args); }, [&] { return cpu::attention(ctx, args); },
-         [&] {
-           cuda::attention(ctx, args);
-           return "cuda.plain";
-         },
+         [&] { return cuda::attention(ctx, args); },
          [&] {
            const std::int64_t kv_bytes = 2 * key_elements(args) * size_of(args.k.dtype);
            // Two products over dim for each pair, a multiplication and an addition each.

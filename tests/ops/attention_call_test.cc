@@ -27,7 +27,8 @@ TEST_P(AttentionCallTest, IsTraced) {
                              .dtype = DType::f16});
   attention(ctx(), t.args);
   const bool cpu = GetParam().is_cpu();
-  ASSERT_EQ(ctx().trace().calls("attention", cpu ? "cpu.prefill" : "cuda.plain"), 1);
+  // Which kernel a GPU runs depends on the GPU (tests/cuda/attention_test.cc).
+  ASSERT_EQ(ctx().trace().calls("attention", cpu ? "cpu.prefill" : ""), 1);
   const TraceEntry entry = ctx().trace().entries().front();
   EXPECT_EQ(entry.shapes, "q f16[2, 40, 4, 8] k f16[2, 50, 2, 8] causal");
   EXPECT_EQ(entry.bytes, 2 * (2 * 2 * 40 * 32 + 2 * 2 * 50 * 16) + 4 * 2 * 4 * 40);
@@ -39,7 +40,7 @@ TEST_P(AttentionCallTest, IsTraced) {
   t.args.q = t.args.q.slice(1, 0, 3);
   t.args.out = t.args.out.slice(1, 0, 3);
   attention(ctx(), t.args);
-  EXPECT_EQ(ctx().trace().calls("attention", cpu ? "cpu.decode" : "cuda.plain"), cpu ? 1 : 2);
+  EXPECT_EQ(ctx().trace().calls("attention", cpu ? "cpu.decode" : ""), cpu ? 1 : 2);
   EXPECT_TRUE(ctx().trace().entries().back().shapes.ends_with("causal softcap dropout"));
 }
 

@@ -1,0 +1,120 @@
+#include "cuda/attention/hopper.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "core/half.h"
+#include "cuda/attention/hopper_launch.h"
+#include "cuda/tile/tensor_map.h"
+
+namespace tessera::cuda {
+namespace {
+
+// Positions and lengths are ints in the kernel, and sums of three of them must not overflow.
+constexpr std::int64_t kMostRows = std::int64_t{1} << 28;
+// Keys and values of the heads that blocks work on at one time: what stays in an L2 of 50 MB.
+constexpr std::int64_t kSectionBytes = 32 << 20;
+
+bool has_instances() {
+#ifdef TESSERA_SM90A
+  return true;
+#else
+  return false;
+#endif
+}
+
+// The head dims with a kernel. Others run as the next larger one, filled up with zeros.
+template <typename F>
+void with_hopper_dim(int dim, F&& fn) {
+  if (dim <= 64) return fn(std::integral_constant<int, 64>());
+  if (dim <= 80) return fn(std::integral_constant<int, 80>());
+  if (dim <= 96) return fn(std::integral_constant<int, 96>());
+  if (dim <= 128) return fn(std::integral_constant<int, 128>());
+  fn(std::integral_constant<int, 256>());
+}
+
+tile::BoxedTensor boxed(const AttentionCall& call, const HeadRows& rows, std::int64_t n,
+                        std::int64_t heads, int box_rows) {
+  return {.data = rows.data,
+          .dtype = call.dtype,
+          .sizes = {call.dim, n, heads, call.sequences},
+          .strides = {rows.row_stride, rows.head_stride, rows.batch_stride},
+          .box_rows = box_rows};
+}
+
+bool is_banded(const MaskView& mask) { return mask.left >= 0 || mask.right >= 0; }
+
+// A side of the band as the kernel has it.
+int side(std::int64_t width) { return static_cast<int>(std::min(width, kMostRows)); }
+
+HopperCall hopper_call(const AttentionCall& call, const HopperTiles& tiles, int* counters) {
+  const int rows = 64 * tiles.warpgroups;
+  const std::int64_t head_bytes = call.n_k * call.dim * 2 * 2 / call.group;
+  const std::int64_t heads = call.sequences * call.heads;
+  const std::int64_t row_tiles = tiles_of(call.n_q, rows);
+  return {
+      .q = make_tensor_map(boxed(call, call.q, call.n_q, call.heads, 64)),
+      .k = make_tensor_map(boxed(call, call.k, call.n_k, call.kv_heads, tiles.keys)),
+      .v = make_tensor_map(boxed(call, call.v, call.n_k, call.kv_heads, tiles.keys)),
+      .out = call.out.data,
+      .out_batch_stride = call.out.batch_stride,
+      .out_row_stride = call.out.row_stride,
+      .out_head_stride = call.out.head_stride,
+      .lse = call.lse,
+      .lse_batch_stride = call.lse_strides[0],
+      .lse_head_stride = call.lse_strides[1],
+      .lse_row_stride = call.lse_strides[2],
+      .batch = static_cast<int>(call.sequences),
+      .heads = static_cast<int>(call.heads),
+      .group = static_cast<int>(call.group),
+      .dim = call.dim,
+      .n_q = static_cast<int>(call.n_q),
+      .n_k = static_cast<int>(call.n_k),
+      .left = side(call.mask.left),
+      .right = side(call.mask.right),
+      .n_sink = side(call.mask.n_sink),
+      .exponent_scale = call.q_factor,
+      .row_tiles = static_cast<int>(row_tiles),
+      .section_heads =
+          static_cast<int>(std::clamp(kSectionBytes / head_bytes, std::int64_t{1}, heads)),
+      .items = static_cast<int>(row_tiles * heads),
+      .counters = counters,
+  };
+}
+
+}  // namespace
+
+bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
+  const AttentionCall call(args, MaskView::of(args.mask));
+  if (gpu.capability != 90 || !has_instances()) return false;
+  if (call.dtype != DType::f16 && call.dtype != DType::bf16) return false;
+  if (call.mask.kind == Mask::Kind::blocks || call.q_offsets != nullptr ||
+      call.page_table != nullptr || call.capped || call.dropping || call.inv_freq != nullptr) {
+    return false;
+  }
+  // The largest score is the largest product only where the scale is positive.
+  if (!(call.scale > 0) || call.dim % 8 != 0 || call.dim > 256) return false;
+  if (call.n_q > kMostRows || call.n_k > kMostRows || call.n_q < 1 || call.n_k < 1) return false;
+  if (call.sequences * call.heads > kMostRows / tiles_of(call.n_q, 64)) return false;
+  return can_be_boxed(boxed(call, call.q, call.n_q, call.heads, 64)) &&
+         can_be_boxed(boxed(call, call.k, call.n_k, call.kv_heads, 64)) &&
+         can_be_boxed(boxed(call, call.v, call.n_k, call.kv_heads, 64)) &&
+         can_be_boxed(boxed(call, call.out, call.n_q, call.heads, 64));  // 16 bytes at a time
+}
+
+void launch_hopper(Context& ctx, const AttentionCall& call) {
+  State& state = ctx.cuda_state();
+  const bool banded = is_banded(call.mask);
+  with_hopper_dim(call.dim, [&](auto dim) {
+    const HopperCall kernel_call = hopper_call(call, hopper_tiles(dim(), banded), state.counters());
+    const int blocks = std::min(state.limits().multiprocessors, kernel_call.items);
+    const Launch launch(ctx, "attention");
+    if (call.dtype == DType::f16) {
+      launch_hopper_kernel<Half, dim()>(launch, kernel_call, banded, blocks);
+    } else {
+      launch_hopper_kernel<BFloat16, dim()>(launch, kernel_call, banded, blocks);
+    }
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,26 @@
+// The Hopper attention kernels as the host sees them. It is dense prefill: f16 or bf16, any head
+// dim that is a multiple of 8 up to 256, grouped heads, every mask but block patterns, log-sum-exp.
+//
+//   hopper_call.h         tile sizes, and what a kernel is launched with
+//   hopper.cc             from an attention call to that; when the kernels can be used
+//   hopper.cuh            the kernel
+//   hopper_softmax.cuh    the softmax on fragments in registers
+//   hopper_work.cuh       which rows, which keys
+//   hopper_*.cu           its instances
+#pragma once
+
+#include "cuda/attention_call.h"
+#include "cuda/state.h"
+#include "tessera/context.h"
+
+namespace tessera::cuda {
+
+// Can the kernels compute this call, on a GPU like this?
+bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args);
+// A block computes 128 rows or more, however few there are. Calls with fewer than these gain
+// nothing by it.
+inline constexpr std::int64_t kHopperRows = 17;
+
+void launch_hopper(Context& ctx, const AttentionCall& call);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,8 @@
+#include "cuda/attention/hopper_launch.cuh"
+
+namespace tessera::cuda {
+
+template void launch_hopper_kernel<Half, 256>(const Launch&, const HopperCall&, bool, int);
+template void launch_hopper_kernel<BFloat16, 256>(const Launch&, const HopperCall&, bool, int);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,59 @@
+// What the Hopper attention kernel is launched with, and how it cuts the work up.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace tessera::cuda {
+
+// A block is one warpgroup that fetches and some that compute, each for 64 query rows; all of them
+// walk over the keys in tiles of `keys`, of which `stages` lie in shared memory.
+struct HopperTiles {
+  int warpgroups;
+  int keys;
+  int stages;
+  bool take_turns;  // at the tensor cores, so that one warpgroup's softmax runs beside products
+};
+
+// The one place that chooses tiles. `banded`: causal, window or sinks, where larger tiles mean more
+// products with keys that nobody sees.
+constexpr HopperTiles hopper_tiles(int dim, bool banded) {
+  // 192 rows: three accumulators of 64 x 64 and of 64 x 128 fit into 160 registers each.
+  if (dim <= 64) return {.warpgroups = 3, .keys = 128, .stages = 2, .take_turns = true};
+  // 176 keys in two stages are what shared memory holds beside 128 query rows.
+  if (dim <= 128)
+    return {.warpgroups = 2, .keys = banded ? 128 : 176, .stages = 2, .take_turns = true};
+  // The same limit; the output alone takes 128 registers, and with so few keys beside so many
+  // products there is nothing to take turns for.
+  return {.warpgroups = 2, .keys = 80, .stages = 2, .take_turns = false};
+}
+
+// The elements of a row in shared memory lie in panels of 64 (128 bytes: one swizzled row).
+constexpr int hopper_panels(int dim) { return (dim + 63) / 64; }
+
+constexpr int hopper_shared_bytes(int dim, HopperTiles tiles) {
+  const int rows = 64 * tiles.warpgroups + 2 * tiles.stages * tiles.keys;
+  constexpr int kBarriers = 1024;
+  return rows * hopper_panels(dim) * 128 + kBarriers;
+}
+
+struct HopperCall {
+  CUtensorMap q, k, v;  // [batch, heads, rows, dim] from the outermost in
+  void* out;
+  std::int64_t out_batch_stride, out_row_stride, out_head_stride;
+  float* lse;  // null: not asked for
+  std::int64_t lse_batch_stride, lse_head_stride, lse_row_stride;
+  int batch, heads, group, dim, n_q, n_k;
+  // Key j is seen from position p where -left <= j - p <= right (-1: open), and below n_sink.
+  int left, right, n_sink;
+  float exponent_scale;  // exponent of 2 = exponent_scale * (q k)
+
+  // Tiles of rows, in the order in which blocks take them: by section of heads whose keys and
+  // values fit into the L2 cache together; in a section from the last rows, which see most keys
+  // under a causal mask, to the first.
+  int row_tiles, section_heads, items;
+  int* counters;  // [2], zero before and after: items dealt out, blocks done
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,76 @@
+// The softmax of a warpgroup's 64 rows over a tile of keys, on the fragment that the tensor cores
+// leave in registers (tile/wgmma.cuh): a lane has elements of two rows, and the four lanes of a
+// quad share them.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/tile/quad.cuh"
+
+namespace tessera::cuda::hopper {
+
+__device__ inline float exp2_approx(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <typename T>
+__device__ std::uint32_t pack(float low, float high) {
+  std::uint32_t word;
+  if constexpr (std::is_same_v<T, __half>) {
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  } else {
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+  }
+  return word;
+}
+
+// What a lane carries over the keys for its two rows. `sum` is of the lane's own elements.
+struct Softmax {
+  float largest[2] = {-INFINITY, -INFINITY};
+  float sum[2] = {0.f, 0.f};
+
+  // Scores become weights. What was summed with the earlier ones is to be multiplied by `rescale`.
+  template <int n>
+  __device__ void weigh(float (&s)[n], float exponent_scale, float (&rescale)[2]) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      float most[2] = {s[2 * r], s[2 * r + 1]};  // two chains: one alone would wait for itself
+#pragma unroll
+      for (int j = 1; j < n / 4; ++j) {
+        most[0] = fmaxf(most[0], s[4 * j + 2 * r]);
+        most[1] = fmaxf(most[1], s[4 * j + 2 * r + 1]);
+      }
+      const float now = fmaxf(largest[r], tile::quad_max(fmaxf(most[0], most[1])));
+      // Nothing seen yet: not inf - inf.
+      const float origin = now == -INFINITY ? 0.f : now * exponent_scale;
+      rescale[r] = exp2_approx(largest[r] * exponent_scale - origin);
+      largest[r] = now;
+      float sums[2] = {sum[r] * rescale[r], 0.f};
+#pragma unroll
+      for (int j = 0; j < n / 4; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          float& x = s[4 * j + 2 * r + i];
+          x = exp2_approx(fmaf(x, exponent_scale, -origin));
+          sums[i] += x;
+        }
+      }
+      sum[r] = sums[0] + sums[1];
+    }
+  }
+};
+
+// Weights as the left operand of the next product.
+template <typename T, int steps>
+__device__ void to_operand(const float (&s)[8 * steps], std::uint32_t (&p)[steps][4]) {
+#pragma unroll
+  for (int i = 0; i < 4 * steps; ++i) p[i / 4][i % 4] = pack<T>(s[2 * i], s[2 * i + 1]);
+}
+
+}  // namespace tessera::cuda::hopper

@@ -1,0 +1,9 @@
+// The emulated GPU is no Hopper.
+#include "cuda/attention/hopper.h"
+
+namespace tessera::cuda {
+
+bool hopper_takes(const DeviceLimits&, const AttentionArgs&) { return false; }
+void launch_hopper(Context&, const AttentionCall&) {}
+
+}  // namespace tessera::cuda
