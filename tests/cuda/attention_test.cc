@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cuda/attention/hopper.h"
 #include "cuda/attention_choose.h"
 #include "cuda/state.h"
 #include "support/attention_case.h"
@@ -18,7 +19,6 @@ using cuda::kHopperAttention, cuda::kPlainAttention;
 class CudaAttentionTest : public DeviceTest {
  protected:
   void force(const char* kernel) { cuda::force_attention_kernel(ctx(), kernel); }
-  bool is_hopper() { return ctx().cuda_state().limits().capability == 90; }
   // Runs it, and expects this kernel to have done it.
   void check(const AttentionCase& c, const char* kernel) {
     ctx().trace().clear();
@@ -48,7 +48,7 @@ class HopperAttentionTest : public CudaAttentionTest {
   void SetUp() override {
     CudaAttentionTest::SetUp();
     if (IsSkipped()) return;
-    if (!is_hopper()) GTEST_SKIP() << "not a GPU of compute capability 9.0";
+    if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
     force(kHopperAttention);
   }
 };

@@ -15,14 +15,6 @@ constexpr std::int64_t kMostRows = std::int64_t{1} << 28;
 // Keys and values of the heads that blocks work on at one time: what stays in an L2 of 50 MB.
 constexpr std::int64_t kSectionBytes = 32 << 20;
 
-bool has_instances() {
-#ifdef TESSERA_SM90A
-  return true;
-#else
-  return false;
-#endif
-}
-
 // The head dims with a kernel. Others run as the next larger one, filled up with zeros.
 template <typename F>
 void with_hopper_dim(int dim, F&& fn) {
@@ -47,9 +39,15 @@ bool is_banded(const MaskView& mask) { return mask.left >= 0 || mask.right >= 0;
 // A side of the band as the kernel has it.
 int side(std::int64_t width) { return static_cast<int>(std::min(width, kMostRows)); }
 
+// Without a band all items are as long, and those of one head are best taken together.
+std::int64_t section_heads(const AttentionCall& call) {
+  if (!is_banded(call.mask)) return 1;
+  const std::int64_t head_bytes = std::max<std::int64_t>(1, call.n_k * call.dim * 4 / call.group);
+  return std::clamp<std::int64_t>(kSectionBytes / head_bytes, 1, call.sequences * call.heads);
+}
+
 HopperCall hopper_call(const AttentionCall& call, const HopperTiles& tiles, int* counters) {
   const int rows = 64 * tiles.warpgroups;
-  const std::int64_t head_bytes = call.n_k * call.dim * 2 * 2 / call.group;
   const std::int64_t heads = call.sequences * call.heads;
   const std::int64_t row_tiles = tiles_of(call.n_q, rows);
   return {
@@ -75,8 +73,7 @@ HopperCall hopper_call(const AttentionCall& call, const HopperTiles& tiles, int*
       .n_sink = side(call.mask.n_sink),
       .exponent_scale = call.q_factor,
       .row_tiles = static_cast<int>(row_tiles),
-      .section_heads =
-          static_cast<int>(std::clamp(kSectionBytes / head_bytes, std::int64_t{1}, heads)),
+      .section_heads = static_cast<int>(section_heads(call)),
       .items = static_cast<int>(row_tiles * heads),
       .counters = counters,
   };
@@ -84,9 +81,17 @@ HopperCall hopper_call(const AttentionCall& call, const HopperTiles& tiles, int*
 
 }  // namespace
 
+bool has_hopper_kernels(const DeviceLimits& gpu) {
+#ifdef TESSERA_SM90A
+  return gpu.capability == 90;
+#else
+  return static_cast<void>(gpu), false;
+#endif
+}
+
 bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
   const AttentionCall call(args, MaskView::of(args.mask));
-  if (gpu.capability != 90 || !has_instances()) return false;
+  if (!has_hopper_kernels(gpu)) return false;
   if (call.dtype != DType::f16 && call.dtype != DType::bf16) return false;
   if (call.mask.kind == Mask::Kind::blocks || call.q_offsets != nullptr ||
       call.page_table != nullptr || call.capped || call.dropping || call.inv_freq != nullptr) {

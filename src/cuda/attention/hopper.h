@@ -3,10 +3,17 @@
 //
 //   hopper_call.h         tile sizes, and what a kernel is launched with
 //   hopper.cc             from an attention call to that; when the kernels can be used
-//   hopper.cuh            the kernel
+//   hopper.cuh            the kernel, and how its warpgroups work together
+//   hopper_block.cuh      shared memory and the barriers in it
+//   hopper_fetch.cuh      one warpgroup fetches
+//   hopper_compute.cuh    the others compute: the walk over tiles
+//   hopper_products.cuh   the products, and the output's way to memory
 //   hopper_softmax.cuh    the softmax on fragments in registers
 //   hopper_work.cuh       which rows, which keys
 //   hopper_*.cu           its instances
+//
+// Keys that a row does not see have the weight 0. If a value among them is not finite, and they lie
+// in one tile with keys that the row does see, the row's output is NaN.
 #pragma once
 
 #include "cuda/attention_call.h"
@@ -15,6 +22,8 @@
 
 namespace tessera::cuda {
 
+// Is this a GPU of compute capability 9.0, and the build one for it (90a)?
+bool has_hopper_kernels(const DeviceLimits& gpu);
 // Can the kernels compute this call, on a GPU like this?
 bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args);
 // A block computes 128 rows or more, however few there are. Calls with fewer than these gain

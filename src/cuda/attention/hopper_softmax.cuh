@@ -38,31 +38,27 @@ struct Softmax {
   // Scores become weights. What was summed with the earlier ones is to be multiplied by `rescale`.
   template <int n>
   __device__ void weigh(float (&s)[n], float exponent_scale, float (&rescale)[2]) {
+    float most[4] = {s[0], s[1], s[2], s[3]};  // four chains: one alone would wait for itself
+#pragma unroll
+    for (int j = 4; j < n; ++j) most[j % 4] = fmaxf(most[j % 4], s[j]);
+    float origin[2], sums[4];
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
-      float most[2] = {s[2 * r], s[2 * r + 1]};  // two chains: one alone would wait for itself
-#pragma unroll
-      for (int j = 1; j < n / 4; ++j) {
-        most[0] = fmaxf(most[0], s[4 * j + 2 * r]);
-        most[1] = fmaxf(most[1], s[4 * j + 2 * r + 1]);
-      }
-      const float now = fmaxf(largest[r], tile::quad_max(fmaxf(most[0], most[1])));
+      const float now = fmaxf(largest[r], tile::quad_max(fmaxf(most[2 * r], most[2 * r + 1])));
       // Nothing seen yet: not inf - inf.
-      const float origin = now == -INFINITY ? 0.f : now * exponent_scale;
-      rescale[r] = exp2_approx(largest[r] * exponent_scale - origin);
+      origin[r] = now == -INFINITY ? 0.f : now * exponent_scale;
+      rescale[r] = exp2_approx(largest[r] * exponent_scale - origin[r]);
       largest[r] = now;
-      float sums[2] = {sum[r] * rescale[r], 0.f};
-#pragma unroll
-      for (int j = 0; j < n / 4; ++j) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float& x = s[4 * j + 2 * r + i];
-          x = exp2_approx(fmaf(x, exponent_scale, -origin));
-          sums[i] += x;
-        }
-      }
-      sum[r] = sums[0] + sums[1];
+      sums[2 * r] = sum[r] * rescale[r];
+      sums[2 * r + 1] = 0.f;
     }
+#pragma unroll
+    for (int j = 0; j < n; ++j) {
+      s[j] = exp2_approx(fmaf(s[j], exponent_scale, -origin[j / 2 % 2]));
+      sums[j % 4] += s[j];
+    }
+    sum[0] = sums[0] + sums[1];
+    sum[1] = sums[2] + sums[3];
   }
 };
 

@@ -40,51 +40,64 @@ __device__ Work find_work(const HopperCall& call, int item) {
   return work;
 }
 
-// The keys that 64 rows see.
-class Band {
- public:
-  __device__ Band(const HopperCall& call, int row) : call_(call) {
-    position_ = row + call.n_k - call.n_q;
-  }
+// Of an item's tiles, those that a warpgroup's 64 rows see something of, and those among them of
+// which they see everything. Counted as Work::tile() does.
+struct Span {
+  int begin, end;
+  int full_begin, full_count;
 
-  // s = -inf where a key is hidden, for a tile of scores as a warpgroup has them.
-  template <int keys>
-  __device__ void hide(float (&s)[keys / 2], int tile) const {
-    const int k0 = tile * keys;
-    if (all_seen(k0, k0 + keys)) return;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
-    const int column = k0 + 2 * (lane % 4);  // of the lane's first element
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int p = position_ + 16 * warp + lane / 4 + 8 * r;
-      // Relative to the lane's columns, so that below there are only constants to compare with.
-      const int end = (call_.right < 0 ? call_.n_k : min(call_.n_k, p + call_.right + 1)) - column;
-      if (call_.left < 0) {
-        hide_unless<keys>(s, r, [=](int c) { return c < end; });
-      } else {
-        const int begin = p - call_.left - column, sinks = call_.n_sink - column;
-        hide_unless<keys>(s, r, [=](int c) { return c < end && (c >= begin || c < sinks); });
-      }
-    }
+  __device__ bool full(int i) const {
+    return static_cast<unsigned>(i - full_begin) < static_cast<unsigned>(full_count);
   }
-
- private:
-  template <int keys, typename Seen>
-  __device__ static void hide_unless(float (&s)[keys / 2], int r, Seen seen) {
-#pragma unroll
-    for (int j = 0; j < keys / 4; ++j) {
-      float& x = s[j / 2 * 4 + 2 * r + j % 2];
-      if (!seen(j / 2 * 8 + j % 2)) x = -INFINITY;
-    }
-  }
-  __device__ bool all_seen(int k0, int k1) const {
-    const int last = position_ + 63;
-    return k1 <= call_.n_k && (call_.right < 0 || k1 - 1 <= position_ + call_.right) &&
-           (call_.left < 0 || k0 >= last - call_.left || k1 <= call_.n_sink);
-  }
-
-  const HopperCall& call_;
-  int position_;
 };
+
+template <int keys>
+__device__ Span find_span(const HopperCall& call, const Work& work, int row) {
+  const int shift = call.n_k - call.n_q;
+  const int first = row + shift, last = min(row + 64, call.n_q) - 1 + shift;
+  const int end = call.right < 0 ? call.n_k : min(call.n_k, last + call.right + 1);
+  const int tiles = work.tiles();
+  if (row >= call.n_q || end <= 0) return {tiles, tiles, 0, 0};
+  Span span{work.band_end - (end + keys - 1) / keys, tiles, 0, 0};
+  const int seen_by_all = call.right < 0 ? call.n_k : min(call.n_k, first + call.right + 1);
+  span.full_begin = work.band_end - max(0, seen_by_all) / keys;
+  int full_end = work.band_tiles;
+  if (call.left >= 0) {
+    if (call.n_sink == 0) span.end = min(tiles, work.band_end - max(0, first - call.left) / keys);
+    full_end = min(full_end, work.band_end - (max(0, last - call.left) + keys - 1) / keys);
+  }
+  span.full_count = max(0, full_end - span.full_begin);
+  span.begin = min(span.begin, span.end);
+  return span;
+}
+
+// s = -inf where a key is hidden, for a tile of scores as the warpgroup of rows from `row` on has
+// them.
+template <int keys, typename Seen>
+__device__ void hide_unless(float (&s)[keys / 2], int r, Seen seen) {
+#pragma unroll
+  for (int j = 0; j < keys / 4; ++j) {
+    float& x = s[j / 2 * 4 + 2 * r + j % 2];
+    if (!seen(j / 2 * 8 + j % 2)) x = -INFINITY;
+  }
+}
+
+template <int keys>
+__device__ void hide(const HopperCall& call, float (&s)[keys / 2], int row, int tile) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  const int column = tile * keys + 2 * (lane % 4);  // of the lane's first element
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const int p = row + 16 * warp + lane / 4 + 8 * r + call.n_k - call.n_q;
+    // Relative to the lane's columns, so that below there are only constants to compare with.
+    const int end = (call.right < 0 ? call.n_k : min(call.n_k, p + call.right + 1)) - column;
+    if (call.left < 0) {
+      hide_unless<keys>(s, r, [=](int c) { return c < end; });
+    } else {
+      const int begin = p - call.left - column, sinks = call.n_sink - column;
+      hide_unless<keys>(s, r, [=](int c) { return (c < end) & ((c >= begin) | (c < sinks)); });
+    }
+  }
+}
 
 }  // namespace tessera::cuda::hopper
