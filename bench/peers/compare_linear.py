@@ -73,15 +73,16 @@ def activations(rows, K):
     return torch.randn(rows, K, device="cuda", dtype=torch.bfloat16)
 
 
-def time_layers(layers, rows, K):
-    """Microseconds by rows; what a peer refuses is left out, and said."""
+def time_layers(name, layers, rows, K):
+    """Microseconds by rows, said as they are known; what a peer refuses is left out, and said."""
     times = {}
     for M in rows:
         x = activations(M, K)
         try:
             times[M] = table.microseconds([lambda f=f: f(x) for f in layers])
+            print(f"compare_linear: {name}, {M} rows: {times[M]:.2f} us", file=sys.stderr, flush=True)
         except Exception as error:  # noqa: BLE001: a peer may fail in any way, and the others go on
-            print(f"compare_linear: {M} rows: {error}", file=sys.stderr)
+            print(f"compare_linear: {name}, {M} rows: {error}", file=sys.stderr, flush=True)
     return times
 
 
@@ -91,7 +92,7 @@ def time_humming(K, N, fmt, rows):
     x = activations(16, K)
     expected = x.float() @ weight.float().T
     error = ((layers[0](x).float() - expected).norm() / expected.norm()).item()
-    return time_layers(layers, rows, K), error
+    return time_layers(f"Humming {fmt} {K}x{N}", layers, rows, K), error
 
 
 def peer_times(shape, a):
@@ -99,10 +100,10 @@ def peer_times(shape, a):
     import torch
 
     K, N = map(int, shape.split("x"))
-    times, errors = {"cublas": time_layers(cublas(K, N), a.rows, K)}, {}
+    times, errors = {"cublas": time_layers(f"cuBLAS bf16 {shape}", cublas(K, N), a.rows, K)}, {}
     torch.cuda.empty_cache()
     # Beyond 64 rows PyTorch's kernel takes milliseconds.
-    times["torch_int4"] = time_layers(torch_int4(K, N), [M for M in a.rows if M <= 64], K)
+    times["torch_int4"] = time_layers(f"PyTorch int4 {shape}", torch_int4(K, N), [M for M in a.rows if M <= 64], K)
     torch.cuda.empty_cache()
     for fmt in a.humming:
         try:

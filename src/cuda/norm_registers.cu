@@ -108,13 +108,13 @@ struct Way {
   // as run at once. With more to load than this, a row's own loads are enough to wait with, and
   // the registers are better spent on more of them at once.
   bool next_row;
-  bool holds_vectors;   // weight and bias stay in registers
+  bool early_vectors;   // weight and bias are loaded with x, not when they are needed
   int threads_at_once;  // of a multiprocessor, with its 65536 registers
 };
 
 constexpr Way way_of(int pieces, int residuals) {
   return {.next_row = pieces * (1 + residuals) <= 4,
-          .holds_vectors = pieces == 1 || (pieces == 2 && residuals <= 1),
+          .early_vectors = pieces <= 2,
           .threads_at_once = pieces >= 2 && residuals > 0 ? kMaxThreads : 2 * kMaxThreads};
 }
 
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces, kResiduals)
   __shared__ float totals[kMaxWarps], squares_of[2][kMaxWarps];
   constexpr Way kWay = way_of(kPieces, kResiduals);
   constexpr bool kLoadsAll = kPieces <= 2 || kWay.next_row;  // x and all residuals at once
-  constexpr bool kHoldsVectors = kWay.holds_vectors;
+  constexpr bool kEarlyVectors = kWay.early_vectors;
   const int team_threads = call.team_warps * kWarp;
   const int teams = static_cast<int>(blockDim.x) / team_threads;
   const int team = static_cast<int>(threadIdx.x) / team_threads;
@@ -188,17 +188,23 @@ __global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces, kResiduals)
                           .end = row < call.rows ? call.width : 0};
   Loaded<T, kLoadsAll ? kPieces : 1, kResiduals> loaded;
   Piece<T> weights[kPieces], biases[kPieces];
-  if constexpr (kWay.next_row) loaded.load(call, row, share);
-  if constexpr (kHoldsVectors) {
+  const auto load_vectors = [&] {
     share.load(weight, weights);
     if (bias != nullptr) share.load(bias, biases);
+  };
+  if constexpr (kWay.next_row) {  // they stay for all rows
+    loaded.load(call, row, share);
+    if constexpr (kEarlyVectors) load_vectors();
   }
   // A team whose rows are done still comes to the barriers: `first` is the block's.
   int turn = 0;
   for (std::int64_t first = row - team; first < call.rows; first += step, row += step, turn ^= 1) {
     share.end = row < call.rows ? call.width : 0;
     if constexpr (kLoadsAll) {
-      if constexpr (!kWay.next_row) loaded.load(call, row, share);
+      if constexpr (!kWay.next_row) {
+        loaded.load(call, row, share);
+        if constexpr (kEarlyVectors) load_vectors();
+      }
       loaded.add_up(call, share);
       if (kWay.next_row && row + step < call.rows) loaded.load(call, row + step, share);
     } else {
@@ -219,7 +225,7 @@ __global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces, kResiduals)
 
     T* out = call.out.template row<T>(row);
     share.for_each([&](int p) {
-      if constexpr (!kHoldsVectors) {
+      if constexpr (!kEarlyVectors) {
         weights[p] = load_piece(weight + share.at(p));
         if (bias != nullptr) biases[p] = load_piece(bias + share.at(p));
       }
@@ -239,12 +245,12 @@ struct TeamPlan {
   int pieces, warps;
 };
 
-// Few rows: the shortest way is one piece for each thread. Many: more, so that a multiprocessor has
-// more bytes on their way; as many more where a row would not fit otherwise.
-TeamPlan plan_teams(std::int64_t pieces_of_row, std::int64_t rows, int residuals) {
+// Few rows: the shortest way is one piece for each thread. Many: two, so that a multiprocessor has
+// more bytes on their way. More where a row would not fit otherwise.
+TeamPlan plan_teams(std::int64_t pieces_of_row, std::int64_t rows) {
   constexpr std::int64_t kFewRows = 264;  // two blocks for each multiprocessor of a large GPU
-  int pieces = rows <= kFewRows ? 1 : residuals == 0 ? 4 : 2;
-  while (pieces > 1 && pieces_of_row <= pieces * kWarp) pieces /= 2;  // a warp at least has work
+  int pieces = rows <= kFewRows ? 1 : 2;
+  if (pieces_of_row <= 2 * kWarp) pieces = 1;
   while (pieces_of_row > pieces * kMaxThreads) pieces *= 2;
   return {pieces, static_cast<int>((pieces_of_row + pieces * kWarp - 1) / (pieces * kWarp))};
 }
@@ -292,7 +298,7 @@ void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool 
   const std::int64_t rows = Rows(args.x).rows(), width = args.x.size(-1);
   int n_residuals = 0;
   for (const Tensor& residual : args.residuals) n_residuals += residual.defined();
-  const TeamPlan plan = plan_teams(width * size_of(args.x.dtype) / kPieceBytes, rows, n_residuals);
+  const TeamPlan plan = plan_teams(width * size_of(args.x.dtype) / kPieceBytes, rows);
   const NormCall call{.x = EvenRows(args.x),
                       .residuals = {EvenRows(args.residuals[0]), EvenRows(args.residuals[1]),
                                     EvenRows(args.residuals[2])},

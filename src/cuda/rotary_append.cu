@@ -11,6 +11,8 @@
 #include "cuda/rotary_append.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 
 #include "core/host_device.h"
 #include "core/type_switch.h"
@@ -46,7 +48,8 @@ struct Part {
 
 struct AppendCall {
   Part parts[3];  // q, k, v
-  std::int64_t tokens, slots_of_pool, page_size;
+  std::int64_t tokens, slots_of_pool;
+  std::uint32_t page_size;  // a slot has 31 bits
   int dim, heads_of_block, blocks_of_token;
   const float* inv_freq;
   int pairs;
@@ -136,8 +139,12 @@ __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
   __shared__ CosSin table[kTablePairs];
   const std::int64_t blocks = call.tokens * call.blocks_of_token;
   for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
-    const std::int64_t token = b / call.blocks_of_token;
-    const int first = static_cast<int>(b % call.blocks_of_token) * call.heads_of_block;
+    // Divisions of 32 bits, of a quarter of the instructions of 64: where a token has several
+    // blocks, their number has no more.
+    const auto narrow = static_cast<std::uint32_t>(b);
+    const auto of_token = static_cast<std::uint32_t>(call.blocks_of_token);
+    const std::int64_t token = of_token == 1 ? b : narrow / of_token;
+    const int first = of_token == 1 ? 0 : static_cast<int>(narrow % of_token) * call.heads_of_block;
     const std::int64_t position = index_at(call.positions, call.position_dtype, token);
     const std::int64_t slot = call.slots[token];
     const bool has_slot = slot >= 0 && slot < call.slots_of_pool;
@@ -157,8 +164,9 @@ __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
       const int end = std::min(first + call.heads_of_block - before, part.heads);
       before += part.heads;
       if (begin >= end || (p > 0 && !has_slot)) continue;
-      const std::int64_t place = p == 0 ? token : slot / call.page_size;
-      const std::int64_t row = p == 0 ? 0 : slot % call.page_size;
+      const auto narrow_slot = static_cast<std::uint32_t>(slot);
+      const std::int64_t place = p == 0 ? token : narrow_slot / call.page_size;
+      const std::int64_t row = p == 0 ? 0 : narrow_slot % call.page_size;
       move_heads<T>(call, part, token, place, row, begin, end, turns);
     }
     __syncthreads();  // the table is free
@@ -208,16 +216,19 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   for (const Part& part : parts) {
     units += std::int64_t{part.heads} * part.units(dim, size_of(args.q.dtype));
   }
-  // A unit for each thread, and at least as many blocks as keep a large GPU busy; each has a head.
-  constexpr std::int64_t kManyBlocks = 264;
-  const std::int64_t wanted = std::max((units + kThreads - 1) / kThreads, kManyBlocks / tokens);
-  const std::int64_t blocks_of_token = std::clamp<std::int64_t>(wanted, 1, heads);
+  // Four units for each thread, and at least as many blocks as keep a large GPU busy; each has a
+  // head. A token of so many that blocks have more than 31 bits has one.
+  constexpr std::int64_t kManyBlocks = 264, kUnits = 4 * kThreads;
+  const std::int64_t wanted = std::max((units + kUnits - 1) / kUnits, kManyBlocks / tokens);
+  const bool narrow = tokens <= std::numeric_limits<std::int32_t>::max() / heads;
+  const std::int64_t blocks_of_token = narrow ? std::clamp<std::int64_t>(wanted, 1, heads) : 1;
   const std::int64_t heads_of_block = (heads + blocks_of_token - 1) / blocks_of_token;
   const AppendCall call{
       .parts = {parts[0], parts[1], parts[2]},
       .tokens = tokens,
       .slots_of_pool = args.k_pages.shape[0] * args.k_pages.shape[1],
-      .page_size = args.k_pages.shape[1],
+      .page_size = static_cast<std::uint32_t>(
+          std::min<std::int64_t>(args.k_pages.shape[1], std::numeric_limits<std::uint32_t>::max())),
       .dim = dim,
       .heads_of_block = static_cast<int>(heads_of_block),
       .blocks_of_token = static_cast<int>((heads + heads_of_block - 1) / heads_of_block),

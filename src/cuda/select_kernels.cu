@@ -98,13 +98,21 @@ __device__ Key largest_of_thread(const Keys& all, Key below) {
   return largest;
 }
 
-// Sorts keys[0 .. size), a power of two, largest first: bitonic, each step a barrier.
+// Sorts keys[0 .. size), a power of two, largest first: bitonic. Pairs up to 32 apart lie among the
+// 64 keys of one warp's 32 pairs, so that only steps over wider ones need the whole block.
 __device__ void sort_falling(Key* keys, int size) {
+  const auto step = static_cast<int>(blockDim.x);
+  bool wide = true;  // the step before
   for (int run = 2; run <= size; run *= 2) {
     for (int distance = run / 2; distance > 0; distance /= 2) {
-      __syncthreads();
-      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += static_cast<int>(blockDim.x)) {
-        const int a = i / distance * 2 * distance + i % distance, b = a + distance;
+      if (wide || distance > kWarp) {
+        __syncthreads();
+      } else {
+        __syncwarp();
+      }
+      wide = distance > kWarp;
+      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += step) {
+        const int within = i & (distance - 1), a = 2 * (i - within) + within, b = a + distance;
         const bool falls = (a & run) == 0;
         const Key first = keys[a], second = keys[b];
         if ((first < second) == falls) {
