@@ -4,7 +4,7 @@ set(emulated ${PROJECT_SOURCE_DIR}/tests/emulated)
 file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/cuda/*/*.cu)
 # Contraction is off, as the kernels that promise bits ask for; the others have room for a rounding.
 set_source_files_properties(${kernels} TARGET_DIRECTORY tessera PROPERTIES LANGUAGE CXX
-  COMPILE_OPTIONS "-include;${emulated}/device_code.h;-ffp-contract=off;-Wno-unknown-pragmas;-Wno-old-style-cast;-Wno-cast-qual")
+  COMPILE_OPTIONS "-include;${emulated}/device_code.h;-ffp-contract=off;-fno-strict-aliasing;-Wno-unknown-pragmas;-Wno-old-style-cast;-Wno-cast-qual")
 file(GLOB fakes CONFIGURE_DEPENDS ${emulated}/*.cc ${PROJECT_SOURCE_DIR}/tests/cuda_host/fake_*.cc)
 list(FILTER fakes EXCLUDE REGEX "_test.cc$")
 target_sources(tessera PRIVATE ${fakes})

@@ -31,10 +31,10 @@ void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t
       for (int n = 0; n < 8; ++n) {
         double sum = 0;
         for (int k = 0; k < 16; ++k) {
-          const int t = k % 8 / 2, half = k / 8;
+          const int t = k % 8 / 2, side = k / 8;
           sum +=
-              static_cast<double>(Lane::part(lane(row % 8 * 4 + t).a[row / 8 + 2 * half], k % 2)) *
-              Lane::part(lane(n * 4 + t).b[half], k % 2);
+              static_cast<double>(Lane::part(lane(row % 8 * 4 + t).a[row / 8 + 2 * side], k % 2)) *
+              Lane::part(lane(n * 4 + t).b[side], k % 2);
         }
         float& out = lane(row % 8 * 4 + n / 2).d[row / 8 * 2 + n % 2];
         out = static_cast<float>(out + sum);
