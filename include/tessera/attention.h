@@ -56,6 +56,10 @@ struct AttentionArgs {
 // Nothing that lies on a GPU is read to check it, as that would mean waiting: there, offsets,
 // lengths and holes that are out of range are clamped to it, keys of a page that is not in the pool
 // are NaN, and queries outside of a block pattern see nothing.
+//
+// In f16 and bf16 a GPU multiplies tiles: values of keys that a query does not see are multiplied
+// by 0 where another query of its tile sees keys beside them, so an infinity or NaN among values
+// may show there.
 void attention(Context& ctx, const AttentionArgs& args);
 
 struct AttentionBackwardArgs {

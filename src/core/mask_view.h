@@ -90,6 +90,13 @@ struct MaskView {
     return right >= 0 && k - p1 > right ? Mask::kNoKey : k;
   }
 
+  // Of a block pattern: does it hold this block?
+  TESSERA_HOST_DEVICE bool sees_block(std::int64_t q_block, std::int64_t k_block) const {
+    const BlockRow row = row_of(q_block);
+    const std::int32_t* found = first_from(row, k_block);
+    return found != row.end && *found == k_block;
+  }
+
  private:
   struct BlockRow {
     const std::int32_t *begin, *end;
@@ -117,12 +124,6 @@ struct MaskView {
       }
     }
     return row.begin;
-  }
-
-  TESSERA_HOST_DEVICE bool sees_block(std::int64_t q_block, std::int64_t k_block) const {
-    const BlockRow row = row_of(q_block);
-    const std::int32_t* found = first_from(row, k_block);
-    return found != row.end && *found == k_block;
   }
 
   // Of a tile of blocks: no, every or some block is in the pattern.

@@ -4,12 +4,15 @@
 #include <cmath>
 #include <numbers>
 #include <span>
+#include <type_traits>
 
 #include "core/checked.h"
+#include "core/half.h"
 #include "core/philox.h"
 #include "core/workspace.h"
 #include "cuda/attention.h"
 #include "cuda/attention/hopper.h"
+#include "cuda/attention/tensor_core.h"
 #include "cuda/attention_choose.h"
 #include "cuda/launch.h"
 
@@ -38,6 +41,53 @@ MaskView device_mask(Context& ctx, Workspace::Frame& frame, const Mask& mask) {
     view.indices = upload(ctx, frame, pattern.indices(), "attention: copying the mask's blocks");
   }
   return view;
+}
+
+// Calls fn(T(), std::integral_constant<int, dim>) with the head dim that kernels are compiled for.
+template <typename F>
+void with_tensor_core_types(const AttentionCall& call, F&& fn) {
+  const auto with_dim = [&](auto type) {
+    if (call.dim <= 64) return fn(type, std::integral_constant<int, 64>());
+    if (call.dim <= 80) return fn(type, std::integral_constant<int, 80>());
+    if (call.dim <= 96) return fn(type, std::integral_constant<int, 96>());
+    if (call.dim <= 128) return fn(type, std::integral_constant<int, 128>());
+    return fn(type, std::integral_constant<int, 256>());
+  };
+  if (call.dtype == DType::f16) return with_dim(Half());
+  return with_dim(BFloat16());
+}
+
+// ---- what the split kernel takes of the workspace
+// ------------------------------------------------
+
+struct PartialShape {
+  std::int64_t slots = 0, splits = 1, rows_of_slot = 0;
+
+  std::int64_t rows() const { return checked_mul(checked_mul(slots, splits), rows_of_slot); }
+};
+
+// For this call or, `or_fewer`, for it and all with fewer queries or keys.
+PartialShape partial_shape(const AttentionArgs& args, bool or_fewer) {
+  const auto kernels = portable_attention_kernels(args);
+  const bool splits_now = kernels[0] == kSplitAttention || kernels[0] == kMixedAttention;
+  if (kernels[0] == kPlainAttention || !(splits_now || or_fewer)) return {};
+  const AttentionCall call(args, MaskView::of(args.mask));
+  const std::int64_t rows = std::min(kFewRows, call.n_q * call.group);
+  // A group of more heads than the kernel takes rows never comes to it.
+  if (call.group > kFewRows) return {};
+  return {.slots = checked_mul(call.sequences, call.kv_heads),
+          .splits = split::most_splits(call.n_k),
+          .rows_of_slot = rows};
+}
+
+split::Partials take_partials(Workspace::Frame& frame, const AttentionArgs& args) {
+  const PartialShape shape = partial_shape(args, false);
+  if (shape.splits <= 1) return {};
+  split::Partials partials{.splits = static_cast<int>(shape.splits),
+                           .rows = static_cast<int>(shape.rows_of_slot)};
+  partials.sums = frame.take<float>(checked_mul(shape.rows(), args.q.shape[3]));
+  partials.largest_and_sum = frame.take<float>(checked_mul(shape.rows(), 2));
+  return partials;
 }
 
 const std::int32_t* numbers(const Tensor& tensor) { return tensor.ptr<const std::int32_t>(); }
@@ -85,22 +135,41 @@ AttentionCall::AttentionCall(const AttentionArgs& args, const MaskView& mask_on_
 }
 
 std::int64_t attention_scratch_bytes(const AttentionArgs& args) {
-  if (args.mask.kind() != Mask::Kind::blocks) return 0;
-  const BlockMask& pattern = args.mask.pattern();
-  return ScratchSize()
-      .add<std::int64_t>(std::ssize(pattern.offsets()))
-      .add<std::int32_t>(std::ssize(pattern.indices()))
-      .bytes();
+  ScratchSize size;
+  if (args.mask.kind() == Mask::Kind::blocks) {
+    const BlockMask& pattern = args.mask.pattern();
+    size.add<std::int64_t>(std::ssize(pattern.offsets()))
+        .add<std::int32_t>(std::ssize(pattern.indices()));
+  }
+  if (const PartialShape shape = partial_shape(args, true); shape.splits > 1) {
+    size.add<float>(checked_mul(shape.rows(), args.q.shape[3]))
+        .add<float>(checked_mul(shape.rows(), 2));
+  }
+  return size.bytes();
 }
 
 const char* attention(Context& ctx, const AttentionArgs& args) {
   const char* kernel = choose(ctx, args);
   Workspace::Frame frame(ctx.workspace());
   const AttentionCall call(args, device_mask(ctx, frame, args.mask));
+  if (kernel == kPlainAttention) {
+    launch_attention(ctx, call);
+    return kernel;
+  }
   if (kernel == kHopperAttention) {
     launch_hopper(ctx, call);
-  } else {
-    launch_attention(ctx, call);
+    return kernel;
+  }
+  const TensorCoreOptions options{.units = key_units(args), .leave_few = kernel == kMixedAttention};
+  if (kernel != kSplitAttention) {
+    with_tensor_core_types(
+        call, [&](auto type, auto dim) { mma::launch<decltype(type), dim()>(ctx, call, options); });
+  }
+  if (kernel != kMmaAttention) {
+    const split::Partials partials = take_partials(frame, args);
+    with_tensor_core_types(call, [&](auto type, auto dim) {
+      split::launch<decltype(type), dim()>(ctx, call, options, partials);
+    });
   }
   return kernel;
 }

@@ -73,7 +73,7 @@ TEST_P(AttentionLayoutTest, RaggedBatch) {
           TestTensor k(ctx(), rows_of(in.k, k_at[s], k_at[s + 1]), dtype);
           TestTensor v(ctx(), rows_of(in.v, k_at[s], k_at[s + 1]), dtype);
           TestTensor alone = TestTensor::poisoned(ctx(), {1, kQueries[s], 4, 16}, dtype);
-          attention(ctx(), {.q = q, .k = k, .v = v, .out = alone, .mask = mask});
+          portable_attention(ctx(), {.q = q, .k = k, .v = v, .out = alone, .mask = mask});
           EXPECT_TRUE(identical(rows_of(out, q_at[s], q_at[s + 1]), alone.read())) << s;
         }
         EXPECT_TRUE(t.out.surroundings_intact() && t.lse.surroundings_intact());
@@ -192,7 +192,7 @@ void check_pages(Context& ctx, std::int64_t page_size, const AttentionCase& c,
     }
     one.k = one.k.slice(1, 0, kLengths[b]);
     one.v = one.v.slice(1, 0, kLengths[b]);
-    attention(ctx, one);
+    portable_attention(ctx, one);
   }
   EXPECT_TRUE(identical(paged.out.read(), dense.out.read()));
   EXPECT_TRUE(identical(paged.lse.read(), dense.lse.read()));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <tuple>
 #include <vector>
 
 #include "core/workspace.h"
@@ -47,11 +48,14 @@ INSTANTIATE_TEST_SUITE_P(Devices, ScratchTest, testing::ValuesIn(test_devices())
 TEST_P(ScratchTest, OfAttentionCoversFewerQueriesAndFewerKeys) {
   const std::unique_ptr<Context> context = this->context(3);
   constexpr std::int64_t kQueries = 70, kKeys = 8300, kDim = 8;  // more than 64 chunks of 128
-  for (const auto& [heads, kv_heads] : {std::pair{3, 3}, {4, 1}, {20, 1}}) {
+  const std::tuple<DType, int, int> calls[] = {{DType::f32, 3, 3},  {DType::f32, 4, 1},
+                                               {DType::f32, 20, 1}, {DType::f16, 3, 3},
+                                               {DType::f16, 4, 1},  {DType::f16, 20, 1}};
+  for (const auto& [dtype, heads, kv_heads] : calls) {
     SCOPED_TRACE(heads);
-    const Tensor q = zeros(DType::f32, {1, kQueries, heads, kDim});
-    const Tensor out = zeros(DType::f32, {1, kQueries, heads, kDim});
-    const Tensor k = zeros(DType::f32, {1, kKeys, kv_heads, kDim});
+    const Tensor q = zeros(dtype, {1, kQueries, heads, kDim});
+    const Tensor out = zeros(dtype, {1, kQueries, heads, kDim});
+    const Tensor k = zeros(dtype, {1, kKeys, kv_heads, kDim});
     const auto run = [&](std::int64_t queries, std::int64_t keys) {
       attention(*context, {.q = q.slice(1, 0, queries),
                            .k = k.slice(1, 0, keys),

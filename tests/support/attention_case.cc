@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/build_config.h"
 #include "core/checked.h"
 #include "core/philox.h"
+#include "cuda/attention_choose.h"
 #include "reference/rounding.h"
 
 namespace tessera::test {
@@ -205,17 +207,49 @@ testing::AssertionResult good_lse(const Array& actual, const Array& exact) {
   return close(actual, exact, 2e-6, 4e-6);
 }
 
+void for_each_attention_kernel(Context& ctx, const AttentionArgs& args,
+                               const std::function<void()>& fn) {
+  if constexpr (kHaveCuda) {
+    if (!ctx.device().is_cpu() && !cuda::is_attention_kernel_forced(ctx)) {
+      for (const char* kernel : cuda::attention_kernels(ctx, args)) {
+        SCOPED_TRACE(kernel);
+        cuda::force_attention_kernel(ctx, kernel);
+        fn();
+      }
+      cuda::force_attention_kernel(ctx, "");
+      return;
+    }
+  }
+  fn();
+}
+
+void portable_attention(Context& ctx, const AttentionArgs& args) {
+  if constexpr (kHaveCuda) {
+    if (!ctx.device().is_cpu()) {
+      cuda::force_attention_kernel(ctx, cuda::portable_attention_kernels(args).front());
+    }
+  }
+  attention(ctx, args);
+  if constexpr (kHaveCuda) {
+    if (!ctx.device().is_cpu()) cuda::force_attention_kernel(ctx, "");
+  }
+}
+
 void check_attention_case(Context& ctx, const AttentionCase& c) {
   SCOPED_TRACE(c.text());
   AttentionTensors t(ctx, c);
-  attention(ctx, t.args);
   const AttentionInputs in = t.inputs();
   const reference::AttentionResult exact = reference::attention(in);
-  EXPECT_TRUE(good(t.out.read(), exact.out, plain_attention(in, c.dtype)));
-  EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
-  EXPECT_TRUE(t.out.surroundings_intact());
-  EXPECT_TRUE(t.lse.surroundings_intact());
-  EXPECT_TRUE(t.q.untouched() && t.k.untouched() && t.v.untouched());
+  const Array plain = plain_attention(in, c.dtype);
+  for_each_attention_kernel(ctx, t.args, [&] {
+    AttentionTensors fresh(ctx, c);  // poisoned outputs
+    attention(ctx, fresh.args);
+    EXPECT_TRUE(good(fresh.out.read(), exact.out, plain));
+    EXPECT_TRUE(good_lse(fresh.lse.read(), exact.lse));
+    EXPECT_TRUE(fresh.out.surroundings_intact());
+    EXPECT_TRUE(fresh.lse.surroundings_intact());
+    EXPECT_TRUE(fresh.q.untouched() && fresh.k.untouched() && fresh.v.untouched());
+  });
 }
 
 }  // namespace tessera::test

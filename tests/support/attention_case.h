@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -49,7 +50,17 @@ testing::AssertionResult good(const Array& actual, const Array& exact, const Arr
 // A log-sum-exp: scores of f32 are off by some 1e-6; -inf must be -inf.
 testing::AssertionResult good_lse(const Array& actual, const Array& exact);
 
-// Runs the call, compares with the reference, and looks at everything around the outputs.
+// Calls fn() once for each kernel of the Context's device that can run attention(args), with that
+// kernel forced; on the CPU, or where one is forced already, once.
+void for_each_attention_kernel(Context& ctx, const AttentionArgs& args,
+                               const std::function<void()>& fn);
+
+// Runs the call on the kernel that a GPU would choose for it in any layout: for tests that compare
+// layouts bit by bit, of which one is faster on another kernel.
+void portable_attention(Context& ctx, const AttentionArgs& args);
+
+// Runs the call on every kernel that takes it, compares with the reference, and looks at everything
+// around the outputs.
 void check_attention_case(Context& ctx, const AttentionCase& c);
 
 }  // namespace tessera::test

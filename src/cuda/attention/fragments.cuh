@@ -1,0 +1,253 @@
+// Attention in the registers of one warp, in the layout of mma.sync: scores, the running softmax,
+// and the sums of weighted values.
+//
+//                 `keys` keys
+//               +------------+      Of each piece of 16 x 8 a lane has the columns 2t and 2t + 1,
+//   16 x tiles  |     S      |      t = lane % 4, of the rows lane / 4 (side 0) and lane / 4 + 8
+//      rows     +------------+      (side 1): elements 2 * side and 2 * side + 1.
+//
+// Weights P go into the product with V just as scores come out of that with K.
+#pragma once
+
+#include "core/philox.h"
+#include "cuda/attention/key_walk.cuh"
+#include "cuda/attention_call.h"
+#include "cuda/tile/exp2.cuh"
+#include "cuda/tile/ldmatrix.cuh"
+#include "cuda/tile/mma.cuh"
+#include "cuda/tile/pack.cuh"
+#include "cuda/tile/padded_rows.cuh"
+#include "cuda/tile/quad.cuh"
+
+namespace tessera::cuda {
+
+__device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32; }
+
+// Some rows of a head group, as queries and heads.
+struct QueryRows {
+  const AttentionCall& call;
+  const Sequence& sequence;
+  int kv_head, begin, size;
+
+  __device__ int query(int r) const { return (begin + r) / static_cast<int>(call.group); }
+  __device__ std::int64_t head(int r) const {
+    return kv_head * call.group + (begin + r) % static_cast<int>(call.group);
+  }
+};
+
+template <int tiles, int keys>
+using Scores = float[tiles][keys / 8][4];
+
+// What a warp carries over the keys.
+template <int tiles, int dim>
+struct WarpRows {
+  float out[tiles][dim / 8][4];
+  float largest[tiles][2], sum[tiles][2];  // the sum of this lane's columns alone
+
+  __device__ void clear() {
+#pragma unroll
+    for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+      for (int n = 0; n < dim / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) out[m][n][i] = 0.f;
+      }
+      largest[m][0] = largest[m][1] = -INFINITY;
+      sum[m][0] = sum[m][1] = 0.f;
+    }
+  }
+  // Of the warp's rows, the one that this lane holds.
+  __device__ static int row(int m, int side) { return 16 * m + 8 * side + lane_of_warp() / 4; }
+};
+
+// scores = Q K^T, for rows of shared memory from `queries` and from `keys` on.
+template <typename T, int dim, int tiles, int n_keys>
+__device__ void multiply_keys(const unsigned char* queries, const unsigned char* keys,
+                              float (&scores)[tiles][n_keys][4]) {
+  using Rows = PaddedRows<dim>;
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < n_keys; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) scores[m][n][i] = 0.f;
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < dim / 16; ++k) {
+    std::uint32_t a[tiles][4];
+#pragma unroll
+    for (int m = 0; m < tiles; ++m) {
+      load_matrices(a[m], queries + Rows::at(16 * m + lane % 16, 2 * k + lane / 16));
+    }
+#pragma unroll
+    for (int n = 0; n < n_keys; n += 2) {
+      std::uint32_t b[4];
+      load_matrices(b, keys + Rows::at(8 * n + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+      for (int m = 0; m < tiles; ++m) {
+        mma_16x8x16(scores[m][n], a[m], {b[0], b[1]}, T());
+        mma_16x8x16(scores[m][n + 1], a[m], {b[2], b[3]}, T());
+      }
+    }
+  }
+}
+
+// out += P V
+template <typename T, int dim, int tiles, int n_keys>
+__device__ void multiply_values(const float (&weights)[tiles][n_keys][4],
+                                const unsigned char* values, WarpRows<tiles, dim>& rows) {
+  using Rows = PaddedRows<dim>;
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int k = 0; k < n_keys / 2; ++k) {
+    std::uint32_t a[tiles][4];
+#pragma unroll
+    for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = &weights[m][2 * k + i / 2][i % 2 * 2];
+        a[m][i] = pack(pair[0], pair[1], T());
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < dim / 8; n += 2) {
+      std::uint32_t b[4];
+      load_matrices_transposed(b, values + Rows::at(16 * k + lane % 16, n + lane / 16));
+#pragma unroll
+      for (int m = 0; m < tiles; ++m) {
+        mma_16x8x16(rows.out[m][n], a[m], {b[0], b[1]}, T());
+        mma_16x8x16(rows.out[m][n + 1], a[m], {b[2], b[3]}, T());
+      }
+    }
+  }
+}
+
+// Calls fn(score) for all scores of the lane.
+template <int tiles, int n_keys, typename F>
+__device__ void for_each_score(float (&scores)[tiles][n_keys][4], F fn) {
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < n_keys; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) fn(scores[m][n][i]);
+    }
+  }
+}
+
+// How a score becomes an exponent of 2: positive_factor * bent(score).
+struct ScoreScale {
+  const AttentionCall& call;
+
+  __device__ float positive_factor() const { return call.capped ? 1.f : fabsf(call.q_factor); }
+  template <int tiles, int n_keys>
+  __device__ void bend(float (&scores)[tiles][n_keys][4]) const {
+    if (call.capped) {
+      for_each_score(scores, [&](float& s) { s = call.score_factor * tanhf(call.q_factor * s); });
+    } else if (call.q_factor < 0.f) {
+      for_each_score(scores, [](float& s) { s = -s; });
+    }
+  }
+};
+
+// Scores of keys, from k0 on, that a row does not see become -inf. The warp's rows are those of
+// `rows` from `first` on.
+template <int tiles, int n_keys>
+__device__ void hide(const QueryRows& rows, int first, const KeyWalk& walk, int k0,
+                     float (&scores)[tiles][n_keys][4]) {
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const int row = first + 16 * m + 8 * side + lane_of_warp() / 4;
+      const std::uint64_t seen =
+          walk.seen(rows.call.mask, rows.query(row), k0) >> (2 * (lane_of_warp() % 4));
+      const std::uint32_t words[2] = {static_cast<std::uint32_t>(seen),
+                                      static_cast<std::uint32_t>(seen >> 32)};
+#pragma unroll
+      for (int n = 0; n < n_keys; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const bool hidden = (words[n / 4] >> (8 * (n % 4) + i) & 1u) == 0;
+          if (hidden) scores[m][n][2 * side + i] = -INFINITY;
+        }
+      }
+    }
+  }
+}
+
+// From scores to weights 2^(factor * score - largest), with factor > 0; what went before is brought
+// to the same largest.
+template <int tiles, int n_keys, int dim>
+__device__ void update(float factor, float (&scores)[tiles][n_keys][4],
+                       WarpRows<tiles, dim>& rows) {
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      float largest = -INFINITY;  // fmaxf passes over a NaN
+#pragma unroll
+      for (int n = 0; n < n_keys; ++n) {
+        largest = fmaxf(largest, fmaxf(scores[m][n][2 * side], scores[m][n][2 * side + 1]));
+      }
+      const float before = rows.largest[m][side];
+      largest = fmaxf(before, factor * tile::quad_max(largest));
+      const float origin = largest == -INFINITY ? 0.f : largest;  // nothing seen: not inf - inf
+      const float rescale = fast_exp2(before - origin);
+      float sum = 0.f;
+#pragma unroll
+      for (int n = 0; n < n_keys; ++n) {
+#pragma unroll
+        for (int i = 2 * side; i < 2 * side + 2; ++i) {
+          scores[m][n][i] = fast_exp2(fmaf(factor, scores[m][n][i], -origin));
+          sum += scores[m][n][i];
+        }
+      }
+      rows.largest[m][side] = largest;
+      rows.sum[m][side] = rows.sum[m][side] * rescale + sum;
+#pragma unroll
+      for (int n = 0; n < dim / 8; ++n) {
+        rows.out[m][n][2 * side] *= rescale;
+        rows.out[m][n][2 * side + 1] *= rescale;
+      }
+    }
+  }
+}
+
+// Dropout: weights become 0 or are divided by 1 - p. Rows as for hide(). The words are drawn in a
+// loop that is not unrolled, as there are many, and leave a bit each.
+template <int tiles, int n_keys>
+__device__ void drop(const QueryRows& rows, int first, int k0, float (&weights)[tiles][n_keys][4]) {
+  const AttentionCall& call = rows.call;
+  const auto u32 = [](std::int64_t x) { return static_cast<std::uint32_t>(x); };
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const int row = first + 16 * m + 8 * side + lane_of_warp() / 4;
+      const int pair = 2 * (lane_of_warp() % 4);
+      std::uint32_t kept = 0;
+#pragma unroll 1
+      for (int n = 0; n < n_keys; ++n) {
+        const PhiloxWords words =
+            dropout_words(call.seed, u32(rows.sequence.index), u32(rows.head(row)),
+                          u32(rows.query(row)), u32(k0 + 8 * n + pair));
+        const bool upper = pair % 4 != 0;  // these two keys are the last of four
+        const std::uint32_t low = upper ? words[2] : words[0], high = upper ? words[3] : words[1];
+        kept |= (low >= call.dropout_threshold ? 1u : 0u) << (2 * n);
+        kept |= (high >= call.dropout_threshold ? 2u : 0u) << (2 * n);
+      }
+#pragma unroll
+      for (int n = 0; n < n_keys; ++n) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          weights[m][n][2 * side + i] *= (kept >> (2 * n + i) & 1u) != 0 ? call.kept_factor : 0.f;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace tessera::cuda

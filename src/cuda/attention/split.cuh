@@ -1,0 +1,347 @@
+// Attention, forward, where a sequence has few query rows: decoding against a long cache. There is
+// little to compute and much to read, so the keys of a sequence are split among blocks, and among
+// the four warps of a block, and each warp streams its keys and values through a ring of shared
+// memory of its own without waiting for anyone:
+//
+//   keys, in steps of 16   | 0 1 2 3   4 5 6 7 | 8 9 10 11   12 13 14 15 |      steps of a block
+//   warp                     0 1 2 3   0 1 2 3   0 1  2  3    0  1  2  3        are dealt to warps
+//
+// All query heads that share a key head are rows of the same mma.sync, of which there are 16. What
+// the warps of a block have found is merged in shared memory: softmaxes over parts of the keys
+// combine by their (largest, sum, out). If the block had all keys that is the output; otherwise it
+// goes to the workspace, and a second kernel merges the parts of each row.
+#pragma once
+
+#include "cuda/attention/fragments.cuh"
+#include "cuda/attention/key_walk.cuh"
+#include "cuda/attention/shared_rows.cuh"
+#include "cuda/attention/tensor_core.h"
+#include "cuda/attention_call.h"
+#include "cuda/block_reduce.cuh"
+#include "cuda/dynamic_shared.cuh"
+#include "cuda/launch.h"
+
+namespace tessera::cuda::split {
+
+inline constexpr int kThreads = 32 * kWarps, kRows = static_cast<int>(kFewRows);
+
+// Steps under way in a warp. Of 256 dims, one step of four warps takes 66 KB.
+constexpr int stages_of(int dim) { return dim <= 128 ? 2 : 1; }
+
+template <int dim>
+struct Stage {
+  unsigned char k[kStepKeys * PaddedRows<dim>::kRowBytes];
+  unsigned char v[kStepKeys * PaddedRows<dim>::kRowBytes];
+};
+
+template <int dim>
+struct Shared {
+  unsigned char q[kRows * PaddedRows<dim>::kRowBytes];
+  union {
+    Stage<dim> stages[kWarps][stages_of(dim)];
+    float out[kWarps][kRows][dim];  // when all keys have been seen
+  };
+  float largest[kWarps][kRows], sum[kWarps][kRows];
+};
+
+// The steps of a sequence: those of the sinks, if any, and then those of the band.
+struct Steps {
+  int sink_steps, begin, count;
+
+  __device__ explicit Steps(const KeyWalk& walk) {
+    sink_steps = (walk.sinks + kStepKeys - 1) / kStepKeys;
+    begin = std::max(walk.begin / kStepKeys, sink_steps);
+    count = sink_steps + std::max(0, (walk.end + kStepKeys - 1) / kStepKeys - begin);
+  }
+  // The first key of step i.
+  __device__ int key(int i) const {
+    return kStepKeys * (i < sink_steps ? i : begin + i - sink_steps);
+  }
+};
+
+// A block's part of the work.
+struct Part {
+  QueryRows rows;
+  Steps steps;
+  int begin, end;  // of the steps
+};
+
+// Starts the copies of steps.
+template <typename T, int dim>
+struct Loader {
+  const QueryRows& rows;
+  const KeyUnits& units;
+  const T *k, *v;  // the head's first row
+  RowCopy<dim, kStepKeys, 32> copies;
+
+  // True if the lane's key is lost.
+  __device__ bool step(int k0, Stage<dim>& stage) const {
+    // Of the lane's key; two lanes have each.
+    const KeyRow mine =
+        find_key_row(rows.call, units, rows.sequence, k0 + lane_of_warp() % kStepKeys);
+    copies.copy(stage.k, k, units.vectors,
+                [&](int r) { return __shfl_sync(0xffffffffu, mine.k, r); });
+    copies.copy(stage.v, v, units.vectors,
+                [&](int r) { return __shfl_sync(0xffffffffu, mine.v, r); });
+    return mine.k == kLostRow;
+  }
+};
+
+// The steps of one warp: every fourth of the block's that the mask lets someone see.
+struct WarpSteps {
+  const Part& part;
+  const KeyWalk& walk;
+  int next;
+
+  // The first key of the next step, or -1.
+  __device__ int take() {
+    for (; next < part.end; next += kWarps) {
+      const int k0 = part.steps.key(next);
+      if (!walk.visits(part.rows.call.mask, k0, kStepKeys)) continue;
+      next += kWarps;
+      return k0;
+    }
+    return -1;
+  }
+};
+
+template <typename T, int dim>
+__device__ void attend_steps(const Part& part, const KeyWalk& walk, const Loader<T, dim>& load,
+                             Shared<dim>& shared, WarpRows<1, dim>& state) {
+  constexpr int kStages = stages_of(dim);
+  const AttentionCall& call = part.rows.call;
+  const ScoreScale scale{call};
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  WarpSteps steps{part, walk, part.begin + warp};
+  int keys[kStages];  // of the steps under way
+  bool lost[kStages];
+#pragma unroll
+  for (int i = 0; i < kStages; ++i) {
+    keys[i] = steps.take();
+    lost[i] = keys[i] >= 0 && load.step(keys[i], shared.stages[warp][i]);
+    close_copy_group();
+  }
+  wait_for_copies<kStages>();
+  __syncthreads();  // the queries are there
+  for (bool more = keys[0] >= 0; more;) {
+#pragma unroll
+    for (int i = 0; i < kStages; ++i) {
+      const int k0 = keys[i];
+      if (k0 < 0) {
+        more = false;
+        break;
+      }
+      Stage<dim>& stage = shared.stages[warp][i];
+      wait_for_copies<kStages - 1>();
+      if (__ballot_sync(0xffffffffu, lost[i]) != 0) {
+        if (lost[i]) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
+        __syncwarp();
+      }
+      if (call.inv_freq != nullptr) {
+        turn_keys<dim, kStepKeys, T>(call, stage.k, k0, lane_of_warp(), 32);
+        __syncwarp();
+      }
+      Scores<1, kStepKeys> scores;
+      multiply_keys<T, dim>(shared.q, stage.k, scores);
+      scale.bend(scores);
+      if (!walk.full(call.mask, k0, kStepKeys)) hide(part.rows, 0, walk, k0, scores);
+      update(scale.positive_factor(), scores, state);
+      if (call.dropping) drop(part.rows, 0, k0, scores);
+      multiply_values<T, dim>(scores, stage.v, state);
+      __syncwarp();  // nobody reads the stage any more
+      keys[i] = steps.take();
+      lost[i] = keys[i] >= 0 && load.step(keys[i], stage);
+      close_copy_group();
+    }
+  }
+  wait_for_copies<0>();
+}
+
+// What the warps have found goes to shared memory.
+template <int dim>
+__device__ void share(const WarpRows<1, dim>& state, Shared<dim>& shared) {
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = lane_of_warp();
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    const int row = state.row(0, side);
+#pragma unroll
+    for (int n = 0; n < dim / 8; ++n) {
+      *reinterpret_cast<float2*>(&shared.out[warp][row][8 * n + 2 * (lane % 4)]) =
+          make_float2(state.out[0][n][2 * side], state.out[0][n][2 * side + 1]);
+    }
+    const float sum = tile::quad_sum(state.sum[0][side]);
+    if (lane % 4 == 0) {
+      shared.largest[warp][row] = state.largest[0][side];
+      shared.sum[warp][row] = sum;
+    }
+  }
+}
+
+// What softmaxes over parts of the keys are worth in one over all of them.
+struct Merged {
+  float largest = -INFINITY, sum = 0.f;
+
+  // What a part's sums are multiplied by.
+  __device__ float weight(float part_largest) const {
+    return part_largest == -INFINITY ? 0.f : fast_exp2(part_largest - largest);
+  }
+};
+
+__device__ inline float log_sum_exp(const Merged& merged) {
+  constexpr float kLn2 = 0.6931471805599453f;
+  return merged.sum == 0.f ? -INFINITY : (merged.largest + log2f(merged.sum)) * kLn2;
+}
+
+// Merges the warps' findings: a warp takes every fourth row, a lane every 32nd element of it.
+template <typename T, int dim>
+__device__ void merge_warps(const Part& part, const Shared<dim>& shared, const Partials& partials,
+                            std::int64_t slot, int split, bool alone) {
+  const QueryRows& rows = part.rows;
+  const AttentionCall& call = rows.call;
+  const int lane = lane_of_warp();
+  for (int r = static_cast<int>(threadIdx.x) / 32; r < rows.size; r += kWarps) {
+    Merged merged;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) merged.largest = fmaxf(merged.largest, shared.largest[w][r]);
+    float weights[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      weights[w] = merged.weight(shared.largest[w][r]);
+      merged.sum += weights[w] * shared.sum[w][r];
+    }
+    const float factor = !alone ? 1.f : merged.sum == 0.f ? 0.f : 1.f / merged.sum;
+    const std::int64_t at = (slot * partials.splits + split) * partials.rows + r;
+    T* out = call.query_row<T>(call.out, rows.sequence, rows.query(r), rows.head(r));
+    for (int d = lane; d < call.dim; d += 32) {
+      float sum = 0.f;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum += weights[w] * shared.out[w][r][d];
+      if (alone) {
+        out[d] = from_f32<T>(factor * sum);
+      } else {
+        partials.sums[at * call.dim + d] = sum;
+      }
+    }
+    if (lane != 0) continue;
+    if (!alone) {
+      partials.largest_and_sum[2 * at] = merged.largest;
+      partials.largest_and_sum[2 * at + 1] = merged.sum;
+    } else if (call.lse != nullptr) {
+      *call.lse_at(rows.sequence, rows.query(r), rows.head(r)) = log_sum_exp(merged);
+    }
+  }
+}
+
+// A sequence's key head. In 32 bits, in which a division takes a quarter of the time.
+struct Slot {
+  std::uint32_t sequence;
+  int kv_head;
+
+  __device__ Slot(const AttentionCall& call, std::uint32_t slot) {
+    const auto kv_heads = static_cast<std::uint32_t>(call.kv_heads);
+    sequence = slot / kv_heads;
+    kv_head = static_cast<int>(slot - sequence * kv_heads);
+  }
+};
+
+// Block slot * splits + split.
+template <typename T, int dim>
+__global__ void __launch_bounds__(kThreads, 2)
+    attend(AttentionCall call, KeyUnits units, Partials partials) {
+  auto& shared = *dynamic_shared<Shared<dim>>();
+  const std::uint32_t slot = blockIdx.x / static_cast<std::uint32_t>(partials.splits);
+  const int split =
+      static_cast<int>(blockIdx.x - slot * static_cast<std::uint32_t>(partials.splits));
+  const Slot place(call, slot);
+  const Sequence s = call.sequence(place.sequence);
+  const std::int64_t size = s.n_q * call.group;
+  if (size == 0 || size > kRows) return;  // nothing to do, or for the kernel for many rows
+  const QueryRows rows{call, s, place.kv_head, 0, static_cast<int>(size)};
+  KeyWalk walk;
+  walk.start(call.mask, s, 0, static_cast<int>(s.n_q) - 1);
+  const Steps steps(walk);
+  const int each = steps_of_split(steps.count);
+  if (split >= splits_of(steps.count)) return;
+  const Part part{rows, steps, split * each, std::min(steps.count, (split + 1) * each)};
+
+  load_queries<dim, kRows, kThreads, T>(shared.q, call.dim, units.vectors, [&](int r) {
+    return r < rows.size ? call.query_row<const T>(call.q, s, rows.query(r), rows.head(r))
+                         : nullptr;
+  });
+  close_copy_group();
+  const Loader<T, dim> load{rows,
+                            units,
+                            call.k.at<const T>(0, 0, rows.kv_head),
+                            call.v.at<const T>(0, 0, rows.kv_head),
+                            {lane_of_warp(), call.dim}};
+  WarpRows<1, dim> state;
+  state.clear();
+  attend_steps<T, dim>(part, walk, load, shared, state);
+  __syncthreads();  // the stages are free
+  share(state, shared);
+  __syncthreads();
+  merge_warps<T, dim>(part, shared, partials, slot, split, splits_of(steps.count) == 1);
+}
+
+// Merges the parts of one row: block slot * rows + row, with a thread for each element.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials partials) {
+  const auto most_rows = static_cast<std::uint32_t>(partials.rows);
+  const std::uint32_t slot = blockIdx.x / most_rows;
+  const int row = static_cast<int>(blockIdx.x - slot * most_rows);
+  const Slot place(call, slot);
+  const Sequence s = call.sequence(place.sequence);
+  const std::int64_t size = s.n_q * call.group;
+  if (row >= size || size > kRows) return;
+  const QueryRows rows{call, s, place.kv_head, 0, static_cast<int>(size)};
+  KeyWalk walk;
+  walk.start(call.mask, s, 0, static_cast<int>(s.n_q) - 1);
+  const int splits = splits_of(Steps(walk).count);
+  if (splits == 1) return;  // the block has written the output
+
+  const std::int64_t first = std::int64_t{slot} * partials.splits * most_rows + row;
+  const auto* stats = reinterpret_cast<const float2*>(partials.largest_and_sum) + first;
+  float2 found[kMostSplits];  // all on their way before the first is used
+#pragma unroll
+  for (int i = 0; i < kMostSplits; ++i) {
+    found[i] = i < splits ? stats[i * most_rows] : make_float2(-INFINITY, 0.f);
+  }
+  Merged merged;
+#pragma unroll
+  for (const float2& part : found) merged.largest = fmaxf(merged.largest, part.x);
+#pragma unroll
+  for (float2& part : found) {
+    part.x = merged.weight(part.x);
+    merged.sum += part.x * part.y;
+  }
+  const float factor = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
+  T* out = call.query_row<T>(call.out, s, rows.query(row), rows.head(row));
+  for (int d = static_cast<int>(threadIdx.x); d < call.dim; d += kThreads) {
+    const float* sums = partials.sums + first * call.dim + d;
+    float sum = 0.f;
+#pragma unroll
+    for (int i = 0; i < kMostSplits; ++i) {
+      if (i < splits) sum += found[i].x * sums[std::int64_t{i} * most_rows * call.dim];
+    }
+    out[d] = from_f32<T>(factor * sum);
+  }
+  if (threadIdx.x == 0 && call.lse != nullptr) {
+    *call.lse_at(s, rows.query(row), rows.head(row)) = log_sum_exp(merged);
+  }
+}
+
+template <typename T, int dim>
+void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
+            const Partials& partials) {
+  const std::int64_t slots = call.sequences * call.kv_heads;
+  if (slots == 0 || call.n_q == 0) return;
+  const Launch start(ctx, "attention");
+  constexpr int kBytes = static_cast<int>(sizeof(Shared<dim>));
+  start(attend<T, dim>,
+        {.blocks = slots * partials.splits, .threads = kThreads, .shared_bytes = kBytes}, call,
+        options.units, partials);
+  if (partials.splits == 1) return;
+  start(merge<T>, {.blocks = slots * partials.rows, .threads = kThreads}, call, partials);
+}
+
+}  // namespace tessera::cuda::split

@@ -1,0 +1,78 @@
+// The tensor core kernels of sm_80 and later, for f16 and bf16, as the host sees them.
+//
+//   mma.cuh     tiles of many query rows: one block walks over all keys of its rows
+//   split.cuh   sequences of few query rows: the keys are split among blocks, and what these find
+//   is
+//               merged
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/attention_call.h"
+
+namespace tessera::cuda {
+
+// The rows of one sequence and key head that the split kernel takes: one mma.sync.
+inline constexpr std::int64_t kFewRows = 16;
+
+// Queries times heads, or keys, of a sequence at most: sums of four such numbers are ints.
+inline constexpr int kMostPositions = 1 << 28;
+
+// Strides of keys and values in units that leave 32 bits enough: of 8 elements where every row is
+// made of whole chunks of 16 bytes and begins on one (`vectors`), else of one element.
+struct KeyUnits {
+  bool vectors;
+  std::uint32_t k_batch, k_row, v_batch, v_row;
+  std::uint32_t page_size;
+};
+
+struct TensorCoreOptions {
+  KeyUnits units;
+  bool leave_few = false;  // mma: sequences of few rows are left to the split kernel
+};
+
+namespace mma {
+
+template <typename T, int dim>
+void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options);
+
+}  // namespace mma
+
+namespace split {
+
+// A step is 16 keys. A sequence's steps are shared out evenly among at most 16 blocks of four
+// warps, each warp having one step or more: at 1024 keys, 32 heads fill 132 multiprocessors four
+// times. It depends on the sequence alone, and so do the bits of the result.
+inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 16;
+
+TESSERA_HOST_DEVICE constexpr int steps_of_split(int steps) {
+  const int share = (steps + kMostSplits - 1) / kMostSplits;
+  return std::max(1, (share + kWarps - 1) / kWarps) * kWarps;
+}
+TESSERA_HOST_DEVICE constexpr int splits_of(int steps) {
+  const int each = steps_of_split(steps);
+  return std::max(1, (steps + each - 1) / each);  // a sequence without keys has an output too
+}
+// For up to so many keys: at most one step is not full beside the last, the one that ends the
+// sinks.
+constexpr int most_splits(std::int64_t keys) {
+  const std::int64_t steps = (keys + kStepKeys - 1) / kStepKeys + 1;
+  return static_cast<int>(std::min<std::int64_t>(kMostSplits, (steps + kWarps - 1) / kWarps));
+}
+
+// What the blocks found of a row: sums [slots, splits, rows, dim] of values weighted by
+// 2^(score - largest), and for each row (largest, sum of weights). A slot is a sequence's key head.
+struct Partials {
+  float* sums = nullptr;
+  float* largest_and_sum = nullptr;
+  int splits = 1;  // at most; 1: there are no partials
+  int rows = 1;    // at most, of a slot
+};
+
+template <typename T, int dim>
+void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
+            const Partials& partials);
+
+}  // namespace split
+}  // namespace tessera::cuda
