@@ -57,8 +57,16 @@ void with_tensor_core_types(const AttentionCall& call, F&& fn) {
   return with_dim(BFloat16());
 }
 
+// The same mask in numbers that are ints: nothing lies farther apart than positions do.
+MaskView within_positions(MaskView mask) {
+  for (std::int64_t* number : {&mask.left, &mask.right, &mask.n_sink, &mask.block}) {
+    *number = std::min<std::int64_t>(*number, kMostPositions);
+  }
+  return mask;
+}
+
 // ---- what the split kernel takes of the workspace
-// ------------------------------------------------
+// -----------------------------------------------
 
 struct PartialShape {
   std::int64_t slots = 0, splits = 1, rows_of_slot = 0;
@@ -76,15 +84,16 @@ PartialShape partial_shape(const AttentionArgs& args, bool or_fewer) {
   // A group of more heads than the kernel takes rows never comes to it.
   if (call.group > kFewRows) return {};
   return {.slots = checked_mul(call.sequences, call.kv_heads),
-          .splits = split::most_splits(call.n_k),
+          .splits = split::most_splits(call.n_k, split::split_limit(call.kv_heads)),
           .rows_of_slot = rows};
 }
 
 split::Partials take_partials(Workspace::Frame& frame, const AttentionArgs& args) {
   const PartialShape shape = partial_shape(args, false);
-  if (shape.splits <= 1) return {};
-  split::Partials partials{.splits = static_cast<int>(shape.splits),
+  split::Partials partials{.limit = split::split_limit(args.k.shape[2]),
+                           .splits = static_cast<int>(shape.splits),
                            .rows = static_cast<int>(shape.rows_of_slot)};
+  if (shape.splits <= 1) return partials;
   partials.sums = frame.take<float>(checked_mul(shape.rows(), args.q.shape[3]));
   partials.largest_and_sum = frame.take<float>(checked_mul(shape.rows(), 2));
   return partials;
@@ -151,7 +160,7 @@ std::int64_t attention_scratch_bytes(const AttentionArgs& args) {
 const char* attention(Context& ctx, const AttentionArgs& args) {
   const char* kernel = choose(ctx, args);
   Workspace::Frame frame(ctx.workspace());
-  const AttentionCall call(args, device_mask(ctx, frame, args.mask));
+  AttentionCall call(args, device_mask(ctx, frame, args.mask));
   if (kernel == kPlainAttention) {
     launch_attention(ctx, call);
     return kernel;
@@ -160,6 +169,7 @@ const char* attention(Context& ctx, const AttentionArgs& args) {
     launch_hopper(ctx, call);
     return kernel;
   }
+  call.mask = within_positions(call.mask);
   const TensorCoreOptions options{.units = key_units(args), .leave_few = kernel == kMixedAttention};
   if (kernel != kSplitAttention) {
     with_tensor_core_types(

@@ -19,6 +19,8 @@
 #define __shared__ static
 #undef __launch_bounds__
 #define __launch_bounds__(...)
+#undef __noinline__
+#define __noinline__
 #undef __align__
 #define __align__(n) alignas(n)
 

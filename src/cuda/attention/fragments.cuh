@@ -1,10 +1,13 @@
-// Attention in the registers of one warp, in the layout of mma.sync: scores, the running softmax,
-// and the sums of weighted values.
+// Attention in the registers of one warp, in the layout of mma.sync: scores,
+// the running softmax, and the sums of weighted values.
 //
 //                 `keys` keys
-//               +------------+      Of each piece of 16 x 8 a lane has the columns 2t and 2t + 1,
-//   16 x tiles  |     S      |      t = lane % 4, of the rows lane / 4 (side 0) and lane / 4 + 8
-//      rows     +------------+      (side 1): elements 2 * side and 2 * side + 1.
+//               +------------+      Of each piece of 16 x 8 a lane has the
+//               columns 2t and 2t + 1,
+//   16 x tiles  |     S      |      t = lane % 4, of the rows lane / 4 (side 0)
+//   and lane / 4 + 8
+//      rows     +------------+      (side 1): elements 2 * side and 2 * side
+//      + 1.
 //
 // Weights P go into the product with V just as scores come out of that with K.
 #pragma once
@@ -26,7 +29,7 @@ __device__ inline int lane_of_warp() { return static_cast<int>(threadIdx.x) % 32
 // Some rows of a head group, as queries and heads.
 struct QueryRows {
   const AttentionCall& call;
-  const Sequence& sequence;
+  const SmallSequence& sequence;
   int kv_head, begin, size;
 
   __device__ int query(int r) const { return (begin + r) / static_cast<int>(call.group); }
@@ -42,7 +45,8 @@ using Scores = float[tiles][keys / 8][4];
 template <int tiles, int dim>
 struct WarpRows {
   float out[tiles][dim / 8][4];
-  float largest[tiles][2], sum[tiles][2];  // the sum of this lane's columns alone
+  float largest[tiles][2],
+      sum[tiles][2];  // the sum of this lane's columns alone
 
   __device__ void clear() {
 #pragma unroll
@@ -152,8 +156,8 @@ struct ScoreScale {
   }
 };
 
-// Scores of keys, from k0 on, that a row does not see become -inf. The warp's rows are those of
-// `rows` from `first` on.
+// Scores of keys, from k0 on, that a row does not see become -inf. The warp's
+// rows are those of `rows` from `first` on.
 template <int tiles, int n_keys>
 __device__ void hide(const QueryRows& rows, int first, const KeyWalk& walk, int k0,
                      float (&scores)[tiles][n_keys][4]) {
@@ -162,40 +166,45 @@ __device__ void hide(const QueryRows& rows, int first, const KeyWalk& walk, int 
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const int row = first + 16 * m + 8 * side + lane_of_warp() / 4;
-      const std::uint64_t seen =
-          walk.seen(rows.call.mask, rows.query(row), k0) >> (2 * (lane_of_warp() % 4));
-      const std::uint32_t words[2] = {static_cast<std::uint32_t>(seen),
-                                      static_cast<std::uint32_t>(seen >> 32)};
 #pragma unroll
-      for (int n = 0; n < n_keys; ++n) {
+      for (int word = 0; word < (n_keys + 7) / 8; ++word) {
+        const std::uint64_t seen =
+            walk.seen(rows.query(row), k0 + word * kKeysOfWord) >> (2 * (lane_of_warp() % 4));
+        const std::uint32_t parts[2] = {static_cast<std::uint32_t>(seen),
+                                        static_cast<std::uint32_t>(seen >> 32)};
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const bool hidden = (words[n / 4] >> (8 * (n % 4) + i) & 1u) == 0;
-          if (hidden) scores[m][n][2 * side + i] = -INFINITY;
+        for (int n = 8 * word; n < n_keys && n < 8 * word + 8; ++n) {
+#pragma unroll
+          for (int i = 0; i < 2; ++i) {
+            const bool hidden = (parts[n / 4 % 2] >> (8 * (n % 4) + i) & 1u) == 0;
+            if (hidden) scores[m][n][2 * side + i] = -INFINITY;
+          }
         }
       }
     }
   }
 }
 
-// From scores to weights 2^(factor * score - largest), with factor > 0; what went before is brought
-// to the same largest.
+// From scores to weights 2^(factor * score - largest), with factor > 0; what
+// went before is brought to the same largest, unless no row of the warp has a
+// new one: then that would multiply by 1.
 template <int tiles, int n_keys, int dim>
 __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
                        WarpRows<tiles, dim>& rows) {
+  float rescale[tiles][2];
+  bool changed = false;
 #pragma unroll
   for (int m = 0; m < tiles; ++m) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      float largest = -INFINITY;  // fmaxf passes over a NaN
+      float largest = fmaxf(scores[m][0][2 * side], scores[m][0][2 * side + 1]);
 #pragma unroll
-      for (int n = 0; n < n_keys; ++n) {
+      for (int n = 1; n < n_keys; ++n) {  // fmaxf passes over a NaN
         largest = fmaxf(largest, fmaxf(scores[m][n][2 * side], scores[m][n][2 * side + 1]));
       }
       const float before = rows.largest[m][side];
       largest = fmaxf(before, factor * tile::quad_max(largest));
       const float origin = largest == -INFINITY ? 0.f : largest;  // nothing seen: not inf - inf
-      const float rescale = fast_exp2(before - origin);
       float sum = 0.f;
 #pragma unroll
       for (int n = 0; n < n_keys; ++n) {
@@ -205,19 +214,26 @@ __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
           sum += scores[m][n][i];
         }
       }
+      changed = changed || largest != before;
+      rescale[m][side] = fast_exp2(before - origin);
       rows.largest[m][side] = largest;
-      rows.sum[m][side] = rows.sum[m][side] * rescale + sum;
+      rows.sum[m][side] = rows.sum[m][side] * rescale[m][side] + sum;
+    }
+  }
+  if (__ballot_sync(0xffffffffu, changed) == 0) return;
 #pragma unroll
-      for (int n = 0; n < dim / 8; ++n) {
-        rows.out[m][n][2 * side] *= rescale;
-        rows.out[m][n][2 * side + 1] *= rescale;
-      }
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int n = 0; n < dim / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rows.out[m][n][i] *= rescale[m][i / 2];
     }
   }
 }
 
-// Dropout: weights become 0 or are divided by 1 - p. Rows as for hide(). The words are drawn in a
-// loop that is not unrolled, as there are many, and leave a bit each.
+// Dropout: weights become 0 or are divided by 1 - p. Rows as for hide(). The
+// words are drawn in a loop that is not unrolled, as there are many, and leave
+// a bit each.
 template <int tiles, int n_keys>
 __device__ void drop(const QueryRows& rows, int first, int k0, float (&weights)[tiles][n_keys][4]) {
   const AttentionCall& call = rows.call;

@@ -1,14 +1,18 @@
-// Attention, forward, by mma.sync: for f16 and bf16 on every GPU from sm_80 on. A block of four
-// warps takes a tile of query rows and walks over the tiles of 64 keys that they may see, keeping
-// for each row the running softmax. The plain kernel (attention.cu) is the same walk without tensor
-// cores; key_walk.cuh says which tiles are visited.
+// Attention, forward, by mma.sync: for f16 and bf16 on every GPU from sm_80 on.
+// A block of four warps takes a tile of query rows and walks over the tiles of
+// 64 keys that they may see, keeping for each row the running softmax. The
+// plain kernel (attention.cu) is the same walk without tensor cores;
+// key_walk.cuh says which tiles are visited.
 //
 //                        64 keys
 //                 d  +------------+
-//                    |   K^T      |     Warp w has 32 rows (16 where heads are wider than 128). Its
-//          d         +------------+     scores S and outputs O stay in registers, in mma's layout:
+//                    |   K^T      |     Warp w has 32 rows (16 where heads are
+//                    wider than 128). Its
+//          d         +------------+     scores S and outputs O stay in
+//          registers, in mma's layout:
 //          a
-//    +-----------+   +------------+     row of a 16 x 8 piece lies in a quad of lanes, and what is
+//    +-----------+   +------------+     row of a 16 x 8 piece lies in a quad of
+//    lanes, and what is
 //  w0|    Q      |   |     S      |     put out for S is what goes in for P.
 //  w1|           |   +------------+
 //  w2| in shared |      P = exp2(S - largest), rounded to 16 bits
@@ -16,8 +20,9 @@
 //    +-----------+        |     V     |   O = O * rescale + P V
 //                 64 keys +-----------+
 //
-// K and V have a place in shared memory each. While the scores of a tile are computed its values
-// arrive, and while P V is computed the keys of the next tile do:
+// K and V have a place in shared memory each. While the scores of a tile are
+// computed its values arrive, and while P V is computed the keys of the next
+// tile do:
 //
 //   copies      K0 | V0     | K1              | V1     | K2
 //   products         Q K0   |  softmax, P V0    Q K1   |  softmax, P V1
@@ -30,34 +35,42 @@
 #include "cuda/attention_call.h"
 #include "cuda/dynamic_shared.cuh"
 #include "cuda/launch.h"
+#include "cuda/tile/thread_index.cuh"
 
 namespace tessera::cuda::mma {
 
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = 32 * kWarps;
 
-// Two tiles of 16 rows share each element of K and V that a warp reads. Wider heads than 128 would
-// not leave their 64 x dim sums in registers.
+// Two tiles of 16 rows share each element of K and V that a warp reads. Wider
+// heads than 128 would not leave their 64 x dim sums in registers.
 constexpr int row_tiles(int dim) { return dim <= 128 ? 2 : 1; }
-constexpr int keys_of_tile(int dim) { return dim <= 128 ? 64 : 32; }  // of 256: into 99 KB
+// As many as registers leave room for scores beside the sums; of 256 dims, as fit into 99 KB.
+constexpr int keys_of_tile(int dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : 32; }
 constexpr int rows_of_block(int dim) { return 16 * row_tiles(dim) * kWarps; }
 
-template <int dim>
+template <int dim, int keys>
 struct Shared {
-  static constexpr int kRowBytes = PaddedRows<dim>::kRowBytes, kKeys = keys_of_tile(dim);
+  static constexpr int kRowBytes = PaddedRows<dim>::kRowBytes;
   unsigned char q[rows_of_block(dim) * kRowBytes];  // and then the output
-  unsigned char k[kKeys * kRowBytes];
-  unsigned char v[kKeys * kRowBytes];
-  KeyRowTable<kKeys> rows[2];  // of this tile and of the next
+  unsigned char k[keys * kRowBytes];
+  unsigned char v[keys * kRowBytes];
+  KeyRowTable<keys> rows[2];  // of this tile and of the next
   // Read when they are needed, so as not to take registers from the sums.
-  Sequence sequence;
-  KeyWalk walks[kWarps + 1];  // of each warp's rows, and of the block's
+  SmallSequence sequence;
+  KeyWalk walks[kWarps + 1];            // of each warp's rows, and of the block's
+  const void *first_key, *first_value;  // of the head
+  int kv_head, begin, size;             // of the tile of rows
+
+  __device__ QueryRows query_rows(const AttentionCall& call) const {
+    return {call, sequence, kv_head, begin, size};
+  }
 };
 
 __device__ inline int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
-// A warp brings its rows into their places in shared memory, and from there to `out` in whole
-// chunks.
+// A warp brings its rows into their places in shared memory, and from there to
+// `out` in whole chunks.
 template <typename T, int dim>
 __device__ void store(const QueryRows& rows, const WarpRows<row_tiles(dim), dim>& state,
                       unsigned char* shared, bool vectors) {
@@ -100,52 +113,43 @@ __device__ void store(const QueryRows& rows, const WarpRows<row_tiles(dim), dim>
   }
 }
 
-// The copies of one tile of rows: where they come from, and where they go.
-template <typename T, int dim>
-struct Loader {
-  static constexpr int kKeys = keys_of_tile(dim);
-  Shared<dim>& shared;
-  const T *k, *v;  // the head's first row
-  bool vectors;
-  RowCopy<dim, kKeys, kThreads> rows;
+// Starts the copies of a tile's keys or values, of the rows that `at` names.
+template <typename T, int dim, int keys>
+__device__ void load(const AttentionCall& call, bool vectors, unsigned char* to, const void* first,
+                     const std::uint32_t* at) {
+  const RowCopy<dim, keys, kThreads> rows(fresh_thread_index(), call.dim);
+  rows.copy(to, static_cast<const T*>(first), vectors, [&](int r) { return at[r]; });
+  close_copy_group();
+}
 
-  __device__ void keys(int slot) const {
-    const std::uint32_t* at = shared.rows[slot].k;
-    rows.copy(shared.k, k, vectors, [&](int r) { return at[r]; });
-    close_copy_group();
-  }
-  __device__ void values(int slot) const {
-    const std::uint32_t* at = shared.rows[slot].v;
-    rows.copy(shared.v, v, vectors, [&](int r) { return at[r]; });
-    close_copy_group();
-  }
-};
-
-template <typename T, int dim>
-__device__ void attend_tile(const QueryRows& rows, const KeyUnits& units, Shared<dim>& shared) {
-  constexpr int kWarpRows = 16 * row_tiles(dim), kKeys = keys_of_tile(dim);
-  const AttentionCall& call = rows.call;
-  const Sequence& s = rows.sequence;
-  const Loader<T, dim> load{shared,
-                            call.k.at<const T>(0, 0, rows.kv_head),
-                            call.v.at<const T>(0, 0, rows.kv_head),
-                            units.vectors,
-                            {static_cast<int>(threadIdx.x), call.dim}};
+template <typename T, int dim, int keys>
+__device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
+                            Shared<dim, keys>& shared) {
+  constexpr int kWarpRows = 16 * row_tiles(dim);
+  const SmallSequence& s = shared.sequence;
+  const auto load_keys = [&](int slot) {
+    load<T, dim, keys>(call, units.vectors, shared.k, shared.first_key, shared.rows[slot].k);
+  };
+  const auto load_values = [&](int slot) {
+    load<T, dim, keys>(call, units.vectors, shared.v, shared.first_value, shared.rows[slot].v);
+  };
   const ScoreScale scale{call};
   const int first = warp() * kWarpRows;
   const KeyWalk &walk = shared.walks[kWarps], &mine = shared.walks[warp()];
 
   WarpRows<row_tiles(dim), dim> state;
   state.clear();
-  int slot = 0, k0 = walk.next(call.mask, 0, kKeys);
+  KeyWalk::Cursor cursor;
+  int slot = 0, k0 = walk.next(0, keys, cursor);
   load_queries<dim, rows_of_block(dim), kThreads, T>(shared.q, call.dim, units.vectors, [&](int r) {
+    const QueryRows rows = shared.query_rows(call);
     return r < rows.size ? call.query_row<const T>(call.q, s, rows.query(r), rows.head(r))
                          : nullptr;
   });
   close_copy_group();
   bool lost = k0 < walk.end && shared.rows[0].find(call, units, s, k0);
   __syncthreads();
-  if (k0 < walk.end) load.keys(0);
+  if (k0 < walk.end) load_keys(0);
   while (k0 < walk.end) {
     wait_for_copies<0>();
     // The keys are there, and nobody reads the last values any more.
@@ -153,28 +157,28 @@ __device__ void attend_tile(const QueryRows& rows, const KeyUnits& units, Shared
       if (lost) lose_row<dim>(shared.k, static_cast<int>(threadIdx.x));
       __syncthreads();
     }
-    load.values(slot);
-    const int next = walk.next(call.mask, k0 + kKeys, kKeys);
+    load_values(slot);
+    const int next = walk.next(k0 + keys, keys, cursor);
     lost = next < walk.end && shared.rows[1 - slot].find(call, units, s, next);
     if (call.inv_freq != nullptr) {
-      turn_keys<dim, kKeys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
+      turn_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
       __syncthreads();
     }
-    const bool visits = first < rows.size && mine.visits(call.mask, k0, kKeys);
-    const bool partial = visits && !mine.full(call.mask, k0, kKeys);
-    Scores<row_tiles(dim), kKeys> scores;
+    const bool visits = first < shared.size && mine.visits(k0, keys);
+    const bool partial = visits && !mine.full(k0, keys);
+    Scores<row_tiles(dim), keys> scores;
     if (visits) {
       multiply_keys<T, dim>(shared.q + first * PaddedRows<dim>::kRowBytes, shared.k, scores);
     }
 
     wait_for_copies<0>();
     __syncthreads();  // the values are there, and nobody reads the keys any more
-    if (next < walk.end) load.keys(1 - slot);
+    if (next < walk.end) load_keys(1 - slot);
     if (visits) {
       scale.bend(scores);
-      if (partial) hide(rows, first, mine, k0, scores);
+      if (partial) hide(shared.query_rows(call), first, mine, k0, scores);
       update(scale.positive_factor(), scores, state);
-      if (call.dropping) drop(rows, first, k0, scores);
+      if (call.dropping) drop(shared.query_rows(call), first, k0, scores);
       multiply_values<T, dim>(scores, shared.v, state);
     }
     k0 = next;
@@ -182,64 +186,84 @@ __device__ void attend_tile(const QueryRows& rows, const KeyUnits& units, Shared
   }
   wait_for_copies<0>();
   __syncthreads();  // nobody reads queries any more
-  store<T, dim>(rows, state, shared.q, units.vectors);
+  store<T, dim>(shared.query_rows(call), state, shared.q, units.vectors);
 }
 
-// Tile `item` of the batch, where one sequence comes after the other, of it one head after the
-// other, so that what runs at a time shares keys; and of a head the last rows first, which under a
-// causal mask take longest. False if there are fewer. `leave_few`: sequences of few rows are left
-// to the split kernel.
-__device__ inline bool find_rows(const AttentionCall& call, std::int64_t item, int tile_rows,
-                                 bool leave_few, Sequence* s, int* kv_head, int* begin) {
-  std::int64_t index = 0;
+// Tile `item` of the batch, where one sequence comes after the other, of it one
+// head after the other, so that what runs at a time shares keys; and of a head
+// the last rows first, which under a causal mask take longest. False if there
+// are fewer. `leave_few`: sequences of few rows are left to the split kernel.
+__device__ inline bool find_rows(const AttentionCall& call, int item, int tile_rows, bool leave_few,
+                                 SmallSequence* s, int* kv_head, int* begin) {
+  const int kv_heads = static_cast<int>(call.kv_heads), group = static_cast<int>(call.group);
+  int index = 0;
   if (call.q_offsets == nullptr) {  // all sequences have as many: no search
-    const std::int64_t tiles = call.kv_heads * tiles_of(call.n_q * call.group, tile_rows);
+    const int rows = static_cast<int>(call.n_q) * group;
+    const int tiles = kv_heads * ((rows + tile_rows - 1) / tile_rows);
     index = item / tiles;
     item %= tiles;
   }
   for (; index < call.sequences; ++index) {
-    *s = call.sequence(index);
-    const std::int64_t rows = s->n_q * call.group;
-    const std::int64_t tiles = leave_few && rows <= kFewRows ? 0 : tiles_of(rows, tile_rows);
-    if (item < call.kv_heads * tiles) {
-      *kv_head = static_cast<int>(item / tiles);
-      *begin = static_cast<int>(tiles - 1 - item % tiles) * tile_rows;
+    *s = SmallSequence::of(call, index);
+    const int rows = s->n_q * group;
+    const int tiles = leave_few && rows <= kFewRows ? 0 : (rows + tile_rows - 1) / tile_rows;
+    if (item < kv_heads * tiles) {
+      *kv_head = item / tiles;
+      *begin = (tiles - 1 - item % tiles) * tile_rows;
       return true;
     }
-    item -= call.kv_heads * tiles;
+    item -= kv_heads * tiles;
   }
   return false;
 }
 
-template <typename T, int dim>
+template <typename T, int dim, int keys>
 __global__ void __launch_bounds__(kThreads, 2)
     attend(AttentionCall call, TensorCoreOptions options) {
   constexpr int kRows = rows_of_block(dim);
-  auto& shared = *dynamic_shared<Shared<dim>>();
-  Sequence s;
+  auto& shared = *dynamic_shared<Shared<dim, keys>>();
+  SmallSequence s;
   int kv_head, begin;
-  if (!find_rows(call, blockIdx.x, kRows, options.leave_few, &s, &kv_head, &begin)) return;
-  const int size = static_cast<int>(std::min<std::int64_t>(kRows, s.n_q * call.group - begin));
+  const int item = static_cast<int>(blockIdx.x);
+  if (!find_rows(call, item, kRows, options.leave_few, &s, &kv_head, &begin)) return;
+  const int size = std::min(kRows, s.n_q * static_cast<int>(call.group) - begin);
   const QueryRows rows{call, shared.sequence, kv_head, begin, size};
   if (const int t = static_cast<int>(threadIdx.x); t <= kWarps) {
     const bool all = t == kWarps;
     const int first = all ? 0 : std::min(t * kRows / kWarps, size - 1);
     const int last = std::min(first + (all ? kRows : kRows / kWarps), size) - 1;
-    shared.walks[t].start(call.mask, s, rows.query(first), rows.query(last));
-    if (all) shared.sequence = s;
+    shared.walks[t].start(
+        call.mask, s, rows.query(first), rows.query(last),
+        KeyWalk::lie_in_one_row(call.mask, rows.query(0), rows.query(size - 1), keys));
+    if (all) {
+      shared.sequence = s;
+      shared.first_key = call.k.at<const T>(0, 0, kv_head);
+      shared.first_value = call.v.at<const T>(0, 0, kv_head);
+      shared.kv_head = kv_head;
+      shared.begin = begin;
+      shared.size = size;
+    }
   }
   __syncthreads();
-  attend_tile<T, dim>(rows, options.units, shared);
+  attend_tile<T, dim, keys>(call, options.units, shared);
+}
+
+template <typename T, int dim, int keys>
+void launch_tiles(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options) {
+  const std::int64_t items = most_row_tiles(call, rows_of_block(dim));
+  if (items == 0) return;
+  const Launch start(ctx, "attention");
+  constexpr int kBytes = static_cast<int>(sizeof(Shared<dim, keys>));
+  start(attend<T, dim, keys>, {.blocks = items, .threads = kThreads, .shared_bytes = kBytes}, call,
+        options);
 }
 
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options) {
-  const std::int64_t items = most_row_tiles(call, rows_of_block(dim));
-  if (items == 0) return;
-  const Launch start(ctx, "attention");
-  constexpr int kBytes = static_cast<int>(sizeof(Shared<dim>));
-  start(attend<T, dim>, {.blocks = items, .threads = kThreads, .shared_bytes = kBytes}, call,
-        options);
+  // What a block pattern leaves out is left out by the tile: smaller tiles leave out more.
+  constexpr int kSmall = std::min(64, keys_of_tile(dim));
+  if (call.mask.kind == Mask::Kind::blocks) return launch_tiles<T, dim, kSmall>(ctx, call, options);
+  launch_tiles<T, dim, keys_of_tile(dim)>(ctx, call, options);
 }
 
 }  // namespace tessera::cuda::mma

@@ -1,15 +1,18 @@
-// Attention, forward, where a sequence has few query rows: decoding against a long cache. There is
-// little to compute and much to read, so the keys of a sequence are split among blocks, and among
-// the four warps of a block, and each warp streams its keys and values through a ring of shared
-// memory of its own without waiting for anyone:
+// Attention, forward, where a sequence has few query rows: decoding against a
+// long cache. There is little to compute and much to read, so the keys of a
+// sequence are split among blocks, and among the four warps of a block, and
+// each warp streams its keys and values through a ring of shared memory of its
+// own without waiting for anyone:
 //
-//   keys, in steps of 16   | 0 1 2 3   4 5 6 7 | 8 9 10 11   12 13 14 15 |      steps of a block
-//   warp                     0 1 2 3   0 1 2 3   0 1  2  3    0  1  2  3        are dealt to warps
+//   keys, in steps of 16   | 0 1 2 3   4 5 6 7 | 8 9 10 11   12 13 14 15 |
+//   steps of a block warp                     0 1 2 3   0 1 2 3   0 1  2  3 0
+//   1  2  3        are dealt to warps
 //
-// All query heads that share a key head are rows of the same mma.sync, of which there are 16. What
-// the warps of a block have found is merged in shared memory: softmaxes over parts of the keys
-// combine by their (largest, sum, out). If the block had all keys that is the output; otherwise it
-// goes to the workspace, and a second kernel merges the parts of each row.
+// All query heads that share a key head are rows of the same mma.sync, of which
+// there are 16. What the warps of a block have found is merged in shared
+// memory: softmaxes over parts of the keys combine by their (largest, sum,
+// out). If the block had all keys that is the output; otherwise it goes to the
+// workspace, and a second kernel merges the parts of each row.
 #pragma once
 
 #include "cuda/attention/fragments.cuh"
@@ -42,9 +45,11 @@ struct Shared {
     float out[kWarps][kRows][dim];  // when all keys have been seen
   };
   float largest[kWarps][kRows], sum[kWarps][kRows];
+  KeyWalk walk;
 };
 
-// The steps of a sequence: those of the sinks, if any, and then those of the band.
+// The steps of a sequence: those of the sinks, if any, and then those of the
+// band.
 struct Steps {
   int sink_steps, begin, count;
 
@@ -74,6 +79,14 @@ struct Loader {
   const T *k, *v;  // the head's first row
   RowCopy<dim, kStepKeys, 32> copies;
 
+  __device__ void queries(unsigned char* to) const {
+    const AttentionCall& call = rows.call;
+    load_queries<dim, kRows, kThreads, T>(to, call.dim, units.vectors, [&](int r) {
+      return r < rows.size
+                 ? call.query_row<const T>(call.q, rows.sequence, rows.query(r), rows.head(r))
+                 : nullptr;
+    });
+  }
   // True if the lane's key is lost.
   __device__ bool step(int k0, Stage<dim>& stage) const {
     // Of the lane's key; two lanes have each.
@@ -87,7 +100,8 @@ struct Loader {
   }
 };
 
-// The steps of one warp: every fourth of the block's that the mask lets someone see.
+// The steps of one warp: every fourth of the block's that the mask lets someone
+// see.
 struct WarpSteps {
   const Part& part;
   const KeyWalk& walk;
@@ -97,7 +111,7 @@ struct WarpSteps {
   __device__ int take() {
     for (; next < part.end; next += kWarps) {
       const int k0 = part.steps.key(next);
-      if (!walk.visits(part.rows.call.mask, k0, kStepKeys)) continue;
+      if (!walk.visits(k0, kStepKeys)) continue;
       next += kWarps;
       return k0;
     }
@@ -113,46 +127,39 @@ __device__ void attend_steps(const Part& part, const KeyWalk& walk, const Loader
   const ScoreScale scale{call};
   const int warp = static_cast<int>(threadIdx.x) / 32;
   WarpSteps steps{part, walk, part.begin + warp};
-  int keys[kStages];  // of the steps under way
-  bool lost[kStages];
-#pragma unroll
-  for (int i = 0; i < kStages; ++i) {
-    keys[i] = steps.take();
-    lost[i] = keys[i] >= 0 && load.step(keys[i], shared.stages[warp][i]);
+  int k_last = -1;  // the step whose copies were started before this one's
+  bool lost_last = false;
+  for (int turn = 0;; ++turn) {
+    const int k_now = steps.take();
+    const bool lost_now = k_now >= 0 && load.step(k_now, shared.stages[warp][turn % kStages]);
+    if (turn == 0) load.queries(shared.q);  // the first keys take longest to come
     close_copy_group();
-  }
-  wait_for_copies<kStages>();
-  __syncthreads();  // the queries are there
-  for (bool more = keys[0] >= 0; more;) {
-#pragma unroll
-    for (int i = 0; i < kStages; ++i) {
-      const int k0 = keys[i];
-      if (k0 < 0) {
-        more = false;
-        break;
-      }
-      Stage<dim>& stage = shared.stages[warp][i];
-      wait_for_copies<kStages - 1>();
-      if (__ballot_sync(0xffffffffu, lost[i]) != 0) {
-        if (lost[i]) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
-        __syncwarp();
-      }
-      if (call.inv_freq != nullptr) {
-        turn_keys<dim, kStepKeys, T>(call, stage.k, k0, lane_of_warp(), 32);
-        __syncwarp();
-      }
-      Scores<1, kStepKeys> scores;
-      multiply_keys<T, dim>(shared.q, stage.k, scores);
-      scale.bend(scores);
-      if (!walk.full(call.mask, k0, kStepKeys)) hide(part.rows, 0, walk, k0, scores);
-      update(scale.positive_factor(), scores, state);
-      if (call.dropping) drop(part.rows, 0, k0, scores);
-      multiply_values<T, dim>(scores, stage.v, state);
-      __syncwarp();  // nobody reads the stage any more
-      keys[i] = steps.take();
-      lost[i] = keys[i] >= 0 && load.step(keys[i], stage);
-      close_copy_group();
+    const int k0 = kStages == 1 ? k_now : k_last;
+    const bool lost = kStages == 1 ? lost_now : lost_last;
+    k_last = k_now;
+    lost_last = lost_now;
+    if (turn < kStages - 1) continue;
+    wait_for_copies<kStages - 1>();
+    if (turn == kStages - 1) __syncthreads();  // the queries are there
+    if (k0 < 0) break;
+    __syncwarp();
+    Stage<dim>& stage = shared.stages[warp][(turn + 1) % kStages];
+    if (__ballot_sync(0xffffffffu, lost) != 0) {
+      if (lost) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
+      __syncwarp();
     }
+    if (call.inv_freq != nullptr) {
+      turn_keys<dim, kStepKeys, T>(call, stage.k, k0, lane_of_warp(), 32);
+      __syncwarp();
+    }
+    Scores<1, kStepKeys> scores;
+    multiply_keys<T, dim>(shared.q, stage.k, scores);
+    scale.bend(scores);
+    if (!walk.full(k0, kStepKeys)) hide(part.rows, 0, walk, k0, scores);
+    update(scale.positive_factor(), scores, state);
+    if (call.dropping) drop(part.rows, 0, k0, scores);
+    multiply_values<T, dim>(scores, stage.v, state);
+    __syncwarp();  // nobody reads the stage any more
   }
   wait_for_copies<0>();
 }
@@ -192,7 +199,8 @@ __device__ inline float log_sum_exp(const Merged& merged) {
   return merged.sum == 0.f ? -INFINITY : (merged.largest + log2f(merged.sum)) * kLn2;
 }
 
-// Merges the warps' findings: a warp takes every fourth row, a lane every 32nd element of it.
+// Merges the warps' findings: a warp takes every fourth row, a lane every 32nd
+// element of it.
 template <typename T, int dim>
 __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const Partials& partials,
                             std::int64_t slot, int split, bool alone) {
@@ -232,15 +240,15 @@ __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const P
   }
 }
 
-// A sequence's key head. In 32 bits, in which a division takes a quarter of the time.
+// A sequence's key head. In 32 bits, in which a division takes a quarter of the
+// time.
 struct Slot {
-  std::uint32_t sequence;
-  int kv_head;
+  int sequence, kv_head;
 
   __device__ Slot(const AttentionCall& call, std::uint32_t slot) {
     const auto kv_heads = static_cast<std::uint32_t>(call.kv_heads);
-    sequence = slot / kv_heads;
-    kv_head = static_cast<int>(slot - sequence * kv_heads);
+    sequence = static_cast<int>(slot / kv_heads);
+    kv_head = static_cast<int>(slot % kv_heads);
   }
 };
 
@@ -253,22 +261,21 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int split =
       static_cast<int>(blockIdx.x - slot * static_cast<std::uint32_t>(partials.splits));
   const Slot place(call, slot);
-  const Sequence s = call.sequence(place.sequence);
-  const std::int64_t size = s.n_q * call.group;
+  const SmallSequence s = SmallSequence::of(call, place.sequence);
+  const int size = s.n_q * static_cast<int>(call.group);
   if (size == 0 || size > kRows) return;  // nothing to do, or for the kernel for many rows
-  const QueryRows rows{call, s, place.kv_head, 0, static_cast<int>(size)};
-  KeyWalk walk;
-  walk.start(call.mask, s, 0, static_cast<int>(s.n_q) - 1);
-  const Steps steps(walk);
-  const int each = steps_of_split(steps.count);
-  if (split >= splits_of(steps.count)) return;
-  const Part part{rows, steps, split * each, std::min(steps.count, (split + 1) * each)};
+  const QueryRows rows{call, s, place.kv_head, 0, size};
+  KeyWalk& walk = shared.walk;  // not in registers, as functions that are not inlined ask it
+  KeyWalk own;
+  own.start(call.mask, s, 0, s.n_q - 1, false);
+  const Steps steps(own);
+  const int each = steps_of_split(steps.count, partials.limit);
+  const int begin = split * each;
+  if (begin >= steps.count && split > 0) return;
+  if (threadIdx.x == 0) walk = own;
+  __syncthreads();
+  const Part part{rows, steps, begin, std::min(steps.count, begin + each)};
 
-  load_queries<dim, kRows, kThreads, T>(shared.q, call.dim, units.vectors, [&](int r) {
-    return r < rows.size ? call.query_row<const T>(call.q, s, rows.query(r), rows.head(r))
-                         : nullptr;
-  });
-  close_copy_group();
   const Loader<T, dim> load{rows,
                             units,
                             call.k.at<const T>(0, 0, rows.kv_head),
@@ -280,51 +287,47 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();  // the stages are free
   share(state, shared);
   __syncthreads();
-  merge_warps<T, dim>(part, shared, partials, slot, split, splits_of(steps.count) == 1);
+  merge_warps<T, dim>(part, shared, partials, slot, split, steps.count <= each);
 }
 
-// Merges the parts of one row: block slot * rows + row, with a thread for each element.
+// Merges the parts of one row: block slot * rows + row, with a thread for each
+// element.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials partials) {
   const auto most_rows = static_cast<std::uint32_t>(partials.rows);
   const std::uint32_t slot = blockIdx.x / most_rows;
   const int row = static_cast<int>(blockIdx.x - slot * most_rows);
   const Slot place(call, slot);
-  const Sequence s = call.sequence(place.sequence);
-  const std::int64_t size = s.n_q * call.group;
+  const SmallSequence s = SmallSequence::of(call, place.sequence);
+  const int size = s.n_q * static_cast<int>(call.group);
   if (row >= size || size > kRows) return;
-  const QueryRows rows{call, s, place.kv_head, 0, static_cast<int>(size)};
+  const QueryRows rows{call, s, place.kv_head, 0, size};
   KeyWalk walk;
-  walk.start(call.mask, s, 0, static_cast<int>(s.n_q) - 1);
-  const int splits = splits_of(Steps(walk).count);
+  walk.start(call.mask, s, 0, s.n_q - 1, false);
+  const int splits = splits_of(Steps(walk).count, partials.limit);
   if (splits == 1) return;  // the block has written the output
 
   const std::int64_t first = std::int64_t{slot} * partials.splits * most_rows + row;
   const auto* stats = reinterpret_cast<const float2*>(partials.largest_and_sum) + first;
-  float2 found[kMostSplits];  // all on their way before the first is used
-#pragma unroll
-  for (int i = 0; i < kMostSplits; ++i) {
-    found[i] = i < splits ? stats[i * most_rows] : make_float2(-INFINITY, 0.f);
-  }
   Merged merged;
-#pragma unroll
-  for (const float2& part : found) merged.largest = fmaxf(merged.largest, part.x);
-#pragma unroll
-  for (float2& part : found) {
-    part.x = merged.weight(part.x);
-    merged.sum += part.x * part.y;
+#pragma unroll 8
+  for (int i = 0; i < splits; ++i) merged.largest = fmaxf(merged.largest, stats[i * most_rows].x);
+  const int d = static_cast<int>(threadIdx.x);
+  const float* sums = partials.sums + first * call.dim;
+  float sum[2] = {};  // of elements d and d + kThreads
+#pragma unroll 8
+  for (int i = 0; i < splits; ++i) {
+    const float2 part = stats[i * most_rows];
+    const float* at = sums + std::int64_t{i} * most_rows * call.dim;
+    const float weight = merged.weight(part.x);
+    merged.sum += weight * part.y;
+    if (d < call.dim) sum[0] += weight * at[d];
+    if (d + kThreads < call.dim) sum[1] += weight * at[d + kThreads];
   }
   const float factor = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
   T* out = call.query_row<T>(call.out, s, rows.query(row), rows.head(row));
-  for (int d = static_cast<int>(threadIdx.x); d < call.dim; d += kThreads) {
-    const float* sums = partials.sums + first * call.dim + d;
-    float sum = 0.f;
-#pragma unroll
-    for (int i = 0; i < kMostSplits; ++i) {
-      if (i < splits) sum += found[i].x * sums[std::int64_t{i} * most_rows * call.dim];
-    }
-    out[d] = from_f32<T>(factor * sum);
-  }
+  if (d < call.dim) out[d] = from_f32<T>(factor * sum[0]);
+  if (d + kThreads < call.dim) out[d + kThreads] = from_f32<T>(factor * sum[1]);
   if (threadIdx.x == 0 && call.lse != nullptr) {
     *call.lse_at(s, rows.query(row), rows.head(row)) = log_sum_exp(merged);
   }

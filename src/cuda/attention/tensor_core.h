@@ -41,24 +41,29 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
 
 namespace split {
 
-// A step is 16 keys. A sequence's steps are shared out evenly among at most 16 blocks of four
-// warps, each warp having one step or more: at 1024 keys, 32 heads fill 132 multiprocessors four
-// times. It depends on the sequence alone, and so do the bits of the result.
-inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 16;
+// A step is 16 keys. A sequence's steps are shared out evenly among blocks of four warps, each warp
+// having one step or more.
+inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 32;
 
-TESSERA_HOST_DEVICE constexpr int steps_of_split(int steps) {
-  const int share = (steps + kMostSplits - 1) / kMostSplits;
+// How many blocks share the keys of one head at most: 256 for all heads of a sequence are two for
+// each multiprocessor of the largest GPU there is, which all run at the same time. That depends on
+// the sequence alone and not on what else is in the batch, and so do the bits of the result.
+constexpr int split_limit(std::int64_t kv_heads) {
+  return static_cast<int>(std::clamp<std::int64_t>(256 / kv_heads, 8, kMostSplits));
+}
+TESSERA_HOST_DEVICE constexpr int steps_of_split(int steps, int limit) {
+  const int share = (steps + limit - 1) / limit;
   return std::max(1, (share + kWarps - 1) / kWarps) * kWarps;
 }
-TESSERA_HOST_DEVICE constexpr int splits_of(int steps) {
-  const int each = steps_of_split(steps);
+TESSERA_HOST_DEVICE constexpr int splits_of(int steps, int limit) {
+  const int each = steps_of_split(steps, limit);
   return std::max(1, (steps + each - 1) / each);  // a sequence without keys has an output too
 }
 // For up to so many keys: at most one step is not full beside the last, the one that ends the
 // sinks.
-constexpr int most_splits(std::int64_t keys) {
+constexpr int most_splits(std::int64_t keys, int limit) {
   const std::int64_t steps = (keys + kStepKeys - 1) / kStepKeys + 1;
-  return static_cast<int>(std::min<std::int64_t>(kMostSplits, (steps + kWarps - 1) / kWarps));
+  return static_cast<int>(std::min<std::int64_t>(limit, (steps + kWarps - 1) / kWarps));
 }
 
 // What the blocks found of a row: sums [slots, splits, rows, dim] of values weighted by
@@ -66,7 +71,8 @@ constexpr int most_splits(std::int64_t keys) {
 struct Partials {
   float* sums = nullptr;
   float* largest_and_sum = nullptr;
-  int splits = 1;  // at most; 1: there are no partials
+  int limit = 1;   // of splits, for this number of heads
+  int splits = 1;  // for this number of keys; 1: there are no partials
   int rows = 1;    // at most, of a slot
 };
 
