@@ -118,10 +118,11 @@ constexpr Way way_of(int pieces, int residuals) {
           .threads_at_once = pieces >= 2 && residuals > 0 ? kMaxThreads : 2 * kMaxThreads};
 }
 
-// Blocks of kMaxThreads that a multiprocessor must have room for; 0: what the compiler finds best.
-constexpr int least_blocks(int pieces, int residuals) {
-  const Way way = way_of(pieces, residuals);
-  return way.next_row ? way.threads_at_once / kMaxThreads : 0;
+// What the compiler is told of a block. Where the next row is not loaded ahead: more threads than
+// any block has, which leaves 80 registers, so that three blocks of 256 fit.
+constexpr int bound_threads(const Way& way) { return way.next_row ? kMaxThreads : 768; }
+constexpr int least_blocks(const Way& way) {
+  return way.next_row ? way.threads_at_once / kMaxThreads : 1;
 }
 
 // x and the residuals of a row, as loaded.
@@ -165,7 +166,8 @@ __device__ void load_and_add(const NormCall& call, std::int64_t row, Share<T, kP
 }
 
 template <typename T, int kPieces, int kResiduals>
-__global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces, kResiduals))
+__global__ void __launch_bounds__(bound_threads(way_of(kPieces, kResiduals)),
+                                  least_blocks(way_of(kPieces, kResiduals)))
     norm_teams(NormCall call) {
   // Written before a barrier and read behind it. Of the squares, which may have no other barrier
   // between them, two are in use in turns.
