@@ -50,8 +50,9 @@ std::string_view name(Format format);
 Format parse_format(std::string_view name);
 
 enum class WeightLayout : std::uint8_t {
-  published,  // rows as checkpoints store them
-  cpu_tiles,  // sixteen rows interleaved, for the CPU's integer kernels (src/cpu/weight_tiles.h)
+  published,   // rows as checkpoints store them
+  cpu_tiles,   // sixteen rows interleaved, for the CPU's integer kernels (src/cpu/weight_tiles.h)
+  cuda_tiles,  // as a GPU's tensor cores take them (src/cuda/linear/tile_layout.h)
 };
 
 struct Weight {
@@ -63,6 +64,7 @@ struct Weight {
   Tensor data{};    // dense: f32, f16, bf16 [out, in]; packed: u8, i8 or f8e4m3 [out, row bytes]
   Tensor scales{};  // [out, blocks of a row]
   Tensor zeros{};   // int4 and int8, optional: [out, blocks of a row], the code that means 0
+  Tensor row_scales{};       // cuda_tiles only: f32, what the sums of each row are multiplied with
   float tensor_scale = 1.f;  // nvfp4 only
 
   static Weight dense(const Tensor& matrix);

@@ -39,6 +39,7 @@ struct Grid {
   std::int64_t blocks;  // one for each item; see Launch
   dim3 threads;
   int shared_bytes = 0;
+  bool overlaps = false;  // may start before the kernel ahead ends (tile/grid_dependency.cuh)
 };
 
 // Launches on the Context's device and stream:
@@ -58,7 +59,7 @@ class Launch {
                   const std::type_identity_t<Params>&... args) const {
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 0x7fffffff));
     start_kernel(kernel, dim3(blocks), grid.threads, static_cast<std::size_t>(grid.shared_bytes),
-                 stream_, args...);
+                 stream_, grid.overlaps, args...);
     check();
   }
 

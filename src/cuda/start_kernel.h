@@ -13,17 +13,31 @@ namespace tessera::cuda {
 inline constexpr std::size_t kUsualSharedBytes = 48 << 10;
 
 // As kernel<<<grid, block, shared_bytes, stream>>>(args...). Errors are left to
-// cudaGetLastError().
+// cudaGetLastError(). `overlaps` asks for programmatic dependent launch.
 template <typename... Params>
 void start_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                  cudaStream_t stream, std::type_identity_t<Params>... args) {
+                  cudaStream_t stream, bool overlaps, std::type_identity_t<Params>... args) {
   const auto* entry = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > kUsualSharedBytes) {
     cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(shared_bytes));
   }
   void* pointers[] = {&args...};
-  cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
+  if (!overlaps) {
+    cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
+    return;
+  }
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  cudaLaunchKernelExC(&config, entry, pointers);
 }
 
 }  // namespace tessera::cuda

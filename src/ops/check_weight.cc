@@ -97,8 +97,9 @@ void check_weight(const OpScope& op, const char* arg, const Weight& weight) {
   op.require(weight.defined(), "{} was not given", arg);
   op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}", arg,
              weight);
-  if (weight.layout == WeightLayout::cpu_tiles) {
-    op.refuse("{} is in the layout cpu_tiles; give it in the published layout", arg);
+  if (weight.layout != WeightLayout::published) {
+    op.refuse("{} is in the layout {}; give it in the published layout", arg,
+              weight.layout == WeightLayout::cpu_tiles ? "cpu_tiles" : "cuda_tiles");
   }
   if (weight.format == Format::dense) {
     check_dense(op, arg, weight);

@@ -8,7 +8,8 @@
 #include "core/checked.h"
 #include "cpu/linear.h"
 #include "cpu/weight_tiles.h"
-#include "cuda/linear.h"
+#include "cuda/linear/linear.h"
+#include "cuda/linear/tile_sizes.h"
 #include "ops/check_weight.h"
 #include "ops/op_scope.h"
 #include "quant/codec.h"
@@ -26,34 +27,55 @@ void check_tiles_of(const OpScope& op, const std::string& arg, const Tensor& ten
              "{} must start on a {}-byte boundary, as prepare() makes it", arg, Buffer::kAlignment);
 }
 
+// Sizes of the tensors of a weight in tiles.
+struct Tiles {
+  std::int64_t tiles, bytes, scales;
+};
+
+Tiles tiles_of(const OpScope& op, const std::string& arg, const Weight& weight) {
+  const bool on_cpu = weight.layout == WeightLayout::cpu_tiles;
+  op.require(on_cpu ? cpu::has_tiles(weight.format, weight.group)
+                    : cuda::has_tiles(weight.format, weight.group),
+             "{} is {} in groups of {}, which has no layout {}; use prepare() to make one", arg,
+             name(weight.format), weight.group, on_cpu ? "cpu_tiles" : "cuda_tiles");
+  if (on_cpu) {
+    const cpu::TileSizes sizes =
+        cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
+    return {sizes.tiles, sizes.bytes, checked_mul(sizes.scales, cpu::kTileRows)};
+  }
+  const cuda::TileSizes sizes = cuda::tile_sizes(info(weight.format).bits, weight.group,
+                                                 weight.out_features, weight.in_features);
+  return {sizes.tiles, sizes.tile_bytes, sizes.tile_scales};
+}
+
 // A weight as prepare() makes it.
 void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight) {
   op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}", arg,
              weight);
-  op.require(cpu::has_tiles(weight.format, weight.group),
-             "{} is {} in groups of {}, which has no layout cpu_tiles; use prepare() to make one",
-             arg, name(weight.format), weight.group);
-  const cpu::TileSizes sizes =
-      cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
-  const std::int64_t scales = checked_mul(sizes.scales, cpu::kTileRows);
+  const Tiles sizes = tiles_of(op, arg, weight);
   const DType code_dtype = quant::code_dtype(weight.format);
   op.input((arg + ".data").c_str(), weight.data, {code_dtype});
   check_tiles_of(op, arg + ".data", weight.data, sizes.tiles, sizes.bytes);
   check_scale_dtype(op, (arg + ".scales").c_str(), weight);
-  check_tiles_of(op, arg + ".scales", weight.scales, sizes.tiles, scales);
+  check_tiles_of(op, arg + ".scales", weight.scales, sizes.tiles, sizes.scales);
   op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
              weight.tensor_scale);
+  if (weight.layout == WeightLayout::cuda_tiles) {
+    op.input((arg + ".row_scales").c_str(), weight.row_scales, {DType::f32});
+    check_tiles_of(op, arg + ".row_scales", weight.row_scales, 1, sizes.tiles * cuda::kTileRows);
+  }
   check_takes_zeros(op, arg.c_str(), weight);
   if (!weight.zeros.defined()) return;
   op.input((arg + ".zeros").c_str(), weight.zeros, {code_dtype});
-  check_tiles_of(op, arg + ".zeros", weight.zeros, sizes.tiles, scales);
+  check_tiles_of(op, arg + ".zeros", weight.zeros, sizes.tiles, sizes.scales);
 }
 
 // The weight, its fit to x and its distance from out.
 void check_factor(const OpScope& op, const char* arg, const Weight& weight, const Tensor& x,
                   const Tensor& out) {
   op.require(weight.defined(), "{} was not given", arg);
-  if (weight.layout == WeightLayout::cpu_tiles && x.device.is_cpu()) {
+  const WeightLayout tiles = x.device.is_cpu() ? WeightLayout::cpu_tiles : WeightLayout::cuda_tiles;
+  if (weight.layout == tiles) {
     check_tiles(op, arg, weight);
   } else {
     check_weight(op, arg, weight);
@@ -64,7 +86,7 @@ void check_factor(const OpScope& op, const char* arg, const Weight& weight, cons
   op.require(out.size(-1) == weight.out_features,
              "out {} does not fit {} {}: its last dimension must be {}", out, arg, weight,
              weight.out_features);
-  for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros}) {
+  for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros, &weight.row_scales}) {
     op.no_overlap("out", out, arg, *part);
   }
 }
@@ -104,13 +126,13 @@ void check(const OpScope& op, const LinearArgs& args) {
 
 std::int64_t scratch_bytes(Context& ctx, const LinearArgs& args) {
   if (ctx.device().is_cpu()) return cpu::linear_scratch_bytes(ctx, args);
-  if constexpr (kHaveCuda) return cuda::linear_scratch_bytes(args);
+  if constexpr (kHaveCuda) return cuda::linear_scratch_bytes(ctx, args);
   return 0;
 }
 
 std::int64_t scratch_bytes(Context& ctx, const GatedLinearArgs& args) {
   if (ctx.device().is_cpu()) return cpu::gated_linear_scratch_bytes(ctx, args);
-  if constexpr (kHaveCuda) return cuda::gated_linear_scratch_bytes(args);
+  if constexpr (kHaveCuda) return cuda::gated_linear_scratch_bytes(ctx, args);
   return 0;
 }
 

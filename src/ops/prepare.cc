@@ -1,6 +1,9 @@
 // prepare(): the layout that this device's kernels are fastest on, made once.
+#include "core/build_config.h"
 #include "core/checked.h"
 #include "cpu/weight_tiles.h"
+#include "cuda/linear/repack.h"
+#include "cuda/linear/tile_sizes.h"
 #include "ops/check_weight.h"
 #include "ops/op_scope.h"
 #include "tessera/quant.h"
@@ -30,8 +33,8 @@ class Storage {
 
  private:
   Device device_;
-  Tensor* tensors_[3] = {};
-  std::int64_t offsets_[3] = {};
+  Tensor* tensors_[4] = {};
+  std::int64_t offsets_[4] = {};
   int count_ = 0;
   std::int64_t bytes_ = 0;
 };
@@ -63,6 +66,23 @@ PackedWeight tiled(Context& ctx, const Weight& weight) {
   return result;
 }
 
+PackedWeight tiled_for_gpu(Context& ctx, const Weight& weight) {
+  const cuda::TileSizes sizes = cuda::tile_sizes(info(weight.format).bits, weight.group,
+                                                 weight.out_features, weight.in_features);
+  PackedWeight result{.weight = weight, .storage = {}};
+  Storage storage(ctx.device());
+  result.weight.layout = WeightLayout::cuda_tiles;
+  storage.add(result.weight.data, weight.data.dtype, sizes.tiles, sizes.tile_bytes);
+  storage.add(result.weight.scales, cuda::tile_scale_dtype(weight.format), sizes.tiles,
+              sizes.tile_scales);
+  if (weight.zeros.defined())
+    storage.add(result.weight.zeros, weight.zeros.dtype, sizes.tiles, sizes.tile_scales);
+  storage.add(result.weight.row_scales, DType::f32, 1, sizes.rows);
+  result.storage = storage.allocate();
+  if constexpr (kHaveCuda) cuda::repack(ctx, weight, result.weight);
+  return result;
+}
+
 PackedWeight copied(Context& ctx, const Weight& weight) {
   PackedWeight result{.weight = weight, .storage = {}};
   Storage storage(ctx.device());
@@ -86,12 +106,17 @@ PackedWeight prepare(Context& ctx, const Weight& weight) {
   check_weight(op, "weight", weight);
   const bool on_cpu = ctx.device().is_cpu();
   if (on_cpu) check_weight_values(op, "weight", weight);
-  const bool has_tiles = on_cpu && cpu::has_tiles(weight.format, weight.group);
+  const bool empty = weight.out_features == 0 || weight.in_features == 0;
+  const bool cpu_tiles = on_cpu && cpu::has_tiles(weight.format, weight.group);
+  const bool cuda_tiles = !on_cpu && !empty && cuda::has_tiles(weight.format, weight.group);
   PackedWeight result;
   op.run([&] { return "weight " + to_string(weight); },
          [&] {
-           result = has_tiles ? tiled(ctx, weight) : copied(ctx, weight);
-           return has_tiles ? "cpu.tiles" : on_cpu ? "cpu.copy" : "cuda.copy";
+           result = cpu_tiles    ? tiled(ctx, weight)
+                    : cuda_tiles ? tiled_for_gpu(ctx, weight)
+                                 : copied(ctx, weight);
+           if (cpu_tiles || cuda_tiles) return on_cpu ? "cpu.tiles" : "cuda.tiles";
+           return on_cpu ? "cpu.copy" : "cuda.copy";
          },
          [&] {
            return OpCost{weight.bytes() + result.weight.bytes(), 0};

@@ -70,8 +70,9 @@ Weight Weight::dense(const Tensor& matrix) {
 
 std::int64_t Weight::bytes() const {
   const std::int64_t tensor_scale_bytes = format == Format::nvfp4 ? sizeof(tensor_scale) : 0;
-  return checked_add(checked_add(data.bytes(), scales.bytes()),
-                     checked_add(zeros.bytes(), tensor_scale_bytes));
+  return checked_add(
+      checked_add(data.bytes(), scales.bytes()),
+      checked_add(checked_add(zeros.bytes(), row_scales.bytes()), tensor_scale_bytes));
 }
 
 std::string to_string(const Weight& weight) {

@@ -8,8 +8,12 @@
 
 #include "core/workspace.h"
 #include "cuda/dequantize.h"
-#include "cuda/linear.h"
-#include "cuda/linear_kernels.h"
+#include "cuda/linear/decode_tiles.h"
+#include "cuda/linear/linear.h"
+#include "cuda/linear/panels.h"
+#include "cuda/linear/plain.h"
+#include "cuda/linear/repack.h"
+#include "cuda/linear/stream.h"
 #include "cuda/matmul.h"
 #include "cuda_host/fake_cuda_test.h"
 
@@ -19,6 +23,15 @@ void multiply_few(Context&, const Tensor&, const Weight&, float*) {}
 void pack_rows(Context&, const Tensor&, const Tensor&) {}
 void finish(Context&, const Epilogue&) {}
 void dequantize(Context&, const Weight&, const Tensor&) {}
+void unpack(Context&, const Weight&, const Weight&) {}
+void decode_tiles(Context&, const Weight&, const Tensor&) {}
+bool stream_takes(Context&, const Product& product) {
+  return product.weight.layout == WeightLayout::cuda_tiles && product.x.dtype != DType::f32;
+}
+void stream(Context&, const Product&) {}
+bool panels_take(Context&, const Product&) { return false; }
+std::int64_t panels_scratch_bytes(const Product&, std::int64_t) { return 0; }
+void multiply_panels(Context&, const Product&, void*) {}
 
 std::int64_t matmul_scratch_bytes() { return 5 << 20; }
 void matmul(Context& ctx, const Tensor&, const Tensor&, const Tensor&) {
@@ -71,7 +84,7 @@ TEST_F(LinearScratch, OfLinearIsEnoughAndNotTooMuch) {
                                 .bias = with_bias ? tensor(dtype, 1, out).select(0, 0) : Tensor{},
                                 .out = tensor(dtype, n, out)};
             };
-            const std::int64_t said = cuda::linear_scratch_bytes(args(rows));
+            const std::int64_t said = cuda::linear_scratch_bytes(ctx, args(rows));
             const std::int64_t taken =
                 most_taken(ctx, rows, [&](std::int64_t n) { cuda::linear(ctx, args(n)); });
             EXPECT_GE(said, taken);
@@ -95,7 +108,7 @@ TEST_F(LinearScratch, OfAGatedPairIsEnoughAndNotTooMuch) {
                                  .up = weight(up, DType::bf16, out, in),
                                  .out = tensor(DType::bf16, n, out)};
         };
-        const std::int64_t said = cuda::gated_linear_scratch_bytes(args(rows));
+        const std::int64_t said = cuda::gated_linear_scratch_bytes(ctx, args(rows));
         const std::int64_t taken =
             most_taken(ctx, rows, [&](std::int64_t n) { cuda::gated_linear(ctx, args(n)); });
         EXPECT_GE(said, taken);

@@ -29,14 +29,42 @@
 #define blockDim (::tessera::emulated::current_thread.block_size)
 #define gridDim (::tessera::emulated::current_thread.grid_size)
 
+using std::isfinite;
 using std::isinf;
 using std::isnan;
+using std::max;
+using std::min;
 
 // ---- arithmetic ---------------------------------------------------------------------------------
 
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline std::uint32_t __float_as_uint(float x) { return std::bit_cast<std::uint32_t>(x); }
 inline float __uint_as_float(std::uint32_t x) { return std::bit_cast<float>(x); }
+
+inline std::uint32_t __byte_perm(std::uint32_t low, std::uint32_t high, std::uint32_t selector) {
+  const std::uint64_t bytes = std::uint64_t{high} << 32 | low;
+  std::uint32_t result = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    const unsigned choice = selector >> (4 * i) & 7u;  // no kernel asks for a byte's sign
+    result |= static_cast<std::uint32_t>(bytes >> (8 * choice) & 255u) << (8 * i);
+  }
+  return result;
+}
+
+// The sum of two products is exact in f64, so it is rounded once.
+inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
+  const auto fma = [](__half x, __half y, __half z) {
+    return __double2half(static_cast<double>(__half2float(x)) * __half2float(y) + __half2float(z));
+  };
+  return __halves2half2(fma(__low2half(a), __low2half(b), __low2half(c)),
+                        fma(__high2half(a), __high2half(b), __high2half(c)));
+}
+
+// Loads that say how they want to be cached.
+template <typename T>
+T __ldcs(const T* from) {
+  return *from;
+}
 
 template <typename T>
 T atomicAdd(T* at, T value) {

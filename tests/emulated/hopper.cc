@@ -1,10 +1,16 @@
 // The emulated GPU is no Hopper.
 #include "cuda/attention/hopper.h"
 
+#include "cuda/linear/panels.h"
+
 namespace tessera::cuda {
 
 bool has_hopper_kernels(const DeviceLimits&) { return false; }
 bool hopper_takes(const DeviceLimits&, const AttentionArgs&) { return false; }
 void launch_hopper(Context&, const AttentionCall&) {}
+
+bool panels_take(Context&, const Product&) { return false; }
+std::int64_t panels_scratch_bytes(const Product&, std::int64_t) { return 0; }
+void multiply_panels(Context&, const Product&, void*) {}
 
 }  // namespace tessera::cuda

@@ -212,7 +212,7 @@ TEST(Linear, TraceTellsTheKernel) {
 
 TEST_P(LinearTest, TraceCountsBytesAndFlops) {
   LinearCall call(ctx(), {.rows = {2, 3},
-                          .in = 64,
+                          .in = 128,
                           .out = 32,
                           .weight = {.packed = {{.format = Format::nvfp4}}, .prepared = true},
                           .out_dtype = DType::f16,
@@ -221,10 +221,12 @@ TEST_P(LinearTest, TraceCountsBytesAndFlops) {
   ctx().trace().clear();
   linear(ctx(), call.args);
   const TraceEntry& entry = ctx().trace().entries()[0];
-  EXPECT_EQ(entry.shapes, "x f32[2, 3, 64] weight nvfp4[32, 64]");
-  EXPECT_EQ(entry.flops, 2 * 6 * 64 * 32);
-  const std::int64_t weight_bytes = 32 * 64 / 2 + 32 * 4 + 4;  // codes, scales, tensor scale
-  EXPECT_EQ(entry.bytes, 6 * 64 * 4 + weight_bytes + 32 * 4 + 2 * 6 * 32 * 2);
+  EXPECT_EQ(entry.shapes, "x f32[2, 3, 128] weight nvfp4[32, 128]");
+  EXPECT_EQ(entry.flops, 2 * 6 * 128 * 32);
+  const std::int64_t row_scales = ctx().device().is_cuda() ? 32 * 4 : 0;
+  // codes, scales, tensor scale
+  const std::int64_t weight_bytes = 32 * 128 / 2 + 32 * 8 + 4 + row_scales;
+  EXPECT_EQ(entry.bytes, 6 * 128 * 4 + weight_bytes + 32 * 4 + 2 * 6 * 32 * 2);
 }
 
 // ---- gated --------------------------------------------------------------------------------------

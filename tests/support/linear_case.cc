@@ -44,7 +44,7 @@ Array matrix(const Tensor& tensor) {
 // All bytes of a weight as prepare() makes it: of contiguous parts.
 std::vector<unsigned char> bytes_of(Context& ctx, const Weight& weight) {
   std::vector<unsigned char> bytes;
-  for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros}) {
+  for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros, &weight.row_scales}) {
     std::vector<unsigned char> more(static_cast<std::size_t>(part->bytes()));
     copy_bytes(ctx, more.data(), Device::cpu(), part->data, part->device, part->bytes());
     bytes.insert(bytes.end(), more.begin(), more.end());
@@ -161,9 +161,10 @@ Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
   for (std::size_t d = 0; d + 1 < x.shape.size(); ++d) rows *= x.shape[d];
   const bool int8 =
       activations == Activations::int8 && weight.weight().layout == WeightLayout::cpu_tiles;
+  const bool tiles = weight.weight().layout == WeightLayout::cuda_tiles;
   const bool rounded = weight.weight().data.device.is_cuda() && x_dtype != DType::f32 &&
-                       weight.weight().format != Format::dense && rows > 8;
-  const double half_unit = rounded ? 0.5 * epsilon(x_dtype) : 0;
+                       weight.weight().format != Format::dense && (tiles || rows > 8);
+  const double half_unit = (tiles ? 3 : 1) * (rounded ? 0.5 * epsilon(x_dtype) : 0);
   const double half_subnormal = rounded && x_dtype == DType::f16 ? 0x1p-25 : 0;
   Array bound({rows, cols});
   for (std::int64_t m = 0; m < rows; ++m) {

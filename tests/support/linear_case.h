@@ -60,8 +60,9 @@ class TestWeight {
 // f32: each of the K products and sums rounds once, and the scales a few times more: (K + 8) 2^-24
 // sum|x||w| in whatever order the sum is taken; where numbers are subnormal, half of 2^-149 each.
 //
-// On a GPU more than eight rows of f16 or bf16 meet packed weights that are rounded to the same
-// dtype: half a unit in the last place of each weight more.
+// On a GPU f16 and bf16 meet packed weights that are rounded to the same dtype where there are more
+// than eight rows or the weight is in tiles: half a unit in the last place of each weight more, in
+// tiles three (of nf4's table, of the scale, of their product; others have fewer).
 //
 // 8-bit activations, in blocks of 32: each x is off by up to e = max|x| / 254, and each weight by
 // int8_error(): sum of e |w| + (|x| + e) int8_error more.

@@ -6,13 +6,15 @@
 //              k ->  0  1  2 .. 31 | 32 33 ..
 //   W  row n        l0 l1 l2 .. l31| l0 l1 ..      sums[m] += w * x[m, k]
 //   x  rows m..m+7   |  |  |     |   |  |          product[m, n] = sum over lanes
+#include "cuda/linear/plain.h"
+
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cuda/block_reduce.cuh"
 #include "cuda/codec.cuh"
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
-#include "cuda/linear_kernels.h"
+#include "cuda/linear/epilogue.cuh"
 
 namespace tessera::cuda {
 namespace {
@@ -79,38 +81,16 @@ __global__ void __launch_bounds__(kThreads) convert_rows(Rows from, To* to) {
 
 // ---- epilogue -----------------------------------------------------------------------------------
 
-// x / (1 + exp(-z)). From 88 on the exponential would leave f32.
-__device__ float times_sigmoid(float x, float z) { return x / (1.f + expf(fminf(-z, 88.f))); }
-
-__device__ float activate(Activation activation, float x) {
-  switch (activation) {
-    case Activation::none:
-      return x;
-    case Activation::relu:
-      return x < 0.f ? 0.f : x;  // comparing, unlike a maximum, lets NaN through
-    case Activation::gelu:
-      return x * (0.5f * erfcf(-x * 0.70710678f));
-    case Activation::gelu_tanh:
-      // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3).
-      return times_sigmoid(x, 2 * 0.79788456f * x * (1.f + 0.044715f * x * x));
-    case Activation::silu:
-      return times_sigmoid(x, x);
-  }
-  return x;
-}
-
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    finish_elements(const float* product, const float* up, AnyFloats bias, AnyFloats up_bias,
-                    Activation activation, Rows residual, bool has_residual, Rows out) {
+    finish_elements(const float* product, const float* up, Finish<Rows> finish) {
+  const Rows& out = finish.out;
   const std::int64_t total = out.rows() * out.cols();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < total; i += step) {
     const std::int64_t m = i / out.cols(), n = i % out.cols();
-    float value = activate(activation, bias.given() ? product[i] + bias[n] : product[i]);
-    if (up) value *= up_bias.given() ? up[i] + up_bias[n] : up[i];
-    if (has_residual) value += to_f32(residual.row<const T>(m)[n]);
-    out.row<T>(m)[n] = from_f32<T>(value);
+    finish.template store_as<T>(
+        up ? finish.gated(product[i], up[i], n) : finish.value(product[i], n), m, n);
   }
 }
 
@@ -145,9 +125,14 @@ void finish(Context& ctx, const Epilogue& epilogue) {
   with_float_type(epilogue.out.dtype, [&](auto type) {
     launch(finish_elements<decltype(type)>,
            {.blocks = blocks_for(epilogue.out.numel(), kThreads), .threads = kThreads},
-           epilogue.product, epilogue.up, AnyFloats(epilogue.bias), AnyFloats(epilogue.up_bias),
-           epilogue.activation, Rows(epilogue.residual), epilogue.residual.defined(),
-           Rows(epilogue.out));
+           epilogue.product, epilogue.up,
+           Finish<Rows>{.bias = AnyFloats(epilogue.bias),
+                        .up_bias = AnyFloats(epilogue.up_bias),
+                        .activation = epilogue.activation,
+                        .residual = Rows(epilogue.residual),
+                        .has_residual = epilogue.residual.defined(),
+                        .out = Rows(epilogue.out),
+                        .dtype = epilogue.out.dtype});
   });
 }
 

@@ -1,0 +1,42 @@
+// Tensors that one stride from row to row describes: nearly all that models make.
+#pragma once
+
+#include <optional>
+
+#include "core/host_device.h"
+#include "tessera/tensor.h"
+
+namespace tessera::cuda {
+
+// The tensor as [rows, columns], if no two rows overlap.
+inline std::optional<Tensor> as_matrix(const Tensor& tensor) {
+  const std::int64_t columns = tensor.size(-1);
+  std::int64_t rows = 1, stride = columns;
+  for (int d = tensor.rank - 2; d >= 0; --d) {
+    if (tensor.shape[d] == 1) continue;
+    if (rows == 1) {
+      stride = tensor.strides[d];
+    } else if (tensor.strides[d] != rows * stride) {
+      return std::nullopt;
+    }
+    rows *= tensor.shape[d];
+  }
+  if (stride < columns) return std::nullopt;
+  const std::int64_t shape[] = {rows, columns}, strides[] = {stride, 1};
+  return Tensor(tensor.data, tensor.dtype, shape, strides, tensor.device);
+}
+
+// In a kernel.
+struct MatrixRows {
+  void* data = nullptr;
+  std::int64_t stride = 0;
+
+  MatrixRows() = default;
+  explicit MatrixRows(const Tensor& matrix) : data(matrix.data), stride(matrix.strides[0]) {}
+  template <typename T>
+  TESSERA_HOST_DEVICE T* row(std::int64_t i) const {
+    return static_cast<T*>(data) + i * stride;
+  }
+};
+
+}  // namespace tessera::cuda

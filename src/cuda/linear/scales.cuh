@@ -1,0 +1,135 @@
+// The scales and zero points that a lane needs for a slab: those of rows g and g + 8, which lie
+// side by side (tile_layout.h). Loading is apart from decoding, so that loads can run ahead.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/element.cuh"
+#include "cuda/linear/fragments.cuh"
+#include "cuda/linear/tile_layout.h"
+#include "tessera/weight.h"
+
+namespace tessera::cuda {
+
+__device__ inline void store_words(const uint4& vector, std::uint32_t* words) {
+  words[0] = vector.x, words[1] = vector.y, words[2] = vector.z, words[3] = vector.w;
+}
+
+struct TileScales {
+  const void* scales;
+  const std::uint8_t* zeros;
+  int shift;  // log2 of the blocks of a slab (ScaleMode::fragments) or of the slabs of a block
+              // (sums)
+};
+
+inline ScaleMode scale_mode(const Weight& weight) {
+  if (weight.group == 0) return ScaleMode::none;
+  return weight.group < kSlab ? ScaleMode::fragments : ScaleMode::sums;
+}
+
+inline TileScales tile_scales(const Weight& weight) {
+  int shift = 0;
+  for (std::int64_t group = weight.group; group > kSlab; group /= 2) ++shift;
+  for (std::int64_t group = weight.group; group > 0 && group < kSlab; group *= 2) ++shift;
+  return {.scales = weight.scales.data,
+          .zeros = weight.zeros.ptr<const std::uint8_t>(),
+          .shift = shift};
+}
+
+// As loaded, for a pair of slabs: [slab][rows g and g + 8]. Bytes are in one word, f32 in four.
+struct RawScales {
+  std::uint32_t words[4];
+  std::uint32_t zeros;
+};
+
+// Of pair number `pair`, counted through all tiles. Z: there are zero points.
+template <Format F, ScaleMode S, bool Z>
+__device__ inline void load_scales(const TileScales& from, int pair, int lane, RawScales& raw) {
+  if constexpr (F == Format::nvfp4) {
+    raw.words[0] = static_cast<const std::uint32_t*>(from.scales)[pair * 32 + lane];
+  } else if constexpr (F == Format::mxfp4) {
+    raw.words[0] = static_cast<const std::uint32_t*>(from.scales)[pair * 16 + lane / 2];
+  } else if constexpr (S == ScaleMode::fragments) {
+    const int at = ((pair * 8 + lane / 4) << from.shift) + (lane % 4 >> (2 - from.shift));
+    store_words(static_cast<const uint4*>(from.scales)[at], raw.words);
+    if constexpr (Z) raw.zeros = reinterpret_cast<const std::uint32_t*>(from.zeros)[at];
+  } else if constexpr (S == ScaleMode::sums) {
+#pragma unroll
+    for (int slab = 0; slab < 2; ++slab) {
+      const int at = ((pair * 2 + slab) >> from.shift) * 8 + lane / 4;
+      const uint2 both = static_cast<const uint2*>(from.scales)[at];
+      raw.words[2 * slab] = both.x, raw.words[2 * slab + 1] = both.y;
+      if constexpr (Z) {
+        const std::uint32_t zeros = reinterpret_cast<const std::uint16_t*>(from.zeros)[at];
+        raw.zeros = slab == 0 ? zeros : raw.zeros | zeros << 16;
+      }
+    }
+  }
+}
+
+// E8M0: an exponent, of which the smallest is f32's largest subnormal power.
+__device__ inline float e8m0_value(std::uint32_t code) {
+  return std::bit_cast<float>(code == 0 ? 0x00400000u : code << 23);
+}
+
+// In f32, of rows g and g + 8 in one slab of the pair.
+template <Format F>
+__device__ inline void scale_values(const RawScales& raw, int slab, float (&values)[2]) {
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    values[side] = F == Format::mxfp4 ? e8m0_value(raw.words[0] >> (16 * slab + 8 * side) & 255u)
+                                      : std::bit_cast<float>(raw.words[2 * slab + side]);
+  }
+}
+
+// 1 / x for a power of two; anything for NaN, by which the sums are multiplied in the end.
+__device__ inline float inverse_power(float x) {
+  return std::bit_cast<float>((254u << 23) - std::bit_cast<std::uint32_t>(x));
+}
+
+// For fragments: each scale twice, as T, with what E2M1 fragments lack but for 2^-8.
+// `inverse` is 1 / row_scale of each row, a power of two, which brings scales of any size into T.
+template <Format F, typename T>
+__device__ inline void scale_pairs(const RawScales& raw, int slab, const float (&inverse)[2],
+                                   Pair (&pairs)[2]) {
+  if constexpr (F == Format::nvfp4) {
+    // Both at once by their bits, as e4m3_pairs() does.
+    const std::uint32_t x = __byte_perm(raw.words[0], 0, slab == 0 ? 0x1404 : 0x3424);
+    Pair both;
+    if constexpr (std::is_same_v<T, Half>) {
+      constexpr Pair kGain = 0x74007400u;  // 2^14: from 2^-8 of the scale to 2^6
+      both = multiply<T>((x & 0x80008000u) | (x >> 1 & 0x3f803f80u), kGain);
+    } else {
+      constexpr Pair kBack = 0x7b807b80u, kGain = 0x7a807a80u;  // 2^120, 2^118
+      both = multiply<T>(multiply<T>((x & 0x80008000u) | (x >> 4 & 0x07f007f0u), kBack), kGain);
+    }
+    pairs[0] = __byte_perm(both, 0, 0x1010);
+    pairs[1] = __byte_perm(both, 0, 0x3232);
+  } else {
+    constexpr float kGain = F != Format::mxfp4 ? 1.f : std::is_same_v<T, Half> ? 0x1p6f : 0x1p118f;
+    float values[2];
+    scale_values<F>(raw, slab, values);
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const float scale = values[side] * inverse[side] * kGain;
+      pairs[side] = pair_of<T>(scale, scale);
+    }
+  }
+}
+
+// From two zero points as loaded, of rows g and g + 8: the low 16 bits of raw.
+template <Format F, typename T>
+__device__ inline void use_zeros(std::uint32_t raw, DecodeState& state) {
+  if constexpr (F == Format::int4) {
+    state.int4[0] = int4_offsets<T>(raw & 255u);
+    state.int4[1] = int4_offsets<T>(raw >> 8 & 255u);
+  } else if constexpr (F == Format::int8) {
+    state.zeros[0] = static_cast<std::int8_t>(raw);
+    state.zeros[1] = static_cast<std::int8_t>(raw >> 8);
+  }
+}
+
+// Where there are none: the middle of the codes.
+inline constexpr std::uint32_t kNoInt4Zeros = 8 << 8 | 8;
+
+}  // namespace tessera::cuda

@@ -1,0 +1,125 @@
+#include "cuda/linear/stream.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "cuda/linear/stream_kernels.h"
+#include "cuda/state.h"
+
+namespace tessera::cuda {
+namespace {
+
+bool lies_on_vectors(const Tensor& tensor) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0;
+  for (int d = 0; d + 1 < tensor.rank; ++d) {
+    aligned =
+        aligned && (tensor.shape[d] == 1 || tensor.strides[d] * size_of(tensor.dtype) % 16 == 0);
+  }
+  return aligned;
+}
+
+bool takes_weight(const Weight& weight, DType x) {
+  if (weight.out_features > (1 << 30) || weight.in_features > (1 << 30)) return false;
+  if (weight.layout == WeightLayout::cuda_tiles) return true;
+  return weight.format == Format::dense && weight.data.dtype == x &&
+         weight.in_features % kPair == 0 && lies_on_vectors(weight.data);
+}
+
+int pairs_of(const Weight& weight) {
+  if (weight.format == Format::dense) return static_cast<int>(weight.in_features / kPair);
+  const std::int64_t pair_bytes = kTileRows * kPair * info(weight.format).bits / 8;
+  return static_cast<int>(weight.data.shape[1] / pair_bytes);
+}
+
+// ---- what it takes ------------------------------------------------------------------------------
+
+struct Plan {
+  int tiles, grid;
+  std::int64_t fixed_bytes, row_bytes;  // of shared memory
+};
+
+Plan plan_of(Context& ctx, const Product& product) {
+  const Weight& weight = product.weight;
+  const auto tiles = static_cast<int>((weight.out_features + kTileRows - 1) / kTileRows);
+  const int grid = std::min(tiles, ctx.cuda_state().limits().multiprocessors);
+  const int tiles_of_block = (tiles + grid - 1) / grid * (product.gated() ? 2 : 1);
+  const std::int64_t slots = std::int64_t{tiles_of_block + kStreamWarps} * kSlot * 4;
+  return {.tiles = tiles,
+          .grid = grid,
+          .fixed_bytes = slots + (weight.format == Format::nf4 ? kNf4TableBytes : 0),
+          .row_bytes = (pairs_of(weight) * std::int64_t{kPair} + 8) * 2};
+}
+
+std::int64_t rows_at_once(Context& ctx, const Plan& plan) {
+  const std::int64_t room = ctx.cuda_state().limits().shared_bytes - plan.fixed_bytes;
+  return std::min<std::int64_t>(kStreamRows, room / plan.row_bytes);
+}
+
+// ---- arguments ----------------------------------------------------------------------------------
+
+StreamWeight argument(const Weight& weight) {
+  StreamWeight result{.codes = weight.data.data};
+  if (weight.format == Format::dense) {
+    result.stride = weight.data.strides[0];
+    return result;
+  }
+  result.scales = tile_scales(weight);
+  result.row_scales = weight.row_scales.ptr<const float>();
+  return result;
+}
+
+}  // namespace
+
+bool stream_takes(Context& ctx, const Product& product) {
+  const Tensor& x = product.x;
+  const bool matrices = as_matrix(x) && as_matrix(product.out) &&
+                        (!product.residual.defined() || as_matrix(product.residual));
+  if (!matrices) return false;
+  if (x.dtype != DType::f16 && x.dtype != DType::bf16) return false;
+  const Weight &weight = product.weight, &up = product.up;
+  if (weight.in_features == 0 || !takes_weight(weight, x.dtype)) return false;
+  if (product.gated()) {
+    const bool alike = up.format == weight.format && up.layout == weight.layout &&
+                       up.group == weight.group && up.zeros.defined() == weight.zeros.defined();
+    if (!alike || !takes_weight(up, x.dtype)) return false;
+  }
+  return rows_at_once(ctx, plan_of(ctx, product)) > 0;
+}
+
+void stream(Context& ctx, const Product& product) {
+  const Plan plan = plan_of(ctx, product);
+  const std::int64_t at_once = rows_at_once(ctx, plan);
+  const Tensor x = *as_matrix(product.x);
+  const Weight& weight = product.weight;
+  StreamArgs args{
+      .weights = {argument(weight), argument(product.gated() ? product.up : weight)},
+      .parts = product.gated() ? 2 : 1,
+      .tiles = plan.tiles,
+      .pairs = pairs_of(weight),
+      .x = MatrixRows(x),
+      .columns = static_cast<int>(x.shape[1]),
+      .x_aligned = lies_on_vectors(x) && x.shape[1] % 8 == 0,
+      .finish = {.bias = AnyFloats(product.bias),
+                 .up_bias = AnyFloats(product.up_bias),
+                 .activation = product.activation,
+                 .residual = product.residual.defined() ? MatrixRows(*as_matrix(product.residual))
+                                                        : MatrixRows(),
+                 .has_residual = product.residual.defined(),
+                 .out = MatrixRows(*as_matrix(product.out)),
+                 .dtype = product.out.dtype},
+      .out_features = weight.out_features};
+  const ScaleMode mode = scale_mode(weight);
+  const Launch launch(ctx, "linear");
+  for (std::int64_t row = 0; row < x.shape[0]; row += at_once) {
+    args.first_row = row;
+    args.rows = static_cast<int>(std::min(at_once, x.shape[0] - row));
+    const Grid grid{.blocks = plan.grid,
+                    .threads = kStreamThreads,
+                    .shared_bytes = static_cast<int>(plan.fixed_bytes + args.rows * plan.row_bytes),
+                    .overlaps = ctx.cuda_state().limits().capability >= 90};
+    const auto start = product.x.dtype == DType::f16 ? stream_f16 : stream_bf16;
+    start(launch, grid, weight.format, mode, args);
+  }
+}
+
+}  // namespace tessera::cuda
