@@ -19,8 +19,9 @@ struct HopperTiles {
 // The one place that chooses tiles. `banded`: causal, window or sinks, where larger tiles mean more
 // products with keys that nobody sees.
 constexpr HopperTiles hopper_tiles(int dim, bool banded) {
-  // 192 rows: three accumulators of 64 x 64 and of 64 x 128 fit into 160 registers each.
-  if (dim <= 64) return {.warpgroups = 3, .keys = 128, .stages = 2, .take_turns = true};
+  // 192 rows: three accumulators of 64 x 64 and of 64 x 128 fit into 160 registers each. Turns gain
+  // nothing where warpgroups pass over tiles at different times.
+  if (dim <= 64) return {.warpgroups = 3, .keys = 128, .stages = 3, .take_turns = !banded};
   // 176 keys in two stages are what shared memory holds beside 128 query rows.
   if (dim <= 128)
     return {.warpgroups = 2, .keys = banded ? 128 : 176, .stages = 2, .take_turns = true};
