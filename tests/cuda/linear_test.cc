@@ -40,7 +40,7 @@ TEST_P(CudaLinearTest, TraceTellsTheKernel) {
       {{.dtype = DType::f16}, DType::f32, 9, "cuda.cublaslt"},
       {{.packed = nvfp4}, DType::f16, 8, "cuda.plain.decode"},
       {{.packed = nvfp4}, DType::f16, 9, "cuda.cublaslt"},
-      {{.packed = nvfp4, .prepared = true}, DType::f16, 8, "cuda.stream"},
+      {{.packed = nvfp4, .prepared = true}, DType::f16, 16, "cuda.stream"},
       {{.packed = nvfp4, .prepared = true}, DType::f32, 1, "cuda.plain.decode"},
   };
   for (const auto& row : rows) {
@@ -166,7 +166,7 @@ TEST_P(CudaLinearTest, PrepareCopiesWhatHasNoTiles) {
 TEST_P(CudaLinearTest, StreamedSizes) {
   for (const WeightCase& weight : tiled_weights()) {
     for (DType dtype : {DType::f16, DType::bf16}) {
-      for (std::int64_t rows : {1, 3, 8}) {
+      for (std::int64_t rows : {1, 3, 8, 13}) {
         for (std::int64_t in : {1, 63, 64, 129, 513}) {
           check_linear(ctx(), {.rows = {rows}, .in = in, .weight = weight, .x_dtype = dtype});
         }

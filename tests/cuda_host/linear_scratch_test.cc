@@ -25,8 +25,8 @@ void finish(Context&, const Epilogue&) {}
 void dequantize(Context&, const Weight&, const Tensor&) {}
 void unpack(Context&, const Weight&, const Weight&) {}
 void decode_tiles(Context&, const Weight&, const Tensor&) {}
-bool stream_takes(Context&, const Product& product) {
-  return product.weight.layout == WeightLayout::cuda_tiles && product.x.dtype != DType::f32;
+std::int64_t stream_rows_at_most(Context&, const Product& product) {
+  return product.weight.layout == WeightLayout::cuda_tiles && product.x.dtype != DType::f32 ? 8 : 0;
 }
 void stream(Context&, const Product&) {}
 bool panels_take(Context&, const Product&) { return false; }

@@ -64,16 +64,16 @@ Product bare_product(const Tensor& x, const Weight& weight, const Tensor& out) {
   return {.x = x, .weight = weight, .out = out};
 }
 bool panels_take_weight(Context& ctx, const Tensor& x, const Weight& weight, std::int64_t rows) {
-  return rows > kStreamRows && rows < kLibraryRows &&
+  return rows > kFewRows && rows < kLibraryRows &&
          panels_take(ctx, bare_product(x, weight, Tensor()));
 }
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
-  if (rows <= kStreamRows && stream_takes(ctx, product)) return kStream;
+  if (rows <= stream_rows_at_most(ctx, product)) return kStream;
   const bool panels = product.gated()
                           ? panels_take_weight(ctx, product.x, product.weight, rows) &&
                                 panels_take_weight(ctx, product.x, product.up, rows)
-                          : rows > kStreamRows && rows < kLibraryRows && panels_take(ctx, product);
+                          : rows > kFewRows && rows < kLibraryRows && panels_take(ctx, product);
   if (panels) return kPanels;
   const char* kernel = choose_for_weight(product.x, product.weight, rows);
   if (!product.gated()) return kernel;

@@ -1,4 +1,4 @@
-// linear() of a few rows (1 to 8) of activations: weights stream from memory through the tensor
+// linear() of a few rows (1 to 16) of activations: weights stream from memory through the tensor
 // cores once, and nothing waits but for them.
 //
 // A block on each multiprocessor takes a run of tiles (16 rows of W, tile_layout.h), and its warps
@@ -11,10 +11,11 @@
 // Of gated_linear()'s two weights, half of the warps take one, half the other. A warp has the codes
 // of kAhead pairs on their way into registers while it works on one: decode (fragments.cuh), then
 // four mma.sync a slab with the activations, which lie in shared memory. Weights are the 16 rows of
-// A, so that one row of activations and eight cost the same. Where a tile ends, or a warp's share,
-// the sums go to a slot of shared memory. Slot w + v is that of warp w and tile v: one step on is
-// either the next tile or the next warp, so no two meet. In the end the slots of a tile are added
-// up in the order of warps, the same each time, and the epilogue is applied.
+// A, so that one row of activations and eight cost the same (kColumns: 8 or 16 of them). Where a
+// tile ends, or a warp's share, the sums go to a slot of shared memory. Slot w + v is that of warp
+// w and tile v: one step on is either the next tile or the next warp, so no two meet. In the end
+// the slots of a tile are added up in the order of warps, the same each time, and the epilogue is
+// applied.
 //
 // The kernel overlaps with the one ahead of it: the first weights are loaded before that has ended.
 #pragma once
@@ -198,17 +199,21 @@ __device__ inline void prefetch_of_row(const StreamArgs& args, std::int64_t n) {
 
 // ---- slots --------------------------------------------------------------------------------------
 
-// [16 rows of W][8 rows of x] f32
-inline constexpr int kSlot = kTileRows * kStreamRows;
+// [16 rows of W][rows of x] f32
+constexpr int slot_size(int columns) { return kTileRows * columns; }
 
-// Of both slabs of the pairs.
-__device__ inline void put_sums(float* slot, int lane, float (&sums)[2][4]) {
-  const int at = lane / 4 * kStreamRows + lane % 4 * 2;
-  *reinterpret_cast<float2*>(slot + at) = {sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]};
-  *reinterpret_cast<float2*>(slot + at + 8 * kStreamRows) = {sums[0][2] + sums[1][2],
-                                                             sums[0][3] + sums[1][3]};
+// Of both slabs of the pairs, and of each eight rows of x.
+template <int kColumns>
+__device__ inline void put_sums(float* slot, int lane, float (&sums)[2][kColumns / 8][4]) {
 #pragma unroll
-  for (int r = 0; r < 4; ++r) sums[0][r] = sums[1][r] = 0;
+  for (int c = 0; c < kColumns / 8; ++c) {
+    const int at = lane / 4 * kColumns + c * 8 + lane % 4 * 2;
+    float(&low)[4] = sums[0][c], (&high)[4] = sums[1][c];
+    *reinterpret_cast<float2*>(slot + at) = {low[0] + high[0], low[1] + high[1]};
+    *reinterpret_cast<float2*>(slot + at + 8 * kColumns) = {low[2] + high[2], low[3] + high[3]};
+#pragma unroll
+    for (int r = 0; r < 4; ++r) low[r] = high[r] = 0;
+  }
 }
 
 // How the warps that work on a weight share its pairs: warp w starts at pair w * pairs / warps.
@@ -222,25 +227,26 @@ struct Shares {
 };
 
 // Slot w + tile holds what warp w of them has of the tile.
-__device__ inline float sum_slots(const float* slots, const Shares& shares, int tile,
+__device__ inline float sum_slots(const float* slots, int slot, const Shares& shares, int tile,
                                   int pairs_of_tile, int at) {
   const int last = shares.warp_of((tile + 1) * pairs_of_tile - 1);
   float sum = 0;
   for (int w = shares.warp_of(tile * pairs_of_tile); w <= last; ++w) {
     if (shares.pairs < shares.warps && shares.first(w) == shares.first(w + 1))
       continue;  // no share
-    sum += slots[(w + tile) * kSlot + at];
+    sum += slots[(w + tile) * slot + at];
   }
   return sum;
 }
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
-template <Format F, ScaleMode S, bool Z, typename T>
+template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
 __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args) {
   using Tiles = TileFormat<F, T>;
+  constexpr int kSlot = slot_size(kColumns), kTiles = kColumns / 8;
   // 32 to 64 KiB on their way, in as many registers as there are.
-  constexpr int kAhead = Tiles::kWords > 4 ? 2 : Tiles::kE2m1 ? 4 : 3;
+  constexpr int kAhead = Tiles::kWords > 4 ? 2 : Tiles::kE2m1 && kTiles == 1 ? 4 : 3;
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int first_tile = static_cast<int>(std::int64_t{blockIdx.x} * args.tiles / gridDim.x);
   const int end_tile = static_cast<int>((blockIdx.x + std::int64_t{1}) * args.tiles / gridDim.x);
@@ -273,32 +279,40 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
   __syncthreads();
 
   // Lanes of rows that are not there work on a row that is; nobody reads their sums.
-  const T* row_x = x + lane / 4 % args.rows * x_pitch(args.pairs) + lane % 4 * 16;
+  const T* rows_x[kTiles];
+#pragma unroll
+  for (int c = 0; c < kTiles; ++c) {
+    rows_x[c] = x + (lane / 4 + 8 * c) % args.rows * x_pitch(args.pairs) + lane % 4 * 16;
+  }
   int tile = begin / args.pairs;
   int left = (tile + 1) * args.pairs - begin;  // pairs of the tile
-  const T* pair_x = row_x + (args.pairs - left) * kPair;
+  int column = (args.pairs - left) * kPair;
   float* slot = slots + (part * slots_of_part + warp_of_part + tile - first_tile) * kSlot;
   RowState rows{.inverse = {1, 1}, .decode = {.nf4_table = table + lane}};
   use_zeros<F, T>(F == Format::int4 ? kNoInt4Zeros : 0, rows.decode);
   if (begin < end) start_tile<F, S, Z, T>(weight, tile, lane, rows);
-  float sums[2][4] = {};
+  float sums[2][kTiles][4] = {};
   for (int at = begin; at < end; at += kAhead) {
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       if (at + i >= end) break;
       Decoded<S> decoded[2];
       decode_slab<F, S, Z, T>(ring[i], 0, rows, decoded[0]);
-      multiply_slab(decoded[0], pair_x, sums[0]);
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) multiply_slab(decoded[0], rows_x[c] + column, sums[0][c]);
       decode_slab<F, S, Z, T>(ring[i], 1, rows, decoded[1]);
       if (at + i + kAhead < end) {
         load_pair<F, S, Z, T>(args, weight, at + i + kAhead, lane, ring[i]);
       }
-      multiply_slab(decoded[1], pair_x + kSlab, sums[1]);
-      pair_x += kPair;
+#pragma unroll
+      for (int c = 0; c < kTiles; ++c) {
+        multiply_slab(decoded[1], rows_x[c] + column + kSlab, sums[1][c]);
+      }
+      column += kPair;
       if (--left == 0 || at + i + 1 == end) {
-        put_sums(slot, lane, sums);
+        put_sums<kColumns>(slot, lane, sums);
         slot += kSlot;
-        pair_x = row_x;
+        column = 0;
         left = args.pairs;
         if (at + i + 1 < end) start_tile<F, S, Z, T>(weight, ++tile, lane, rows);
       }
@@ -311,8 +325,8 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
     const std::int64_t n = std::int64_t{first_tile} * kTileRows + row;
     if (n >= args.out_features) continue;
     const auto product = [&](int of) {
-      const float sum = sum_slots(slots + of * slots_of_part * kSlot, shares, row / kTileRows,
-                                  args.pairs, row % kTileRows * kStreamRows + m);
+      const float sum = sum_slots(slots + of * slots_of_part * kSlot, kSlot, shares,
+                                  row / kTileRows, args.pairs, row % kTileRows * kColumns + m);
       if constexpr (F == Format::dense) return sum;
       return sum * Tiles::kGain * args.weights[of].row_scales[n];
     };

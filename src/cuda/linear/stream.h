@@ -6,14 +6,12 @@
 
 namespace tessera::cuda {
 
-// Rows of activations that pass through in one go: the 8 columns of mma.sync.
-inline constexpr int kStreamRows = 8;
 inline constexpr int kStreamThreads = 512;  // of each multiprocessor's one block
 
-// Whether it takes this product: weights in tiles, or dense ones of the activations' dtype with
-// rows of whole pairs of slabs that lie on 16 bytes; activations in f16 or bf16 of which a row fits
-// into shared memory.
-bool stream_takes(Context& ctx, const Product& product);
+// Up to how many rows it takes of this product, 0 for none: weights in tiles, or dense ones of the
+// activations' dtype with rows of whole pairs of slabs that lie on 16 bytes; activations in f16 or
+// bf16 of which a row fits into shared memory; and matrices (matrix.h).
+std::int64_t stream_rows_at_most(Context& ctx, const Product& product);
 void stream(Context& ctx, const Product& product);
 
 }  // namespace tessera::cuda

@@ -12,12 +12,20 @@ void stream_f16(const Launch& launch, const Grid& grid, Format format, ScaleMode
 void stream_bf16(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
                  const StreamArgs& args);
 
+template <Format F, ScaleMode S, bool Z, typename T>
+void stream_columns(const Launch& launch, const Grid& grid, const StreamArgs& args) {
+  if constexpr (F != Format::dense) {  // of which the library is faster from few rows on
+    if (args.rows > 8) return launch(stream_rows<F, S, Z, T, 16>, grid, args);
+  }
+  launch(stream_rows<F, S, Z, T, 8>, grid, args);
+}
+
 template <Format F, ScaleMode S, typename T>
 void stream_with(const Launch& launch, const Grid& grid, const StreamArgs& args) {
   if constexpr (F == Format::int4 || F == Format::int8) {
-    if (args.weights[0].scales.zeros) return launch(stream_rows<F, S, true, T>, grid, args);
+    if (args.weights[0].scales.zeros) return stream_columns<F, S, true, T>(launch, grid, args);
   }
-  launch(stream_rows<F, S, false, T>, grid, args);
+  stream_columns<F, S, false, T>(launch, grid, args);
 }
 
 template <typename T>
