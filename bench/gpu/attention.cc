@@ -9,6 +9,7 @@
 
 #include "commands.h"
 #include "core/fail.h"
+#include "cuda/attention_choose.h"
 #include "noise.h"
 #include "options.h"
 #include "row.h"
@@ -81,6 +82,7 @@ struct PrefillOptions {
   std::vector<std::string> masks{"full", "causal", "window"};
   std::vector<std::string> dtypes{"bf16"};
   std::int64_t tokens = 16384, width = 2048, kv_group = 1, window = 1024;
+  std::string kernel{};
 };
 
 // blocks10: tiles of 128 x 128, a tenth of them: the own one and others at random.
@@ -99,16 +101,21 @@ Mask parse_mask(const std::string& text, std::int64_t length, std::int64_t windo
 }
 
 void run_prefill(Context& ctx, const Noise& noise, const Ceilings& ceilings,
-                 const AttentionShape& shape, const std::string& mask_name, const Mask& mask) {
+                 const AttentionShape& shape, const std::string& mask_name, const Mask& mask,
+                 const std::string& kernel) {
   // Keys and values of one sequence are read over and over: two sets are enough.
   std::vector<AttentionTensors> sets;
   for (std::uint32_t i = 0; i < 2; ++i) sets.push_back(make_tensors(noise, shape, i));
   const auto call = [&](int i) {
     attention(ctx, args_of(sets[static_cast<std::size_t>(i) % 2], shape, mask));
   };
+  cuda::force_attention_kernel(ctx, kernel.c_str());
   const TracedCall traced = trace_call(ctx, [&] { call(0); });
+  cuda::force_attention_kernel(ctx, "");
   const double error = error_of(ctx, args_of(sets[0], shape, mask));
+  cuda::force_attention_kernel(ctx, kernel.c_str());
   const Time time = time_calls(ctx, 2, call);
+  cuda::force_attention_kernel(ctx, "");
   Row row = row_of("attention", shape, mask_name);
   add_time(row, time);
   row["flops"] = traced.flops;
@@ -136,7 +143,8 @@ void run_prefills(const PrefillOptions& options) {
                                    .dim = dim,
                                    .dtype = parse_dtype(dtype)};
         for (const std::string& mask : options.masks) {
-          run_prefill(ctx, noise, ceilings, shape, mask, parse_mask(mask, length, options.window));
+          run_prefill(ctx, noise, ceilings, shape, mask, parse_mask(mask, length, options.window),
+                      options.kernel);
         }
       }
     }
@@ -250,6 +258,7 @@ void add_attention(CLI::App& app) {
   command->add_option("--tokens", options->tokens, "Of all sequences together");
   command->add_option("--width", options->width, "Of all heads together");
   command->add_option("--group", options->kv_group, "Heads that share keys and values");
+  command->add_option("--kernel", options->kernel, "cuda.mma, ...; not given: its own choice");
   command->add_option("--window", options->window, "Keys a query sees under the mask window");
   command->callback([options] { run_prefills(*options); });
 }

@@ -120,6 +120,7 @@ def arguments():
     p.add_argument("--dims", default=DIMS)
     p.add_argument("--masks", default=MASKS, help="full, causal, window, blocks10")
     p.add_argument("--flex", action="store_true", help="run flex_attention on window and blocks10; it compiles for seconds")
+    p.add_argument("--kernel", help="cuda.mma, ... instead of the kernel that is chosen")
     p.add_argument("--program", default=str(table.ROOT / "build/bin/bench_gpu"))
     p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/h200"), help="folder for the table and the plots")
     a = p.parse_args()
@@ -132,7 +133,8 @@ def main():
     table.start_torch("compare_attention")
     rows = []
     for dim in a.dims.split(","):
-        found = list(table.ours(a.program, "attention", "--seq", a.seq, "--dims", dim, "--masks", a.masks))
+        found = list(table.ours(a.program, "attention", "--seq", a.seq, "--dims", dim, "--masks", a.masks,
+                                *(["--kernel", a.kernel] if a.kernel else [])))
         if not found:
             sys.exit(1)  # what it refused has been shown
         for row in found[1:]:

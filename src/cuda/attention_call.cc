@@ -15,6 +15,7 @@
 #include "cuda/attention/tensor_core.h"
 #include "cuda/attention_choose.h"
 #include "cuda/launch.h"
+#include "cuda/state.h"
 
 namespace tessera::cuda {
 namespace {
@@ -88,7 +89,7 @@ PartialShape partial_shape(const AttentionArgs& args, bool or_fewer) {
           .rows_of_slot = rows};
 }
 
-split::Partials take_partials(Workspace::Frame& frame, const AttentionArgs& args) {
+split::Partials take_partials(Context& ctx, Workspace::Frame& frame, const AttentionArgs& args) {
   const PartialShape shape = partial_shape(args, false);
   split::Partials partials{.limit = split::split_limit(args.k.shape[2]),
                            .splits = static_cast<int>(shape.splits),
@@ -96,6 +97,9 @@ split::Partials take_partials(Workspace::Frame& frame, const AttentionArgs& args
   if (shape.splits <= 1) return partials;
   partials.sums = frame.take<float>(checked_mul(shape.rows(), args.q.shape[3]));
   partials.largest_and_sum = frame.take<float>(checked_mul(shape.rows(), 2));
+  if (shape.rows_of_slot <= split::kMergedRows && shape.slots <= State::kSlotCounters) {
+    partials.counters = ctx.cuda_state().counters() + State::kWorkCounters;
+  }
   return partials;
 }
 
@@ -176,7 +180,7 @@ const char* attention(Context& ctx, const AttentionArgs& args) {
         call, [&](auto type, auto dim) { mma::launch<decltype(type), dim()>(ctx, call, options); });
   }
   if (kernel != kMmaAttention) {
-    const split::Partials partials = take_partials(frame, args);
+    const split::Partials partials = take_partials(ctx, frame, args);
     with_tensor_core_types(call, [&](auto type, auto dim) {
       split::launch<decltype(type), dim()>(ctx, call, options, partials);
     });

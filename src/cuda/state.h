@@ -35,7 +35,10 @@ class State {
   Uploader& uploader() { return *uploader_; }
   // kCounters zeros on the device, with which the blocks of a kernel share out work. Kernels follow
   // each other on the stream, and each leaves zeros behind. Made by the first call.
-  static constexpr int kCounters = 2;
+  // The first are of who deals out work (hopper_work.cuh), the others of who waits for the last
+  // part of something (attention/split.cuh).
+  static constexpr int kWorkCounters = 2, kSlotCounters = 8192;
+  static constexpr int kCounters = kWorkCounters + kSlotCounters;
   std::int32_t* counters();
   // cuBLASLt's; null until the first product makes it (matmul.cc).
   std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }

@@ -23,6 +23,7 @@
 #include "cuda/block_reduce.cuh"
 #include "cuda/dynamic_shared.cuh"
 #include "cuda/launch.h"
+#include "cuda/tile/last_block.cuh"
 
 namespace tessera::cuda::split {
 
@@ -252,6 +253,38 @@ struct Slot {
   }
 };
 
+// Merges the parts of one row, with a thread for each element.
+template <typename T>
+__device__ void merge_row(const QueryRows& rows, int row, std::uint32_t slot,
+                          const Partials& partials, int splits) {
+  const AttentionCall& call = rows.call;
+  const auto most_rows = static_cast<std::uint32_t>(partials.rows);
+  const std::int64_t first = std::int64_t{slot} * partials.splits * most_rows + row;
+  const auto* stats = reinterpret_cast<const float2*>(partials.largest_and_sum) + first;
+  Merged merged;
+#pragma unroll 8
+  for (int i = 0; i < splits; ++i) merged.largest = fmaxf(merged.largest, stats[i * most_rows].x);
+  const int d = static_cast<int>(threadIdx.x);
+  const float* sums = partials.sums + first * call.dim;
+  float sum[2] = {};  // of elements d and d + kThreads
+#pragma unroll 8
+  for (int i = 0; i < splits; ++i) {
+    const float2 part = stats[i * most_rows];
+    const float* at = sums + std::int64_t{i} * most_rows * call.dim;
+    const float weight = merged.weight(part.x);
+    merged.sum += weight * part.y;
+    if (d < call.dim) sum[0] += weight * at[d];
+    if (d + kThreads < call.dim) sum[1] += weight * at[d + kThreads];
+  }
+  const float factor = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
+  T* out = call.query_row<T>(call.out, rows.sequence, rows.query(row), rows.head(row));
+  if (d < call.dim) out[d] = from_f32<T>(factor * sum[0]);
+  if (d + kThreads < call.dim) out[d + kThreads] = from_f32<T>(factor * sum[1]);
+  if (threadIdx.x == 0 && call.lse != nullptr) {
+    *call.lse_at(rows.sequence, rows.query(row), rows.head(row)) = log_sum_exp(merged);
+  }
+}
+
 // Block slot * splits + split.
 template <typename T, int dim>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -287,7 +320,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();  // the stages are free
   share(state, shared);
   __syncthreads();
-  merge_warps<T, dim>(part, shared, partials, slot, split, steps.count <= each);
+  const bool alone = steps.count <= each;
+  merge_warps<T, dim>(part, shared, partials, slot, split, alone);
+  const int splits = splits_of(steps.count, partials.limit);
+  if (alone || partials.counters == nullptr || !comes_last(partials.counters + slot, splits))
+    return;
+  for (int row = 0; row < rows.size; ++row) merge_row<T>(rows, row, slot, partials, splits);
 }
 
 // Merges the parts of one row: block slot * rows + row, with a thread for each
@@ -307,30 +345,7 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
   const int splits = splits_of(Steps(walk).count, partials.limit);
   if (splits == 1) return;  // the block has written the output
 
-  const std::int64_t first = std::int64_t{slot} * partials.splits * most_rows + row;
-  const auto* stats = reinterpret_cast<const float2*>(partials.largest_and_sum) + first;
-  Merged merged;
-#pragma unroll 8
-  for (int i = 0; i < splits; ++i) merged.largest = fmaxf(merged.largest, stats[i * most_rows].x);
-  const int d = static_cast<int>(threadIdx.x);
-  const float* sums = partials.sums + first * call.dim;
-  float sum[2] = {};  // of elements d and d + kThreads
-#pragma unroll 8
-  for (int i = 0; i < splits; ++i) {
-    const float2 part = stats[i * most_rows];
-    const float* at = sums + std::int64_t{i} * most_rows * call.dim;
-    const float weight = merged.weight(part.x);
-    merged.sum += weight * part.y;
-    if (d < call.dim) sum[0] += weight * at[d];
-    if (d + kThreads < call.dim) sum[1] += weight * at[d + kThreads];
-  }
-  const float factor = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
-  T* out = call.query_row<T>(call.out, s, rows.query(row), rows.head(row));
-  if (d < call.dim) out[d] = from_f32<T>(factor * sum[0]);
-  if (d + kThreads < call.dim) out[d + kThreads] = from_f32<T>(factor * sum[1]);
-  if (threadIdx.x == 0 && call.lse != nullptr) {
-    *call.lse_at(s, rows.query(row), rows.head(row)) = log_sum_exp(merged);
-  }
+  merge_row<T>(rows, row, slot, partials, splits);
 }
 
 template <typename T, int dim>
@@ -343,7 +358,7 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   start(attend<T, dim>,
         {.blocks = slots * partials.splits, .threads = kThreads, .shared_bytes = kBytes}, call,
         options.units, partials);
-  if (partials.splits == 1) return;
+  if (partials.splits == 1 || partials.counters != nullptr) return;
   start(merge<T>, {.blocks = slots * partials.rows, .threads = kThreads}, call, partials);
 }
 

@@ -74,7 +74,13 @@ struct Partials {
   int limit = 1;   // of splits, for this number of heads
   int splits = 1;  // for this number of keys; 1: there are no partials
   int rows = 1;    // at most, of a slot
+  // A zero for each slot: the block that comes last merges. Null: a second kernel does, in which
+  // each row has a block of its own.
+  std::int32_t* counters = nullptr;
 };
+
+// Up to so many rows the last block merges by itself, one row after the other.
+inline constexpr std::int64_t kMergedRows = 4;
 
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
