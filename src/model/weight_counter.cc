@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/checked.h"
+#include "cuda/linear/tile_layout.h"
 #include "tessera/quant.h"
 
 namespace tessera::model {
@@ -16,6 +17,16 @@ std::int64_t bytes_of(const StoredTensor& stored) {
 // As safetensors calls it.
 std::string_view stored_name(DType dtype) {
   return dtype == DType::f16 ? "F16" : dtype == DType::bf16 ? "BF16" : "F32";
+}
+
+// What so many packed bytes become as prepare() lays them out on a GPU: rows and columns are filled
+// up to whole tiles, and every row has one number more (cuda/linear/tile_layout.h).
+std::int64_t in_tiles(std::int64_t bytes, std::int64_t out, std::int64_t in) {
+  if (out == 0 || in == 0) return bytes;
+  const std::int64_t rows = checked_align(out, cuda::kTileRows);
+  const std::int64_t columns = checked_align(in, 2 * cuda::kSlab);
+  const std::int64_t of_row = checked_mul((bytes + out - 1) / out, columns) / in + 1;
+  return checked_mul(rows, checked_add(of_row, static_cast<std::int64_t>(sizeof(float))));
 }
 
 }  // namespace
@@ -42,9 +53,9 @@ void WeightCounter::count_dense(const StoredTensor& stored) {
 }
 
 // As large on the device as in the file, up to the padding of its layout there.
-Weight WeightCounter::count_stored(const std::string& module) {
+Weight WeightCounter::count_stored(const std::string& module, std::int64_t out, std::int64_t in) {
   const std::int64_t bytes = stored_bytes(module);
-  take(bytes);
+  take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
   if (!ctx_.device().is_cpu()) staged_ = std::max(staged_, bytes);
   return add_layer(module, {});
 }
@@ -52,7 +63,7 @@ Weight WeightCounter::count_stored(const std::string& module) {
 // quantize() makes a copy that prepare() reads; on a GPU it needs the matrix as stored and in f32.
 Weight WeightCounter::count_packed(const std::string& module, std::int64_t out, std::int64_t in) {
   const std::int64_t bytes = naming(module, [&] { return packed_bytes(*options_.pack, out, in); });
-  take(bytes);
+  take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
   std::int64_t scratch = bytes;
   if (!ctx_.device().is_cpu()) {
     staged_ = std::max(staged_, bytes_of(checkpoint_->at(module + ".weight")));
@@ -64,7 +75,7 @@ Weight WeightCounter::count_packed(const std::string& module, std::int64_t out, 
 
 Weight WeightCounter::linear(const std::string& module, std::int64_t out, std::int64_t in) {
   const bool packs = packs_layer(module, module);
-  if (is_packed(module)) return count_stored(module);
+  if (is_packed(module)) return count_stored(module, out, in);
   const StoredTensor& stored = checkpoint_->at(module + ".weight");
   if (packs) return count_packed(module, out, in);
   count_dense(stored);
@@ -93,7 +104,7 @@ Tensor WeightCounter::table(const std::string& module, std::int64_t rows, std::i
 Weight WeightCounter::tied_head(const std::string& module, const std::string& head,
                                 const Tensor& table) {
   const bool packs = packs_layer(module, head);
-  if (is_packed(module)) return count_stored(module);
+  if (is_packed(module)) return count_stored(module, table.size(0), table.size(1));
   if (packs) return count_packed(module, table.size(0), table.size(1));
   return add_layer(module, {});
 }

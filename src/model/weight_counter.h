@@ -28,7 +28,7 @@ class WeightCounter final : public CheckpointWeights {
  private:
   void count_dense(const StoredTensor& stored);
   // Of a layer that the file has packed, and of one that is packed on the way.
-  Weight count_stored(const std::string& module);
+  Weight count_stored(const std::string& module, std::int64_t out, std::int64_t in);
   Weight count_packed(const std::string& module, std::int64_t out, std::int64_t in);
   void take(std::int64_t bytes);
   // Of packed_parts().
