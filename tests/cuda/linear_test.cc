@@ -219,7 +219,7 @@ TEST_P(CudaLinearTest, ManyRows) {
   for (const WeightCase& weight : tiled_weights()) {  // decoded once
     for (std::int64_t in : {37, 200}) {
       check_linear(ctx(),
-                   {.rows = {650}, .in = in, .out = 20, .weight = weight, .x_dtype = DType::f16});
+                   {.rows = {1030}, .in = in, .out = 20, .weight = weight, .x_dtype = DType::f16});
     }
   }
   for (std::int64_t in : {1, 128, 129, 1024, 2100}) {

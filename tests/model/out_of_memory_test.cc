@@ -192,8 +192,9 @@ TEST_P(OutOfMemory, WeightsAreCountedAsTheyAreLoaded) {
         // Up to the padding of rows to whole tiles, which is much for layers as small as these, and
         // the few numbers that the file has beside codes and scales.
         EXPECT_LE(loaded->weight_bytes(), counter.bytes() + counter.bytes() / 5);
-        // On a GPU int8 in small groups has no tiles: it is smaller than counted.
-        const std::int64_t spare = loaded->weight_bytes() / (ctx->device().is_cuda() ? 2 : 100);
+        // On a GPU int8 in small groups has no tiles and is not padded: up to half of what is
+        // counted.
+        const std::int64_t spare = loaded->weight_bytes() / (ctx->device().is_cuda() ? 1 : 100);
         EXPECT_LE(counter.bytes(), loaded->weight_bytes() + spare);
         EXPECT_LE(counter.taken(), counter.bytes());
       }

@@ -46,9 +46,10 @@ constexpr const char* kPanels = "cuda.panels";
 constexpr const char* kLibrary = "cuda.cublaslt";
 constexpr const char* kPlain = "cuda.plain.decode";
 
-// From here on a weight is decoded once and the library multiplies: measured on an H200, where it
-// passes cuda.panels between 512 and 1024 rows (docs/results/h200/linear.md).
-constexpr std::int64_t kLibraryRows = 640;
+// From here on a weight is decoded once and the library multiplies. Measured on an H200, that
+// passes cuda.panels between 512 rows (2560 x 10240) and 4096 (8192 x 28672):
+// docs/results/h200/linear.md.
+constexpr std::int64_t kLibraryRows = 1024;
 
 // ---- the choice ---------------------------------------------------------------------------------
 
