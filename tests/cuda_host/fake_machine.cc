@@ -152,6 +152,14 @@ cudaError_t allocate(void** data, std::size_t bytes, int device) {
   return cudaSuccess;
 }
 
+static void give_back(void* data, const Block& block) {
+  if (block.mapped) {
+    munmap(data, static_cast<std::size_t>(block.bytes));
+  } else {
+    std::free(data);
+  }
+}
+
 cudaError_t release(void* data, bool host) {
   if (!data) return cudaSuccess;
   const auto found = machine().blocks.find(static_cast<char*>(data));
@@ -160,11 +168,7 @@ cudaError_t release(void* data, bool host) {
   }
   ++machine().counters.hidden_waits;
   drain_all();
-  if (found->second.mapped) {
-    munmap(data, static_cast<std::size_t>(found->second.bytes));
-  } else {
-    std::free(data);
-  }
+  give_back(data, found->second);
   machine().blocks.erase(found);
   return cudaSuccess;
 }
@@ -208,9 +212,7 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
 void reset() {
   for (CUstream_st* stream : machine().streams) delete stream;
   for (CUevent_st* event : machine().events) delete event;
-  for (const auto& [begin, block] : machine().blocks) {
-    munmap(begin, static_cast<std::size_t>(block.bytes));
-  }
+  for (const auto& [begin, block] : machine().blocks) give_back(begin, block);
   machine() = Machine();
 }
 void set_gpus(const std::vector<Gpu>& gpus) { machine().gpus = gpus; }

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace tessera::test {
 namespace {
@@ -51,6 +52,19 @@ TEST_F(FakeRuntime, PageableMemoryIsTakenAtOnceAndWrittenBeforeTheCallReturns) {
   EXPECT_EQ(host, std::string(16, 'a'));
   EXPECT_EQ(fake::counters().waits, 0);
   EXPECT_EQ(fake::counters().hidden_waits, 1);
+}
+
+// What was not given back goes to the heap again: its pages are not unmapped under their neighbours.
+TEST(FakeReset, LeavesTheHeapWhole) {
+  fake::reset();
+  std::vector<std::string> neighbours;
+  for (int i = 0; i < 256; ++i) {
+    void* forgotten = nullptr;
+    ASSERT_EQ(cudaMalloc(&forgotten, 3000), cudaSuccess);
+    neighbours.emplace_back(2000, 'n');
+  }
+  fake::reset();
+  for (const std::string& neighbour : neighbours) EXPECT_EQ(neighbour, std::string(2000, 'n'));
 }
 
 TEST_F(FakeRuntime, AnEventWaitsForWhatIsBeforeItAlone) {
