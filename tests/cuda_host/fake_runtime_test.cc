@@ -54,7 +54,8 @@ TEST_F(FakeRuntime, PageableMemoryIsTakenAtOnceAndWrittenBeforeTheCallReturns) {
   EXPECT_EQ(fake::counters().hidden_waits, 1);
 }
 
-// What was not given back goes to the heap again: its pages are not unmapped under their neighbours.
+// What was not given back goes to the heap again: its pages are not unmapped under their
+// neighbours.
 TEST(FakeReset, LeavesTheHeapWhole) {
   fake::reset();
   std::vector<std::string> neighbours;
