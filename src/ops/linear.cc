@@ -62,7 +62,7 @@ void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight
              weight.tensor_scale);
   if (weight.layout == WeightLayout::cuda_tiles) {
     op.input((arg + ".row_scales").c_str(), weight.row_scales, {DType::f32});
-    check_tiles_of(op, arg + ".row_scales", weight.row_scales, 1, sizes.tiles * cuda::kTileRows);
+    check_tiles_of(op, arg + ".row_scales", weight.row_scales, 1, sizes.tiles * cuda::kTileHeight);
   }
   check_takes_zeros(op, arg.c_str(), weight);
   if (!weight.zeros.defined()) return;

@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool v
   const std::int64_t step = std::int64_t{gridDim.x} * kWarps;
   for (std::int64_t at = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; at < all;
        at += step) {
-    const std::int64_t tile = at / args.pairs, row = tile * kTileRows + lane / 4;
+    const std::int64_t tile = at / args.pairs, row = tile * kTileHeight + lane / 4;
     const float row_scales[2] = {args.row_scales[row], args.row_scales[row + 8]};
     float inverse[2] = {1, 1};
     DecodeState state{.nf4_table = nf4_table + lane};
@@ -174,7 +174,7 @@ void decode_as(const Launch& launch, const Weight& weight, const DecodeArgs& arg
 }  // namespace
 
 void decode_tiles(Context& ctx, const Weight& weight, const Tensor& out) {
-  const std::int64_t pair_bytes = kTileRows * 2 * kSlab * info(weight.format).bits / 8;
+  const std::int64_t pair_bytes = kTileHeight * 2 * kSlab * info(weight.format).bits / 8;
   const DecodeArgs args{.codes = weight.data.ptr<const uint4>(),
                         .scales = tile_scales(weight),
                         .row_scales = weight.row_scales.ptr<const float>(),

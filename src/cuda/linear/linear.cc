@@ -57,7 +57,7 @@ const char* choose_for_weight(const Tensor& x, const Weight& weight, std::int64_
   // A sum over nothing is no matter for the library.
   if (weight.in_features == 0) return kPlain;
   const bool converts = weight.format != Format::dense || weight.data.dtype != x.dtype;
-  return converts && rows <= kFewRows ? kPlain : kLibrary;
+  return converts && rows <= kPlainRows ? kPlain : kLibrary;
 }
 
 // Without an epilogue, into f32.
@@ -65,7 +65,7 @@ Product bare_product(const Tensor& x, const Weight& weight, const Tensor& out) {
   return {.x = x, .weight = weight, .out = out};
 }
 bool panels_take_weight(Context& ctx, const Tensor& x, const Weight& weight, std::int64_t rows) {
-  return rows > kFewRows && rows < kLibraryRows &&
+  return rows > kPlainRows && rows < kLibraryRows &&
          panels_take(ctx, bare_product(x, weight, Tensor()));
 }
 
@@ -74,7 +74,7 @@ const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
   const bool panels = product.gated()
                           ? panels_take_weight(ctx, product.x, product.weight, rows) &&
                                 panels_take_weight(ctx, product.x, product.up, rows)
-                          : rows > kFewRows && rows < kLibraryRows && panels_take(ctx, product);
+                          : rows > kPlainRows && rows < kLibraryRows && panels_take(ctx, product);
   if (panels) return kPanels;
   const char* kernel = choose_for_weight(product.x, product.weight, rows);
   if (!product.gated()) return kernel;
@@ -262,7 +262,8 @@ std::int64_t bytes_for(Context& ctx, const Product& product, std::int64_t rows) 
 // With more rows a kernel takes more; with few rows it may be another one.
 std::int64_t most_bytes(Context& ctx, const Product& product) {
   const std::int64_t rows = Rows(product.x).rows();
-  return std::max(bytes_for(ctx, product, rows), bytes_for(ctx, product, std::min(rows, kFewRows)));
+  return std::max(bytes_for(ctx, product, rows),
+                  bytes_for(ctx, product, std::min(rows, kPlainRows)));
 }
 
 }  // namespace

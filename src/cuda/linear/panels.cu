@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads)
 // ---- arguments ----------------------------------------------------------------------------------
 
 int pairs_of(const Weight& weight) {
-  const std::int64_t pair_bytes = kTileRows * kPairColumns * info(weight.format).bits / 8;
+  const std::int64_t pair_bytes = kTileHeight * kPairColumns * info(weight.format).bits / 8;
   return static_cast<int>(weight.data.shape[1] / pair_bytes);
 }
 
@@ -82,8 +82,8 @@ PanelArgs arguments(const Product& product, const Tensor& x, const void* packed)
   // Of a tile's pair: the scales of 16 rows and as many blocks as it has, or one that others share.
   if (mode != ScaleMode::none) {
     const int blocks = mode == ScaleMode::fragments ? 2 << scales.shift : scales.shift == 0 ? 2 : 1;
-    args.scale_bytes = blocks * kTileRows * size_of(weight.scales.dtype);
-    args.zero_bytes = scales.zeros ? blocks * kTileRows : 0;
+    args.scale_bytes = blocks * kTileHeight * size_of(weight.scales.dtype);
+    args.zero_bytes = scales.zeros ? blocks * kTileHeight : 0;
     args.scale_shift = mode == ScaleMode::sums && scales.shift > 1 ? scales.shift - 1 : 0;
   }
   return args;

@@ -42,8 +42,8 @@
 
 namespace tessera::cuda {
 
-inline constexpr int kPanelRows = 128;                      // features of a block
-inline constexpr int kPanelTiles = kPanelRows / kTileRows;  // 8
+inline constexpr int kPanelRows = 128;                        // features of a block
+inline constexpr int kPanelTiles = kPanelRows / kTileHeight;  // 8
 inline constexpr int kPairColumns = 2 * kSlab;
 
 struct PanelArgs {
@@ -193,7 +193,7 @@ __device__ inline void put_panel(const float (&sums)[kTokens / 2], int tile, int
 #pragma unroll
     for (int i = 0; i < kTokens / 2; ++i) {
       const int token = i / 4 * 8 + lane % 4 * 2 + i % 2;
-      float& to = panel[token * kPanelPitch + tile * kTileRows + lane / 4 + i / 2 % 2 * 8];
+      float& to = panel[token * kPanelPitch + tile * kTileHeight + lane / 4 + i / 2 % 2 * 8];
       to = turn == 0 ? sums[i] : to + sums[i];
     }
   }
@@ -207,7 +207,7 @@ __device__ void finish_panel(const PanelArgs& args, int first_tile, std::int64_t
   wait_for_earlier_kernels();
   const int tokens = static_cast<int>(min(args.rows - first_token, std::int64_t{kTokens}));
   const int feature = threadIdx.x % kPanelRows;
-  const std::int64_t n = static_cast<std::int64_t>(first_tile) * kTileRows + feature;
+  const std::int64_t n = static_cast<std::int64_t>(first_tile) * kTileHeight + feature;
   if (n >= args.out_features) return;
   const float scale = TileFormat<F, T>::kGain * args.row_scales[n];
   for (int token = threadIdx.x / kPanelRows; token < tokens; token += 2 * kSplit) {
@@ -229,7 +229,7 @@ __device__ void multiply_pairs(const PanelArgs& args, int first_tile, const char
   // Tiles beyond the matrix repeat the last one.
   const int last = min(kPanelTiles, args.tiles - first_tile) - 1;
   const int tile = min(my_tile, last);
-  const std::int64_t row = static_cast<std::int64_t>(first_tile + tile) * kTileRows + lane / 4;
+  const std::int64_t row = static_cast<std::int64_t>(first_tile + tile) * kTileHeight + lane / 4;
 
   DecodeState state{.nf4_table = nf4_table + lane};
   use_zeros<F, T>(F == Format::int4 ? kNoInt4Zeros : 0, state);

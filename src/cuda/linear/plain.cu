@@ -28,24 +28,24 @@ constexpr std::int64_t blocks_for(std::int64_t items, int per_block) {
 
 // ---- product ------------------------------------------------------------------------------------
 
-// Rows first .. first + count of x with row n of W; count is at most kFewRows.
+// Rows first .. first + count of x with row n of W; count is at most kPlainRows.
 template <typename T, typename Decoder>
 __device__ void dot_rows(const Rows& x, std::int64_t first, int count, const Decoder& weight,
                          std::int64_t n, std::int64_t out_features, float* product) {
   const int lane = threadIdx.x % kWarp;
-  const T* rows[kFewRows];
-  float sums[kFewRows] = {};
+  const T* rows[kPlainRows];
+  float sums[kPlainRows] = {};
 #pragma unroll  // so that pointers and sums stay in registers
-  for (int m = 0; m < kFewRows; ++m) rows[m] = x.row<const T>(first + (m < count ? m : 0));
+  for (int m = 0; m < kPlainRows; ++m) rows[m] = x.row<const T>(first + (m < count ? m : 0));
   for (std::int64_t k = lane; k < x.cols(); k += kWarp) {
     const float w = weight(n, k);
 #pragma unroll
-    for (int m = 0; m < kFewRows; ++m) {
+    for (int m = 0; m < kPlainRows; ++m) {
       if (m < count) sums[m] += w * to_f32(rows[m][k]);
     }
   }
 #pragma unroll
-  for (int m = 0; m < kFewRows; ++m) {
+  for (int m = 0; m < kPlainRows; ++m) {
     float sum = sums[m];
     for (int distance = kWarp / 2; distance > 0; distance /= 2) {
       sum += __shfl_xor_sync(0xffffffffu, sum, distance);
@@ -59,9 +59,9 @@ __global__ void __launch_bounds__(kThreads)
     multiply_rows(Rows x, Decoder weight, std::int64_t out_features, float* product) {
   const std::int64_t warp = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   for (std::int64_t n = warp; n < out_features; n += std::int64_t{gridDim.x} * kWarps) {
-    for (std::int64_t first = 0; first < x.rows(); first += kFewRows) {
+    for (std::int64_t first = 0; first < x.rows(); first += kPlainRows) {
       const std::int64_t left = x.rows() - first;
-      const int count = static_cast<int>(left < kFewRows ? left : kFewRows);
+      const int count = static_cast<int>(left < kPlainRows ? left : kPlainRows);
       dot_rows<T>(x, first, count, weight, n, out_features, product);
     }
   }

@@ -8,7 +8,7 @@ namespace tessera::cuda {
 
 // product [rows, out_features] = x W^T in f32, contiguous. Decodes as it multiplies: for any format
 // and any dtype, exact in the weights, and meant for few rows.
-inline constexpr std::int64_t kFewRows = 8;
+inline constexpr std::int64_t kPlainRows = 8;
 void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* product);
 
 // The rows of a tensor, converted, into a contiguous matrix of as many elements.

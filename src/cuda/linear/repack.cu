@@ -33,7 +33,7 @@ __device__ unsigned published_code(const Bytes& codes, bool high, std::int64_t r
 __global__ void pack_words(Bytes codes, bool high, WordOrder order, Sizes sizes,
                            std::uint32_t* words) {
   const std::int64_t eighths = sizes.slabs * (kSlab / 8);
-  for (std::int64_t i = first_item(); i < sizes.tiles * kTileRows * eighths; i += item_step()) {
+  for (std::int64_t i = first_item(); i < sizes.tiles * kTileHeight * eighths; i += item_step()) {
     const std::int64_t row = i / eighths, k = i % eighths * 8;
     std::uint32_t word = 0;
     for (int e = 0; e < 8; ++e) {
@@ -59,7 +59,7 @@ __global__ void unpack_words(const std::uint32_t* words, bool high, WordOrder or
 // `flip` is what all bits of a code are changed by: int8 is stored with 128 added.
 __global__ void pack_bytes(Bytes codes, std::uint8_t flip, Sizes sizes, std::uint8_t* bytes) {
   const std::int64_t columns = sizes.slabs * kSlab;
-  for (std::int64_t i = first_item(); i < sizes.tiles * kTileRows * columns; i += item_step()) {
+  for (std::int64_t i = first_item(); i < sizes.tiles * kTileHeight * columns; i += item_step()) {
     const std::int64_t row = i / columns, k = i % columns;
     const bool inside = row < sizes.rows && k < sizes.columns;
     bytes[tile_byte(row, k, sizes.slabs)] =
@@ -80,7 +80,7 @@ __global__ void unpack_bytes(const std::uint8_t* bytes, std::uint8_t flip, Sizes
 template <typename From, typename T>
 __global__ void pack_scales(From scales, std::int64_t rows, std::int64_t row_blocks,
                             std::int64_t tiles, std::int64_t blocks, std::int64_t group, T* to) {
-  for (std::int64_t i = first_item(); i < tiles * kTileRows * blocks; i += item_step()) {
+  for (std::int64_t i = first_item(); i < tiles * kTileHeight * blocks; i += item_step()) {
     const std::int64_t row = i / blocks, block = i % blocks;
     const bool inside = row < rows && block < row_blocks;
     to[tile_scale(row, block, blocks, group)] = inside ? scales.at(row, block) : T{};
@@ -133,7 +133,7 @@ __global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std
 
 // `tiled` has whole tiles.
 Sizes sizes_of(const Weight& tiled) {
-  const std::int64_t slab_bytes = kTileRows * kSlab * info(tiled.format).bits / 8;
+  const std::int64_t slab_bytes = kTileHeight * kSlab * info(tiled.format).bits / 8;
   return {tiled.out_features, tiled.in_features, tiled.data.shape[0],
           tiled.data.shape[1] / slab_bytes};
 }
@@ -157,7 +157,7 @@ void repack(Context& ctx, const Weight& published, const Weight& tiled) {
   }
 
   const std::int64_t row_blocks = published.scales.shape[1];
-  const std::int64_t blocks = tiled.scales.shape[1] / kTileRows;
+  const std::int64_t blocks = tiled.scales.shape[1] / kTileHeight;
   const auto pack = [&](const auto& from, auto* to, std::int64_t count) {
     launch(pack_scales<std::decay_t<decltype(from)>, std::decay_t<decltype(*to)>>,
            {.blocks = blocks_for(count), .threads = kThreads}, from, sizes.rows, row_blocks,
@@ -191,7 +191,7 @@ void unpack(Context& ctx, const Weight& tiled, const Weight& published) {
            published.data.ptr<std::uint8_t>());
   }
   const std::int64_t row_blocks = published.scales.shape[1];
-  const std::int64_t blocks = tiled.scales.shape[1] / kTileRows;
+  const std::int64_t blocks = tiled.scales.shape[1] / kTileHeight;
   const auto take = [&](const auto* from, auto* to) {
     launch(unpack_scales<std::decay_t<decltype(*to)>>,
            {.blocks = blocks_for(sizes.rows * row_blocks), .threads = kThreads}, from, sizes.rows,

@@ -27,7 +27,7 @@ bool takes_weight(const Weight& weight, DType x) {
 
 int pairs_of(const Weight& weight) {
   if (weight.format == Format::dense) return static_cast<int>(weight.in_features / kPair);
-  const std::int64_t pair_bytes = kTileRows * kPair * info(weight.format).bits / 8;
+  const std::int64_t pair_bytes = kTileHeight * kPair * info(weight.format).bits / 8;
   return static_cast<int>(weight.data.shape[1] / pair_bytes);
 }
 
@@ -40,7 +40,7 @@ struct Plan {
 
 Plan plan_of(Context& ctx, const Product& product, int columns) {
   const Weight& weight = product.weight;
-  const auto tiles = static_cast<int>((weight.out_features + kTileRows - 1) / kTileRows);
+  const auto tiles = static_cast<int>((weight.out_features + kTileHeight - 1) / kTileHeight);
   const int grid = std::min(tiles, ctx.cuda_state().limits().multiprocessors);
   const int tiles_of_block = (tiles + grid - 1) / grid * (product.gated() ? 2 : 1);
   const std::int64_t slots = std::int64_t{tiles_of_block + kStreamWarps} * slot_size(columns) * 4;

@@ -77,7 +77,7 @@ __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& wei
     if constexpr (F == Format::dense) {  // where they are: two vectors of row g, two of row g + 8
       const int tile = at / args.pairs, slab = i / kVectors, side = i % kVectors / 2;
       const std::int64_t row =
-          min(std::int64_t{tile} * kTileRows + lane / 4 + side * 8, args.out_features - 1);
+          min(std::int64_t{tile} * kTileHeight + lane / 4 + side * 8, args.out_features - 1);
       const int column = at % args.pairs * kPair + slab * kSlab + lane % 4 * 16 + i % 2 * 8;
       codes = reinterpret_cast<const uint4*>(static_cast<const T*>(weight.codes) +
                                              row * weight.stride + column);
@@ -129,7 +129,7 @@ struct RowState {
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void start_tile(const StreamWeight& weight, int tile, int lane, RowState& rows) {
   if constexpr (S != ScaleMode::none && F != Format::nvfp4) {
-    const float* row_scales = weight.row_scales + tile * kTileRows + lane / 4;
+    const float* row_scales = weight.row_scales + tile * kTileHeight + lane / 4;
     rows.inverse[0] = inverse_power(row_scales[0]);
     rows.inverse[1] = inverse_power(row_scales[8]);
   } else if constexpr (Z) {
@@ -200,7 +200,7 @@ __device__ inline void prefetch_of_row(const StreamArgs& args, std::int64_t n) {
 // ---- slots --------------------------------------------------------------------------------------
 
 // [16 rows of W][rows of x] f32
-constexpr int slot_size(int columns) { return kTileRows * columns; }
+constexpr int slot_size(int columns) { return kTileHeight * columns; }
 
 // Of both slabs of the pairs, and of each eight rows of x.
 template <int kColumns>
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int first_tile = static_cast<int>(std::int64_t{blockIdx.x} * args.tiles / gridDim.x);
   const int end_tile = static_cast<int>((blockIdx.x + std::int64_t{1}) * args.tiles / gridDim.x);
-  const int tiles = end_tile - first_tile, features = tiles * kTileRows;
+  const int tiles = end_tile - first_tile, features = tiles * kTileHeight;
   const Shares shares{.pairs = static_cast<unsigned>(tiles * args.pairs),
                       .warps = static_cast<unsigned>(kStreamWarps / args.parts)};
   const int part = warp / static_cast<int>(shares.warps);
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
     if (begin + i < end) load_pair<F, S, Z, T>(args, weight, begin + i, lane, ring[i]);
   }
   let_next_kernel_start();
-  if (thread < features) prefetch_of_row(args, first_tile * kTileRows + thread);
+  if (thread < features) prefetch_of_row(args, first_tile * kTileHeight + thread);
   if constexpr (F == Format::nf4) fill_nf4_table<T>(table);
   wait_for_earlier_kernels();
   stage_activations(args, x);
@@ -322,11 +322,11 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
 
   for (int i = thread; i < features * args.rows; i += kStreamThreads) {
     const int m = i / features, row = i % features;
-    const std::int64_t n = std::int64_t{first_tile} * kTileRows + row;
+    const std::int64_t n = std::int64_t{first_tile} * kTileHeight + row;
     if (n >= args.out_features) continue;
     const auto product = [&](int of) {
       const float sum = sum_slots(slots + of * slots_of_part * kSlot, kSlot, shares,
-                                  row / kTileRows, args.pairs, row % kTileRows * kColumns + m);
+                                  row / kTileHeight, args.pairs, row % kTileHeight * kColumns + m);
       if constexpr (F == Format::dense) return sum;
       return sum * Tiles::kGain * args.weights[of].row_scales[n];
     };

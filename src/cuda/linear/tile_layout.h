@@ -34,7 +34,7 @@
 
 namespace tessera::cuda {
 
-inline constexpr int kTileRows = 16;
+inline constexpr int kTileHeight = 16;
 inline constexpr int kSlab = 64;
 
 // ---- where an element lies ----------------------------------------------------------------------
@@ -47,7 +47,7 @@ struct TilePlace {
 
   TESSERA_HOST_DEVICE TilePlace(std::int64_t row, std::int64_t k)
       : lane(static_cast<int>(row % 8 * 4 + k % kSlab / 16)),
-        side(static_cast<int>(row % kTileRows / 8)),
+        side(static_cast<int>(row % kTileHeight / 8)),
         element(static_cast<int>(k % 16)) {}
 };
 
@@ -55,20 +55,20 @@ struct TilePlace {
 TESSERA_HOST_DEVICE inline std::int64_t tile_byte(std::int64_t row, std::int64_t k,
                                                   std::int64_t slabs) {
   const TilePlace place(row, k);
-  const std::int64_t slab = row / kTileRows * slabs + k / kSlab;
+  const std::int64_t slab = row / kTileHeight * slabs + k / kSlab;
   return ((slab * 2 + place.side) * 32 + place.lane) * 16 + place.element;
 }
 TESSERA_HOST_DEVICE inline std::int64_t tile_word(std::int64_t row, std::int64_t k,
                                                   std::int64_t slabs) {
   const TilePlace place(row, k);
-  const std::int64_t slab = row / kTileRows * slabs + k / kSlab;
+  const std::int64_t slab = row / kTileHeight * slabs + k / kSlab;
   return (slab * 32 + place.lane) * 4 + place.side * 2 + place.element / 8;
 }
 
 // Of a tile with this many blocks to the row, of `group` columns each (0: there is but one).
 TESSERA_HOST_DEVICE inline std::int64_t tile_scale(std::int64_t row, std::int64_t block,
                                                    std::int64_t blocks, std::int64_t group) {
-  const std::int64_t tile = row / kTileRows, g = row % 8, side = row % kTileRows / 8;
+  const std::int64_t tile = row / kTileHeight, g = row % 8, side = row % kTileHeight / 8;
   if (group == 0 || group >= kSlab) return ((tile * blocks + block) * 8 + g) * 2 + side;
   const std::int64_t of_slab = kSlab / group, slab = block / of_slab;
   const std::int64_t pair = (tile * blocks / of_slab + slab) / 2;

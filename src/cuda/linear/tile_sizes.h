@@ -38,12 +38,12 @@ inline TileSizes tile_sizes(int bits, std::int64_t group, std::int64_t out, std:
   };
   const std::int64_t whole = std::max<std::int64_t>(group, 2 * kSlab);
   const std::int64_t columns = checked_mul(divide_up(in, whole), whole);
-  const std::int64_t tiles = divide_up(out, kTileRows), slabs = columns / kSlab;
+  const std::int64_t tiles = divide_up(out, kTileHeight), slabs = columns / kSlab;
   return {.tiles = tiles,
           .slabs = slabs,
-          .tile_bytes = checked_mul(slabs, kTileRows * kSlab / 8 * bits),
-          .tile_scales = checked_mul(group == 0 ? 1 : columns / group, kTileRows),
-          .rows = checked_mul(tiles, kTileRows)};
+          .tile_bytes = checked_mul(slabs, kTileHeight * kSlab / 8 * bits),
+          .tile_scales = checked_mul(group == 0 ? 1 : columns / group, kTileHeight),
+          .rows = checked_mul(tiles, kTileHeight)};
 }
 
 }  // namespace tessera::cuda
