@@ -9,18 +9,19 @@
 
 namespace tessera::cuda {
 
+// Arrays, not pointers: each has one address in the whole program, by which kernels are compared.
 // attention.cu: any call. For f32, and for sequences longer than the others count.
-inline constexpr const char* kPlainAttention = "cuda.plain";
+inline constexpr char kPlainAttention[] = "cuda.plain";
 // attention/mma.cuh: f16 and bf16 by tensor cores.
-inline constexpr const char* kMmaAttention = "cuda.mma";
+inline constexpr char kMmaAttention[] = "cuda.mma";
 // attention/split.cuh: the same where all sequences have few query rows, so that the keys have to
 // be split for there to be enough work.
-inline constexpr const char* kSplitAttention = "cuda.split";
+inline constexpr char kSplitAttention[] = "cuda.split";
 // A ragged batch: each sequence by the one of the two that suits it.
-inline constexpr const char* kMixedAttention = "cuda.mma+split";
+inline constexpr char kMixedAttention[] = "cuda.mma+split";
 // attention/hopper.cuh: dense f16 and bf16 by what tensor cores and copy engine of compute
 // capability 9.0 have.
-inline constexpr const char* kHopperAttention = "cuda.hopper";
+inline constexpr char kHopperAttention[] = "cuda.hopper";
 
 // The kernels that can run this call on the Context's GPU, the one that is chosen first.
 std::vector<const char*> attention_kernels(Context& ctx, const AttentionArgs& args);
