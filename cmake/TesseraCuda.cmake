@@ -40,6 +40,11 @@ if(TESSERA_HAVE_CUDA)
   set(CMAKE_CUDA_ARCHITECTURES ${architectures})
   enable_language(CUDA)
   find_package(CUDAToolkit REQUIRED)
+  set(TESSERA_CUDA_OPTIONS
+    -std=c++20                                           # CMake 3.25 does not know how nvcc spells CUDA_STANDARD 20
+    --expt-relaxed-constexpr                             # constexpr functions of src/core in kernels
+    -Xcompiler=-Wall,-Wextra,-Wshadow,-Wnon-virtual-dtor # of the host; -Wpedantic objects to what nvcc generates
+    $<$<BOOL:${TESSERA_WERROR}>:--Werror=all-warnings> $<$<BOOL:${TESSERA_WERROR}>:-Xcompiler=-Werror>)
   message(STATUS "CUDA back end: on, for ${architectures}")
 elseif(TESSERA_CUDA_EMULATED)
   set(TESSERA_HAVE_CUDA ON)

@@ -1,13 +1,19 @@
 # Makes the tessera library one whose GPU is emulated on the CPU (simt.h): kernels are compiled as C++ behind device_code.h,
 # and the files here take the place of those of the same name in src/cuda, of the CUDA runtime and of cuBLASLt.
-set(emulated ${PROJECT_SOURCE_DIR}/tests/emulated)
+
+# tessera_emulate(TARGET KERNELS...): compiles these .cu files of a target so.
+function(tessera_emulate target)
+  set(emulated ${PROJECT_SOURCE_DIR}/tests/emulated)
+  # Contraction is off, as the kernels that promise bits ask for; the others have room for a rounding.
+  set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES LANGUAGE CXX
+    COMPILE_OPTIONS "-include;${emulated}/device_code.h;-ffp-contract=off;-fno-strict-aliasing;-Wno-unknown-pragmas;-Wno-old-style-cast;-Wno-cast-qual")
+  target_include_directories(${target} BEFORE PRIVATE ${emulated})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+endfunction()
+
 file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/cuda/*/*.cu)
-# Contraction is off, as the kernels that promise bits ask for; the others have room for a rounding.
-set_source_files_properties(${kernels} TARGET_DIRECTORY tessera PROPERTIES LANGUAGE CXX
-  COMPILE_OPTIONS "-include;${emulated}/device_code.h;-ffp-contract=off;-fno-strict-aliasing;-Wno-unknown-pragmas;-Wno-old-style-cast;-Wno-cast-qual")
-file(GLOB fakes CONFIGURE_DEPENDS ${emulated}/*.cc ${PROJECT_SOURCE_DIR}/tests/cuda_host/fake_*.cc)
+tessera_emulate(tessera ${kernels})
+file(GLOB fakes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emulated/*.cc ${PROJECT_SOURCE_DIR}/tests/cuda_host/fake_*.cc)
 list(FILTER fakes EXCLUDE REGEX "_test.cc$")
 target_sources(tessera PRIVATE ${fakes})
-target_include_directories(tessera BEFORE PRIVATE ${emulated})
-target_include_directories(tessera PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 target_include_directories(tessera SYSTEM PUBLIC ${TESSERA_CUDA_INCLUDE_DIR})

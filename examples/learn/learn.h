@@ -1,0 +1,61 @@
+// Seven steps from the formula of attention to a kernel that keeps the tensor cores fed. Each step
+// is a file that changes one idea of the file before it; docs/LEARN.md walks through them.
+//
+//   step1_naive.cu                every score in memory, one thread for each
+//   step2_tiled.cu                tiles of 64 x 64 in shared memory
+//   step3_online_softmax.cu       one kernel, no score ever leaves the chip
+//   step4_causal.cu               tiles that nobody sees are not visited
+//   step5_tensor_cores.cu         products by mma.sync
+//   step6_swizzle.cu              no bank conflicts
+//   step7_warp_specialisation.cu  one warp fetches while the others compute
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <span>
+
+#include "tessera/context.h"
+
+namespace tessera::learn {
+
+inline constexpr int kTile = 64;      // rows of queries, and of keys, that are worked on together
+inline constexpr int kDim = 64;       // of a head
+inline constexpr int kThreads = 128;  // that compute one tile of queries
+
+// out = softmax(q k^T / sqrt(64)) v for each head. A batch is only more heads.
+struct Problem {
+  const __half *q, *k, *v;  // [heads, tokens, 64], on 16 bytes
+  __half* out;              // the same
+  float* scores;            // [heads, tokens, tokens], for steps 1 and 2; others take none
+  int heads, tokens;
+  bool causal;  // query i sees the keys 0 .. i
+
+  // Of everything that is computed, as the field counts: two products, of visible pairs.
+  double flops() const {
+    const double pairs = causal ? 0.5 * tokens * (tokens + 1.0) : 1.0 * tokens * tokens;
+    return 4.0 * kDim * heads * pairs;
+  }
+};
+
+struct Step {
+  const char* name;
+  const char* idea;
+  void (*run)(Context& ctx, const Problem& problem);
+  bool causal;          // does it know the mask?
+  bool stores_scores;   // does it need Problem::scores?
+  int capability = 80;  // of the GPU, at least
+};
+// In the order of the document; those that this build has code for.
+std::span<const Step> steps();
+
+void run_naive(Context& ctx, const Problem& problem);
+void run_tiled(Context& ctx, const Problem& problem);
+void run_online_softmax(Context& ctx, const Problem& problem);
+void run_causal(Context& ctx, const Problem& problem);
+void run_tensor_cores(Context& ctx, const Problem& problem);
+void run_swizzle(Context& ctx, const Problem& problem);
+void run_warp_specialisation(Context& ctx, const Problem& problem);
+void run_wgmma(Context& ctx, const Problem& problem);
+
+}  // namespace tessera::learn
