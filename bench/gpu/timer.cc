@@ -53,26 +53,43 @@ Event make_event() {
 
 }  // namespace
 
-Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call) {
-  const auto stream = static_cast<cudaStream_t>(ctx.stream());
+struct Replay::Captured {
+  cudaStream_t stream;
+  int calls;
+  Executable graph{};
+  Event start = make_event(), stop = make_event();
+};
+
+Replay::Replay(Context& ctx, int calls, const std::function<void(int)>& call)
+    : captured_(std::make_unique<Captured>(
+          Captured{.stream = static_cast<cudaStream_t>(ctx.stream()), .calls = calls})) {
   const auto all = [&] {
     for (int i = 0; i < calls; ++i) call(i);
   };
   all();
   call(0);  // the workspace has become one block by now
   ctx.synchronize();
-  const Executable graph = capture(stream, all);
-  const Event start = make_event(), stop = make_event();
-  std::vector<double> times;
-  for (int replay = -kWarmups; replay < kReplays; ++replay) {
-    check(cudaEventRecord(start.get(), stream), "recording an event");
-    check(cudaGraphLaunch(graph.get(), stream), "replaying a graph");
-    check(cudaEventRecord(stop.get(), stream), "recording an event");
-    check(cudaEventSynchronize(stop.get()), "waiting for a graph");
-    float ms = 0;
-    check(cudaEventElapsedTime(&ms, start.get(), stop.get()), "reading events");
-    if (replay >= 0) times.push_back(1e3 * static_cast<double>(ms) / calls);
-  }
+  captured_->graph = capture(captured_->stream, all);
+}
+
+Replay::~Replay() = default;
+
+double Replay::operator()() {
+  const Captured& c = *captured_;
+  check(cudaEventRecord(c.start.get(), c.stream), "recording an event");
+  check(cudaGraphLaunch(c.graph.get(), c.stream), "replaying a graph");
+  check(cudaEventRecord(c.stop.get(), c.stream), "recording an event");
+  check(cudaEventSynchronize(c.stop.get()), "waiting for a graph");
+  float ms = 0;
+  check(cudaEventElapsedTime(&ms, c.start.get(), c.stop.get()), "reading events");
+  return 1e3 * static_cast<double>(ms) / c.calls;
+}
+
+Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call) {
+  Replay replay(ctx, calls, call);
+  for (int i = 0; i < kWarmups; ++i) replay();
+  std::vector<double> times(kReplays);
+  for (double& time : times) time = replay();
   std::sort(times.begin(), times.end());
   return {.us = times[times.size() / 2], .min = times.front(), .max = times.back()};
 }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "tessera/context.h"
@@ -15,8 +16,24 @@ struct Time {
   double min = 0, max = 0;  // of the same
 };
 
-// Captures call(0) .. call(calls - 1) in one graph and replays it. Each is called once before, so
-// that no scratch memory is missing when the graph is captured.
+// call(0) .. call(calls - 1), captured in one graph. Each is called once before, so that no scratch
+// memory is missing when the graph is captured.
+class Replay {
+ public:
+  Replay(Context& ctx, int calls, const std::function<void(int)>& call);
+  ~Replay();
+  Replay(const Replay&) = delete;
+  Replay& operator=(const Replay&) = delete;
+
+  // Replays it once: microseconds of one call.
+  double operator()();
+
+ private:
+  struct Captured;
+  std::unique_ptr<Captured> captured_;
+};
+
+// Captures and replays.
 Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call);
 
 // How many copies of that many bytes exceed the L2 by far: 200 MB, at least two and at most

@@ -1,147 +1,185 @@
 #!/usr/bin/env python3
-"""Attention on a GPU: Tessera beside PyTorch's flash and cuDNN back ends, and flex_attention for sparse masks, in one run.
+"""Attention on a GPU: Tessera beside PyTorch's flash and cuDNN back ends, and beside flex_attention for sparse masks.
 
     python bench/peers/compare_attention.py --out docs/results/h200
-    python bench/peers/compare_attention.py --out table --seq 4096 --dims 128 --masks causal,blocks10
+    python bench/peers/compare_attention.py --out table --seq 4096 --dims 128 --masks causal
+    python bench/peers/compare_attention.py --out docs/results/h200 --sparse
 
-Writes attention.md, attention.csv and a plot for each head dim. bf16, 16k tokens, as many heads as fit into a model width of
-2048. window: each query sees the last 1024 keys; blocks10: a tenth of the 128 x 128 tiles, drawn at random. Flops are those of
-visible pairs, for everybody. The back ends have no windows and no block masks; flex_attention, which is compiled for each mask,
-stands in for them there (--flex).
+All take turns, a few calls each, in one run: a GPU lowers its clock as it gets warm, and whoever runs second looks slower.
+bf16, 16k tokens in all, as many heads as fit into each model width, where these are 8 or more. window: each query sees the last
+1024 keys. Flops are those of visible pairs, for everybody.
+
+The grid goes to attention_table.md, .csv and a plot for each head dim. --sparse: patterns of 128 x 128 tiles at S=8192 beside
+flex_attention, which gets the very same tiles and is compiled for them; to attention_sparse.md and .csv.
 """
 import argparse
 import pathlib
+import statistics
 import sys
+import time
 
+import attention_peers
 import gpu_table as table
 
-SEQ, DIMS, MASKS = "512,1024,2048,4096,8192,16384", "64,80,128,256", "full,causal,window"
-WINDOW, TILE = 1024, 128
-COLUMNS = ["mask", "S", "D", "batch", "heads", "us", "tflop_per_s", "flash_us", "cudnn_us", "flex_us", "floor", "flops", "rel", "kernel"]
+SEQ, DIMS, MASKS, WIDTHS, HEADS = "512,1024,2048,4096,8192,16384", "64,80,128,256", "full,causal,window", "512,1024,2048", 8
+# About a tenth and about a quarter of 64 x 64 tiles.
+SPARSE = "full,full@cuda.mma,local:3,random:6,strided:1:16,local:8,random:16,strided:4:8"
+ROUNDS, LONG_ROUNDS, LONG_US = 5, 3, 2000  # calls that take long need fewer
+TURNS = "Medians of graph replays, taken in turns (3 to 5 rounds of two replays of two calls)."
+COLUMNS = ["mask", "S", "D", "batch", "heads", "us", "us_min", "us_max", "tflop_per_s", "flash_us", "cudnn_us", "flex_us", "floor", "flops",
+           "tiles", "rel", "kernel"]
 
 
-# ---- peers -------------------------------------------------------------------------------------------------------------
+# ---- measuring ---------------------------------------------------------------------------------------------------------
 
-def inputs(row):
-    """q, k, v as [batch, heads, seq, dim] views of [batch, seq, heads, dim]: what a model has. Two sets, as bench_gpu."""
+def name_of(row):
+    return f"{row['mask']} S={row['S']} D={row['D']} {row['batch']} x {row['heads']}"
+
+
+def contenders(row, partner, sparse):
+    """Who takes turns on this row: how to get some times of each."""
     import torch
 
-    shape = (row["batch"], row["S"], row["heads"], row["D"])
-    return [[torch.randn(shape, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(3)] for _ in range(2)]
-
-
-def sdpa(row, backend):
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    kind = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION}[backend]
-    attend = torch.nn.functional.scaled_dot_product_attention
-    causal = row["mask"] == "causal"
-    with sdpa_kernel(kind):
-        return table.microseconds([lambda s=s: attend(*s, is_causal=causal) for s in inputs(row)])
-
-
-def flex(row):
-    import torch
-    from torch.nn.attention.flex_attention import BlockMask, create_block_mask, flex_attention
-
-    S = row["S"]
-    if row["mask"] == "window":
-        mask = create_block_mask(lambda b, h, q, k: (k <= q) & (k > q - WINDOW), None, None, S, S, device="cuda")
-    else:
-        tiles = -(-S // TILE)
-        per_row = max(1, (tiles + 5) // 10)  # as many as bench_gpu's mask has; which ones is up to chance in both
-        seen = torch.rand(tiles, tiles, device="cuda").fill_diagonal_(2).argsort(1, descending=True)[:, :per_row].sort(1).values
-        order = torch.zeros(1, 1, tiles, tiles, dtype=torch.int32, device="cuda")
-        order[..., :per_row] = seen
-        count = torch.full((1, 1, tiles), per_row, dtype=torch.int32, device="cuda")
-        none = torch.zeros_like(count)
-        mask = BlockMask.from_kv_blocks(none, torch.zeros_like(order), count, order, BLOCK_SIZE=TILE)
-    compiled = torch.compile(flex_attention, dynamic=False)
-    return table.microseconds([lambda s=s: compiled(*s, block_mask=mask) for s in inputs(row)])
-
-
-def add_peers(row, a):
-    import torch
-
-    def attempt(name, fn):
+    found = {"us": partner.replay}
+    sets = attention_peers.inputs(row)
+    for name, make in attention_peers.of(row, sparse).items():
         try:
-            row[name] = fn()
+            graph = make(row, sets)
+            found[name] = lambda graph=graph: [graph.replay() for _ in range(3)][1:]  # the first warms up, as bench_gpu's
         except Exception as error:  # noqa: BLE001: a back end may refuse a shape in any way, and the others go on
-            print(f"compare_attention: {name[:-3]}, {row['mask']} S={row['S']} D={row['D']}: {str(error).splitlines()[0]}", file=sys.stderr)
+            print(f"compare_attention: {name[:-3]}, {name_of(row)}: {str(error).strip().splitlines()[0]}", file=sys.stderr)
+            torch.cuda.synchronize()
+    return found
+
+
+def measure(row, partner, sparse):
+    times = {}
+    who = contenders(row, partner, sparse)
+    for _ in range(LONG_ROUNDS if row["floor"] > LONG_US else ROUNDS):
+        for name, replay in who.items():
+            times.setdefault(name, []).extend(replay())
+    row |= {name: statistics.median(found) for name, found in times.items()}
+    row |= {"us_min": min(times["us"]), "us_max": max(times["us"]), "tflop_per_s": row["flops"] / row["us"] * 1e-6}
+
+
+def measure_all(a, masks, seq, widths):
+    """All rows, and what the machine can do. What there is no time for is named."""
+    import torch
+
+    partner = table.Partner(a.program, "attention", "--seq", seq, "--dims", a.dims, "--masks", masks, "--width", widths,
+                            "--least-heads", a.heads, *(["--kernel", a.kernel] if a.kernel else []))
+    rows, ceilings = [], None
+    for row in partner:
+        if ceilings is None:
+            ceilings = row
+            continue
+        if time.monotonic() > a.deadline:
+            print(f"compare_attention: {a.seconds} s are over; not measured: {name_of(row)} and all after it", file=sys.stderr)
+            partner.end()
+            break
+        measure(row, partner, a.sparse)
+        rows.append(row)
         torch.cuda.empty_cache()
-
-    if row["mask"] in ("full", "causal"):
-        attempt("flash_us", lambda: sdpa(row, "flash"))
-        attempt("cudnn_us", lambda: sdpa(row, "cudnn"))
-    elif a.flex:
-        attempt("flex_us", lambda: flex(row))
+    if not rows:
+        sys.exit(1)  # what was refused has been shown
+    return rows, ceilings
 
 
-# ---- the table ---------------------------------------------------------------------------------------------------------
+# ---- the grid ----------------------------------------------------------------------------------------------------------
 
-HEADS = ["mask", "S", "D", "batch x heads", "us", "TFLOP/s", "flash, TFLOP/s", "ratio", "cuDNN, TFLOP/s", "ratio", "flex, TFLOP/s", "ratio",
-         "of the matrix rate", "error", "kernel"]
+GRID_HEADS = ["mask", "S", "D", "batch x heads", "us", "TFLOP/s", "flash, TFLOP/s", "ratio", "cuDNN, TFLOP/s", "ratio", "of the matrix rate",
+              "error", "kernel"]
 
 
-def as_cells(r, rate):
+def grid_cells(r, rate):
     cells = [r["mask"], str(r["S"]), str(r["D"]), f"{r['batch']} x {r['heads']}", f"{r['us']:.1f}", f"{r['tflop_per_s']:.0f}"]
-    for peer in ("flash_us", "cudnn_us", "flex_us"):
+    for peer in ("flash_us", "cudnn_us"):
         cells += [f"{r['flops'] / r[peer] * 1e-6:.0f}", f"{r[peer] / r['us']:.2f}x"] if r.get(peer) else ["-", "-"]
     return cells + [f"{100 * r['tflop_per_s'] / rate:.0f}%", f"{r['rel']:.1e}", r["kernel"]]
 
 
 def bars(rows):
     for r in rows:
-        name = f"{r['mask']}, S={r['S']}"
-        yield f"{name}: Tessera", r["tflop_per_s"], table.plot.COLOURS["accent"]
-        for peer, label in (("flash_us", "flash"), ("cudnn_us", "cuDNN"), ("flex_us", "flex")):
+        yield f"{r['mask']}, S={r['S']}: Tessera", round(r["tflop_per_s"], 1), table.plot.COLOURS["accent"]
+        for peer, label in (("flash_us", "flash"), ("cudnn_us", "cuDNN")):
             if r.get(peer):
                 yield label, round(r["flops"] / r[peer] * 1e-6, 1), table.plot.COLOURS["plain"]
 
 
-def write(rows, ceilings, a):
-    a.out.mkdir(parents=True, exist_ok=True)
+def write_grid(rows, ceilings, a):
     rate = ceilings["tflop_per_s"]
-    head = table.heading("compare_attention.py", f"bf16, forward; flops of visible pairs. A large bf16 matrix product reached {rate} TFLOP/s in the "
-                         "same run. The error is that of one head, against the same in f32.")
-    (a.out / "attention.md").write_text(table.markdown(head, HEADS, (as_cells(r, rate) for r in rows)), encoding="utf-8")
-    table.write_csv(a.out / "attention.csv", COLUMNS, rows)
+    head = table.heading("compare_attention.py", f"bf16, forward, {len(rows)} cells; flops of visible pairs; ratio: their time over ours. A large "
+                         f"bf16 matrix product reached {rate} TFLOP/s in the same run. The error is that of one head, against the same in f32. Windows: "
+                         "by the flash back end's kernel, called directly; PyTorch has none for cuDNN.", timing=TURNS)
+    (a.out / "attention_table.md").write_text(table.markdown(head, GRID_HEADS, (grid_cells(r, rate) for r in rows)), encoding="utf-8")
+    table.write_csv(a.out / "attention_table.csv", COLUMNS, rows)
     for dim in dict.fromkeys(r["D"] for r in rows):
-        chart = list(bars([r for r in rows if r["D"] == dim]))
-        (a.out / f"attention_d{dim}.svg").write_text(table.plot.draw(f"Attention forward, head dim {dim}", "bf16, 16k tokens", "TFLOP/s", chart), encoding="utf-8")
+        widest = max(r["heads"] for r in rows if r["D"] == dim)
+        chart = list(bars([r for r in rows if r["D"] == dim and r["heads"] == widest]))
+        text = table.plot.draw(f"Attention forward, head dim {dim}", f"bf16, 16k tokens, {widest} heads", "TFLOP/s", chart)
+        (a.out / f"attention_d{dim}.svg").write_text(text, encoding="utf-8")
+    return a.out / "attention_table.md"
+
+
+# ---- sparse ------------------------------------------------------------------------------------------------------------
+
+SPARSE_HEADS = ["D", "mask", "tiles", "us", "of cuda.mma, dense", "of what runs dense", "TFLOP/s", "flex, us", "of flex, dense", "ratio", "error", "kernel"]
+
+
+def sparse_cells(r, dense):
+    """`dense`: the times without a mask, of this head dim."""
+    share = lambda us, whole: f"{100 * us / whole:.1f}%" if us and whole else "-"  # noqa: E731
+    flex_us = r.get("flex_us")
+    return [str(r["D"]), r["mask"], f"{100 * r.get('tiles', 1):.1f}%", f"{r['us']:.1f}", share(r["us"], dense.get("full@cuda.mma")),
+            share(r["us"], dense.get("full")), f"{r['tflop_per_s']:.0f}", f"{flex_us:.1f}" if flex_us else "-", share(flex_us, dense.get("flex")),
+            f"{flex_us / r['us']:.2f}x" if flex_us else "-", f"{r['rel']:.1e}", r["kernel"]]
+
+
+def write_sparse(rows, ceilings, a):
+    lines = []
+    for dim in dict.fromkeys(r["D"] for r in rows):
+        mine = [r for r in rows if r["D"] == dim]
+        dense = {r["mask"]: r["us"] for r in mine if r["mask"].startswith("full")}
+        dense["flex"] = next((r["flex_us"] for r in mine if r["mask"] == "full" and r.get("flex_us")), None)
+        lines += [sparse_cells(r, dense) for r in mine]
+    head = table.heading("compare_attention.py --sparse", f"bf16, forward, S={rows[0]['S']}, {rows[0]['batch'] * rows[0]['S']} tokens; patterns of 128 x 128 "
+                         "tiles: local:R within R tiles of the diagonal, random:N N tiles a row, strided:R:S near ones and every S-th. The same tiles for "
+                         f"flex_attention (torch.compile). ratio: flex's time over ours. A large bf16 matrix product reached {ceilings['tflop_per_s']} TFLOP/s.",
+                         timing=TURNS)
+    (a.out / "attention_sparse_table.md").write_text(table.markdown(head, SPARSE_HEADS, lines), encoding="utf-8")
+    table.write_csv(a.out / "attention_sparse.csv", COLUMNS, rows)
+    return a.out / "attention_sparse_table.md"
 
 
 # ---- the command -------------------------------------------------------------------------------------------------------
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--seq", default=SEQ)
-    p.add_argument("--dims", default=DIMS)
-    p.add_argument("--masks", default=MASKS, help="full, causal, window, blocks10")
-    p.add_argument("--flex", action="store_true", help="run flex_attention on window and blocks10; it compiles for seconds")
+    p.add_argument("--seq", help=f"{SEQ}; --sparse: 8192")
+    p.add_argument("--dims", help=f"{DIMS}; --sparse: 64,128")
+    p.add_argument("--masks", help=f"{MASKS}; --sparse: {SPARSE}")
+    p.add_argument("--widths", help=f"of a model; {WIDTHS}; --sparse: 2048")
+    p.add_argument("--heads", type=int, default=HEADS, help="a width with fewer of some dim is left out there")
+    p.add_argument("--sparse", action="store_true", help="sparse masks, beside flex_attention")
     p.add_argument("--kernel", help="cuda.mma, ... instead of the kernel that is chosen")
+    p.add_argument("--seconds", type=float, default=600, help="what has not been measured by then is named and left out")
     p.add_argument("--program", default=str(table.ROOT / "build/bin/bench_gpu"))
-    p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/h200"), help="folder for the table and the plots")
+    p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/h200"), help="folder for tables and plots")
     a = p.parse_args()
     table.need_program(p, a.program)
+    a.dims = a.dims or ("64,128" if a.sparse else DIMS)
+    a.deadline = time.monotonic() + a.seconds
     return a
 
 
 def main():
     a = arguments()
     table.start_torch("compare_attention")
-    rows = []
-    for dim in a.dims.split(","):
-        found = list(table.ours(a.program, "attention", "--seq", a.seq, "--dims", dim, "--masks", a.masks,
-                                *(["--kernel", a.kernel] if a.kernel else [])))
-        if not found:
-            sys.exit(1)  # what it refused has been shown
-        for row in found[1:]:
-            add_peers(row, a)
-            rows.append(row)
-        write(rows, found[0], a)  # after each head dim: what is measured is not lost
-    print((a.out / "attention.md").read_text(encoding="utf-8"))
+    a.out.mkdir(parents=True, exist_ok=True)
+    default = (SPARSE, "8192", "2048") if a.sparse else (MASKS, SEQ, WIDTHS)
+    rows, ceilings = measure_all(a, a.masks or default[0], a.seq or default[1], a.widths or default[2])
+    written = (write_sparse if a.sparse else write_grid)(rows, ceilings, a)
+    print(written.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

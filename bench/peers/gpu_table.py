@@ -15,30 +15,40 @@ import plot  # noqa: E402
 WARMUPS, REPLAYS = 3, 15  # as in bench/gpu/timer.cc
 
 
-def microseconds(calls):
-    """Median time of one call, from a graph that makes each of them once: no launch of the host is in it, and where each
-    has a weight of its own, no weight is still in the cache."""
-    import torch
+class Captured:
+    """A graph that makes each of some calls once: no launch of the host is in its time, and where each has a weight of its
+    own, no weight is still in the cache."""
 
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for call in calls:
-            call()
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for call in calls:
-            call()
-    times = []
-    for _ in range(WARMUPS + REPLAYS):
+    def __init__(self, calls):
+        import torch
+
+        self.calls, self.graph = len(calls), torch.cuda.CUDAGraph()
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for call in calls:
+                call()
+        torch.cuda.current_stream().wait_stream(stream)
+        with torch.cuda.graph(self.graph):
+            for call in calls:
+                call()
+
+    def replay(self):
+        """Microseconds of one call."""
+        import torch
+
         start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
-        graph.replay()
+        self.graph.replay()
         stop.record()
         stop.synchronize()
-        times.append(start.elapsed_time(stop) * 1e3 / len(calls))
-    return statistics.median(times[WARMUPS:])
+        return start.elapsed_time(stop) * 1e3 / self.calls
+
+
+def microseconds(calls):
+    """Median time of one call."""
+    graph = Captured(calls)
+    return statistics.median([graph.replay() for _ in range(WARMUPS + REPLAYS)][WARMUPS:])
 
 
 def copies_beyond_cache(size, most=256):
@@ -54,6 +64,35 @@ def ours(program, *arguments):
             yield json.loads(line)
     if running.returncode != 0:
         print(f"{' '.join(command)} ended with {running.returncode}", file=sys.stderr)
+
+
+class Partner:
+    """bench_gpu with --turns: for row in partner: as often as wanted partner.replay(), microseconds of some replays."""
+
+    def __init__(self, program, *arguments):
+        self.command = [str(program), *map(str, arguments), "--turns"]
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __iter__(self):
+        for line in self.process.stdout:
+            yield json.loads(line)  # the ceilings first, which nobody times
+            if '"ceilings"' not in line:
+                self._say("next")
+        if self.process.wait() != 0:
+            print(f"{' '.join(self.command)} ended with {self.process.returncode}", file=sys.stderr)
+
+    def replay(self):
+        self._say("go")
+        return json.loads(self.process.stdout.readline())["us"]
+
+    def end(self):
+        """Before its last row."""
+        self.process.kill()
+        self.process.wait()
+
+    def _say(self, word):
+        self.process.stdin.write(word + "\n")
+        self.process.stdin.flush()
 
 
 def need_program(parser, program):
@@ -72,14 +111,14 @@ def start_torch(script):
     return torch
 
 
-def heading(script, text, versions=()):
+def heading(script, text, versions=(), timing=f"Medians of {REPLAYS} graph replays."):
     """The line above a table: when, which commit, which machine, what was measured."""
     import torch
 
     commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
     software = ", ".join([f"torch {torch.__version__}", *versions])
     return (f"{time.strftime('%Y-%m-%d')}, commit {commit.stdout.strip() or 'unknown'}, {torch.cuda.get_device_name()}, "
-            f"{software}. {text} Medians of {REPLAYS} graph replays. Made by bench/peers/{script}.")
+            f"{software}. {text} {timing} Made by bench/peers/{script}.")
 
 
 def cell(value, digits=1):
