@@ -1,4 +1,4 @@
-// Seven steps from the formula of attention to a kernel that keeps the tensor cores fed. Each step
+// Eight steps from the formula of attention to a kernel that keeps the tensor cores fed. Each step
 // is a file that changes one idea of the file before it; docs/LEARN.md walks through them.
 //
 //   step1_naive.cu                every score in memory, one thread for each
@@ -8,6 +8,7 @@
 //   step5_tensor_cores.cu         products by mma.sync
 //   step6_swizzle.cu              no bank conflicts
 //   step7_warp_specialisation.cu  one warp fetches while the others compute
+//   step8_wgmma.cu                the tensor cores of Hopper
 #pragma once
 
 #include <cuda_fp16.h>
@@ -42,9 +43,12 @@ struct Step {
   const char* name;
   const char* idea;
   void (*run)(Context& ctx, const Problem& problem);
-  bool causal;          // does it know the mask?
-  bool stores_scores;   // does it need Problem::scores?
-  int capability = 80;  // of the GPU, at least
+  bool causal;           // does it know the mask?
+  bool stores_scores;    // does it need Problem::scores?
+  int capability = 80;   // of the GPU, at least, where this is 80 for 8.0
+  bool exactly = false;  // or just this one
+
+  bool runs_on(int gpu) const { return exactly ? gpu == capability : gpu >= capability; }
 };
 // In the order of the document; those that this build has code for.
 std::span<const Step> steps();

@@ -99,10 +99,11 @@ std::vector<Candidate> candidates(Context& ctx, const Tensors& tensors, const Pr
   const int capability = ctx.cuda_state().limits().capability;
   for (const Step& step : steps()) {
     if (!options.wants(++number)) continue;
-    if (step.capability > capability) {
-      fmt::print(
-          stderr, "learn_attention: {} asks for compute capability {}.{}, this GPU has {}.{}\n",
-          step.name, step.capability / 10, step.capability % 10, capability / 10, capability % 10);
+    if (!step.runs_on(capability)) {
+      fmt::print(stderr,
+                 "learn_attention: {} asks for compute capability {}.{}{}; this GPU has {}.{}\n",
+                 step.name, step.capability / 10, step.capability % 10,
+                 step.exactly ? " and no other" : " or later", capability / 10, capability % 10);
       continue;
     }
     if (step.stores_scores && tensors.scores.bytes() == 0) {
@@ -264,9 +265,9 @@ int main(int argc, char** argv) {
   app.add_option("--heads", options.heads, "Of all sequences together")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--steps", options.steps, "1 to 7; all, and what attention() has, if not given")
+  app.add_option("--steps", options.steps, "1 to 8; all, and what attention() has, if not given")
       ->delimiter(',')
-      ->check(CLI::Range(1, 7));
+      ->check(CLI::Range(1, 8));
   app.add_flag("--once", options.once, "For profilers: each step once, without a mask, not timed");
   app.add_flag("--json", options.json, "One JSON object a line");
   CLI11_PARSE(app, argc, argv);

@@ -189,7 +189,7 @@ __device__ void compute(const Problem& p, const Work& work, Shared& shared) {
   }
 }
 
-__global__ void __launch_bounds__(kThreads + 32, 4)
+__global__ void __launch_bounds__(kThreads + 32, 3)
     attend(const __grid_constant__ Maps maps, const Problem p) {
   __shared__ Shared shared;
   if (threadIdx.x == 0) {
