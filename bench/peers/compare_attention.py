@@ -10,7 +10,7 @@ bf16, 16k tokens in all, as many heads as fit into each model width, where these
 1024 keys. Flops are those of visible pairs, for everybody.
 
 The grid goes to attention_table.md, .csv and a plot for each head dim. --sparse: patterns of 128 x 128 tiles at S=8192 beside
-flex_attention, which gets the very same tiles and is compiled for them; to attention_sparse.md and .csv.
+flex_attention, which gets the very same tiles and is compiled for them; to attention_sparse_table.md, attention_sparse.csv and plots.
 """
 import argparse
 import pathlib
@@ -78,6 +78,8 @@ def measure_all(a, masks, seq, widths):
             partner.end()
             break
         measure(row, partner, a.sparse)
+        if a.verbose:
+            print(f"compare_attention: {time.monotonic() - a.start:.1f} s: {name_of(row)}", file=sys.stderr)
         rows.append(row)
         torch.cuda.empty_cache()
     if not rows:
@@ -135,6 +137,15 @@ def sparse_cells(r, dense):
             f"{flex_us / r['us']:.2f}x" if flex_us else "-", f"{r['rel']:.1e}", r["kernel"]]
 
 
+def sparse_bars(rows):
+    """Times for each tile that is visited: level where cost grows with their number."""
+    for r in rows:
+        visited = r.get("tiles", 1) * (r["S"] / 128) ** 2 * r["batch"] * r["heads"]
+        yield f"{r['mask']}: Tessera", round(1e3 * r["us"] / visited, 2), table.plot.COLOURS["accent"]
+        if r.get("flex_us"):
+            yield "flex_attention", round(1e3 * r["flex_us"] / visited, 2), table.plot.COLOURS["plain"]
+
+
 def write_sparse(rows, ceilings, a):
     lines = []
     for dim in dict.fromkeys(r["D"] for r in rows):
@@ -142,6 +153,9 @@ def write_sparse(rows, ceilings, a):
         dense = {r["mask"]: r["us"] for r in mine if r["mask"].startswith("full")}
         dense["flex"] = next((r["flex_us"] for r in mine if r["mask"] == "full" and r.get("flex_us")), None)
         lines += [sparse_cells(r, dense) for r in mine]
+        text = table.plot.draw(f"Sparse attention, head dim {dim}: time for each visited tile of 128 x 128", "bf16, S=8192, all multiprocessors busy",
+                               "ns", list(sparse_bars(mine)))
+        (a.out / f"attention_sparse_d{dim}.svg").write_text(text, encoding="utf-8")
     head = table.heading("compare_attention.py --sparse", f"bf16, forward, S={rows[0]['S']}, {rows[0]['batch'] * rows[0]['S']} tokens; patterns of 128 x 128 "
                          "tiles: local:R within R tiles of the diagonal, random:N N tiles a row, strided:R:S near ones and every S-th. The same tiles for "
                          f"flex_attention (torch.compile). ratio: flex's time over ours. A large bf16 matrix product reached {ceilings['tflop_per_s']} TFLOP/s.",
@@ -163,12 +177,14 @@ def arguments():
     p.add_argument("--sparse", action="store_true", help="sparse masks, beside flex_attention")
     p.add_argument("--kernel", help="cuda.mma, ... instead of the kernel that is chosen")
     p.add_argument("--seconds", type=float, default=600, help="what has not been measured by then is named and left out")
+    p.add_argument("--verbose", action="store_true", help="say when each row is done")
     p.add_argument("--program", default=str(table.ROOT / "build/bin/bench_gpu"))
     p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/h200"), help="folder for tables and plots")
     a = p.parse_args()
     table.need_program(p, a.program)
     a.dims = a.dims or ("64,128" if a.sparse else DIMS)
-    a.deadline = time.monotonic() + a.seconds
+    a.start = time.monotonic()
+    a.deadline = a.start + a.seconds
     return a
 
 

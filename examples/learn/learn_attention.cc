@@ -96,6 +96,11 @@ std::vector<Candidate> candidates(Context& ctx, const Tensors& tensors, const Pr
                                   const Options& options) {
   std::vector<Candidate> all;
   int number = 0;
+  for (const int step : options.steps) {
+    if (step > static_cast<int>(steps().size())) {
+      fail(ErrorCode::unsupported, "this build has no code for step {}: build it for 90a", step);
+    }
+  }
   const int capability = ctx.cuda_state().limits().capability;
   for (const Step& step : steps()) {
     if (!options.wants(++number)) continue;
@@ -274,7 +279,7 @@ int main(int argc, char** argv) {
   try {
     tessera::learn::run(options);
   } catch (const std::exception& error) {
-    fmt::print(stderr, "learn_attention: {}\n", error.what());
+    std::fprintf(stderr, "learn_attention: %s\n", error.what());
     return 1;
   }
   return 0;
