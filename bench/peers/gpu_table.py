@@ -2,6 +2,7 @@
 import csv
 import json
 import math
+import os
 import pathlib
 import statistics
 import subprocess
@@ -115,9 +116,10 @@ def heading(script, text, versions=(), timing=f"Medians of {REPLAYS} graph repla
     """The line above a table: when, which commit, which machine, what was measured."""
     import torch
 
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    git = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
+    commit = os.environ.get("TESSERA_COMMIT") or git.stdout.strip() or "unknown"  # a machine without git is told
     software = ", ".join([f"torch {torch.__version__}", *versions])
-    return (f"{time.strftime('%Y-%m-%d')}, commit {commit.stdout.strip() or 'unknown'}, {torch.cuda.get_device_name()}, "
+    return (f"{time.strftime('%Y-%m-%d')}, commit {commit}, {torch.cuda.get_device_name()}, "
             f"{software}. {text} {timing} Made by bench/peers/{script}.")
 
 
