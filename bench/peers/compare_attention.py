@@ -66,22 +66,22 @@ def measure_all(a, masks, seq, widths):
     """All rows, and what the machine can do. What there is no time for is named."""
     import torch
 
-    partner = table.Partner(a.program, "attention", "--seq", seq, "--dims", a.dims, "--masks", masks, "--width", widths,
-                            "--least-heads", a.heads, *(["--kernel", a.kernel] if a.kernel else []))
+    command = ["attention", "--seq", seq, "--dims", a.dims, "--masks", masks, "--width", widths, "--least-heads", a.heads,
+                  *(["--kernel", a.kernel] if a.kernel else [])]
     rows, ceilings = [], None
-    for row in partner:
-        if ceilings is None:
-            ceilings = row
-            continue
-        if time.monotonic() > a.deadline:
-            print(f"compare_attention: {a.seconds} s are over; not measured: {name_of(row)} and all after it", file=sys.stderr)
-            partner.end()
-            break
-        measure(row, partner, a.sparse)
-        if a.verbose:
-            print(f"compare_attention: {time.monotonic() - a.start:.1f} s: {name_of(row)}", file=sys.stderr)
-        rows.append(row)
-        torch.cuda.empty_cache()
+    with table.Partner(a.program, *command) as partner:
+        for row in partner:
+            if ceilings is None:
+                ceilings = row
+                continue
+            if time.monotonic() > a.deadline:
+                print(f"compare_attention: {a.seconds:g} s are over; not measured: {name_of(row)} and all after it", file=sys.stderr)
+                break
+            measure(row, partner, a.sparse)
+            rows.append(row)
+            torch.cuda.empty_cache()
+            if a.verbose:
+                print(f"compare_attention: {time.monotonic() - a.start:.1f} s: {name_of(row)}", file=sys.stderr)
     if not rows:
         sys.exit(1)  # what was refused has been shown
     return rows, ceilings

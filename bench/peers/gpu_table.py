@@ -1,4 +1,5 @@
 """What the scripts that compare single ops on a GPU share: timing by graph replay, running bench_gpu, writing tables."""
+import contextlib
 import csv
 import json
 import math
@@ -68,11 +69,22 @@ def ours(program, *arguments):
 
 
 class Partner:
-    """bench_gpu with --turns: for row in partner: as often as wanted partner.replay(), microseconds of some replays."""
+    """bench_gpu with --turns: for row in partner: as often as wanted partner.replay(), microseconds of some replays. Ends with
+    its `with`, whether all rows have been seen or not."""
 
     def __init__(self, program, *arguments):
         self.command = [str(program), *map(str, arguments), "--turns"]
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.kill()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
 
     def __iter__(self):
         for line in self.process.stdout:
@@ -85,11 +97,6 @@ class Partner:
     def replay(self):
         self._say("go")
         return json.loads(self.process.stdout.readline())["us"]
-
-    def end(self):
-        """Before its last row."""
-        self.process.kill()
-        self.process.wait()
 
     def _say(self, word):
         self.process.stdin.write(word + "\n")
