@@ -8,18 +8,12 @@
 #include <cstdint>
 
 #include "tessera/context.h"
+#include "tessera/dropout.h"
 #include "tessera/mask.h"
 #include "tessera/rotary.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
-
-// Counter-based: whether the weight of (batch, head, query, key) is dropped depends on the seed and
-// these four numbers alone (Philox 4x32-10; src/core/philox.h), on no order, tile size or device.
-struct Dropout {
-  float p = 0.f;  // in [0, 1)
-  std::uint64_t seed = 0;
-};
 
 // k and v are then pools of pages, [pages, page_size, kv_heads, dim].
 //
@@ -44,7 +38,7 @@ struct AttentionArgs {
   Mask mask{};
   float scale = 0.f;    // 0: 1 / sqrt(dim)
   float softcap = 0.f;  // 0: none; else softcap * tanh(score / softcap)
-  Dropout dropout{};
+  Dropout dropout{};    // of the weight of (batch, head, query, key)
   // Ragged batch: sequences of different lengths one after the other, in q, k, v and out of
   // batch 1. i32 [sequences + 1], from 0, rising; the last is the total. Both or, with pages,
   // q_offsets alone.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "tessera/context.h"
+#include "tessera/dropout.h"
 #include "tessera/tensor.h"
 
 namespace tessera {
@@ -16,10 +17,16 @@ struct NormArgs {
   Tensor weight{};  // [n], of any float dtype
   Tensor bias{};    // layer_norm only, optional [n], of any float dtype
   float eps = 1e-5f;
-  Tensor out{};  // like x; may be the same view as x or as a residual, but not as sum
+  Dropout dropout{};  // of x, with residuals only
+  Tensor out{};       // like x; may be the same view as x or as a residual, but not as sum
 };
 // The sum is taken from left to right, ((x + r0) + r1) + r2, and every partial sum is rounded to
 // x's dtype: bit for bit what separate adds would give. The norm reads the rounded sum.
+//
+// With dropout, for training, x is a branch's output (attention, MLP) and the residuals are what it
+// is added to: before the first add each element of x becomes 0 or x / (1 - p), rounded to x's
+// dtype. Which are dropped depends on the seed, the row (counted through all leading dimensions)
+// and the column; p = 0 gives the bits of a call without dropout.
 
 // out = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias, where s is the sum (or x)
 void layer_norm(Context& ctx, const NormArgs& args);

@@ -31,10 +31,22 @@ constexpr PhiloxWords dropout_words(std::uint64_t seed, std::uint32_t batch, std
   return philox(seed, {key / 4, query, head, batch});
 }
 
-// A weight is kept when its word is at least this. p = 0 keeps all.
+// Norm dropout: the words for columns 4 * (column / 4) .. + 3 of one row; column uses word
+// column % 4. The last word of the counter is no batch index that attention could have.
+inline constexpr std::uint32_t kNormDropoutStream = 0x4E4F524Du;
+constexpr PhiloxWords norm_dropout_words(std::uint64_t seed, std::int64_t row,
+                                         std::uint32_t column) {
+  return philox(seed, {column / 4, static_cast<std::uint32_t>(row),
+                       static_cast<std::uint32_t>(row >> 32), kNormDropoutStream});
+}
+
+// An element is kept when its word is at least this. p = 0 keeps all.
 constexpr std::uint32_t dropout_threshold(float p) {
   const double threshold = static_cast<double>(p) * 4294967296.0;
   return threshold >= 4294967295.0 ? 0xffffffffu : static_cast<std::uint32_t>(threshold);
 }
+
+// What kept elements are multiplied by.
+constexpr float kept_factor(float p) { return static_cast<float>(1.0 / (1.0 - double{p})); }
 
 }  // namespace tessera

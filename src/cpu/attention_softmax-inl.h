@@ -26,11 +26,10 @@
 #include "cpu/attention.h"
 #include "cpu/attention_mask.h"
 #include "cpu/attention_tile-inl.h"
+#include "cpu/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
-
-using U32 = hn::ScalableTag<std::uint32_t>;
 
 inline constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
@@ -132,46 +131,6 @@ inline HWY_NOINLINE void update(const Running& state, std::int64_t rows, std::in
 
 // ---- dropout -----------------------------------------------------------------------------------
 
-#if HWY_TARGET != HWY_SCALAR
-// The high halves of a * b: two widening multiplications, of the even and of the odd lanes.
-HWY_INLINE hn::Vec<U32> multiply_high(hn::Vec<U32> a, hn::Vec<U32> b) {
-  const U32 d;
-  const hn::RepartitionToWide<U32> d64;
-  const auto odd_lanes = hn::BitCast(d, hn::ShiftRight<32>(hn::BitCast(d64, a)));
-  const auto even = hn::MulEven(a, b), odd = hn::MulEven(odd_lanes, b);
-  return hn::OddEven(hn::BitCast(d, odd), hn::BitCast(d, hn::ShiftRight<32>(even)));
-}
-#endif
-
-// words [4 * lanes] = the words of keys 4 * quad, ... of one (batch, head, query), as
-// dropout_words() of core/philox.h gives them: one counter in each lane.
-HWY_INLINE void store_dropout_words(std::uint64_t seed, std::int64_t batch, std::int64_t head,
-                                    std::int64_t query, std::int64_t quad, std::uint32_t* words) {
-  const auto u32 = [](std::int64_t x) { return static_cast<std::uint32_t>(x); };
-#if HWY_TARGET == HWY_SCALAR
-  const PhiloxWords four = dropout_words(seed, u32(batch), u32(head), u32(query), u32(4 * quad));
-  std::copy(four.begin(), four.end(), words);
-#else
-  const U32 d;
-  auto c0 = hn::Iota(d, u32(quad)), c1 = hn::Set(d, u32(query)), c2 = hn::Set(d, u32(head)),
-       c3 = hn::Set(d, u32(batch));
-  auto k0 = hn::Set(d, static_cast<std::uint32_t>(seed));
-  auto k1 = hn::Set(d, static_cast<std::uint32_t>(seed >> 32));
-  const auto m0 = hn::Set(d, 0xD2511F53u), m1 = hn::Set(d, 0xCD9E8D57u);
-  for (int round = 0; round < 10; ++round) {
-    const auto high0 = multiply_high(c0, m0), high1 = multiply_high(c2, m1);
-    const auto low0 = hn::Mul(c0, m0), low1 = hn::Mul(c2, m1);
-    c0 = hn::Xor(high1, hn::Xor(c1, k0));
-    c1 = low1;
-    c2 = hn::Xor(high0, hn::Xor(c3, k1));
-    c3 = low0;
-    k0 = hn::Add(k0, hn::Set(d, 0x9E3779B9u));
-    k1 = hn::Add(k1, hn::Set(d, 0xBB67AE85u));
-  }
-  hn::StoreInterleaved4(c0, c1, c2, c3, d, words);
-#endif
-}
-
 // weights = 0 where dropped, else weights / (1 - p). The strip begins at a key that is a multiple
 // of 4.
 inline HWY_NOINLINE void drop_weights(const Dropout& dropout, const QueryTile& tile,
@@ -180,13 +139,17 @@ inline HWY_NOINLINE void drop_weights(const Dropout& dropout, const QueryTile& t
   const U32 du;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   const auto threshold = hn::Set(du, dropout_threshold(dropout.p));
-  const auto keep = hn::Set(d, static_cast<float>(1.0 / (1.0 - double{dropout.p})));
+  const auto keep = hn::Set(d, kept_factor(dropout.p));
   HWY_ALIGN std::uint32_t words[4 * hn::MaxLanes(du)];
   for (std::int64_t r = strip.r0; r < strip.r0 + strip.rows; ++r, weights += kKeyTile) {
     for (std::int64_t j = 0; j < strip.n; j += lanes) {
       if (j % (4 * lanes) == 0) {
-        store_dropout_words(dropout.seed, tile.sequence.index, tile.head(r), tile.query(r),
-                            (strip.k0 + j) / 4, words);
+        const auto u32 = [](std::int64_t x) { return static_cast<std::uint32_t>(x); };
+        // The counters of dropout_words().
+        store_philox_words(dropout.seed,
+                           {u32((strip.k0 + j) / 4), u32(tile.query(r)), u32(tile.head(r)),
+                            u32(tile.sequence.index)},
+                           words);
       }
       const auto dropped =
           hn::RebindMask(d, hn::Lt(hn::Load(du, words + j % (4 * lanes)), threshold));

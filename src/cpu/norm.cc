@@ -3,7 +3,7 @@
 //
 //   x  r0  r1  r2      1. gather: each partial sum rounded to the dtype
 //    \  |   |  /
-//     +-+---+-+------> sum
+//     +-+---+-+------> sum                                    (x after dropout, if any)
 //         |
 //       row [n] f32    2. the mean (0 for RMSNorm)
 //         |            3. the mean of (row - mean)^2          -> 1 / deviation
@@ -27,6 +27,7 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "cpu/philox-inl.h"
 #include "cpu/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -56,14 +57,45 @@ struct RowOf {
   T* out;
 };
 
+// Dropout of one row's x, walked from left to right.
+class DropRow {
+ public:
+  DropRow(const Dropout& dropout, std::int64_t row)
+      : dropout_(dropout), row_(row), threshold_(dropout_threshold(dropout.p)) {}
+
+  // Elements i, i + 1, ... of the row in f32: 0 where dropped, else divided by 1 - p and rounded.
+  template <typename T>
+  HWY_INLINE hn::Vec<F32> drop(hn::Vec<F32> v, std::size_t i) {
+    const F32 d;
+    const U32 du;
+    const std::size_t at = i % (4 * hn::Lanes(d));
+    if (at == 0) {
+      const auto u32 = [](auto x) { return static_cast<std::uint32_t>(x); };
+      // The counters of norm_dropout_words().
+      store_philox_words(dropout_.seed,
+                         {u32(i / 4), u32(row_), u32(row_ >> 32), kNormDropoutStream}, words_);
+    }
+    const auto dropped = hn::Lt(hn::Load(du, words_ + at), hn::Set(du, threshold_));
+    const auto kept = rounded_to<T>(d, hn::Mul(v, hn::Set(d, kept_factor(dropout_.p))));
+    return hn::IfThenZeroElse(hn::RebindMask(d, dropped), kept);
+  }
+
+ private:
+  Dropout dropout_;
+  std::int64_t row_;
+  std::uint32_t threshold_;
+  HWY_ALIGN std::uint32_t words_[4 * hn::MaxLanes(U32())];
+};
+
 // row = ((x + r0) + r1) + r2
-template <typename T>
-void gather(const RowOf<T>& from, std::size_t n, float* row) {
+template <bool kDrops, typename T>
+void gather(const RowOf<T>& from, std::size_t n, [[maybe_unused]] DropRow drops, float* row) {
   const F32 d;
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < n; i += lanes) {
     const std::size_t count = std::min(lanes, n - i);
     auto v = load_f32_up_to(d, from.x + i, count);
+    if constexpr (kDrops) v = drops.drop<T>(v, i);
     for (int r = 0; r < from.n_residuals; ++r) {
       v = rounded_to<T>(d, hn::Add(v, load_f32_up_to(d, from.residuals[r] + i, count)));
     }
@@ -113,7 +145,6 @@ void write_out(const float* row, std::size_t n, float mean, float scale, const f
 template <typename T>
 void norm_row(const RowOf<T>& at, std::size_t n, bool centred, float eps, const float* weight,
               const float* bias, float* row) {
-  gather(at, n, row);
   const float mean = centred ? mean_of<1>(row, n, 0.f) : 0.f;
   const float variance = mean_of<2>(row, n, mean);
   write_out(row, n, mean, 1.f / std::sqrt(variance + eps), weight, bias, at.out);
@@ -153,7 +184,13 @@ void norm(Context& ctx, const NormArgs& args, bool centred) {
       RowOf<T> at{x.row<T>(i), {}, n_residuals, nullptr, out.row<T>(i)};
       for (int r = 0; r < n_residuals; ++r) at.residuals[r] = residuals[r].row<T>(i);
       if (n_residuals > 0) at.sum = sum.row<T>(i);
-      norm_row(at, n, centred, args.eps, weight, bias, scratch + worker * scratch_stride);
+      float* row = scratch + worker * scratch_stride;
+      if (args.dropout.p > 0) {
+        gather</*kDrops=*/true>(at, n, DropRow(args.dropout, i), row);
+      } else {
+        gather</*kDrops=*/false>(at, n, DropRow({}, i), row);
+      }
+      norm_row(at, n, centred, args.eps, weight, bias, row);
     });
   });
 }

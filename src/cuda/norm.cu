@@ -4,10 +4,12 @@
 // for the reductions. The row is small: after the first pass it comes from the L1 and L2 caches.
 //
 //   pass 1   s = ((x + r0) + r1) + r2, each partial sum rounded -> sum     total -> mean
+//            (x after dropout, if there is any)
 //   pass 2   (s - mean)^2                                                  total -> deviation
 //   pass 3   (s - mean) / deviation * weight + bias -> out
 #include "cuda/norm.h"
 
+#include "core/philox.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cuda/block_reduce.cuh"
@@ -28,7 +30,19 @@ struct NormRows {
   AnyFloats weight, bias;
   int n_residuals;
   float eps;
+  std::uint64_t seed;
+  std::uint32_t drop_below;  // words of Philox below it drop; 0: none
+  float kept;
 };
+
+// x's element i of a row, after dropout.
+template <typename T>
+__device__ T kept_element(const NormRows& args, const T* x, std::int64_t row, std::int64_t i) {
+  if (args.drop_below == 0) return x[i];
+  const auto column = static_cast<std::uint32_t>(i);
+  const bool dropped = norm_dropout_words(args.seed, row, column)[column % 4] < args.drop_below;
+  return from_f32<T>(dropped ? 0.f : to_f32(x[i]) * args.kept);
+}
 
 template <typename T>
 __device__ void norm_row(const NormRows& args, std::int64_t row, bool centred) {
@@ -44,7 +58,7 @@ __device__ void norm_row(const NormRows& args, std::int64_t row, bool centred) {
       residuals[r] = r < args.n_residuals ? args.residuals[r].row<const T>(row) : nullptr;
     }
     for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
-      T partial = x[i];
+      T partial = kept_element(args, x, row, i);
 #pragma unroll  // so that the pointers stay in registers
       for (int r = 0; r < kMaxResiduals; ++r) {
         if (r < args.n_residuals) partial = from_f32<T>(to_f32(partial) + to_f32(residuals[r][i]));
@@ -95,7 +109,10 @@ const char* norm(Context& ctx, const char* name, const NormArgs& args, bool cent
       .weight = AnyFloats(args.weight),
       .bias = AnyFloats(args.bias),
       .n_residuals = 0,
-      .eps = args.eps};
+      .eps = args.eps,
+      .seed = args.dropout.seed,
+      .drop_below = dropout_threshold(args.dropout.p),
+      .kept = kept_factor(args.dropout.p)};
   for (const Tensor& residual : args.residuals) rows.n_residuals += residual.defined();
   const Launch launch(ctx, name);
   with_float_type(args.x.dtype, [&](auto type) {

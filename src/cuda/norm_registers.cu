@@ -6,20 +6,22 @@
 //
 //   block   team 0: row i | team 1: row i + 1 | ...          small rows: several teams to a block
 //
-// All loads of a thread (x, residuals, weight, bias) are started before the first is used, and
-// those of a team's next row before the sums over this one, which cost a barrier each.
+// All loads of a thread (x, residuals, weight, bias) are started before the first is used. Blocks
+// are as many as there are rows for them: a multiprocessor has several at once, so that some load
+// while others add up. (Loading a team's next row ahead, in as many blocks as run at once, was
+// slower.)
 #include "cuda/norm_registers.h"
 
 #include <algorithm>
 #include <cstdint>
 
+#include "core/philox.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cuda/block_reduce.cuh"
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
 #include "cuda/piece.cuh"
-#include "cuda/state.h"
 
 namespace tessera::cuda {
 namespace {
@@ -28,6 +30,7 @@ constexpr int kMaxResiduals = 3;
 constexpr int kMaxWidth = 16384;
 constexpr int kMaxThreads = 512;  // so that each may have 128 registers
 constexpr int kMaxWarps = kMaxThreads / kWarp;
+constexpr int kBlockWarps = 4;
 
 // Rows that lie evenly spaced.
 struct EvenRows {
@@ -49,6 +52,16 @@ struct NormCall {
   int width, n_residuals, team_warps;
   float eps;
   bool centred;
+  std::uint64_t seed;
+  std::uint32_t drop_below;  // words of Philox below it drop; 0: none
+  float kept, inverse_width;
+
+  // total / width, as a division rounds it but for the rarest cases: a row of equal elements has
+  // that element for its mean.
+  __device__ float mean_of(float total) const {
+    const float mean = total * inverse_width;
+    return fmaf(fmaf(-mean, static_cast<float>(width), total), inverse_width, mean);
+  }
 };
 
 // The sum over a team, for each of its threads. `of_warp` is not used for another sum before the
@@ -56,15 +69,22 @@ struct NormCall {
 __device__ float team_sum(float value, float* of_warp, int team_warps) {
   value = warp_reduce(value, Sum());
   if (team_warps == 1) return value;
-  const auto warp = static_cast<int>(threadIdx.x) / kWarp;
-  const auto lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (lane == 0) of_warp[warp] = value;
+  float* const of_team = of_warp + static_cast<int>(threadIdx.y) * team_warps;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kMaxWarps;
+  if (threadIdx.x % kWarp == 0) of_team[warp] = value;
   __syncthreads();
-  const float* of_team = of_warp + warp / team_warps * team_warps;
-  return warp_reduce(lane < team_warps ? of_team[lane] : 0.f, Sum());
+  value = lane < team_warps ? of_team[lane] : 0.f;  // both halves of a warp do the same
+#pragma unroll
+  for (int distance = kMaxWarps / 2; distance > 0; distance /= 2) {
+    value += __shfl_xor_sync(0xffffffffu, value, distance);
+  }
+  return value;
 }
+static_assert(kMaxWarps == kWarp / 2);
 
-// What one thread holds of a row: pieces thread, thread + team, ...
+// What one thread holds of a row: pieces thread, thread + team, ... Beyond the row's end a piece is
+// zeros; arithmetic goes over all of them, without branches.
 template <typename T, int kPieces>
 struct Share {
   static constexpr int kSize = Piece<T>::kSize;
@@ -75,87 +95,74 @@ struct Share {
   __device__ int at(int p) const { return begin + p * step; }
   __device__ bool has(int p) const { return at(p) < end; }
 
-  // fn(p) for each piece there is.
-  template <typename F>
-  __device__ void for_each(F&& fn) const {
+  __device__ void load(const T* row, Piece<T> (&to)[kPieces]) const {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) to[p] = load(row, p);
+  }
+  __device__ Piece<T> load(const T* row, int p) const {
+    return has(p) ? load_piece(row + at(p)) : Piece<T>();
+  }
+  __device__ void store(T* row) const {
 #pragma unroll
     for (int p = 0; p < kPieces; ++p) {
-      if (has(p)) fn(p);
+      if (has(p)) store_piece(row + at(p), pieces[p]);
     }
   }
-  __device__ void load(const T* row, Piece<T> (&to)[kPieces]) const {
-    for_each([&](int p) { to[p] = load_piece(row + at(p)); });
-  }
   __device__ void add(const Piece<T> (&other)[kPieces]) {
-    for_each([&](int p) { pieces[p].set([&](int i) { return pieces[p][i] + other[p][i]; }); });
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      pieces[p].set([&](int i) { return pieces[p][i] + other[p][i]; });
+    }
   }
-  // The sum of fn(element).
+  // Dropout of x: a piece is one or two of the generator's four columns.
+  __device__ void drop(const NormCall& call, std::int64_t row) {
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
+      PhiloxWords words[kSize / 4];
+#pragma unroll
+      for (int q = 0; q < kSize / 4; ++q) {
+        words[q] = norm_dropout_words(call.seed, row, static_cast<std::uint32_t>(at(p) + 4 * q));
+      }
+      pieces[p].set([&](int i) {
+        return words[i / 4][i % 4] < call.drop_below ? 0.f : pieces[p][i] * call.kept;
+      });
+    }
+  }
+  // The sum of fn(element), over those there are.
   template <typename F>
   __device__ float sum(F&& fn) const {
     float total = 0;
-    for_each([&](int p) {
 #pragma unroll
-      for (int i = 0; i < kSize; ++i) total += fn(pieces[p][i]);
-    });
+    for (int p = 0; p < kPieces; ++p) {
+      float of_piece = 0;
+#pragma unroll
+      for (int i = 0; i < kSize; ++i) of_piece += fn(pieces[p][i]);
+      total += has(p) ? of_piece : 0.f;
+    }
     return total;
   }
 };
 
-// How a kernel works, by the pieces of a thread and the residuals it is made for (none, one, or up
-// to three). What the numbers are is measured (docs/results/h200/elementwise.md).
-struct Way {
-  // The loads of a team's next row are on their way while it works on this one: blocks are as many
-  // as run at once. With more to load than this, a row's own loads are enough to wait with, and
-  // the registers are better spent on more of them at once.
-  bool next_row;
-  bool early_vectors;   // weight and bias are loaded with x, not when they are needed
-  int threads_at_once;  // of a multiprocessor, with its 65536 registers
-};
-
-constexpr Way way_of(int pieces, int residuals) {
-  return {.next_row = pieces * (1 + residuals) <= 4,
-          .early_vectors = pieces <= 2,
-          .threads_at_once = pieces >= 2 && residuals > 0 ? kMaxThreads : 2 * kMaxThreads};
-}
-
-// What the compiler is told of a block. Where the next row is not loaded ahead: more threads than
-// any block has, which leaves 80 registers, so that three blocks of 256 fit.
-constexpr int bound_threads(const Way& way) { return way.next_row ? kMaxThreads : 768; }
-constexpr int least_blocks(const Way& way) {
-  return way.next_row ? way.threads_at_once / kMaxThreads : 1;
-}
-
-// x and the residuals of a row, as loaded.
-template <typename T, int kPieces, int kResiduals>
-struct Loaded {
-  static constexpr int kTensors = 1 + kResiduals;
-  Piece<T> of[kTensors][kPieces];
-
-  __device__ void load(const NormCall& call, std::int64_t row, const Share<T, kPieces>& share) {
-    share.load(call.x.template row<const T>(row), of[0]);
-#pragma unroll
-    for (int r = 1; r < kTensors; ++r) {
-      if (r <= call.n_residuals) {
-        share.load(call.residuals[r - 1].template row<const T>(row), of[r]);
-      }
-    }
-  }
-  // Their sum, each partial sum rounded.
-  __device__ void add_up(const NormCall& call, Share<T, kPieces>& share) const {
-#pragma unroll
-    for (int p = 0; p < kPieces; ++p) share.pieces[p] = of[0][p];
-#pragma unroll
-    for (int r = 1; r < kTensors; ++r) {
-      if (r <= call.n_residuals) share.add(of[r]);
-    }
-  }
-};
-
-// The same without anything held: one tensor after the other.
-template <typename T, int kPieces, int kResiduals>
+// x and the residuals of a row, each partial sum rounded. All loads are started before the first is
+// used, where registers allow it; else those of one tensor.
+template <typename T, int kPieces, int kResiduals, bool kDrops>
 __device__ void load_and_add(const NormCall& call, std::int64_t row, Share<T, kPieces>& share) {
   share.load(call.x.template row<const T>(row), share.pieces);
-  if constexpr (kResiduals > 0) {
+  if constexpr (kResiduals > 0 && kPieces <= 2) {
+    Piece<T> residuals[kResiduals][kPieces];
+#pragma unroll
+    for (int r = 0; r < kResiduals; ++r) {
+      if (r < call.n_residuals) {
+        share.load(call.residuals[r].template row<const T>(row), residuals[r]);
+      }
+    }
+    if constexpr (kDrops) share.drop(call, row);
+#pragma unroll
+    for (int r = 0; r < kResiduals; ++r) {
+      if (r < call.n_residuals) share.add(residuals[r]);
+    }
+  } else if constexpr (kResiduals > 0) {
+    if constexpr (kDrops) share.drop(call, row);
 #pragma unroll 1
     for (int r = 0; r < call.n_residuals; ++r) {
       Piece<T> residual[kPieces];
@@ -165,79 +172,62 @@ __device__ void load_and_add(const NormCall& call, std::int64_t row, Share<T, kP
   }
 }
 
-template <typename T, int kPieces, int kResiduals>
-__global__ void __launch_bounds__(bound_threads(way_of(kPieces, kResiduals)),
-                                  least_blocks(way_of(kPieces, kResiduals)))
-    norm_teams(NormCall call) {
+// Blocks of kMaxThreads that must fit a multiprocessor: two leave each thread 64 registers, enough
+// for four pieces and their arithmetic.
+constexpr int least_blocks(int pieces) { return pieces == 4 ? 2 : 1; }
+
+// kResiduals: none, one, or up to three.
+template <typename T, int kPieces, int kResiduals, bool kDrops>
+__global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces)) norm_teams(NormCall call) {
   // Written before a barrier and read behind it. Of the squares, which may have no other barrier
   // between them, two are in use in turns.
   __shared__ float totals[kMaxWarps], squares_of[2][kMaxWarps];
-  constexpr Way kWay = way_of(kPieces, kResiduals);
-  constexpr bool kLoadsAll = kPieces <= 2 || kWay.next_row;  // x and all residuals at once
-  constexpr bool kEarlyVectors = kWay.early_vectors;
-  const int team_threads = call.team_warps * kWarp;
-  const int teams = static_cast<int>(blockDim.x) / team_threads;
-  const int team = static_cast<int>(threadIdx.x) / team_threads;
-  const int thread = static_cast<int>(threadIdx.x) % team_threads;
+  constexpr bool kEarlyVectors = kPieces <= 2;  // weight and bias are loaded with the row
+  const auto team_threads = static_cast<int>(blockDim.x), teams = static_cast<int>(blockDim.y);
+  const auto thread = static_cast<int>(threadIdx.x), team = static_cast<int>(threadIdx.y);
   const std::int64_t step = std::int64_t{gridDim.x} * teams;
   const auto* const weight = static_cast<const T*>(call.weight);
   const auto* const bias = static_cast<const T*>(call.bias);
-  const float count = static_cast<float>(call.width);
 
   std::int64_t row = std::int64_t{blockIdx.x} * teams + team;
-  Share<T, kPieces> share{.begin = thread * Piece<T>::kSize,
-                          .step = team_threads * Piece<T>::kSize,
-                          .end = row < call.rows ? call.width : 0};
-  Loaded<T, kLoadsAll ? kPieces : 1, kResiduals> loaded;
-  Piece<T> weights[kPieces], biases[kPieces];
-  const auto load_vectors = [&] {
-    share.load(weight, weights);
-    if (bias != nullptr) share.load(bias, biases);
-  };
-  if constexpr (kWay.next_row) {  // they stay for all rows
-    loaded.load(call, row, share);
-    if constexpr (kEarlyVectors) load_vectors();
-  }
+  Share<T, kPieces> share{
+      .begin = thread * Piece<T>::kSize, .step = team_threads * Piece<T>::kSize, .end = call.width};
   // A team whose rows are done still comes to the barriers: `first` is the block's.
   int turn = 0;
   for (std::int64_t first = row - team; first < call.rows; first += step, row += step, turn ^= 1) {
-    share.end = row < call.rows ? call.width : 0;
-    if constexpr (kLoadsAll) {
-      if constexpr (!kWay.next_row) {
-        loaded.load(call, row, share);
-        if constexpr (kEarlyVectors) load_vectors();
-      }
-      loaded.add_up(call, share);
-      if (kWay.next_row && row + step < call.rows) loaded.load(call, row + step, share);
-    } else {
-      load_and_add<T, kPieces, kResiduals>(call, row, share);
+    if (row >= call.rows) share.end = 0;
+    load_and_add<T, kPieces, kResiduals, kDrops>(call, row, share);
+    Piece<T> weights[kPieces], biases[kPieces];
+    if constexpr (kEarlyVectors) {
+      share.load(weight, weights);
+      if (bias != nullptr) share.load(bias, biases);
     }
     if constexpr (kResiduals > 0) {
-      T* sum = call.sum.template row<T>(row);
-      share.for_each([&](int p) { store_piece(sum + share.at(p), share.pieces[p]); });
+      share.store(call.sum.template row<T>(row));
     }
 
     float mean = 0;
     if (call.centred) {
-      mean = team_sum(share.sum([](float s) { return s; }), totals, call.team_warps) / count;
+      mean = call.mean_of(team_sum(share.sum([](float s) { return s; }), totals, call.team_warps));
     }
     const float squares = share.sum([&](float s) { return (s - mean) * (s - mean); });
-    const float variance = team_sum(squares, squares_of[turn], call.team_warps) / count;
-    const float scale = 1.f / sqrtf(variance + call.eps);
+    const float variance = call.mean_of(team_sum(squares, squares_of[turn], call.team_warps));
+    const float scale = rsqrtf(variance + call.eps);
 
-    T* out = call.out.template row<T>(row);
-    share.for_each([&](int p) {
-      if constexpr (!kEarlyVectors) {
-        weights[p] = load_piece(weight + share.at(p));
-        if (bias != nullptr) biases[p] = load_piece(bias + share.at(p));
-      }
+#pragma unroll
+    for (int p = 0; p < kPieces; ++p) {
       Piece<T>& piece = share.pieces[p];
-      piece.set([&](int i) {
-        const float normal = (piece[i] - mean) * scale * weights[p][i];
-        return bias != nullptr ? normal + biases[p][i] : normal;
-      });
-      store_piece(out + share.at(p), piece);
-    });
+      if constexpr (!kEarlyVectors) {
+        weights[p] = share.load(weight, p);
+        if (bias != nullptr) biases[p] = share.load(bias, p);
+      }
+      if (bias != nullptr) {
+        piece.set([&](int i) { return (piece[i] - mean) * scale * weights[p][i] + biases[p][i]; });
+      } else {
+        piece.set([&](int i) { return (piece[i] - mean) * scale * weights[p][i]; });
+      }
+    }
+    share.store(call.out.template row<T>(row));
   }
 }
 
@@ -247,34 +237,28 @@ struct TeamPlan {
   int pieces, warps;
 };
 
-// Few rows: the shortest way is one piece for each thread. Many: two, so that a multiprocessor has
-// more bytes on their way. More where a row would not fit otherwise.
+// Few rows: the shortest way is one piece for each thread. Many: more, so that what each thread
+// does once for a row (sums over the team, the square root) weighs less; measured on an H200
+// (docs/results/h200/elementwise.md). More still where a row would not fit otherwise.
 TeamPlan plan_teams(std::int64_t pieces_of_row, std::int64_t rows) {
   constexpr std::int64_t kFewRows = 264;  // two blocks for each multiprocessor of a large GPU
-  int pieces = rows <= kFewRows ? 1 : 2;
-  if (pieces_of_row <= 2 * kWarp) pieces = 1;
+  constexpr std::int64_t kManyRows = 4096;
+  int pieces = rows <= kFewRows ? 1 : rows < kManyRows ? 2 : 4;
+  while (pieces > 1 && pieces_of_row <= pieces * kWarp) pieces /= 2;
   while (pieces_of_row > pieces * kMaxThreads) pieces *= 2;
   return {pieces, static_cast<int>((pieces_of_row + pieces * kWarp - 1) / (pieces * kWarp))};
 }
 
-template <typename T, int kPieces, int kResiduals>
-void launch_kernel(const Launch& launch, Grid grid, int multiprocessors, const NormCall& call) {
-  constexpr Way kWay = way_of(kPieces, kResiduals);
-  const auto threads = static_cast<int>(grid.threads.x);
-  const std::int64_t at_once = std::int64_t{multiprocessors} * (kWay.threads_at_once / threads);
-  if (kWay.next_row) grid.blocks = std::min(grid.blocks, at_once);
-  launch(norm_teams<T, kPieces, kResiduals>, grid, call);
-}
-
 template <typename T, int kPieces>
-void launch_teams(const Launch& launch, const Grid& grid, int multiprocessors,
-                  const NormCall& call) {
-  if (call.n_residuals == 0) {
-    launch_kernel<T, kPieces, 0>(launch, grid, multiprocessors, call);
+void launch_teams(const Launch& launch, const Grid& grid, const NormCall& call) {
+  if (call.drop_below > 0) {
+    launch(norm_teams<T, kPieces, kMaxResiduals, true>, grid, call);
+  } else if (call.n_residuals == 0) {
+    launch(norm_teams<T, kPieces, 0, false>, grid, call);
   } else if (call.n_residuals == 1) {
-    launch_kernel<T, kPieces, 1>(launch, grid, multiprocessors, call);
+    launch(norm_teams<T, kPieces, 1, false>, grid, call);
   } else {
-    launch_kernel<T, kPieces, kMaxResiduals>(launch, grid, multiprocessors, call);
+    launch(norm_teams<T, kPieces, kMaxResiduals, false>, grid, call);
   }
 }
 
@@ -313,19 +297,24 @@ void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool 
                       .n_residuals = n_residuals,
                       .team_warps = plan.warps,
                       .eps = args.eps,
-                      .centred = centred};
+                      .centred = centred,
+                      .seed = args.dropout.seed,
+                      .drop_below = dropout_threshold(args.dropout.p),
+                      .kept = kept_factor(args.dropout.p),
+                      .inverse_width = 1.f / static_cast<float>(width)};
   // At least four warps to a block, as a multiprocessor takes a limited number of blocks.
-  const int teams = rows == 1 || plan.warps >= 4 ? 1 : 4 / plan.warps;
-  const Grid grid{.blocks = (rows + teams - 1) / teams,
-                  .threads = static_cast<unsigned>(teams * plan.warps * kWarp)};
-  const int multiprocessors = ctx.cuda_state().limits().multiprocessors;
+  const int teams =
+      static_cast<int>(std::min<std::int64_t>(std::max(1, kBlockWarps / plan.warps), rows));
+  const Grid grid{
+      .blocks = (rows + teams - 1) / teams,
+      .threads = dim3(static_cast<unsigned>(plan.warps * kWarp), static_cast<unsigned>(teams))};
   const Launch launch(ctx, op);
   with_float_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);
-    if (plan.pieces == 1) return launch_teams<T, 1>(launch, grid, multiprocessors, call);
-    if (plan.pieces == 2) return launch_teams<T, 2>(launch, grid, multiprocessors, call);
-    if (plan.pieces == 4) return launch_teams<T, 4>(launch, grid, multiprocessors, call);
-    if constexpr (sizeof(T) == 4) launch_teams<T, 8>(launch, grid, multiprocessors, call);
+    if (plan.pieces == 1) return launch_teams<T, 1>(launch, grid, call);
+    if (plan.pieces == 2) return launch_teams<T, 2>(launch, grid, call);
+    if (plan.pieces == 4) return launch_teams<T, 4>(launch, grid, call);
+    if constexpr (sizeof(T) == 4) launch_teams<T, 8>(launch, grid, call);
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/element.cuh"
 
@@ -26,6 +27,9 @@ struct Piece {
   __device__ float operator[](int i) const {
     if constexpr (sizeof(T) == 4) {
       return std::bit_cast<float>(words[i]);
+    } else if constexpr (std::is_same_v<T,
+                                        BFloat16>) {  // the upper half of an f32: one instruction
+      return std::bit_cast<float>(i % 2 ? words[i / 2] & 0xffff0000u : words[i / 2] << 16);
     } else {
       return to_f32(T{static_cast<std::uint16_t>(words[i / 2] >> (i % 2 * 16))});
     }

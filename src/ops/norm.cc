@@ -70,6 +70,12 @@ int check(const OpScope& op, const NormArgs& args, bool takes_bias) {
   }
   op.require(std::isfinite(args.eps) && args.eps >= 0, "eps is {}; it must be 0 or more", args.eps);
   const int n_residuals = count_residuals(op, args);
+  const float p = args.dropout.p;
+  op.require(p >= 0 && p < 1, "dropout p is {}; it must be in [0, 1)", p);
+  op.require(p == 0 || n_residuals > 0,
+             "dropout p is {} without residuals: it drops from x before x is added to them; give "
+             "at least one, or p = 0",
+             p);
   check_outputs(op, args, n_residuals);
   return n_residuals;
 }
@@ -81,7 +87,8 @@ OpCost cost(const NormArgs& args, int n_residuals, int flops_per_element) {
 }
 
 std::string describe(const NormArgs& args, int n_residuals) {
-  return "x " + to_string(args.x) + " residuals " + std::to_string(n_residuals);
+  return "x " + to_string(args.x) + " residuals " + std::to_string(n_residuals) +
+         (args.dropout.p > 0 ? " dropout" : "");
 }
 
 // On a GPU a norm needs none.

@@ -38,6 +38,7 @@ using std::min;
 // ---- arithmetic ---------------------------------------------------------------------------------
 
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline float rsqrtf(float x) { return 1.f / std::sqrt(x); }
 inline std::uint32_t __float_as_uint(float x) { return std::bit_cast<std::uint32_t>(x); }
 inline float __uint_as_float(std::uint32_t x) { return std::bit_cast<float>(x); }
 
@@ -167,6 +168,11 @@ T __shfl_sync(unsigned mask, T value, int source) {
 template <typename T>
 T __shfl_xor_sync(unsigned mask, T value, int distance) {
   return tessera::emulated::exchange(mask, value, tessera::emulated::lane_index() ^ distance);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T value, unsigned distance) {
+  return tessera::emulated::exchange(mask, value,
+                                     tessera::emulated::lane_index() - static_cast<int>(distance));
 }
 template <typename T>
 T __shfl_down_sync(unsigned mask, T value, int distance) {

@@ -35,12 +35,14 @@ struct Case {
   Layout layout = Layout::contiguous;
   int residuals = 0;
   bool bias = true;  // of a layer norm
+  Dropout dropout{};
 
   std::string text() const {
     return std::string(kind == Kind::layer ? "layer_norm " : "rms_norm ") +
            testing::PrintToString(shape) + " " + std::string(name(dtype)) + " weight " +
            std::string(name(weight_dtype)) + " " + to_string(layout) + " residuals " +
-           std::to_string(residuals) + (bias ? " bias" : "");
+           std::to_string(residuals) + (bias ? " bias" : "") +
+           (dropout.p > 0 ? " dropout " + std::to_string(dropout.p) : "");
   }
 };
 
@@ -65,6 +67,7 @@ struct Call {
     args.weight = weight;
     if (c.kind == Kind::layer && c.bias) args.bias = bias;
     if (c.residuals > 0) args.sum = sum;
+    args.dropout = c.dropout;
     args.out = out;
   }
 
@@ -76,7 +79,7 @@ struct Call {
   Array expected_sum(DType dtype) const {
     std::vector<Array> added;
     for (const TestTensor& residual : residuals) added.push_back(residual.read());
-    return reference::residual_sum(x.read(), added, dtype);
+    return reference::residual_sum(reference::dropped(x.read(), args.dropout, dtype), added, dtype);
   }
 
   Array expected_out(Kind kind, DType dtype) const {
@@ -152,6 +155,10 @@ TEST_P(NormTest, WidthsOfWholePieces) {
   }
 }
 
+// So many that a GPU's threads take four pieces each, and teams share a block of which the last is
+// not full.
+TEST_P(NormTest, ManyRows) { check(ctx(), {.shape = {4097, 520}, .residuals = 1}); }
+
 TEST_P(NormTest, DtypesAndLayouts) {
   for (Kind kind : kKinds) {
     for (DType dtype : kFloats) {
@@ -163,6 +170,69 @@ TEST_P(NormTest, DtypesAndLayouts) {
       for (DType weight_dtype : kFloats) {
         check(ctx(), {.kind = kind, .dtype = dtype, .weight_dtype = weight_dtype});
       }
+    }
+  }
+}
+
+// Both kernels of a GPU, every count of residuals, widths that end within four columns.
+TEST_P(NormTest, DropsTheElementsThatPhiloxNames) {
+  constexpr std::int64_t kWidths[] = {1, 7, 113, 264, 2560, 4104};
+  for (const std::int64_t width : kWidths) {
+    for (DType dtype : kFloats) {
+      for (int residuals : {1, 2, 3}) {
+        const Kind kind = residuals == 2 ? Kind::rms : Kind::layer;
+        check(ctx(), {.kind = kind,
+                      .shape = {2, 3, width},
+                      .dtype = dtype,
+                      .weight_dtype = dtype,
+                      .layout = width < 1000 ? Layout::permuted : Layout::contiguous,
+                      .residuals = residuals,
+                      .dropout = {0.3f, 0x123456789abcdefull}});
+      }
+    }
+  }
+}
+
+// Rows are told apart, and so are seeds; the share dropped is p within four standard deviations.
+TEST_P(NormTest, DropsAsManyAsAskedAndKeepsTheMean) {
+  constexpr std::int64_t kRows = 64, kWidth = 512;
+  const TestTensor ones(ctx(), Array({kRows, kWidth}, 1.0), DType::f32);
+  const TestTensor zeros(ctx(), Array({kRows, kWidth}), DType::f32);
+  for (const float p : {0.1f, 0.5f, 0.9f}) {
+    const auto sum_of = [&](std::uint64_t seed) {
+      Call call(ctx(), {.shape = {kRows, kWidth}, .residuals = 1, .dropout = {p, seed}});
+      call.args.x = ones;
+      call.args.residuals[0] = zeros;
+      layer_norm(ctx(), call.args);
+      return call.sum.read();
+    };
+    const Array sum = sum_of(1);
+    double dropped = 0, mean = 0;
+    for (const double element : sum.data) {
+      dropped += element == 0.0;
+      mean += element / static_cast<double>(sum.data.size());
+    }
+    const double deviation = std::sqrt(p * (1 - p) / static_cast<double>(sum.data.size()));
+    EXPECT_NEAR(dropped / static_cast<double>(sum.data.size()), p, 4 * deviation);
+    EXPECT_NEAR(mean, 1.0, 4 * deviation / (1 - p));
+    EXPECT_FALSE(identical(sum, sum_of(2)));
+    bool rows_differ = false;
+    for (std::int64_t i = 0; i < kWidth; ++i) rows_differ |= sum.at(0, i) != sum.at(1, i);
+    EXPECT_TRUE(rows_differ);
+  }
+}
+
+TEST_P(NormTest, DropoutOfNothingChangesNoBit) {
+  for (DType dtype : kFloats) {
+    for (const std::int64_t width : {113, 264}) {
+      const Case without{.shape = {5, width}, .dtype = dtype, .residuals = 2};
+      Case with = without;
+      with.dropout = {0.f, 7};
+      Call a(ctx(), without), b(ctx(), with);
+      layer_norm(ctx(), a.args);
+      layer_norm(ctx(), b.args);
+      EXPECT_TRUE(identical(a.out.read(), b.out.read()));
+      EXPECT_TRUE(identical(a.sum.read(), b.sum.read()));
     }
   }
 }
@@ -318,6 +388,18 @@ TEST_P(NormTest, RefusesBeforeWriting) {
        "layer_norm: bias must have shape [5], got f32[4]"},
       {[](NormArgs& a) { a.eps = -1.f; }, "layer_norm: eps is -1; it must be 0 or more"},
       {[](NormArgs& a) { a.eps = NAN; }, "layer_norm: eps is nan; it must be 0 or more"},
+      {[](NormArgs& a) { a.dropout.p = 1.f; }, "layer_norm: dropout p is 1; it must be in [0, 1)"},
+      {[](NormArgs& a) { a.dropout.p = -0.5f; },
+       "layer_norm: dropout p is -0.5; it must be in [0, 1)"},
+      {[](NormArgs& a) { a.dropout.p = NAN; },
+       "layer_norm: dropout p is nan; it must be in [0, 1)"},
+      {[](NormArgs& a) {
+         a.dropout.p = 0.5f;
+         a.residuals = {};
+         a.sum = {};
+       },
+       "layer_norm: dropout p is 0.5 without residuals: it drops from x before x is added to them; "
+       "give at least one, or p = 0"},
       {[](NormArgs& a) { a.residuals[0] = {}; },
        "layer_norm: residuals[1] was given but residuals[0] was not: fill them in order"},
       {[](NormArgs& a) { a.residuals[1].dtype = DType::f16; },
@@ -384,7 +466,8 @@ TEST(NormSimd, EveryTarget) {
                         .shape = {3, n},
                         .dtype = dtype,
                         .layout = Layout::sliced,
-                        .residuals = residuals});
+                        .residuals = residuals,
+                        .dropout = {residuals > 0 && n > 16 ? 0.4f : 0.f, 99}});
           }
         }
       }

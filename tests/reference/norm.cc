@@ -2,9 +2,23 @@
 
 #include <cmath>
 
+#include "core/philox.h"
 #include "reference/rounding.h"
 
 namespace tessera::reference {
+
+Array dropped(Array x, const Dropout& dropout, DType dtype) {
+  if (dropout.p == 0) return x;
+  const auto n = static_cast<std::size_t>(x.size(-1));
+  for (std::size_t i = 0; i < x.data.size(); ++i) {
+    const auto column = static_cast<std::uint32_t>(i % n);
+    const PhiloxWords words =
+        norm_dropout_words(dropout.seed, static_cast<std::int64_t>(i / n), column);
+    const bool kept = words[column % 4] >= dropout_threshold(dropout.p);
+    x.data[i] = kept ? rounded(x.data[i] * double{kept_factor(dropout.p)}, dtype) : 0.0;
+  }
+  return x;
+}
 
 Array residual_sum(Array x, const std::vector<Array>& residuals, DType dtype) {
   for (const Array& residual : residuals) {
