@@ -2,11 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
+#include "tessera/sample.h"
+
 namespace tessera {
+
+namespace cpu {
+class TokenDraw;
+}
 
 // Applied in this order: logit bias, penalties (repetition, presence, frequency), temperature,
 // top-k, top-p, min-p, draw. A value that is the default changes nothing. Of equally likely tokens
@@ -42,6 +50,9 @@ struct Sampled {
 class Sampler {
  public:
   explicit Sampler(const SamplingOptions& options);
+  ~Sampler();
+  Sampler(Sampler&&) noexcept;
+  Sampler& operator=(Sampler&&) noexcept;
 
   // Tokens of the prompt count for the repetition penalty.
   void see_prompt(std::span<const std::int32_t> ids);
@@ -51,36 +62,17 @@ class Sampler {
   // saves a pass over the vocabulary.
   Sampled sample(std::span<const float> logits, std::int64_t top_logprobs = 0);
 
-  // How many of the most likely tokens decide the next draw, whatever the others are: 1 where it is
-  // greedy, top_k where that is set. 0: all of them, as bias, penalties and top_p alone ask for.
-  std::int64_t head_size() const;
-  // As sample(), without logprobs, from the head alone: its logits, largest first, and their ids,
-  // as top_k() gives them. The same token.
-  std::int32_t sample_head(std::span<const float> logits, std::span<const std::int32_t> ids);
+  // The next draw as sample() of tessera/sample.h makes it, on any device: the same token. None
+  // where bias or penalties change the logits first. accept() what it gives.
+  std::optional<SampleArgs> next_draw() const;
+  // Remembers a token as drawn.
+  void accept(std::int32_t id);
 
  private:
-  struct Candidate {
-    float logit;
-    std::int32_t id;
-    double weight;  // exp((logit - largest) / temperature)
-  };
-  static bool comes_first(const Candidate& a, const Candidate& b);
-
-  // The steps of sample(), in order (src/engine/sampler.cc).
   bool is_greedy() const { return options_.greedy || options_.temperature == 0; }
   bool has_penalties() const;
   std::span<const float> adjusted(std::span<const float> logits);
-  float find_maxima(std::span<const float> logits);
-  std::int32_t first_largest(std::span<const float> logits, float largest) const;
-  double total_weight(std::span<const float> logits, float largest, double temperature);
-  void collect(std::span<const float> logits, float threshold);
-  void collect_top(std::span<const float> logits, std::int64_t count);
-  double weigh(float largest);
-  float logit_of(double weight, float largest) const;
-  void cut_tail(double wanted, float largest);
-  std::int32_t draw(std::span<const float> logits, float largest, double random);
-  std::int32_t draw_from_candidates(double random);
-  std::int32_t draw_from_all(std::span<const float> logits, float largest, double random);
+  float largest_of(std::span<const float> logits);
   void report(std::span<const float> logits, std::int64_t top_logprobs, Sampled& sampled);
   void see(std::int32_t id, bool generated);
 
@@ -88,9 +80,8 @@ class Sampler {
   std::uint64_t draws_ = 0;
   std::vector<std::int32_t> seen_;              // ids of prompt and generated tokens, each once
   std::vector<std::int32_t> is_seen_, counts_;  // by id, grown as needed; counts of generated ones
-  // Scratch, kept from call to call.
-  std::vector<float> adjusted_, maxima_, ordered_maxima_, sums_;
-  std::vector<Candidate> candidates_, ordered_;
+  std::vector<float> adjusted_;                 // scratch, kept from call to call
+  std::unique_ptr<cpu::TokenDraw> draw_;
 };
 
 }  // namespace tessera

@@ -1,10 +1,11 @@
-// Passes over the logits of one token, in blocks: what is known of a block (its maximum, its sum of
-// exponentials) lets the sampler look at a few blocks instead of the whole vocabulary.
+// Passes over the logits of one token, in blocks: what is known of a block (its maximum, its
+// weight) lets the sampler look at a few blocks instead of the whole vocabulary.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <span>
 
@@ -34,5 +35,9 @@ inline float largest_of(std::span<const float> maxima) {
 // sums[b]: the sum of exp(scale * (logit - offset)) over block b. With offset the largest logit no
 // term exceeds 1; -inf gives 0.
 void block_sums(std::span<const float> logits, float offset, float scale, std::span<float> sums);
+
+// weights[b]: the sum of sample_weight(logit, largest, scale) over block b (core/sample_weight.h).
+void block_weights(std::span<const float> logits, float largest, float scale,
+                   std::span<std::uint64_t> weights);
 
 }  // namespace tessera::cpu

@@ -40,4 +40,30 @@ __device__ T block_reduce(T value, Fold fold) {
   return value;
 }
 
+// What the threads before this one have, and what all have; exact for whole numbers. All threads of
+// a block of `warps` warps call it.
+template <typename T>
+struct Scanned {
+  T before, total;
+};
+template <int warps, typename T>
+__device__ Scanned<T> block_scan(T value) {
+  __shared__ T of_warp[warps];
+  const unsigned lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+  T sum = value;  // of the lanes up to this one
+  for (unsigned distance = 1; distance < kWarp; distance *= 2) {
+    const T other = __shfl_up_sync(0xffffffffu, sum, distance);
+    if (lane >= distance) sum += other;
+  }
+  __syncthreads();  // whoever still reads the last call's values
+  if (lane == kWarp - 1) of_warp[warp] = sum;
+  __syncthreads();
+  T before = 0, total = 0;
+  for (unsigned w = 0; w < warps; ++w) {
+    if (w < warp) before += of_warp[w];
+    total += of_warp[w];
+  }
+  return {before + sum - value, total};
+}
+
 }  // namespace tessera::cuda

@@ -1,11 +1,5 @@
-// The largest elements of each row. The order asked for (NaN first, then falling values, then
-// rising indices) is the falling order of one 64-bit key:
-//
-//   63                    32 31                     0
-//   [ value, made sortable ] [ ~index             ]
-//
-// So the largest element is the largest key. A block finds the k largest of many keys in two passes
-// over them:
+// The largest elements of each row, by their keys (sort_keys.cuh). A block finds the k largest of
+// many keys in two passes over them:
 //
 //   pass 1   each thread finds the largest key of its own. They are sorted; the k-th of them is a
 //            bound: k keys at least are as large.
@@ -23,7 +17,7 @@
 #include "cuda/block_reduce.cuh"
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
-#include "cuda/piece.cuh"
+#include "cuda/sort_keys.cuh"
 
 namespace tessera::cuda {
 namespace {
@@ -33,48 +27,9 @@ constexpr int kPartThreads = 256;
 constexpr int kCandidates = 4096;             // 32 KiB of shared memory
 static_assert(kPartElements <= kCandidates);  // a part's candidates always fit
 
-using Key = unsigned long long;
-
-constexpr std::uint32_t kNanBits = 0xfffffffeu;  // above +inf, 0xff800000
-constexpr Key kAll = ~Key{0};                    // above every key
-
-__device__ Key key_of(float value, std::int64_t index) {
-  std::uint32_t bits = __float_as_uint(value + 0.f);  // -0 becomes +0
-  bits = bits >> 31 ? ~bits : bits | 0x80000000u;     // negative numbers run backwards
-  if (isnan(value)) bits = kNanBits;
-  return static_cast<Key>(bits) << 32 | static_cast<std::uint32_t>(~index);
-}
-
-__device__ std::int64_t index_of(Key key) { return static_cast<std::uint32_t>(~key); }
+constexpr Key kAll = ~Key{0};  // above every key
 
 // ---- many keys: for_each(fn) calls fn(key) for the thread's share of them -----------------------
-
-// Elements [begin, end) of a row: 16 bytes at a time where they lie so.
-template <typename T>
-struct ElementKeys {
-  const T* row;
-  std::int64_t begin, end;
-
-  template <typename F>
-  __device__ void for_each(F&& fn) const {
-    constexpr int kSize = Piece<T>::kSize;
-    std::int64_t done = begin;  // up to here elements were in whole pieces
-    if (reinterpret_cast<std::uintptr_t>(row + begin) % kPieceBytes == 0) {
-      const std::int64_t pieces = (end - begin) / kSize;
-#pragma unroll 4  // so that several loads are on their way
-      for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) {
-        const std::int64_t at = begin + p * kSize;
-        const Piece<T> piece = load_piece(row + at);
-#pragma unroll
-        for (int i = 0; i < kSize; ++i) fn(key_of(piece[i], at + i));
-      }
-      done += pieces * kSize;
-    }
-    for (std::int64_t i = done + threadIdx.x; i < end; i += blockDim.x) {
-      fn(key_of(to_f32(row[i]), i));
-    }
-  }
-};
 
 // Keys that other blocks have left; 0 is none.
 struct ListedKeys {
@@ -96,33 +51,6 @@ __device__ Key largest_of_thread(const Keys& all, Key below) {
     if (key < below && key > largest) largest = key;
   });
   return largest;
-}
-
-// Sorts keys[0 .. size), a power of two, largest first: bitonic. Pairs up to 32 apart lie among the
-// 64 keys of one warp's 32 pairs, so that only steps over wider ones need the whole block.
-__device__ void sort_falling(Key* keys, int size) {
-  const auto step = static_cast<int>(blockDim.x);
-  bool wide = true;  // the step before
-  for (int run = 2; run <= size; run *= 2) {
-    for (int distance = run / 2; distance > 0; distance /= 2) {
-      if (wide || distance > kWarp) {
-        __syncthreads();
-      } else {
-        __syncwarp();
-      }
-      wide = distance > kWarp;
-      for (int i = static_cast<int>(threadIdx.x); i < size / 2; i += step) {
-        const int within = i & (distance - 1), a = 2 * (i - within) + within, b = a + distance;
-        const bool falls = (a & run) == 0;
-        const Key first = keys[a], second = keys[b];
-        if ((first < second) == falls) {
-          keys[a] = second;
-          keys[b] = first;
-        }
-      }
-    }
-  }
-  __syncthreads();
 }
 
 // Leaves the k largest in keys[0 .. k), sorted, and zeros where there are fewer. False where there

@@ -7,14 +7,13 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstring>
 #include <optional>
 
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "engine/forward_ids.h"
 #include "engine/stop_text.h"
-#include "tessera/select.h"
+#include "tessera/sample.h"
 
 namespace tessera {
 namespace {
@@ -75,6 +74,7 @@ class Runner {
       : ctx_(ctx), model_(model), cache_(cache), frame_(reserved_workspace(ctx, model, cache, 1)) {
     ids_ = frame_.take(DType::i32, {cache.options().max_step});
     logits_ = frame_.take(DType::f32, {1, model.config().vocab});
+    drawn_ = frame_.take(DType::i32, {1});
     if (!ctx.device().is_cpu()) host_logits_.resize(static_cast<std::size_t>(logits_.numel()));
   }
 
@@ -83,26 +83,22 @@ class Runner {
     forward_ids(ctx_, model_, cache_, ids, ids_, with_logits ? logits_ : Tensor{});
   }
 
-  // The next token, by the logits of the last forward(). Where few of them decide it, a GPU picks
-  // those out, and the rest stay there.
+  // The next token, by the logits of the last forward(). A GPU draws it where the logits are, and
+  // they are copied only where bias, penalties or logprobs ask for all of them.
   Sampled sample(Sampler& sampler, std::int64_t top_logprobs) {
-    const std::int64_t head = sampler.head_size();
-    const bool few = head > 0 && head <= kMostHead && head < logits_.numel();
-    if (ctx_.device().is_cpu() || top_logprobs >= 0 || !few) {
+    std::optional<SampleArgs> draw = sampler.next_draw();
+    if (ctx_.device().is_cpu() || top_logprobs >= 0 || !draw) {
       return sampler.sample(logits(), top_logprobs);
     }
-    // Room that the step has given back. Values and ids lie side by side: one copy.
-    Workspace::Frame frame(ctx_.workspace());
-    const Tensor room = frame.take(DType::i32, {2, head});
-    const Tensor values(room.data, DType::f32, {1, head}, ctx_.device());
-    top_k(ctx_, {.x = logits_, .values = values, .indices = room.slice(0, 1, 2)});
-    head_.resize(static_cast<std::size_t>(2 * head));
-    copy_bytes(ctx_, head_.data(), Device::cpu(), room.data, ctx_.device(), room.bytes());
-    head_logits_.resize(static_cast<std::size_t>(head));
-    std::memcpy(head_logits_.data(), head_.data(), static_cast<std::size_t>(values.bytes()));
+    draw->logits = logits_;
+    draw->ids = drawn_;
+    tessera::sample(ctx_, *draw);
     Sampled sampled;
-    sampled.token.id =
-        sampler.sample_head(head_logits_, std::span(head_).last(head_logits_.size()));
+    std::int32_t& id = sampled.token.id;
+    copy_bytes(ctx_, &id, Device::cpu(), drawn_.data, ctx_.device(), drawn_.bytes());
+    // No token could be drawn: the Sampler finds the logit that is to blame, and says so.
+    if (id < 0) return sampler.sample(logits(), top_logprobs);
+    sampler.accept(id);
     return sampled;
   }
 
@@ -124,9 +120,6 @@ class Runner {
   }
 
  private:
-  // Beyond this many, top_k() reads the logits again for each.
-  static constexpr std::int64_t kMostHead = 1024;
-
   // Of the last forward(), on the host.
   std::span<const float> logits() {
     const std::size_t vocab = static_cast<std::size_t>(logits_.numel());
@@ -142,9 +135,8 @@ class Runner {
   Workspace::Frame frame_;
   Tensor ids_;     // i32 [max_step]
   Tensor logits_;  // f32 [1, vocab]
+  Tensor drawn_;   // i32 [1]
   std::vector<float> host_logits_;
-  std::vector<std::int32_t> head_;  // bits of the logits, then ids
-  std::vector<float> head_logits_;
 };
 
 // Tokens to text, up to a stop string.

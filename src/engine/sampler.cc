@@ -1,49 +1,18 @@
-// From logits to a token, in passes that never sort the vocabulary:
-//
-//   1. bias and penalties         a copy of the logits, only where there are any
-//   2. maximum of each block      finds NaN, the greedy token, and bounds for the next steps
-//   3. candidates                 top-k, top-p and min-p each keep the head of the order (most
-//   likely
-//                                 first): a bound on the logits says which blocks can hold any of
-//                                 it
-//   4. draw                       by one random number, over the candidates in the order of ids
-//
-// Sums over the vocabulary are f32 within a block of 64 and f64 beyond.
+// From logits to a token: bias and penalties in a copy of the logits, only where there are any;
+// then a draw (cpu/draw.h).
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <functional>
-#include <iterator>
 #include <limits>
 
 #include "core/fail.h"
-#include "core/philox.h"
-#include "cpu/logits.h"
+#include "core/sample_weight.h"
+#include "cpu/draw.h"
 #include "tessera/sampling.h"
 
 namespace tessera {
 namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-// Keeps the sampler's random numbers apart from other uses of the same seed.
-constexpr std::uint32_t kSamplerStream = 0x5A3717E5u;
-
-// Top-p tries this many tokens first.
-constexpr std::int64_t kUsualHead = 256;
-
-// Top-p's buckets: together 32 nats, beyond which nothing is left to weigh (exp(-32) of 1e-14).
-constexpr std::size_t kBuckets = 1024;
-constexpr double kBucketsPerNat = 32;
-
-// In [0, 1), of 53 bits.
-double random_number(std::uint64_t seed, std::uint64_t draw) {
-  const PhiloxWords words =
-      philox(seed, {static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32), 0,
-                    kSamplerStream});
-  const std::uint64_t bits = (std::uint64_t{words[1]} << 32) | words[0];
-  return static_cast<double>(bits >> 11) * 0x1p-53;
-}
 
 void check_number(const char* name, double value, bool ok, const char* accepted) {
   if (!ok) fail(ErrorCode::invalid_argument, "{} is {}; it must be {}", name, value, accepted);
@@ -102,11 +71,13 @@ void check(const SamplingOptions& options, std::int64_t vocab) {
   check_bias_ids(options, vocab);
 }
 
-Sampler::Sampler(const SamplingOptions& options) : options_(options) { check_ranges(options_); }
-
-bool Sampler::comes_first(const Candidate& a, const Candidate& b) {
-  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+Sampler::Sampler(const SamplingOptions& options)
+    : options_(options), draw_(std::make_unique<cpu::TokenDraw>()) {
+  check_ranges(options_);
 }
+Sampler::~Sampler() = default;
+Sampler::Sampler(Sampler&&) noexcept = default;
+Sampler& Sampler::operator=(Sampler&&) noexcept = default;
 
 // ---- what was seen ------------------------------------------------------------------------------
 
@@ -128,7 +99,7 @@ void Sampler::see_prompt(std::span<const std::int32_t> ids) {
   }
 }
 
-// ---- 1. bias and penalties ----------------------------------------------------------------------
+// ---- bias and penalties -------------------------------------------------------------------------
 
 bool Sampler::has_penalties() const {
   return options_.repetition_penalty != 1 || options_.presence_penalty != 0 ||
@@ -160,13 +131,10 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   return adjusted_;
 }
 
-// ---- 2. maxima ----------------------------------------------------------------------------------
+// ---- the draw -----------------------------------------------------------------------------------
 
-// Fills maxima_; returns the largest of them.
-float Sampler::find_maxima(std::span<const float> logits) {
-  maxima_.resize(cpu::logit_blocks(logits.size()));
-  cpu::block_maxima(logits, maxima_);
-  const float largest = cpu::largest_of(maxima_);
+float Sampler::largest_of(std::span<const float> logits) {
+  const float largest = draw_->find_maxima(logits);
   if (std::isnan(largest) || largest == kInfinity) {
     const auto bad = std::find_if(logits.begin(), logits.end(),
                                   [](float v) { return std::isnan(v) || v == kInfinity; });
@@ -179,248 +147,59 @@ float Sampler::find_maxima(std::span<const float> logits) {
   return largest;
 }
 
-std::int32_t Sampler::first_largest(std::span<const float> logits, float largest) const {
-  const auto block = std::find(maxima_.begin(), maxima_.end(), largest) - maxima_.begin();
-  const auto begin = logits.begin() + block * static_cast<std::ptrdiff_t>(cpu::kLogitBlock);
-  return static_cast<std::int32_t>(std::find(begin, logits.end(), largest) - logits.begin());
-}
-
-// ---- 3. candidates ------------------------------------------------------------------------------
-
-// Fills sums_: the weights of each block, and returns their sum.
-double Sampler::total_weight(std::span<const float> logits, float largest, double temperature) {
-  sums_.resize(cpu::logit_blocks(logits.size()));
-  // Beyond f32's range a temperature is 0 for every difference that f32 logits can have.
-  const float scale = static_cast<float>(
-      std::min(1 / temperature, static_cast<double>(std::numeric_limits<float>::max())));
-  cpu::block_sums(logits, largest, scale, sums_);
-  double total = 0;
-  for (const float sum : sums_) total += sum;
-  return total;
-}
-
-// Candidates: all logits from the threshold on, in the order of ids. Needs maxima_.
-void Sampler::collect(std::span<const float> logits, float threshold) {
-  candidates_.clear();
-  for (std::size_t block = 0; block < maxima_.size(); ++block) {
-    if (maxima_[block] < threshold) continue;
-    const std::size_t begin = block * cpu::kLogitBlock;
-    const std::size_t end = std::min(begin + cpu::kLogitBlock, logits.size());
-    for (std::size_t i = begin; i < end; ++i) {
-      if (logits[i] >= threshold) {
-        candidates_.push_back({logits[i], static_cast<std::int32_t>(i), 0.0});
-      }
-    }
-  }
-}
-
-// Candidates: the `count` most likely, in the order of ids. The count-th largest of the block
-// maxima bounds the count-th largest logit from below: few more than `count` pass it.
-void Sampler::collect_top(std::span<const float> logits, std::int64_t count) {
-  float threshold = -kInfinity;
-  if (count <= static_cast<std::int64_t>(maxima_.size())) {
-    ordered_maxima_ = maxima_;
-    const auto nth = ordered_maxima_.begin() + (count - 1);
-    std::nth_element(ordered_maxima_.begin(), nth, ordered_maxima_.end(), std::greater<>());
-    threshold = *nth;
-  }
-  collect(logits, threshold);
-  if (static_cast<std::int64_t>(candidates_.size()) <= count) return;
-  ordered_ = candidates_;
-  const auto last = ordered_.begin() + (count - 1);
-  std::nth_element(ordered_.begin(), last, ordered_.end(), comes_first);
-  std::erase_if(candidates_, [&](const Candidate& c) { return comes_first(*last, c); });
-}
-
-// Keeps the shortest head of the order that weighs at least `wanted`. Buckets of like weight say in
-// which of them it ends; that one is halved until one candidate is left.
-void Sampler::cut_tail(double wanted, float largest) {
-  const auto bucket_of = [&](const Candidate& c) {
-    const double nats = (static_cast<double>(largest) - c.logit) / options_.temperature;
-    return static_cast<std::size_t>(std::min(nats * kBucketsPerNat, kBuckets - 1.0));
-  };
-  std::array<double, kBuckets> weights{};
-  for (const Candidate& c : candidates_) weights[bucket_of(c)] += c.weight;
-  std::size_t bucket = 0;
-  for (; bucket + 1 < kBuckets && weights[bucket] < wanted; ++bucket) wanted -= weights[bucket];
-
-  // Rounding may have left an empty bucket: back to the last one that holds something.
-  while (weights[bucket] == 0 && bucket > 0) --bucket;
-  ordered_.clear();
-  std::copy_if(candidates_.begin(), candidates_.end(), std::back_inserter(ordered_),
-               [&](const Candidate& c) { return bucket_of(c) == bucket; });
-  auto begin = ordered_.begin(), end = ordered_.end();
-  while (end - begin > 1) {
-    const auto middle = begin + (end - begin) / 2;
-    std::nth_element(begin, middle, end, comes_first);
-    double weight = 0;
-    for (auto c = begin; c != middle; ++c) weight += c->weight;
-    if (weight >= wanted) {
-      end = middle;
-    } else {
-      wanted -= weight;
-      begin = middle;
-    }
-  }
-  const Candidate last = *begin;
-  std::erase_if(candidates_, [&](const Candidate& c) { return comes_first(last, c); });
-}
-
-// Weighs the candidates; returns the sum.
-double Sampler::weigh(float largest) {
-  double sum = 0;
-  for (Candidate& c : candidates_) {
-    c.weight = std::exp((static_cast<double>(c.logit) - largest) / options_.temperature);
-    sum += c.weight;
-  }
-  return sum;
-}
-
-// The logit that has this weight.
-float Sampler::logit_of(double weight, float largest) const {
-  return static_cast<float>(largest + options_.temperature * std::log(weight));
-}
-
-// ---- 4. draw ------------------------------------------------------------------------------------
-
-// Without top-k, top-p and min-p: the block by its sum, the token within the block.
-std::int32_t Sampler::draw_from_all(std::span<const float> logits, float largest, double random) {
-  double left = random * total_weight(logits, largest, options_.temperature);
-  std::size_t block = 0, last_block = 0;  // rounding may leave some at the end: then the last one
-  for (; block < sums_.size(); ++block) {
-    if (sums_[block] == 0) continue;
-    last_block = block;
-    if (left < sums_[block]) break;
-    left -= sums_[block];
-  }
-  const std::size_t begin = last_block * cpu::kLogitBlock;
-  const std::size_t end = std::min(begin + cpu::kLogitBlock, logits.size());
-  std::size_t token = begin;
-  for (std::size_t i = begin; i < end; ++i) {
-    const double shifted = static_cast<double>(logits[i]) - largest;
-    const double weight = std::exp(shifted / options_.temperature);
-    if (weight == 0) continue;
-    token = i;
-    if (left < weight) break;
-    left -= weight;
-  }
-  return static_cast<std::int32_t>(token);
-}
-
-std::int32_t Sampler::draw(std::span<const float> logits, float largest, double random) {
-  const SamplingOptions& o = options_;
-  const std::int64_t vocab = static_cast<std::int64_t>(logits.size());
-  const bool top_k = o.top_k > 0 && o.top_k < vocab, top_p = o.top_p<1, min_p = o.min_p> 0;
-  if (!top_k && !top_p && !min_p) return draw_from_all(logits, largest, random);
-
-  if (top_k) {
-    collect_top(logits, o.top_k);
-    const double total = weigh(largest);
-    if (top_p) cut_tail(o.top_p * total, largest);
-  } else if (top_p) {
-    const double total = total_weight(logits, largest, o.temperature);
-    // The usual case: few tokens have most of the probability.
-    collect_top(logits, std::min(kUsualHead, vocab));
-    if (weigh(largest) < o.top_p * total) {
-      // Otherwise all that can be in the head: tokens lighter than this, all taken together, weigh
-      // less than (1 - top_p) * total. Half of it leaves room for rounding.
-      const double light = (1 - o.top_p) * total / static_cast<double>(vocab) / 2;
-      collect(logits, logit_of(light, largest));
-      weigh(largest);
-    }
-    cut_tail(o.top_p * total, largest);
-  } else {
-    collect(logits, logit_of(o.min_p / 2, largest));
-    weigh(largest);
-  }
-  return draw_from_candidates(random);
-}
-
-// By weight, after min-p.
-std::int32_t Sampler::draw_from_candidates(double random) {
-  const double min_p = options_.min_p;
-  if (min_p > 0) std::erase_if(candidates_, [&](const Candidate& c) { return c.weight < min_p; });
-
-  double left = 0;
-  for (const Candidate& c : candidates_) left += c.weight;
-  left *= random;
-  std::int32_t token = -1;
-  for (const Candidate& c : candidates_) {
-    if (c.weight == 0) continue;
-    token = c.id;
-    if (left < c.weight) break;
-    left -= c.weight;
-  }
-  return token;
-}
-
-// ---- logprobs -----------------------------------------------------------------------------------
-
 void Sampler::report(std::span<const float> logits, std::int64_t top_logprobs, Sampled& sampled) {
-  const float largest = find_maxima(logits);
-  const double log_total = largest + std::log(total_weight(logits, largest, 1.0));
+  const float largest = largest_of(logits);
+  const double log_total = largest + std::log(draw_->total(logits, largest, 1.0));
   const auto logprob = [&](std::int32_t id) {
     return static_cast<float>(logits[static_cast<std::size_t>(id)] - log_total);
   };
   sampled.token.logprob = logprob(sampled.token.id);
-  if (top_logprobs == 0) return;
-  collect_top(logits, top_logprobs);
-  std::sort(candidates_.begin(), candidates_.end(), comes_first);
-  for (const Candidate& c : candidates_) sampled.top.push_back({c.id, logprob(c.id)});
+  for (const auto& c : draw_->most_likely(logits, top_logprobs)) {
+    sampled.top.push_back({c.id, logprob(c.id)});
+  }
 }
 
 Sampled Sampler::sample(std::span<const float> logits, std::int64_t top_logprobs) {
   const std::int64_t vocab = static_cast<std::int64_t>(logits.size());
   if (vocab == 0) fail(ErrorCode::invalid_argument, "sampling needs at least one logit");
+  if (vocab > kMostLogits) {
+    fail(ErrorCode::unsupported, "sampling takes at most {} logits, got {}", kMostLogits, vocab);
+  }
   if (top_logprobs < -1 || top_logprobs > vocab) {
     fail(ErrorCode::invalid_argument,
          "top_logprobs is {}; it must be -1 (none) or from 0 to the vocabulary's {}", top_logprobs,
          vocab);
   }
+  const SamplingOptions& o = options_;
   const std::span<const float> scores = adjusted(logits);
-  const float largest = find_maxima(scores);
-  const double random = random_number(options_.seed, draws_++);
+  const float largest = largest_of(scores);
+  const std::uint64_t bits = draw_bits(o.seed, draws_);
   Sampled sampled;
-  sampled.token.id = is_greedy() ? first_largest(scores, largest) : draw(scores, largest, random);
+  sampled.token.id =
+      is_greedy() ? draw_->first_largest(scores, largest)
+                  : draw_->draw(scores, largest, {o.temperature, o.top_k, o.top_p, o.min_p}, bits);
   if (top_logprobs >= 0) report(logits, top_logprobs, sampled);
-  see(sampled.token.id, true);
+  accept(sampled.token.id);
   return sampled;
 }
 
-// ---- from the head alone ------------------------------------------------------------------------
+// ---- drawn elsewhere ----------------------------------------------------------------------------
 
-std::int64_t Sampler::head_size() const {
-  if (!options_.logit_bias.empty() || has_penalties()) return 0;
-  return is_greedy() ? 1 : options_.top_k;
+std::optional<SampleArgs> Sampler::next_draw() const {
+  const SamplingOptions& o = options_;
+  if (!o.logit_bias.empty() || has_penalties()) return std::nullopt;
+  return SampleArgs{.temperature = is_greedy() ? 0.0 : o.temperature,
+                    .top_k = o.top_k,
+                    .top_p = o.top_p,
+                    .min_p = o.min_p,
+                    .seed = o.seed,
+                    .draw = draws_};
 }
 
-std::int32_t Sampler::sample_head(std::span<const float> logits,
-                                  std::span<const std::int32_t> ids) {
-  const std::int64_t head = head_size();
-  if (head == 0 || logits.empty() || std::ssize(logits) > head || logits.size() != ids.size()) {
-    fail(ErrorCode::invalid_argument,
-         "a head of {} logits and {} ids was given to a sampler whose draws depend on {}",
-         logits.size(), ids.size(),
-         head == 0 ? "all logits" : fmt::format("1 to {} of each", head));
-  }
-  const float largest = logits.front();
-  if (std::isnan(largest) || largest == kInfinity) refuse_logit(ids.front(), largest);
-  if (largest == -kInfinity) {
-    fail(ErrorCode::invalid_argument, "the largest logit is -inf: no token is possible");
-  }
-  const double random = random_number(options_.seed, draws_++);
-  std::int32_t id = ids.front();
-  if (!is_greedy()) {
-    candidates_.clear();
-    for (std::size_t i = 0; i < logits.size(); ++i) candidates_.push_back({logits[i], ids[i], 0.0});
-    std::sort(candidates_.begin(), candidates_.end(),
-              [](const Candidate& a, const Candidate& b) { return a.id < b.id; });
-    const double total = weigh(largest);
-    if (options_.top_p < 1) cut_tail(options_.top_p * total, largest);
-    id = draw_from_candidates(random);
-  }
+void Sampler::accept(std::int32_t id) {
+  if (id < 0) fail(ErrorCode::invalid_argument, "token {} was drawn; ids start at 0", id);
+  ++draws_;
   see(id, true);
-  return id;
 }
 
 }  // namespace tessera

@@ -53,8 +53,8 @@ class DeviceGenerationTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceGenerationTest, testing::ValuesIn(test_devices()),
                          device_name);
 
-// Where few logits decide, a GPU picks them out; the tokens are those of the whole vocabulary.
-TEST_P(DeviceGenerationTest, TheHeadOfTheLogitsIsPickedOutOnTheDevice) {
+// A GPU draws where the logits are, unless something changes them first; the tokens are the CPU's.
+TEST_P(DeviceGenerationTest, TokensAreDrawnOnTheDevice) {
   constexpr std::int64_t kTokens = 6;
   const auto folder = data_path("goldens") / "neox-serial-untied";
   const Ids prompt = first_row(folder / "golden.safetensors", "input_ids");
@@ -69,13 +69,15 @@ TEST_P(DeviceGenerationTest, TheHeadOfTheLogitsIsPickedOutOnTheDevice) {
   };
   struct Case {
     SamplingOptions sampling;
-    std::int64_t calls;  // of top_k() on a GPU
+    std::int64_t calls;  // of sample() on a GPU
   };
   for (const auto& [sampling, calls] :
        {Case{{.greedy = true}, kTokens}, Case{{.top_k = 5, .top_p = 0.9, .seed = 3}, kTokens},
-        Case{{.top_p = 0.9, .seed = 3}, 0}}) {
+        Case{{.top_p = 0.9, .seed = 3}, kTokens},
+        Case{{.temperature = 0.7, .min_p = 0.05, .seed = 4}, kTokens},
+        Case{{.top_p = 0.9, .presence_penalty = 0.5, .seed = 3}, 0}}) {
     EXPECT_EQ(generated(ctx(), sampling), generated(cpu, sampling));
-    EXPECT_EQ(ctx().trace().calls("top_k"), GetParam().is_cpu() ? 0 : calls);
+    EXPECT_EQ(ctx().trace().calls("sample"), GetParam().is_cpu() ? 0 : calls);
   }
 }
 

@@ -10,8 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "core/philox.h"
+#include "reference/sample.h"
 #include "support/refusal.h"
+#include "tessera/context.h"
 #include "tessera/error.h"
 #include "tessera/sampling.h"
 
@@ -68,42 +69,11 @@ std::vector<std::size_t> order_of(const std::vector<double>& x) {
 // The probability of each token after all options.
 std::vector<double> slow_distribution(const Logits& logits, const SamplingOptions& o,
                                       const Seen& seen) {
-  const std::vector<double> x = adjusted(logits, o, seen);
-  const std::vector<std::size_t> order = order_of(x);
-  std::vector<double> p(x.size(), 0.0);
-  if (o.greedy || o.temperature == 0) {
-    p[order[0]] = 1;
-    return p;
-  }
-  const std::size_t k =
-      o.top_k > 0 ? std::min(static_cast<std::size_t>(o.top_k), x.size()) : x.size();
-  const auto weight = [&](std::size_t i) { return std::exp((x[i] - x[order[0]]) / o.temperature); };
-  double total = 0;
-  for (std::size_t r = 0; r < k; ++r) total += weight(order[r]);
-  double head = 0;
-  for (std::size_t r = 0; r < k && head < o.top_p * total; ++r) {
-    head += weight(order[r]);
-    if (weight(order[r]) >= o.min_p) p[order[r]] = weight(order[r]);
-  }
-  const double kept = std::accumulate(p.begin(), p.end(), 0.0);
-  for (double& v : p) v /= kept;
-  return p;
-}
-
-// The first id at which the running sum of probabilities passes the draw's random number.
-std::int32_t slow_sample(const std::vector<double>& p, std::uint64_t seed, std::uint64_t draw) {
-  const PhiloxWords w = philox(seed, {static_cast<std::uint32_t>(draw),
-                                      static_cast<std::uint32_t>(draw >> 32), 0, 0x5A3717E5u});
-  const double u = static_cast<double>(((std::uint64_t{w[1]} << 32) | w[0]) >> 11) * 0x1p-53;
-  double sum = 0;
-  std::int32_t token = -1;
-  for (std::size_t i = 0; i < p.size(); ++i) {
-    if (p[i] == 0) continue;
-    token = static_cast<std::int32_t>(i);
-    sum += p[i];
-    if (u < sum) break;
-  }
-  return token;
+  return reference::distribution(adjusted(logits, o, seen),
+                                 {.temperature = o.greedy ? 0.0 : o.temperature,
+                                  .top_k = o.top_k,
+                                  .top_p = o.top_p,
+                                  .min_p = o.min_p});
 }
 
 // ---- each option --------------------------------------------------------------------------------
@@ -129,59 +99,35 @@ TEST_P(SamplerCase, DrawsWhatTheSlowVersionDraws) {
     const Logits logits = noise(c.vocab, static_cast<std::uint32_t>(draw), c.spread);
     const std::vector<double> p = slow_distribution(logits, c.options, seen);
     const std::int32_t token = sampler.sample(logits).token.id;
-    ASSERT_EQ(token, slow_sample(p, c.options.seed, draw)) << "draw " << draw;
+    ASSERT_EQ(token, reference::drawn_token(p, c.options.seed, draw)) << "draw " << draw;
     seen.generated.push_back(token);
   }
 }
 
-// From the most likely alone, as top_k() gives them, in the order of falling logits.
-TEST_P(SamplerCase, DrawsTheSameFromTheHeadAlone) {
+// What sample() draws by next_draw(), on the CPU here; tests/ops has every device.
+TEST_P(SamplerCase, SampleDrawsTheSame) {
   const Case& c = GetParam();
-  Sampler sampler(c.options), of_head(c.options);
-  const auto head = static_cast<std::size_t>(of_head.head_size());
-  const bool needs_all = !c.options.logit_bias.empty() || c.options.repetition_penalty != 1 ||
-                         c.options.presence_penalty != 0 || c.options.frequency_penalty != 0;
-  const bool greedy = c.options.greedy || c.options.temperature == 0;
-  ASSERT_EQ(of_head.head_size(), needs_all ? 0 : greedy ? 1 : c.options.top_k);
-  if (head == 0) {
-    EXPECT_THROW(of_head.sample_head(Logits{1.f}, Ids{0}), Error);
-    return;
-  }
-  if (head >= c.vocab) return;  // that is no head
-  for (std::uint32_t draw = 0; draw < 50; ++draw) {
-    const Logits logits = noise(c.vocab, draw, c.spread);
-    Ids ids(c.vocab);
-    std::iota(ids.begin(), ids.end(), 0);
-    std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) {
-      return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
-    });
-    ids.resize(head);
-    Logits values;
-    for (const std::int32_t id : ids) values.push_back(logits[static_cast<std::size_t>(id)]);
-    ASSERT_EQ(of_head.sample_head(values, ids), sampler.sample(logits).token.id) << draw;
+  Sampler sampler(c.options), elsewhere(c.options);
+  const bool changes_logits = !c.options.logit_bias.empty() || c.options.repetition_penalty != 1 ||
+                              c.options.presence_penalty != 0 || c.options.frequency_penalty != 0;
+  ASSERT_EQ(elsewhere.next_draw().has_value(), !changes_logits);
+  if (changes_logits) return;
+  Context ctx({.threads = 1});
+  for (std::uint32_t draw = 0; draw < (c.vocab > 10000 ? 8u : 50u); ++draw) {
+    Logits logits = noise(c.vocab, draw, c.spread);
+    std::int32_t id = -1;
+    SampleArgs args = *elsewhere.next_draw();
+    args.logits = Tensor(logits.data(), DType::f32, {std::ssize(logits)}, Device::cpu());
+    args.ids = Tensor(&id, DType::i32, {1}, Device::cpu());
+    sample(ctx, args);
+    elsewhere.accept(id);
+    ASSERT_EQ(id, sampler.sample(logits).token.id) << draw;
   }
 }
 
-TEST(Sampler, RefusesAHeadThatIsNoNumberOrNone) {
-  Sampler sampler({.top_k = 2});
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_TRUE(refuses(
-      [&] {
-        sampler.sample_head(Logits{nan, 1.f}, Ids{7, 2});
-      },
-      "the logit of token 7 is nan: the model's numbers have left their range; try "
-      "f32 or bf16, or check the checkpoint"));
-  EXPECT_TRUE(refuses(
-      [&] {
-        sampler.sample_head(Logits{-kInfinity, -kInfinity}, Ids{0, 1});
-      },
-      "the largest logit is -inf: no token is possible"));
-  EXPECT_TRUE(refuses(
-      [&] {
-        sampler.sample_head(Logits{3.f, 2.f, 1.f}, Ids{0, 1, 2});
-      },
-      "a head of 3 logits and 3 ids was given to a sampler whose draws depend on 1 "
-      "to 2 of each"));
+TEST(Sampler, RefusesATokenThatWasNotDrawn) {
+  Sampler sampler({});
+  EXPECT_TRUE(refuses([&] { sampler.accept(-1); }, "token -1 was drawn; ids start at 0"));
 }
 
 INSTANTIATE_TEST_SUITE_P(

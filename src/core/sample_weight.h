@@ -1,0 +1,92 @@
+// How likely a token is beside the most likely one, as a whole number: exp((logit - largest) /
+// temperature) in units of 2^-43. Whole numbers add up to the same sum in every order, so that a
+// token is the same on every device and for every way of cutting a vocabulary into blocks.
+//
+// The same bits everywhere ask for the same roundings: whoever includes this is compiled without
+// contraction into fused multiply-adds.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "core/host_device.h"
+#include "core/philox.h"
+
+namespace tessera {
+
+// A weight is at most 2^43, so that the sum over the longest row stays below 2^64.
+inline constexpr std::uint64_t kLargestWeight = std::uint64_t{1} << 43;
+inline constexpr std::int64_t kMostLogits = std::int64_t{1} << 20;
+
+// Exponents of 2 from here on down weigh nothing.
+inline constexpr float kLightest = -44.f;
+
+// What differences of logits are multiplied by: exponents of 2. Beyond f32's range a temperature is
+// 0 for every difference that f32 logits can have.
+inline float weight_scale(double temperature) {
+  constexpr double kLog2E = 1.4426950408889634;
+  return static_cast<float>(
+      std::min(kLog2E / temperature, static_cast<double>(std::numeric_limits<float>::max())));
+}
+
+// 2^x on [0, 1] as a polynomial, good to 8.5e-8; exactly 1 at 0. The factors of x, x^2, ...
+inline constexpr float kExp2Factor1 = 0x1.62e42cp-1f, kExp2Factor2 = 0x1.ebfd58p-3f,
+                       kExp2Factor3 = 0x1.c68912p-5f, kExp2Factor4 = 0x1.3d0b8ep-7f,
+                       kExp2Factor5 = 0x1.46d66ap-10f, kExp2Factor6 = 0x1.c5411ep-13f;
+
+// w in [0, 1] in units of 2^-43, rounded to nearest even: the units of a double from 512 to 1024.
+inline constexpr double kUnitBase = 512.0;
+TESSERA_HOST_DEVICE inline std::uint64_t weight_units(float w) {
+  return std::bit_cast<std::uint64_t>(static_cast<double>(w) + kUnitBase) -
+         std::bit_cast<std::uint64_t>(kUnitBase);
+}
+
+// No logit is NaN, and none exceeds `largest`, which is finite. -inf weighs nothing.
+TESSERA_HOST_DEVICE inline std::uint64_t sample_weight(float logit, float largest, float scale) {
+  const float exponent = (logit - largest) * scale;
+  if (!(exponent > kLightest)) return 0;
+  const float whole = floorf(exponent), part = exponent - whole;
+  float power = kExp2Factor6 * part + kExp2Factor5;
+  power = power * part + kExp2Factor4;
+  power = power * part + kExp2Factor3;
+  power = power * part + kExp2Factor2;
+  power = power * part + kExp2Factor1;
+  power = power * part + 1.f;
+  // Times 2^whole: no result is below f32's normal range.
+  const auto shift = static_cast<std::uint32_t>(static_cast<std::int32_t>(whole)) << 23;
+  return weight_units(std::bit_cast<float>(std::bit_cast<std::uint32_t>(power) + shift));
+}
+
+// The least weight of a head that has `share` of the total; at least 1 and at most the total.
+TESSERA_HOST_DEVICE inline std::uint64_t weight_share(std::uint64_t total, double share) {
+  const auto wanted = static_cast<std::uint64_t>(ceil(static_cast<double>(total) * share));
+  return wanted < 1 ? 1 : wanted > total ? total : wanted;
+}
+
+// What min_p asks of a weight.
+inline std::uint64_t least_weight(double min_p) {
+  return static_cast<std::uint64_t>(std::ceil(min_p * static_cast<double>(kLargestWeight)));
+}
+
+// floor(a * b / 2^64)
+TESSERA_HOST_DEVICE inline std::uint64_t multiply_high(std::uint64_t a, std::uint64_t b) {
+  const std::uint64_t a0 = a & 0xffffffffu, a1 = a >> 32, b0 = b & 0xffffffffu, b1 = b >> 32;
+  const std::uint64_t middle = a1 * b0 + (a0 * b0 >> 32);
+  return a1 * b1 + (middle >> 32) + ((a0 * b1 + (middle & 0xffffffffu)) >> 32);
+}
+
+// The random bits of a draw: 53 of them, at the top. Which token is drawn: the first whose weight,
+// added to those of lower ids, exceeds multiply_high(bits, total).
+TESSERA_HOST_DEVICE inline std::uint64_t draw_bits(std::uint64_t seed, std::uint64_t draw) {
+  constexpr std::uint32_t kSamplerStream = 0x5A3717E5u;  // apart from other uses of the seed
+  const PhiloxWords words =
+      philox(seed, {static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32), 0,
+                    kSamplerStream});
+  const std::uint64_t bits = (std::uint64_t{words[1]} << 32) | words[0];
+  return bits >> 11 << 11;
+}
+
+}  // namespace tessera

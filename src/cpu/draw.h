@@ -1,0 +1,55 @@
+// One token from the logits of one row, on the CPU: what the Sampler and sample() share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace tessera::cpu {
+
+struct DrawOptions {
+  double temperature = 1.0;  // above 0
+  std::int64_t top_k = 0;    // 0: all
+  double top_p = 1.0, min_p = 0.0;
+};
+
+// In this order: find_maxima(), then the others as often as needed. Keeps its scratch from row to
+// row.
+class TokenDraw {
+ public:
+  struct Candidate {
+    float logit;
+    std::int32_t id;
+    std::uint64_t weight;  // core/sample_weight.h
+  };
+
+  // The largest logit; NaN where there is one. What follows is for logits without NaN and +inf, of
+  // which one at least is finite.
+  float find_maxima(std::span<const float> logits);
+  // The first place of the largest.
+  std::int32_t first_largest(std::span<const float> logits, float largest) const;
+  // A token by its random bits (draw_bits()).
+  std::int32_t draw(std::span<const float> logits, float largest, const DrawOptions& options,
+                    std::uint64_t bits);
+  // The sum of all weights, in units of the largest logit's.
+  double total(std::span<const float> logits, float largest, double temperature);
+  // The most likely, the most likely first; their weights are not set.
+  std::span<const Candidate> most_likely(std::span<const float> logits, std::int64_t count);
+
+ private:
+  static bool comes_first(const Candidate& a, const Candidate& b);
+  std::uint64_t weigh_all(std::span<const float> logits, float largest, double temperature);
+  void collect(std::span<const float> logits, float threshold);
+  void collect_top(std::span<const float> logits, std::int64_t count);
+  std::uint64_t weigh(float largest, double temperature);
+  void cut_tail(std::uint64_t wanted, float largest, double temperature);
+  std::int32_t draw_from_all(std::span<const float> logits, float largest, double temperature,
+                             std::uint64_t bits);
+  std::int32_t draw_from_candidates(double min_p, std::uint64_t bits);
+
+  std::vector<float> maxima_, ordered_maxima_;  // of blocks
+  std::vector<std::uint64_t> weights_;          // of blocks
+  std::vector<Candidate> candidates_, ordered_;
+};
+
+}  // namespace tessera::cpu

@@ -1,0 +1,32 @@
+// The kernels of sample() on a GPU (sample_kernels.cu), and the scratch memory they share.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/sample.h"
+
+namespace tessera::cuda {
+
+inline constexpr int kSamplePart = 2048;  // elements of a row that one block reads
+inline constexpr int kSampleBins = 2048;  // of differences from the largest logit
+
+inline std::int64_t sample_parts_of(std::int64_t width) {
+  return (width + kSamplePart - 1) / kSamplePart;
+}
+
+// Of all rows; what belongs to row r starts at r times the number in brackets.
+struct SampleScratch {
+  unsigned long long* largest;      // [parts] the largest key of each part
+  unsigned long long* weights;      // [parts] the weight that is kept of each part
+  unsigned long long* bin_weights;  // [kSampleBins]
+  std::uint32_t* bin_counts;        // [kSampleBins]
+  unsigned long long* threshold;    // [1] the last key that is kept
+  std::int32_t* arrived;            // [1] blocks that have written their weight
+};
+
+// Whether only the head of the order is kept: then the bins and the threshold are needed.
+bool keeps_head(const SampleArgs& args);
+
+void sample_rows(Context& ctx, const SampleArgs& args, const SampleScratch& scratch);
+
+}  // namespace tessera::cuda

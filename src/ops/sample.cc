@@ -1,0 +1,75 @@
+#include "tessera/sample.h"
+
+#include <cmath>
+
+#include "core/build_config.h"
+#include "core/sample_weight.h"
+#include "cpu/sample.h"
+#include "cuda/sample.h"
+#include "ops/op_scope.h"
+
+namespace tessera {
+namespace {
+
+void check_options(const OpScope& op, const SampleArgs& args) {
+  op.require(std::isfinite(args.temperature) && args.temperature >= 0,
+             "temperature is {}; it must be 0 (the most likely token) or a positive number",
+             args.temperature);
+  op.require(args.top_k >= 0, "top_k is {}; it must be 0 (all tokens) or more", args.top_k);
+  op.require(args.top_p > 0 && args.top_p <= 1, "top_p is {}; it must be above 0 and at most 1",
+             args.top_p);
+  op.require(args.min_p >= 0 && args.min_p <= 1, "min_p is {}; it must be from 0 to 1", args.min_p);
+}
+
+void check(const OpScope& op, const SampleArgs& args) {
+  const Tensor &logits = args.logits, &ids = args.ids;
+  op.input("logits", logits, {DType::f32, DType::f16, DType::bf16});
+  op.output("ids", ids, {DType::i32, DType::i64});
+  if (logits.rank == 1) {
+    op.shape("ids", ids, {1});
+  } else {
+    bool fits = ids.rank == logits.rank - 1;
+    for (int d = 0; fits && d < ids.rank; ++d) fits = ids.shape[d] == logits.shape[d];
+    op.require(fits, "ids must have the shape of logits {} without the last dimension, got {}",
+               logits, ids);
+  }
+  const std::int64_t n = logits.size(-1);
+  op.require(n > 0 || ids.numel() == 0, "logits {} has rows without elements: no token is possible",
+             logits);
+  op.require(n <= kMostLogits, "logits has rows of {} elements; at most {} can be sampled from", n,
+             kMostLogits);
+  check_options(op, args);
+  op.no_overlap("ids", ids, "logits", logits);
+}
+
+std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const SampleArgs& args) {
+  if (ctx.device().is_cpu()) return 0;
+  if constexpr (kHaveCuda) {
+    return cuda::sample_scratch_bytes(args);
+  } else {
+    op.no_kernel();
+  }
+}
+
+}  // namespace
+
+void sample(Context& ctx, const SampleArgs& args) {
+  const OpScope op(ctx, "sample");
+  check(op, args);
+  if (op.only_counts([&] { return scratch_bytes(op, ctx, args); })) return;
+  op.run([&] { return "logits " + to_string(args.logits); },
+         [&] {
+           cpu::sample(ctx, args);
+           return "cpu";
+         },
+         [&] {
+           cuda::sample(ctx, args);
+           return "cuda";
+         },
+         [&] {
+           // A difference, a scale, an exponential of a dozen steps, a sum.
+           return OpCost{args.logits.bytes() + args.ids.bytes(), 16 * args.logits.numel()};
+         });
+}
+
+}  // namespace tessera
