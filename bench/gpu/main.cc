@@ -8,12 +8,14 @@
 int main(int argc, char** argv) {
   CLI::App app("Single ops on a GPU: time, floor and error, one JSON object a line");
   app.require_subcommand(1);
+  tessera::bench::add_fused_linear(app);
   tessera::bench::add_linear(app);
   tessera::bench::add_attention(app);
   tessera::bench::add_decode(app);
   tessera::bench::add_norm(app);
   tessera::bench::add_quantize(app);
   tessera::bench::add_rotary_append(app);
+  tessera::bench::add_sample(app);
   tessera::bench::add_select(app);
   app.footer(
       "Examples:\n"

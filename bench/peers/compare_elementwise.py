@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Norms with residual adds, rotary embedding with the write to the cache, argmax and top-k on a GPU: Tessera beside the launches
+"""Norms with residual adds, rotary embedding with the write to the cache, argmax, top-k and sampling on a GPU: Tessera beside the launches
 of PyTorch that each stands for, in one run.
 
     python bench/peers/compare_elementwise.py --out docs/results/h200
 
 Writes elementwise_table.md, elementwise.csv and a plot. PyTorch runs eagerly, captured in a graph: x + r0 + r1 + r2 and layer_norm
-or rms_norm; rotary as transformers computes it and index_copy_ into the cache; argmax; topk. bf16, but for logits, which are f32.
+or rms_norm; rotary as transformers computes it and index_copy_ into the cache; argmax; topk; sampling as transformers does it. bf16, but for logits, which are f32.
 """
 import argparse
 import pathlib
@@ -82,13 +82,40 @@ def torch_select(row):
     return table.microseconds([lambda x=x: call(x) for x in sets]), None
 
 
-PEERS = {"layer_norm": torch_norm, "rms_norm": torch_norm, "rotary_append": torch_rotary, "argmax": torch_select, "top_k": torch_select}
+def torch_sample(row):
+    """As transformers' logits processors and its sampling do it: the whole vocabulary is sorted."""
+    import torch
+
+    def sample(x):
+        if row["temperature"] == 0:
+            return x.argmax(-1)
+        x = x / row["temperature"]
+        if row["top_k"]:
+            x = x.masked_fill(x < x.topk(row["top_k"]).values[..., -1:], -torch.inf)
+        if row["top_p"] < 1:
+            ordered, at = x.sort(descending=False)
+            drop = ordered.softmax(-1).cumsum(-1) <= 1 - row["top_p"]
+            drop[..., -1:] = False
+            x = x.masked_fill(drop.scatter(1, at, drop), -torch.inf)
+        p = x.softmax(-1)
+        if row["min_p"]:
+            p = p.masked_fill(p < row["min_p"] * p.max(-1, keepdim=True).values, 0)
+        return p.multinomial(1)
+
+    sets = [3 * noise(1, row["width"], dtype=torch.float32) for _ in range(32)]
+    return table.microseconds([lambda x=x: sample(x) for x in sets]), None
+
+
+PEERS = {"layer_norm": torch_norm, "rms_norm": torch_norm, "rotary_append": torch_rotary, "argmax": torch_select, "top_k": torch_select,
+         "sample": torch_sample}
 
 
 def shape_of(row):
     if row["op"] == "rotary_append":
         heads, kv_heads, dim, dims = ROTARY[row["model"]]
         return f"{row['tokens']} tokens, heads {heads} + 2 x {kv_heads} of {dim}, {dims} turned"
+    if row["op"] == "sample":
+        return f"[1, {row['width']}], {row['mode']}"
     more = f", {row['residuals']} residuals" if "residuals" in row else f", k = {row['k']}" if row["op"] == "top_k" else ""
     return f"[{row['rows']}, {row['width']}]{more}"
 
@@ -124,7 +151,7 @@ def main():
     table.need_program(p, a.program)
     torch = table.start_torch("compare_elementwise")
     rows, ceilings = [], None
-    for command in ("norm", "rotary_append", "select"):
+    for command in ("norm", "rotary_append", "select", "sample"):
         found = list(table.ours(a.program, command))
         if not found:
             sys.exit(1)  # what it refused has been shown
