@@ -8,6 +8,7 @@
 #include "cuda/attention/hopper.h"
 #include "cuda/attention/tensor_core.h"
 #include "cuda/state.h"
+#include "cuda/vectors.h"
 
 namespace tessera::cuda {
 namespace {
@@ -26,19 +27,12 @@ bool counts_in_ints(const AttentionArgs& args) {
 
 constexpr std::int64_t kVector = 8;  // elements in 16 bytes
 
-bool starts_on_vectors(const Tensor& tensor) {
-  if (reinterpret_cast<std::uintptr_t>(tensor.data) % 16 != 0) return false;
-  for (int d = 0; d < tensor.rank - 1; ++d) {
-    if (tensor.shape[d] > 1 && tensor.strides[d] % kVector != 0) return false;
-  }
-  return tensor.shape[tensor.rank - 1] % kVector == 0;
-}
-
 // Whether all rows of q, k, v and out are made of whole chunks of 16 bytes, and begin on one.
 bool made_of_vectors(const AttentionArgs& args) {
   const Tensor* tensors[] = {&args.q, &args.k, &args.v, &args.out};
-  return std::all_of(std::begin(tensors), std::end(tensors),
-                     [](const Tensor* tensor) { return starts_on_vectors(*tensor); });
+  return std::all_of(std::begin(tensors), std::end(tensors), [](const Tensor* tensor) {
+    return rows_begin_on_vectors(*tensor) && tensor->size(-1) % kVector == 0;
+  });
 }
 
 // A stride in units; one that nobody steps along may be anything.

@@ -24,7 +24,7 @@ std::string_view stored_name(DType dtype) {
 std::int64_t in_tiles(std::int64_t bytes, std::int64_t out, std::int64_t in) {
   if (out == 0 || in == 0) return bytes;
   const std::int64_t rows = checked_align(out, cuda::kTileHeight);
-  const std::int64_t columns = checked_align(in, 2 * cuda::kSlab);
+  const std::int64_t columns = checked_align(in, cuda::kPair);
   const std::int64_t of_row = checked_mul((bytes + out - 1) / out, columns) / in + 1;
   return checked_mul(rows, checked_add(of_row, static_cast<std::int64_t>(sizeof(float))));
 }

@@ -80,16 +80,8 @@ __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool v
        at += step) {
     const std::int64_t tile = at / args.pairs, row = tile * kTileHeight + lane / 4;
     const float row_scales[2] = {args.row_scales[row], args.row_scales[row + 8]};
-    float inverse[2] = {1, 1};
-    DecodeState state{.nf4_table = nf4_table + lane};
-    use_zeros<F, T>(F == Format::int4 ? kNoInt4Zeros : 0, state);
-    if constexpr (S != ScaleMode::none && F != Format::nvfp4) {
-      inverse[0] = inverse_power(row_scales[0]);
-      inverse[1] = inverse_power(row_scales[1]);
-    } else if constexpr (Z) {
-      const auto* zeros = reinterpret_cast<const std::uint16_t*>(args.scales.zeros);
-      use_zeros<F, T>(zeros[tile * 8 + lane / 4], state);
-    }
+    RowState rows = no_rows<F, T>(nf4_table, lane);
+    start_tile<F, S, Z, T>(args.scales, args.row_scales, static_cast<int>(tile), lane, rows);
     RawScales raw{};
     load_scales<F, S, Z>(args.scales, static_cast<int>(at), lane, raw);
 #pragma unroll
@@ -100,18 +92,9 @@ __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool v
         store_words(__ldcs(args.codes + ((at * 2 + slab) * kVectors + i) * 32 + lane),
                     words + 4 * i);
       }
-      if constexpr (Z && S != ScaleMode::none) use_zeros<F, T>(raw.zeros >> (16 * slab), state);
       Fragments a;
-      TileFormat<F, T>::decode(words, state, a);
-      if constexpr (S != ScaleMode::none) {
-        Pair factors[2];
-        scale_pairs<F, T>(raw, slab, inverse, factors);
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-#pragma unroll
-          for (int r = 0; r < 4; ++r) a[j][r] = multiply<T>(a[j][r], factors[r % 2]);
-        }
-      }
+      decode_words<F, S, Z, T>(words, raw, slab, rows, a);
+      if constexpr (S != ScaleMode::none) scale_fragments<F, T>(raw, slab, rows.inverse, a);
       const std::int64_t column = (at % args.pairs * 2 + slab) * kSlab + lane % 4 * 16;
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
@@ -126,60 +109,35 @@ __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool v
   }
 }
 
-template <Format F, ScaleMode S, typename T>
-void decode_with(const Launch& launch, const DecodeArgs& args, T* out) {
+template <typename T>
+void decode_as(const Launch& launch, const Weight& weight, const DecodeArgs& args, T* out) {
   const std::int64_t pairs = static_cast<std::int64_t>(args.tiles) * args.pairs;
   const Grid grid{.blocks = (pairs + kWarps - 1) / kWarps,
                   .threads = kThreads,
-                  .shared_bytes = F == Format::nf4 ? kNf4TableBytes : 0};
+                  .shared_bytes = weight.format == Format::nf4 ? kNf4TableBytes : 0};
   const bool vectors = args.columns % 8 == 0 && reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
-  if constexpr (F == Format::int4 || F == Format::int8) {
-    if (args.scales.zeros) {
-      return launch(decode_pairs<F, S, true, T>, grid, args, vectors, out);
+  with_tile_kind(weight.format, scale_mode(weight), [&](auto kind) {
+    using Kind = decltype(kind);
+    if constexpr (Kind::kFormat != Format::dense) {
+      if constexpr (Kind::kTakesZeros) {
+        if (args.scales.zeros) {
+          return launch(decode_pairs<Kind::kFormat, Kind::kScales, true, T>, grid, args, vectors,
+                        out);
+        }
+      }
+      launch(decode_pairs<Kind::kFormat, Kind::kScales, false, T>, grid, args, vectors, out);
     }
-  }
-  launch(decode_pairs<F, S, false, T>, grid, args, vectors, out);
-}
-
-template <typename T>
-void decode_as(const Launch& launch, const Weight& weight, const DecodeArgs& args, T* out) {
-  const ScaleMode mode = scale_mode(weight);
-  switch (weight.format) {
-    case Format::dense:
-      return;
-    case Format::nvfp4:
-      return decode_with<Format::nvfp4, ScaleMode::fragments>(launch, args, out);
-    case Format::mxfp4:
-      return decode_with<Format::mxfp4, ScaleMode::fragments>(launch, args, out);
-    case Format::nf4:
-      return decode_with<Format::nf4, ScaleMode::sums>(launch, args, out);
-    case Format::int4:
-      if (mode == ScaleMode::none) {
-        return decode_with<Format::int4, ScaleMode::none>(launch, args, out);
-      }
-      if (mode == ScaleMode::sums) {
-        return decode_with<Format::int4, ScaleMode::sums>(launch, args, out);
-      }
-      return decode_with<Format::int4, ScaleMode::fragments>(launch, args, out);
-    case Format::int8:
-      if (mode == ScaleMode::none) {
-        return decode_with<Format::int8, ScaleMode::none>(launch, args, out);
-      }
-      return decode_with<Format::int8, ScaleMode::sums>(launch, args, out);
-    case Format::fp8:
-      return decode_with<Format::fp8, ScaleMode::none>(launch, args, out);
-  }
+  });
 }
 
 }  // namespace
 
 void decode_tiles(Context& ctx, const Weight& weight, const Tensor& out) {
-  const std::int64_t pair_bytes = kTileHeight * 2 * kSlab * info(weight.format).bits / 8;
   const DecodeArgs args{.codes = weight.data.ptr<const uint4>(),
                         .scales = tile_scales(weight),
                         .row_scales = weight.row_scales.ptr<const float>(),
                         .tiles = static_cast<int>(weight.data.shape[0]),
-                        .pairs = static_cast<int>(weight.data.shape[1] / pair_bytes),
+                        .pairs = pairs_of(weight),
                         .rows = weight.out_features,
                         .columns = weight.in_features};
   const Launch launch(ctx, "decode_tiles");

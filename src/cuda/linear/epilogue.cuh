@@ -3,6 +3,8 @@
 
 #include "core/rows.h"
 #include "cuda/element.cuh"
+#include "cuda/linear/matrix.h"
+#include "cuda/linear/product.h"
 #include "tessera/linear.h"
 
 namespace tessera::cuda {
@@ -61,5 +63,16 @@ struct Finish {
     }
   }
 };
+
+// Of a product that is made of matrices.
+inline Finish<MatrixRows> finish_of(const Product& product) {
+  return {.bias = AnyFloats(product.bias),
+          .up_bias = AnyFloats(product.up_bias),
+          .activation = product.activation,
+          .residual = MatrixRows(product.residual),
+          .has_residual = product.residual.defined(),
+          .out = MatrixRows(product.out),
+          .dtype = product.out.dtype};
+}
 
 }  // namespace tessera::cuda

@@ -1,6 +1,7 @@
 // Tensors that one stride from row to row describes: nearly all that models make.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 
 #include "core/host_device.h"
@@ -32,7 +33,12 @@ struct MatrixRows {
   std::int64_t stride = 0;
 
   MatrixRows() = default;
-  explicit MatrixRows(const Tensor& matrix) : data(matrix.data), stride(matrix.strides[0]) {}
+  // Of a tensor that is a matrix, or of none.
+  explicit MatrixRows(const Tensor& tensor) {
+    if (!tensor.defined()) return;
+    data = tensor.data;
+    stride = as_matrix(tensor)->strides[0];
+  }
   template <typename T>
   TESSERA_HOST_DEVICE T* row(std::int64_t i) const {
     return static_cast<T*>(data) + i * stride;

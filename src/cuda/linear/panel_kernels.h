@@ -22,47 +22,39 @@ void panels_of(const Launch& launch, Grid grid, const PanelArgs& args) {
   launch(panel_rows<F, S, Z, T, kTokens>, grid, args);
 }
 
-template <Format F, ScaleMode S, typename T>
+template <Format F, ScaleMode S, bool Z, typename T>
 void panels_with(const Launch& launch, const Grid& grid, const PanelArgs& args) {
-  const auto with_zeros = [&](auto zeros) {
-    constexpr bool kZeros = decltype(zeros)::value;
-    switch (panel_tokens(args.rows)) {
-      case 16:
-        return panels_of<F, S, kZeros, T, 16>(launch, grid, args);
-      case 64:
-        return panels_of<F, S, kZeros, T, 64>(launch, grid, args);
-      default:
-        return panels_of<F, S, kZeros, T, 256>(launch, grid, args);
-    }
-  };
-  if constexpr (F == Format::int4) {
-    if (args.scales.zeros) return with_zeros(std::true_type());
+  switch (panel_tokens(args.rows)) {
+    case 16:
+      return panels_of<F, S, Z, T, 16>(launch, grid, args);
+    case 64:
+      return panels_of<F, S, Z, T, 64>(launch, grid, args);
+    default:
+      return panels_of<F, S, Z, T, 256>(launch, grid, args);
   }
-  with_zeros(std::false_type());
 }
+
+// Dense weights have no tiles; rare kinds take another road (panels_take()) and have no instances.
+template <typename Kind>
+inline constexpr bool kHasPanels =
+    Kind::kFormat == Format::int8   ? Kind::kScales == ScaleMode::none
+    : Kind::kFormat == Format::int4 ? Kind::kScales != ScaleMode::none
+                                    : Kind::kFormat != Format::dense;
 
 template <typename T>
 void panels_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
                const PanelArgs& args) {
-  switch (format) {
-    case Format::dense:
-      return;
-    case Format::nvfp4:
-      return panels_with<Format::nvfp4, ScaleMode::fragments, T>(launch, grid, args);
-    case Format::mxfp4:
-      return panels_with<Format::mxfp4, ScaleMode::fragments, T>(launch, grid, args);
-    case Format::nf4:
-      return panels_with<Format::nf4, ScaleMode::sums, T>(launch, grid, args);
-    case Format::int4:
-      if (mode == ScaleMode::sums) {
-        return panels_with<Format::int4, ScaleMode::sums, T>(launch, grid, args);
+  with_tile_kind(format, mode, [&](auto kind) {
+    using Kind = decltype(kind);
+    if constexpr (kHasPanels<Kind>) {
+      if constexpr (Kind::kFormat == Format::int4) {
+        if (args.scales.zeros) {
+          return panels_with<Kind::kFormat, Kind::kScales, true, T>(launch, grid, args);
+        }
       }
-      return panels_with<Format::int4, ScaleMode::fragments, T>(launch, grid, args);
-    case Format::int8:
-      return panels_with<Format::int8, ScaleMode::none, T>(launch, grid, args);
-    case Format::fp8:
-      return panels_with<Format::fp8, ScaleMode::none, T>(launch, grid, args);
-  }
+      panels_with<Kind::kFormat, Kind::kScales, false, T>(launch, grid, args);
+    }
+  });
 }
 
 }  // namespace tessera::cuda

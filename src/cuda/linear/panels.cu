@@ -44,41 +44,28 @@ __global__ void __launch_bounds__(kThreads)
 
 // ---- arguments ----------------------------------------------------------------------------------
 
-int pairs_of(const Weight& weight) {
-  const std::int64_t pair_bytes = kTileHeight * kPairColumns * info(weight.format).bits / 8;
-  return static_cast<int>(weight.data.shape[1] / pair_bytes);
-}
-
 std::int64_t token_blocks(std::int64_t rows) {
   const int tokens = panel_tokens(rows);
   return (rows + tokens - 1) / tokens;
 }
 
 std::int64_t packed_bytes(const Weight& weight, std::int64_t rows) {
-  return token_blocks(rows) * panel_tokens(rows) * pairs_of(weight) * (2 * kPairColumns);
+  return token_blocks(rows) * panel_tokens(rows) * pairs_of(weight) * (2 * kPair);
 }
 
 PanelArgs arguments(const Product& product, const Tensor& x, const void* packed) {
   const Weight& weight = product.weight;
   const TileScales scales = tile_scales(weight);
   const ScaleMode mode = scale_mode(weight);
-  PanelArgs args{
-      .codes = weight.data.ptr<const char>(),
-      .scales = scales,
-      .row_scales = weight.row_scales.ptr<const float>(),
-      .tiles = static_cast<int>(weight.data.shape[0]),
-      .pairs = pairs_of(weight),
-      .x = static_cast<const char*>(packed),
-      .rows = x.shape[0],
-      .out_features = weight.out_features,
-      .finish = {.bias = AnyFloats(product.bias),
-                 .up_bias = AnyFloats(product.up_bias),
-                 .activation = product.activation,
-                 .residual = product.residual.defined() ? MatrixRows(*as_matrix(product.residual))
-                                                        : MatrixRows(),
-                 .has_residual = product.residual.defined(),
-                 .out = MatrixRows(*as_matrix(product.out)),
-                 .dtype = product.out.dtype}};
+  PanelArgs args{.codes = weight.data.ptr<const char>(),
+                 .scales = scales,
+                 .row_scales = weight.row_scales.ptr<const float>(),
+                 .tiles = static_cast<int>(weight.data.shape[0]),
+                 .pairs = pairs_of(weight),
+                 .x = static_cast<const char*>(packed),
+                 .rows = x.shape[0],
+                 .out_features = weight.out_features,
+                 .finish = finish_of(product)};
   // Of a tile's pair: the scales of 16 rows and as many blocks as it has, or one that others share.
   if (mode != ScaleMode::none) {
     const int blocks = mode == ScaleMode::fragments ? 2 << scales.shift : scales.shift == 0 ? 2 : 1;
@@ -94,14 +81,12 @@ PanelArgs arguments(const Product& product, const Tensor& x, const void* packed)
 bool panels_take(Context& ctx, const Product& product) {
   const Tensor& x = product.x;
   const Weight& weight = product.weight;
-  const auto fits = [](const Tensor& tensor) { return !tensor.defined() || as_matrix(tensor); };
-  const bool matrices = as_matrix(x) && fits(product.out) && fits(product.residual);
   // The groups and zero points of int8 are rare: they take another road.
   const bool int8_by_rows =
       weight.format != Format::int8 || (weight.group == 0 && !weight.zeros.defined());
   const bool int4_in_groups = weight.format != Format::int4 || weight.group != 0;
-  return has_hopper_kernels(ctx.cuda_state().limits()) && !product.gated() && matrices &&
-         (x.dtype == DType::f16 || x.dtype == DType::bf16) &&
+  return has_hopper_kernels(ctx.cuda_state().limits()) && !product.gated() &&
+         made_of_matrices(product) && (x.dtype == DType::f16 || x.dtype == DType::bf16) &&
          weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups;
 }
 

@@ -44,7 +44,6 @@ namespace tessera::cuda {
 
 inline constexpr int kPanelRows = 128;                        // features of a block
 inline constexpr int kPanelTiles = kPanelRows / kTileHeight;  // 8
-inline constexpr int kPairColumns = 2 * kSlab;
 
 struct PanelArgs {
   const char* codes;
@@ -142,8 +141,7 @@ __device__ void load_pairs(const PanelArgs& args, int first_tile, std::int64_t t
 
 template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
 __device__ void decode_for_panel(const PanelArgs& args, const char* stage, int tile, int pair,
-                                 int slab, int lane, const float (&inverse)[2], DecodeState& state,
-                                 Fragments& a) {
+                                 int slab, int lane, RowState& rows, Fragments& a) {
   using Stage = PanelStage<F, Z, T, kTokens>;
   constexpr int kWords = TileFormat<F, T>::kWords, kVectors = kWords / 4;
   std::uint32_t words[kWords];
@@ -154,9 +152,8 @@ __device__ void decode_for_panel(const PanelArgs& args, const char* stage, int t
   for (int i = 0; i < kVectors; ++i) {
     store_words(codes[(slab * kVectors + i) * 32 + lane], words + 4 * i);
   }
-  if constexpr (S == ScaleMode::none) {
-    TileFormat<F, T>::decode(words, state, a);
-  } else {
+  RawScales raw{};
+  if constexpr (S != ScaleMode::none) {
     const int block = (pair >> args.scale_shift) - ((pair - of_stage) >> args.scale_shift);
     TileScales here = args.scales;
     here.scales = stage + Stage::kScales + tile * Stage::kPairs * Stage::kMostScaleBytes +
@@ -165,18 +162,10 @@ __device__ void decode_for_panel(const PanelArgs& args, const char* stage, int t
       here.zeros = reinterpret_cast<const std::uint8_t*>(stage) + Stage::kZerosAt +
                    tile * Stage::kPairs * Stage::kMostZeroBytes + block * args.zero_bytes;
     }
-    RawScales raw{};
     load_scales<F, S, Z>(here, 0, lane, raw);
-    if constexpr (Z) use_zeros<F, T>(raw.zeros >> (16 * slab), state);
-    TileFormat<F, T>::decode(words, state, a);
-    Pair factors[2];
-    scale_pairs<F, T>(raw, slab, inverse, factors);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) a[j][r] = multiply<T>(a[j][r], factors[r % 2]);
-    }
   }
+  decode_words<F, S, Z, T>(words, raw, slab, rows, a);
+  if constexpr (S != ScaleMode::none) scale_fragments<F, T>(raw, slab, rows.inverse, a);
 }
 
 // All sums of the block, in the place of what has been multiplied: [token][feature], rows apart by
@@ -229,18 +218,9 @@ __device__ void multiply_pairs(const PanelArgs& args, int first_tile, const char
   // Tiles beyond the matrix repeat the last one.
   const int last = min(kPanelTiles, args.tiles - first_tile) - 1;
   const int tile = min(my_tile, last);
-  const std::int64_t row = static_cast<std::int64_t>(first_tile + tile) * kTileHeight + lane / 4;
 
-  DecodeState state{.nf4_table = nf4_table + lane};
-  use_zeros<F, T>(F == Format::int4 ? kNoInt4Zeros : 0, state);
-  float inverse[2] = {1, 1};
-  if constexpr (S != ScaleMode::none && F != Format::nvfp4) {
-    inverse[0] = inverse_power(args.row_scales[row]);
-    inverse[1] = inverse_power(args.row_scales[row + 8]);
-  } else if constexpr (Z) {
-    const auto* zeros = reinterpret_cast<const std::uint16_t*>(args.scales.zeros);
-    use_zeros<F, T>(zeros[(first_tile + tile) * 8 + lane / 4], state);
-  }
+  RowState rows = no_rows<F, T>(nf4_table, lane);
+  start_tile<F, S, Z, T>(args.scales, args.row_scales, first_tile + tile, lane, rows);
 
   float sums[kTokens / 2];
 #pragma unroll
@@ -258,8 +238,8 @@ __device__ void multiply_pairs(const PanelArgs& args, int first_tile, const char
       if (pair == first && before >= 0 && lane == 0) tile::arrive(empty[before]);
 #pragma unroll
       for (int s = 0; s < kSlabs; ++s) {
-        decode_for_panel<F, S, Z, T, kTokens>(
-            args, stage, tile, pair, Stage::kSplit == 1 ? s : my_slab, lane, inverse, state, a[s]);
+        decode_for_panel<F, S, Z, T, kTokens>(args, stage, tile, pair,
+                                              Stage::kSplit == 1 ? s : my_slab, lane, rows, a[s]);
       }
       tile::wgmma_fence();
 #pragma unroll

@@ -1,6 +1,7 @@
 // linear() and gated_linear() as one: out = act(x W^T + bias) [* (x Wu^T + up_bias)] + residual.
 #pragma once
 
+#include "cuda/linear/matrix.h"
 #include "tessera/linear.h"
 
 namespace tessera::cuda {
@@ -14,6 +15,12 @@ struct Product {
 
   bool gated() const { return up.defined(); }
 };
+
+// Whether the tensors are matrices, as far as they are given.
+inline bool made_of_matrices(const Product& product) {
+  const auto fits = [](const Tensor& tensor) { return !tensor.defined() || as_matrix(tensor); };
+  return fits(product.x) && fits(product.out) && fits(product.residual);
+}
 
 inline Product product_of(const LinearArgs& args) {
   return {.x = args.x,

@@ -133,9 +133,7 @@ __global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std
 
 // `tiled` has whole tiles.
 Sizes sizes_of(const Weight& tiled) {
-  const std::int64_t slab_bytes = kTileHeight * kSlab * info(tiled.format).bits / 8;
-  return {tiled.out_features, tiled.in_features, tiled.data.shape[0],
-          tiled.data.shape[1] / slab_bytes};
+  return {tiled.out_features, tiled.in_features, tiled.data.shape[0], 2 * pairs_of(tiled)};
 }
 
 std::uint8_t flip_of(Format format) { return format == Format::int8 ? 0x80 : 0; }

@@ -67,7 +67,8 @@ __device__ inline void load_scales(const TileScales& from, int pair, int lane, R
   }
 }
 
-// E8M0: an exponent, of which the smallest is f32's largest subnormal power.
+// E8M0: an exponent, of which the smallest is f32's largest subnormal power. Unlike e8m0_decode()
+// without NaN, which the scale of the row stands for.
 __device__ inline float e8m0_value(std::uint32_t code) {
   return std::bit_cast<float>(code == 0 ? 0x00400000u : code << 23);
 }
@@ -131,5 +132,88 @@ __device__ inline void use_zeros(std::uint32_t raw, DecodeState& state) {
 
 // Where there are none: the middle of the codes.
 inline constexpr std::uint32_t kNoInt4Zeros = 8 << 8 | 8;
+
+// ---- a lane's share -----------------------------------------------------------------------------
+
+// What belongs to rows g and g + 8 of a tile.
+struct RowState {
+  float inverse[2] = {1, 1};  // of row_scales
+  DecodeState decode{};       // with the zero points of the rows, if they have them
+};
+
+// As long as no tile has been started.
+template <Format F, typename T>
+__device__ inline RowState no_rows(const Pair* nf4_table, int lane) {
+  RowState rows{.decode = {.nf4_table = nf4_table + lane}};
+  use_zeros<F, T>(F == Format::int4 ? kNoInt4Zeros : 0, rows.decode);
+  return rows;
+}
+
+template <Format F, ScaleMode S, bool Z, typename T>
+__device__ inline void start_tile(const TileScales& scales, const float* row_scales, int tile,
+                                  int lane, RowState& rows) {
+  if constexpr (S != ScaleMode::none && F != Format::nvfp4) {
+    const float* of_rows = row_scales + tile * kTileHeight + lane / 4;
+    rows.inverse[0] = inverse_power(of_rows[0]);
+    rows.inverse[1] = inverse_power(of_rows[8]);
+  } else if constexpr (Z) {
+    const auto* zeros = reinterpret_cast<const std::uint16_t*>(scales.zeros);
+    use_zeros<F, T>(zeros[tile * 8 + lane / 4], rows.decode);
+  }
+}
+
+// The codes of a lane in one slab, without the scales of their blocks.
+template <Format F, ScaleMode S, bool Z, typename T>
+__device__ inline void decode_words(const std::uint32_t (&words)[TileFormat<F, T>::kWords],
+                                    const RawScales& raw, int slab, RowState& rows, Fragments& a) {
+  if constexpr (Z && S != ScaleMode::none) use_zeros<F, T>(raw.zeros >> (16 * slab), rows.decode);
+  TileFormat<F, T>::decode(words, rows.decode, a);
+}
+
+// Each fragment times the scale of its block.
+template <Format F, typename T>
+__device__ inline void scale_fragments(const RawScales& raw, int slab, const float (&inverse)[2],
+                                       Fragments& a) {
+  Pair factors[2];
+  scale_pairs<F, T>(raw, slab, inverse, factors);
+#pragma unroll
+  for (int j = 0; j < 4; ++j) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) a[j][r] = multiply<T>(a[j][r], factors[r % 2]);
+  }
+}
+
+// ---- every format -------------------------------------------------------------------------------
+
+template <Format format, ScaleMode scales>
+struct TileKind {
+  static constexpr Format kFormat = format;
+  static constexpr ScaleMode kScales = scales;
+  static constexpr bool kTakesZeros = format == Format::int4 || format == Format::int8;
+};
+
+// Calls fn(kind) with the TileKind of a weight: the one list of those that there are.
+template <typename F>
+void with_tile_kind(Format format, ScaleMode mode, F&& fn) {
+  switch (format) {
+    case Format::dense:
+      return fn(TileKind<Format::dense, ScaleMode::none>());
+    case Format::nvfp4:
+      return fn(TileKind<Format::nvfp4, ScaleMode::fragments>());
+    case Format::mxfp4:
+      return fn(TileKind<Format::mxfp4, ScaleMode::fragments>());
+    case Format::nf4:
+      return fn(TileKind<Format::nf4, ScaleMode::sums>());
+    case Format::int4:
+      if (mode == ScaleMode::none) return fn(TileKind<Format::int4, ScaleMode::none>());
+      if (mode == ScaleMode::sums) return fn(TileKind<Format::int4, ScaleMode::sums>());
+      return fn(TileKind<Format::int4, ScaleMode::fragments>());
+    case Format::int8:
+      if (mode == ScaleMode::none) return fn(TileKind<Format::int8, ScaleMode::none>());
+      return fn(TileKind<Format::int8, ScaleMode::sums>());
+    case Format::fp8:
+      return fn(TileKind<Format::fp8, ScaleMode::none>());
+  }
+}
 
 }  // namespace tessera::cuda

@@ -1,34 +1,24 @@
 #include "cuda/linear/stream.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "cuda/linear/stream_kernels.h"
 #include "cuda/state.h"
+#include "cuda/vectors.h"
 
 namespace tessera::cuda {
 namespace {
-
-bool lies_on_vectors(const Tensor& tensor) {
-  bool aligned = reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0;
-  for (int d = 0; d + 1 < tensor.rank; ++d) {
-    aligned =
-        aligned && (tensor.shape[d] == 1 || tensor.strides[d] * size_of(tensor.dtype) % 16 == 0);
-  }
-  return aligned;
-}
 
 bool takes_weight(const Weight& weight, DType x) {
   if (weight.out_features > (1 << 30) || weight.in_features > (1 << 30)) return false;
   if (weight.layout == WeightLayout::cuda_tiles) return true;
   return weight.format == Format::dense && weight.data.dtype == x &&
-         weight.in_features % kPair == 0 && lies_on_vectors(weight.data);
+         weight.in_features % kPair == 0 && rows_begin_on_vectors(weight.data);
 }
 
-int pairs_of(const Weight& weight) {
+int row_pairs(const Weight& weight) {
   if (weight.format == Format::dense) return static_cast<int>(weight.in_features / kPair);
-  const std::int64_t pair_bytes = kTileHeight * kPair * info(weight.format).bits / 8;
-  return static_cast<int>(weight.data.shape[1] / pair_bytes);
+  return pairs_of(weight);
 }
 
 // ---- what it takes ------------------------------------------------------------------------------
@@ -47,7 +37,7 @@ Plan plan_of(Context& ctx, const Product& product, int columns) {
   return {.tiles = tiles,
           .grid = grid,
           .fixed_bytes = slots + (weight.format == Format::nf4 ? kNf4TableBytes : 0),
-          .row_bytes = (pairs_of(weight) * std::int64_t{kPair} + 8) * 2};
+          .row_bytes = (row_pairs(weight) * std::int64_t{kPair} + 8) * 2};
 }
 
 // Rows that pass through together, up to 8 or 16.
@@ -74,9 +64,7 @@ StreamWeight argument(const Weight& weight) {
 
 std::int64_t stream_rows_at_most(Context& ctx, const Product& product) {
   const Tensor& x = product.x;
-  const bool matrices = as_matrix(x) && as_matrix(product.out) &&
-                        (!product.residual.defined() || as_matrix(product.residual));
-  if (!matrices || (x.dtype != DType::f16 && x.dtype != DType::bf16)) return 0;
+  if (!made_of_matrices(product) || (x.dtype != DType::f16 && x.dtype != DType::bf16)) return 0;
   const Weight &weight = product.weight, &up = product.up;
   if (weight.in_features == 0 || !takes_weight(weight, x.dtype)) return 0;
   if (product.gated()) {
@@ -95,23 +83,15 @@ void stream(Context& ctx, const Product& product) {
   const Plan plan = plan_of(ctx, product, columns);
   const std::int64_t at_once = rows_at_once(ctx, product, columns);
   const Weight& weight = product.weight;
-  StreamArgs args{
-      .weights = {argument(weight), argument(product.gated() ? product.up : weight)},
-      .parts = product.gated() ? 2 : 1,
-      .tiles = plan.tiles,
-      .pairs = pairs_of(weight),
-      .x = MatrixRows(x),
-      .columns = static_cast<int>(x.shape[1]),
-      .x_aligned = lies_on_vectors(x) && x.shape[1] % 8 == 0,
-      .finish = {.bias = AnyFloats(product.bias),
-                 .up_bias = AnyFloats(product.up_bias),
-                 .activation = product.activation,
-                 .residual = product.residual.defined() ? MatrixRows(*as_matrix(product.residual))
-                                                        : MatrixRows(),
-                 .has_residual = product.residual.defined(),
-                 .out = MatrixRows(*as_matrix(product.out)),
-                 .dtype = product.out.dtype},
-      .out_features = weight.out_features};
+  StreamArgs args{.weights = {argument(weight), argument(product.gated() ? product.up : weight)},
+                  .parts = product.gated() ? 2 : 1,
+                  .tiles = plan.tiles,
+                  .pairs = row_pairs(weight),
+                  .x = MatrixRows(x),
+                  .columns = static_cast<int>(x.shape[1]),
+                  .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
+                  .finish = finish_of(product),
+                  .out_features = weight.out_features};
   const ScaleMode mode = scale_mode(weight);
   const Launch launch(ctx, "linear");
   for (std::int64_t row = 0; row < x.shape[0]; row += at_once) {

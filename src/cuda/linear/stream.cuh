@@ -57,8 +57,6 @@ struct StreamArgs {
 
 // ---- loading ------------------------------------------------------------------------------------
 
-inline constexpr int kPair = 2 * kSlab;  // columns
-
 template <int kWords>
 struct SlabPair {
   std::uint32_t words[2][kWords];
@@ -120,24 +118,6 @@ __device__ void stage_activations(const StreamArgs& args, T* shared) {
 
 // ---- a slab -------------------------------------------------------------------------------------
 
-// What belongs to rows g and g + 8 of a tile.
-struct RowState {
-  float inverse[2];    // of row_scales
-  DecodeState decode;  // with the zero points of the rows, if they have them
-};
-
-template <Format F, ScaleMode S, bool Z, typename T>
-__device__ inline void start_tile(const StreamWeight& weight, int tile, int lane, RowState& rows) {
-  if constexpr (S != ScaleMode::none && F != Format::nvfp4) {
-    const float* row_scales = weight.row_scales + tile * kTileHeight + lane / 4;
-    rows.inverse[0] = inverse_power(row_scales[0]);
-    rows.inverse[1] = inverse_power(row_scales[8]);
-  } else if constexpr (Z) {
-    const auto* zeros = reinterpret_cast<const std::uint16_t*>(weight.scales.zeros);
-    use_zeros<F, T>(zeros[tile * 8 + lane / 4], rows.decode);
-  }
-}
-
 // Decoded: the codes' registers are free for the next load.
 template <ScaleMode S>
 struct Decoded {
@@ -148,18 +128,9 @@ struct Decoded {
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void decode_slab(const SlabPair<TileFormat<F, T>::kWords>& pair, int slab,
                                    RowState& rows, Decoded<S>& to) {
-  if constexpr (Z && S != ScaleMode::none) {
-    use_zeros<F, T>(pair.scales.zeros >> (16 * slab), rows.decode);
-  }
-  TileFormat<F, T>::decode(pair.words[slab], rows.decode, to.a);
+  decode_words<F, S, Z, T>(pair.words[slab], pair.scales, slab, rows, to.a);
   if constexpr (S == ScaleMode::fragments) {
-    Pair factors[2];
-    scale_pairs<F, T>(pair.scales, slab, rows.inverse, factors);
-#pragma unroll
-    for (int j = 0; j < 4; ++j) {
-#pragma unroll
-      for (int r = 0; r < 4; ++r) to.a[j][r] = multiply<T>(to.a[j][r], factors[r % 2]);
-    }
+    scale_fragments<F, T>(pair.scales, slab, rows.inverse, to.a);
   } else if constexpr (S == ScaleMode::sums) {
     scale_values<F>(pair.scales, slab, to.scales);
 #pragma unroll
@@ -288,9 +259,11 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
   int left = (tile + 1) * args.pairs - begin;  // pairs of the tile
   int column = (args.pairs - left) * kPair;
   float* slot = slots + (part * slots_of_part + warp_of_part + tile - first_tile) * kSlot;
-  RowState rows{.inverse = {1, 1}, .decode = {.nf4_table = table + lane}};
-  use_zeros<F, T>(F == Format::int4 ? kNoInt4Zeros : 0, rows.decode);
-  if (begin < end) start_tile<F, S, Z, T>(weight, tile, lane, rows);
+  RowState rows = no_rows<F, T>(table, lane);
+  const auto start_rows = [&] {
+    start_tile<F, S, Z, T>(weight.scales, weight.row_scales, tile, lane, rows);
+  };
+  if (begin < end) start_rows();
   float sums[2][kTiles][4] = {};
   for (int at = begin; at < end; at += kAhead) {
 #pragma unroll
@@ -314,7 +287,8 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
         slot += kSlot;
         column = 0;
         left = args.pairs;
-        if (at + i + 1 < end) start_tile<F, S, Z, T>(weight, ++tile, lane, rows);
+        ++tile;
+        if (at + i + 1 < end) start_rows();
       }
     }
   }

@@ -36,6 +36,13 @@ namespace tessera::cuda {
 
 inline constexpr int kTileHeight = 16;
 inline constexpr int kSlab = 64;
+inline constexpr int kPair = 2 * kSlab;  // columns of two slabs, whose scales lie together
+
+// Pairs of slabs in a row of a weight in tiles.
+inline int pairs_of(const Weight& tiled) {
+  const std::int64_t pair_bytes = kTileHeight * kPair * info(tiled.format).bits / 8;
+  return static_cast<int>(tiled.data.shape[1] / pair_bytes);
+}
 
 // ---- where an element lies ----------------------------------------------------------------------
 

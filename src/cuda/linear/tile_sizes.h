@@ -36,7 +36,7 @@ inline TileSizes tile_sizes(int bits, std::int64_t group, std::int64_t out, std:
   const auto divide_up = [](std::int64_t a, std::int64_t b) {
     return a / b + (a % b != 0 ? 1 : 0);
   };
-  const std::int64_t whole = std::max<std::int64_t>(group, 2 * kSlab);
+  const std::int64_t whole = std::max<std::int64_t>(group, kPair);
   const std::int64_t columns = checked_mul(divide_up(in, whole), whole);
   const std::int64_t tiles = divide_up(out, kTileHeight), slabs = columns / kSlab;
   return {.tiles = tiles,
