@@ -81,7 +81,8 @@ __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool v
     const std::int64_t tile = at / args.pairs, row = tile * kTileHeight + lane / 4;
     const float row_scales[2] = {args.row_scales[row], args.row_scales[row + 8]};
     RowState rows = no_rows<F, T>(nf4_table, lane);
-    start_tile<F, S, Z, T>(args.scales, args.row_scales, static_cast<int>(tile), lane, rows);
+    start_tile<F, S, Z, T>(args.scales, args.row_scales + tile * kTileHeight,
+                           static_cast<int>(tile), lane, rows);
     RawScales raw{};
     load_scales<F, S, Z>(args.scales, static_cast<int>(at), lane, raw);
 #pragma unroll

@@ -220,7 +220,8 @@ __device__ void multiply_pairs(const PanelArgs& args, int first_tile, const char
   const int tile = min(my_tile, last);
 
   RowState rows = no_rows<F, T>(nf4_table, lane);
-  start_tile<F, S, Z, T>(args.scales, args.row_scales, first_tile + tile, lane, rows);
+  start_tile<F, S, Z, T>(args.scales, args.row_scales + (first_tile + tile) * kTileHeight,
+                         first_tile + tile, lane, rows);
 
   float sums[kTokens / 2];
 #pragma unroll

@@ -149,13 +149,13 @@ __device__ inline RowState no_rows(const Pair* nf4_table, int lane) {
   return rows;
 }
 
+// row_scales: those of the tile.
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void start_tile(const TileScales& scales, const float* row_scales, int tile,
                                   int lane, RowState& rows) {
   if constexpr (S != ScaleMode::none && F != Format::nvfp4) {
-    const float* of_rows = row_scales + tile * kTileHeight + lane / 4;
-    rows.inverse[0] = inverse_power(of_rows[0]);
-    rows.inverse[1] = inverse_power(of_rows[8]);
+    rows.inverse[0] = inverse_power(row_scales[lane / 4]);
+    rows.inverse[1] = inverse_power(row_scales[lane / 4 + 8]);
   } else if constexpr (Z) {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(scales.zeros);
     use_zeros<F, T>(zeros[tile * 8 + lane / 4], rows.decode);

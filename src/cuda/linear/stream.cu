@@ -1,6 +1,8 @@
 #include "cuda/linear/stream.h"
 
 #include <algorithm>
+#include <bit>
+#include <optional>
 
 #include "cuda/linear/stream_kernels.h"
 #include "cuda/state.h"
@@ -21,30 +23,41 @@ int row_pairs(const Weight& weight) {
   return pairs_of(weight);
 }
 
-// ---- what it takes ------------------------------------------------------------------------------
+// ---- shared memory ------------------------------------------------------------------------------
+
+// Tiles of a block, so that their slots leave room for activations; where there are more tiles,
+// there are more blocks than multiprocessors.
+constexpr int kMostTiles = 32;
 
 struct Plan {
-  int tiles, grid;
-  std::int64_t fixed_bytes, row_bytes;  // of shared memory
+  int tiles, grid, chunk_pairs;
+  std::int64_t shared_bytes;
 };
 
-Plan plan_of(Context& ctx, const Product& product, int columns) {
+// For `rows` rows of x: all of their columns at once where there is room, or as few chunks of them
+// as there can be.
+std::optional<Plan> plan_of(Context& ctx, const Product& product, std::int64_t rows) {
   const Weight& weight = product.weight;
+  const DeviceLimits& limits = ctx.cuda_state().limits();
+  const int parts = product.gated() ? 2 : 1, pairs = row_pairs(weight);
   const auto tiles = static_cast<int>((weight.out_features + kTileHeight - 1) / kTileHeight);
-  const int grid = std::min(tiles, ctx.cuda_state().limits().multiprocessors);
-  const int tiles_of_block = (tiles + grid - 1) / grid * (product.gated() ? 2 : 1);
-  const std::int64_t slots = std::int64_t{tiles_of_block + kStreamWarps} * slot_size(columns) * 4;
-  return {.tiles = tiles,
-          .grid = grid,
-          .fixed_bytes = slots + (weight.format == Format::nf4 ? kNf4TableBytes : 0),
-          .row_bytes = (row_pairs(weight) * std::int64_t{kPair} + 8) * 2};
-}
+  const int all_tiles = limits.multiprocessors * kMostTiles;  // that fit into one wave
+  const int waves = (tiles * parts + all_tiles - 1) / all_tiles;
+  const int grid = std::min(tiles, limits.multiprocessors * waves);
 
-// Rows that pass through together, up to 8 or 16.
-std::int64_t rows_at_once(Context& ctx, const Product& product, int columns) {
-  const Plan plan = plan_of(ctx, product, columns);
-  const std::int64_t room = ctx.cuda_state().limits().shared_bytes - plan.fixed_bytes;
-  return std::min<std::int64_t>(columns, room / plan.row_bytes);
+  const std::int64_t block_tiles = std::int64_t{(tiles + grid - 1) / grid} * parts;
+  const std::int64_t of_rows = block_tiles * (kTileHeight * 2 * 4 + sizeof(SlotRange));
+  const std::int64_t table = weight.format == Format::nf4 ? kNf4TableBytes : 0;
+  const int most_chunks = weight.format == Format::dense ? 1 : pairs;
+  for (int chunks = 1; chunks <= most_chunks; ++chunks) {
+    const int chunk = (pairs + chunks - 1) / chunks;
+    const std::int64_t slot_bytes = slot_size(rows > 8 || chunks > 1 ? 16 : 8) * 4;
+    const std::int64_t slots =
+        block_tiles * (chunks > 1 ? 2 : 1) * slot_bytes + kStreamWarps * slot_bytes;
+    const std::int64_t bytes = slots + of_rows + table + rows * x_pitch(chunk) * 2;
+    if (bytes <= limits.shared_bytes) return Plan{tiles, grid, chunk, bytes};
+  }
+  return std::nullopt;
 }
 
 // ---- arguments ----------------------------------------------------------------------------------
@@ -72,38 +85,39 @@ std::int64_t stream_rows_at_most(Context& ctx, const Product& product) {
                        up.group == weight.group && up.zeros.defined() == weight.zeros.defined();
     if (!alike || !takes_weight(up, x.dtype)) return 0;
   }
-  if (rows_at_once(ctx, product, 8) <= 0) return 0;
-  if (weight.format == Format::dense) return 4;  // measured: the library is faster from 8 rows on
-  return std::max<std::int64_t>(8, rows_at_once(ctx, product, 16));
+  // Measured: with dense weights the library is faster from 8 rows on.
+  for (const std::int64_t rows : {weight.format == Format::dense ? 4 : 16, 8, 4, 1}) {
+    if (plan_of(ctx, product, rows)) return rows;
+  }
+  return 0;
 }
 
 void stream(Context& ctx, const Product& product) {
   const Tensor x = *as_matrix(product.x);
-  const int columns = x.shape[0] > 8 ? 16 : 8;
-  const Plan plan = plan_of(ctx, product, columns);
-  const std::int64_t at_once = rows_at_once(ctx, product, columns);
+  const std::int64_t rows = x.shape[0];
+  const Plan plan = plan_of(ctx, product, rows).value();
   const Weight& weight = product.weight;
-  StreamArgs args{.weights = {argument(weight), argument(product.gated() ? product.up : weight)},
-                  .parts = product.gated() ? 2 : 1,
-                  .tiles = plan.tiles,
-                  .pairs = row_pairs(weight),
-                  .x = MatrixRows(x),
-                  .columns = static_cast<int>(x.shape[1]),
-                  .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
-                  .finish = finish_of(product),
-                  .out_features = weight.out_features};
-  const ScaleMode mode = scale_mode(weight);
+  const StreamArgs args{
+      .weights = {argument(weight), argument(product.gated() ? product.up : weight)},
+      .parts = product.gated() ? 2 : 1,
+      .block_tiles = plan.tiles / plan.grid,
+      .longer_blocks = plan.tiles % plan.grid,
+      .pairs = row_pairs(weight),
+      .chunk_pairs = plan.chunk_pairs,
+      .x = MatrixRows(x),
+      .columns = static_cast<int>(x.shape[1]),
+      .rows = static_cast<int>(rows),
+      .rows_log2 = static_cast<int>(std::bit_width(static_cast<unsigned>(rows) - 1)),
+      .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
+      .finish = finish_of(product),
+      .out_features = weight.out_features};
   const Launch launch(ctx, "linear");
-  for (std::int64_t row = 0; row < x.shape[0]; row += at_once) {
-    args.first_row = row;
-    args.rows = static_cast<int>(std::min(at_once, x.shape[0] - row));
-    const Grid grid{.blocks = plan.grid,
-                    .threads = kStreamThreads,
-                    .shared_bytes = static_cast<int>(plan.fixed_bytes + args.rows * plan.row_bytes),
-                    .overlaps = ctx.cuda_state().limits().capability >= 90};
-    const auto start = product.x.dtype == DType::f16 ? stream_f16 : stream_bf16;
-    start(launch, grid, weight.format, mode, args);
-  }
+  const Grid grid{.blocks = plan.grid,
+                  .threads = kStreamThreads,
+                  .shared_bytes = static_cast<int>(plan.shared_bytes),
+                  .overlaps = ctx.cuda_state().limits().capability >= 90};
+  const auto start = product.x.dtype == DType::f16 ? stream_f16 : stream_bf16;
+  start(launch, grid, weight.format, scale_mode(weight), args);
 }
 
 }  // namespace tessera::cuda

@@ -17,7 +17,13 @@
 // the slots of a tile are added up in the order of warps, the same each time, and the epilogue is
 // applied.
 //
+// Activations that do not fit into shared memory come in chunks along k: all of the above for one
+// chunk of columns, then for the next, and the sums of both are added.
+//
 // The kernel overlaps with the one ahead of it: the first weights are loaded before that has ended.
+// A layer's weights take 3 to 30 us to read, so what happens before the first and after the last of
+// them counts: no division by a number that is not a constant, nothing read from global memory at
+// the end that could have been read at the start.
 #pragma once
 
 #include "cuda/dynamic_shared.cuh"
@@ -27,12 +33,15 @@
 #include "cuda/linear/scales.cuh"
 #include "cuda/linear/stream.h"
 #include "cuda/linear/tile_layout.h"
+#include "cuda/tile/cp_async.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/mma.cuh"
 
 namespace tessera::cuda {
 
-inline constexpr int kStreamWarps = kStreamThreads / 32;
+inline constexpr unsigned kStreamWarpsLog2 = 4;
+inline constexpr int kStreamWarps = 1 << kStreamWarpsLog2;
+static_assert(kStreamWarps * 32 == kStreamThreads);
 
 // One of the two matrices of gated_linear(), or the only one.
 struct StreamWeight {
@@ -44,16 +53,19 @@ struct StreamWeight {
 
 struct StreamArgs {
   StreamWeight weights[2];
-  int parts;         // 1, or 2: gate and up
-  int tiles, pairs;  // pairs of slabs in a row
-  MatrixRows x;      // [.., columns]
-  int columns;
-  bool x_aligned;  // 16 bytes at a time
+  int parts;                       // 1, or 2: gate and up
+  int block_tiles, longer_blocks;  // tiles of a block; the first blocks have one more
+  int pairs;                       // of slabs, in a row
+  int chunk_pairs;                 // of which activations are in shared memory together
+  MatrixRows x;                    // [rows, columns]
+  int columns, rows, rows_log2;    // rounded up
+  bool x_aligned;                  // 16 bytes at a time
   Finish<MatrixRows> finish;
   std::int64_t out_features;
-  std::int64_t first_row = 0;
-  int rows = 0;
 };
+
+// The kernel for up to 8 rows has all their columns at once. That spares it some arithmetic.
+constexpr bool stream_in_chunks(int columns) { return columns > 8; }
 
 // ---- loading ------------------------------------------------------------------------------------
 
@@ -88,32 +100,47 @@ __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& wei
   load_scales<F, S, Z>(weight.scales, at, lane, to.scales);
 }
 
+// Where a warp's next load is: the pairs of a tile, as many as the chunk has, then those of the
+// next tile; without chunks simply one after the other.
+template <bool kChunks>
+struct StreamCursor {
+  int at;    // counted through all tiles
+  int left;  // of this tile
+
+  __device__ void advance(int depth, int pairs) {
+    ++at;
+    if constexpr (kChunks) {
+      if (--left == 0) at += pairs - depth, left = depth;
+    }
+  }
+};
+
 // ---- activations --------------------------------------------------------------------------------
 
 // Rows in shared memory, 16 bytes apart beyond their length: then the eight rows of a fragment lie
 // in different banks.
-__device__ inline int x_pitch(int pairs) { return pairs * kPair + 8; }  // elements
+TESSERA_HOST_DEVICE inline int x_pitch(int pairs) { return pairs * kPair + 8; }  // elements
 
+// Those of `depth` pairs from `first_pair` on.
 template <typename T>
-__device__ void stage_activations(const StreamArgs& args, T* shared) {
-  const int columns = args.columns, padded = args.pairs * kPair;
-  if (args.x_aligned) {
-    constexpr int kVector = 16 / sizeof(T);
-    const int vectors = padded / kVector;  // of a row
-#pragma unroll 4                           // so that loads do not wait for each other
-    for (int i = threadIdx.x; i < args.rows * vectors; i += kStreamThreads) {
-      const int m = i / vectors, k = i % vectors * kVector;
-      const T* from = args.x.row<const T>(args.first_row + m) + k;
-      *reinterpret_cast<uint4*>(shared + m * x_pitch(args.pairs) + k) =
-          k < columns ? *reinterpret_cast<const uint4*>(from) : uint4{};
-    }
-  } else {
-    for (int i = threadIdx.x; i < args.rows * padded; i += kStreamThreads) {
-      const int m = i / padded, k = i % padded;
-      const T* from = args.x.row<const T>(args.first_row + m) + k;
-      shared[m * x_pitch(args.pairs) + k] = k < columns ? *from : T{};
+__device__ void stage_activations(const StreamArgs& args, int first_pair, int depth, T* shared) {
+  constexpr int kVector = 16 / sizeof(T);
+  const int first = first_pair * kPair, columns = args.columns - first, padded = depth * kPair;
+  for (int m = 0; m < args.rows; ++m) {
+    const T* from = args.x.row<const T>(m) + first;
+    T* to = shared + m * x_pitch(depth);
+    if (args.x_aligned) {
+      for (int k = threadIdx.x * kVector; k < padded; k += kStreamThreads * kVector) {
+        copy_async(to + k, from + k, k < columns);
+      }
+    } else {
+      for (int k = threadIdx.x; k < padded; k += kStreamThreads) {
+        to[k] = k < columns ? from[k] : T{};
+      }
     }
   }
+  close_copy_group();
+  wait_for_copies<0>();
 }
 
 // ---- a slab -------------------------------------------------------------------------------------
@@ -156,61 +183,101 @@ __device__ inline void multiply_slab(const Decoded<S>& weights, const T* x, floa
   }
 }
 
-// What the epilogue of row n of W reads that no kernel writes.
-__device__ inline void prefetch_of_row(const StreamArgs& args, std::int64_t n) {
-  if (n >= args.out_features) return;
-  for (int part = 0; part < args.parts; ++part) {
-    const float* row_scales = args.weights[part].row_scales;
-    if (row_scales) prefetch(row_scales + n);
-  }
-  if (args.finish.bias.given()) {
-    prefetch(static_cast<const char*>(args.finish.bias.data) + n * size_of(args.finish.bias.dtype));
-  }
-}
-
 // ---- slots --------------------------------------------------------------------------------------
 
-// [16 rows of W][rows of x] f32
-constexpr int slot_size(int columns) { return kTileHeight * columns; }
+// [rows of x][16 rows of W] f32, so far apart that the lanes of a fragment lie in different banks.
+inline constexpr int kSlotPitch = 20;
+constexpr int slot_size(int columns) { return columns * kSlotPitch; }
 
 // Of both slabs of the pairs, and of each eight rows of x.
 template <int kColumns>
 __device__ inline void put_sums(float* slot, int lane, float (&sums)[2][kColumns / 8][4]) {
 #pragma unroll
   for (int c = 0; c < kColumns / 8; ++c) {
-    const int at = lane / 4 * kColumns + c * 8 + lane % 4 * 2;
-    float(&low)[4] = sums[0][c], (&high)[4] = sums[1][c];
-    *reinterpret_cast<float2*>(slot + at) = {low[0] + high[0], low[1] + high[1]};
-    *reinterpret_cast<float2*>(slot + at + 8 * kColumns) = {low[2] + high[2], low[3] + high[3]};
 #pragma unroll
-    for (int r = 0; r < 4; ++r) low[r] = high[r] = 0;
+    for (int r = 0; r < 4; ++r) {
+      const int m = c * 8 + lane % 4 * 2 + r % 2, row = lane / 4 + r / 2 * 8;
+      slot[m * kSlotPitch + row] = sums[0][c][r] + sums[1][c][r];
+      sums[0][c][r] = sums[1][c][r] = 0;
+    }
   }
 }
 
-// How the warps that work on a weight share its pairs: warp w starts at pair w * pairs / warps.
+// How the warps that work on a weight share its pairs: evenly, or one each where there are fewer.
+// No warp before the last one with a share has none.
 struct Shares {
-  unsigned pairs, warps;
+  unsigned pairs, tiles, warps_log2;
 
-  __device__ int first(unsigned warp) const { return static_cast<int>(warp * pairs / warps); }
+  __device__ int first(unsigned warp) const {
+    return static_cast<int>(pairs >> warps_log2 ? warp * pairs >> warps_log2 : min(warp, pairs));
+  }
+  // The tile, of `depth` pairs each, that a warp begins in.
+  __device__ int first_tile(unsigned warp, unsigned depth) const {
+    // floor(floor(warp * pairs / warps) / depth), with no division where there are many pairs
+    return static_cast<int>(pairs >> warps_log2 ? warp * tiles >> warps_log2 : first(warp) / depth);
+  }
   __device__ int warp_of(unsigned pair) const {
-    return static_cast<int>(((pair + 1) * warps - 1) / pairs);
+    return static_cast<int>(pairs >> warps_log2 ? (((pair + 1) << warps_log2) - 1) / pairs : pair);
   }
 };
 
-// Slot w + tile holds what warp w of them has of the tile.
-__device__ inline float sum_slots(const float* slots, int slot, const Shares& shares, int tile,
-                                  int pairs_of_tile, int at) {
-  const int last = shares.warp_of((tile + 1) * pairs_of_tile - 1);
-  float sum = 0;
-  for (int w = shares.warp_of(tile * pairs_of_tile); w <= last; ++w) {
-    if (shares.pairs < shares.warps && shares.first(w) == shares.first(w + 1))
-      continue;  // no share
-    sum += slots[(w + tile) * slot + at];
+// The slots of a tile, one behind the other: w + tile for each warp w that has a share of it.
+struct SlotRange {
+  std::uint16_t first, count;
+};
+
+__device__ inline SlotRange slots_of_tile(const Shares& shares, int tile, int depth) {
+  const int first = shares.warp_of(tile * depth), last = shares.warp_of((tile + 1) * depth - 1);
+  return {static_cast<std::uint16_t>(first + tile), static_cast<std::uint16_t>(last - first + 1)};
+}
+
+// What lies in shared memory, in this order. [parts] is that of gate and up.
+template <typename T>
+struct StreamPlaces {
+  T* x;               // [rows, x_pitch]
+  float* slots;       // [parts][tiles + warps of a part][slot]
+  float* totals;      // [parts][tiles][slot], of earlier chunks, if there are chunks
+  float* row_scales;  // [parts][tiles * 16]
+  float* bias;        // [parts][tiles * 16]
+  SlotRange* ranges;  // [tiles]
+  Pair* nf4_table;
+
+  __device__ StreamPlaces(const StreamArgs& args, int slot)
+      : x(dynamic_shared<T>()),
+        slots(reinterpret_cast<float*>(x + args.rows * x_pitch(args.chunk_pairs))) {
+    const int tiles = (args.block_tiles + (args.longer_blocks > 0)) * args.parts;
+    totals = slots + (tiles + kStreamWarps) * slot;
+    row_scales = totals + (args.chunk_pairs < args.pairs ? tiles * slot : 0);
+    bias = row_scales + tiles * kTileHeight;
+    ranges = reinterpret_cast<SlotRange*>(bias + tiles * kTileHeight);
+    nf4_table = reinterpret_cast<Pair*>(ranges + tiles);
   }
-  return sum;
+};
+
+// What the end of the kernel needs and no kernel writes.
+template <Format F, typename T>
+__device__ inline void fetch_for_rows(const StreamArgs& args, int first_tile, int features,
+                                      const StreamPlaces<T>& shared) {
+  for (int row = threadIdx.x; row < features; row += kStreamThreads) {
+    const std::int64_t n = std::int64_t{first_tile} * kTileHeight + row;
+    const bool there = n < args.out_features;
+    for (int part = 0; part < args.parts; ++part) {
+      const AnyFloats& bias = part == 0 ? args.finish.bias : args.finish.up_bias;
+      const StreamWeight& weight = part == 0 ? args.weights[0] : args.weights[1];
+      if constexpr (F != Format::dense)
+        shared.row_scales[part * features + row] = weight.row_scales[n];
+      shared.bias[part * features + row] = there && bias.given() ? bias[n] : 0.f;
+    }
+  }
 }
 
 // ---- the kernel ---------------------------------------------------------------------------------
+
+// Not in line, where its many instructions would lie in the way of those that need none.
+template <typename T>
+__device__ __noinline__ float activate_apart(Activation activation, float x) {
+  return activate(activation, x);
+}
 
 template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
 __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args) {
@@ -218,96 +285,126 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
   constexpr int kSlot = slot_size(kColumns), kTiles = kColumns / 8;
   // 32 to 64 KiB on their way, in as many registers as there are.
   constexpr int kAhead = Tiles::kWords > 4 ? 2 : Tiles::kE2m1 && kTiles == 1 ? 4 : 3;
+  constexpr bool kChunks = stream_in_chunks(kColumns);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
-  const int first_tile = static_cast<int>(std::int64_t{blockIdx.x} * args.tiles / gridDim.x);
-  const int end_tile = static_cast<int>((blockIdx.x + std::int64_t{1}) * args.tiles / gridDim.x);
-  const int tiles = end_tile - first_tile, features = tiles * kTileHeight;
-  const Shares shares{.pairs = static_cast<unsigned>(tiles * args.pairs),
-                      .warps = static_cast<unsigned>(kStreamWarps / args.parts)};
-  const int part = warp / static_cast<int>(shares.warps);
-  const int warp_of_part = warp % static_cast<int>(shares.warps);
+  const int block = static_cast<int>(blockIdx.x);
+  const int first_tile = block * args.block_tiles + min(block, args.longer_blocks);
+  const int tiles = args.block_tiles + (block < args.longer_blocks);
+  const int features = tiles * kTileHeight;
+  const unsigned warps_log2 = args.parts == 2 ? kStreamWarpsLog2 - 1 : kStreamWarpsLog2;
+  const int part = warp >> warps_log2, my_warp = warp & ((1 << warps_log2) - 1);
   const StreamWeight weight = part == 0 ? args.weights[0] : args.weights[1];
+  const int slots_of_part = (tiles + (1 << warps_log2)) * kSlot;
+  const StreamPlaces<T> shared(args, kSlot);
 
-  T* x = dynamic_shared<T>();
-  float* slots = reinterpret_cast<float*>(x + args.rows * x_pitch(args.pairs));
-  const int slots_of_part = tiles + static_cast<int>(shares.warps);
-  Pair* table = reinterpret_cast<Pair*>(slots + slots_of_part * args.parts * kSlot);
+  const int chunk_pairs = kChunks ? args.chunk_pairs : args.pairs;
+  for (int first_pair = 0; first_pair < args.pairs; first_pair += chunk_pairs) {
+    const int depth = min(chunk_pairs, args.pairs - first_pair);
+    const Shares shares{.pairs = static_cast<unsigned>(tiles * depth),
+                        .tiles = static_cast<unsigned>(tiles),
+                        .warps_log2 = warps_log2};
+    const int begin = shares.first(my_warp), end = shares.first(my_warp + 1);
+    int tile = shares.first_tile(my_warp, depth);
+    int left = (tile + 1) * depth - begin;  // pairs of the tile
 
-  // The first weights are on their way before anything else.
-  const int block_start = first_tile * args.pairs;
-  const int begin = block_start + shares.first(warp_of_part);
-  const int end = block_start + shares.first(warp_of_part + 1);
-  SlabPair<Tiles::kWords> ring[kAhead];
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    if (begin + i < end) load_pair<F, S, Z, T>(args, weight, begin + i, lane, ring[i]);
-  }
-  let_next_kernel_start();
-  if (thread < features) prefetch_of_row(args, first_tile * kTileHeight + thread);
-  if constexpr (F == Format::nf4) fill_nf4_table<T>(table);
-  wait_for_earlier_kernels();
-  stage_activations(args, x);
-  __syncthreads();
-
-  // Lanes of rows that are not there work on a row that is; nobody reads their sums.
-  const T* rows_x[kTiles];
-#pragma unroll
-  for (int c = 0; c < kTiles; ++c) {
-    rows_x[c] = x + (lane / 4 + 8 * c) % args.rows * x_pitch(args.pairs) + lane % 4 * 16;
-  }
-  int tile = begin / args.pairs;
-  int left = (tile + 1) * args.pairs - begin;  // pairs of the tile
-  int column = (args.pairs - left) * kPair;
-  float* slot = slots + (part * slots_of_part + warp_of_part + tile - first_tile) * kSlot;
-  RowState rows = no_rows<F, T>(table, lane);
-  const auto start_rows = [&] {
-    start_tile<F, S, Z, T>(weight.scales, weight.row_scales, tile, lane, rows);
-  };
-  if (begin < end) start_rows();
-  float sums[2][kTiles][4] = {};
-  for (int at = begin; at < end; at += kAhead) {
+    // The first weights are on their way before anything else.
+    StreamCursor<kChunks> next{.at = (first_tile + tile) * args.pairs + first_pair + depth - left,
+                               .left = left};
+    SlabPair<Tiles::kWords> ring[kAhead];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      if (at + i >= end) break;
-      Decoded<S> decoded[2];
-      decode_slab<F, S, Z, T>(ring[i], 0, rows, decoded[0]);
+      if (begin + i < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
+      next.advance(depth, args.pairs);
+    }
+    if (thread < tiles) shared.ranges[thread] = slots_of_tile(shares, thread, depth);
+    if (first_pair == 0) {
+      let_next_kernel_start();
+      fetch_for_rows<F>(args, first_tile, features, shared);
+      if constexpr (F == Format::nf4) fill_nf4_table<T>(shared.nf4_table);
+      wait_for_earlier_kernels();
+    }
+    stage_activations(args, first_pair, depth, shared.x);
+    __syncthreads();
+
+    // Lanes of rows that are not there work on a row that is; nobody reads their sums.
+    const T* rows_x[kTiles];
 #pragma unroll
-      for (int c = 0; c < kTiles; ++c) multiply_slab(decoded[0], rows_x[c] + column, sums[0][c]);
-      decode_slab<F, S, Z, T>(ring[i], 1, rows, decoded[1]);
-      if (at + i + kAhead < end) {
-        load_pair<F, S, Z, T>(args, weight, at + i + kAhead, lane, ring[i]);
-      }
+    for (int c = 0; c < kTiles; ++c) {
+      const int row = lane / 4 + 8 * c;
+      rows_x[c] = shared.x + min(row, args.rows - 1) * x_pitch(depth) + lane % 4 * 16;
+    }
+    int column = (depth - left) * kPair;
+    float* slot = shared.slots + part * slots_of_part + (my_warp + tile) * kSlot;
+    RowState rows = no_rows<F, T>(shared.nf4_table, lane);
+    const auto start_rows = [&] {
+      start_tile<F, S, Z, T>(weight.scales,
+                             shared.row_scales + part * features + tile * kTileHeight,
+                             first_tile + tile, lane, rows);
+    };
+    if (begin < end) start_rows();
+    float sums[2][kTiles][4] = {};
+    for (int at = begin; at < end; at += kAhead) {
 #pragma unroll
-      for (int c = 0; c < kTiles; ++c) {
-        multiply_slab(decoded[1], rows_x[c] + column + kSlab, sums[1][c]);
-      }
-      column += kPair;
-      if (--left == 0 || at + i + 1 == end) {
-        put_sums<kColumns>(slot, lane, sums);
-        slot += kSlot;
-        column = 0;
-        left = args.pairs;
-        ++tile;
-        if (at + i + 1 < end) start_rows();
+      for (int i = 0; i < kAhead; ++i) {
+        if (at + i >= end) break;
+        Decoded<S> decoded[2];
+        decode_slab<F, S, Z, T>(ring[i], 0, rows, decoded[0]);
+#pragma unroll
+        for (int c = 0; c < kTiles; ++c) multiply_slab(decoded[0], rows_x[c] + column, sums[0][c]);
+        decode_slab<F, S, Z, T>(ring[i], 1, rows, decoded[1]);
+        // Loads alone are predicated; a branch here would make the compiler copy, and so wait for,
+        // what they bring.
+        if (at + i + kAhead < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
+        next.advance(depth, args.pairs);
+#pragma unroll
+        for (int c = 0; c < kTiles; ++c) {
+          multiply_slab(decoded[1], rows_x[c] + column + kSlab, sums[1][c]);
+        }
+        column += kPair;
+        if (--left == 0 || at + i + 1 == end) {
+          put_sums<kColumns>(slot, lane, sums);
+          slot += kSlot;
+          column = 0;
+          left = depth;
+          ++tile;
+          if (at + i + 1 < end) start_rows();
+        }
       }
     }
-  }
-  __syncthreads();
+    __syncthreads();
 
-  for (int i = thread; i < features * args.rows; i += kStreamThreads) {
-    const int m = i / features, row = i % features;
-    const std::int64_t n = std::int64_t{first_tile} * kTileHeight + row;
-    if (n >= args.out_features) continue;
-    const auto product = [&](int of) {
-      const float sum = sum_slots(slots + of * slots_of_part * kSlot, kSlot, shares,
-                                  row / kTileHeight, args.pairs, row % kTileHeight * kColumns + m);
-      if constexpr (F == Format::dense) return sum;
-      return sum * Tiles::kGain * args.weights[of].row_scales[n];
-    };
-    const float gate = product(0);
-    const float value =
-        args.parts == 2 ? args.finish.gated(gate, product(1), n) : args.finish.value(gate, n);
-    args.finish.store(value, args.first_row + m, n);
+    // A thread for each tile, row of x (of a power of two of them) and row of W.
+    const bool last = first_pair + depth == args.pairs;
+    const int log2 = args.rows_log2;
+    for (int i = thread; i < features << log2; i += kStreamThreads) {
+      const int row = i % kTileHeight, m = (i / kTileHeight) & ((1 << log2) - 1);
+      const int v = i / kTileHeight >> log2, feature = v * kTileHeight + row;
+      const std::int64_t n = std::int64_t{first_tile} * kTileHeight + feature;
+      if (m >= args.rows || n >= args.out_features) continue;
+      const SlotRange range = shared.ranges[v];
+      const auto product = [&](int of) {
+        const float* from = shared.slots + of * slots_of_part + range.first * kSlot;
+        float sum = 0;
+#pragma unroll 1  // a short way to the end of the kernel, for instructions too
+        for (int k = 0; k < range.count; ++k) sum += from[k * kSlot + m * kSlotPitch + row];
+        if (chunk_pairs < args.pairs) {
+          float& total = shared.totals[(of * tiles + v) * kSlot + m * kSlotPitch + row];
+          if (first_pair > 0) sum += total;
+          total = sum;
+        }
+        if constexpr (F != Format::dense) {
+          sum *= Tiles::kGain * shared.row_scales[of * features + feature];
+        }
+        return sum + shared.bias[of * features + feature];
+      };
+      float value = product(0);
+      if (args.finish.activation != Activation::none) {
+        value = activate_apart<T>(args.finish.activation, value);
+      }
+      if (args.parts == 2) value *= product(1);
+      if (last) args.finish.store(value, m, n);
+    }
+    if (!last) __syncthreads();  // the next chunk has other ranges
   }
 }
 

@@ -15,7 +15,8 @@ void stream_bf16(const Launch& launch, const Grid& grid, Format format, ScaleMod
 template <Format F, ScaleMode S, bool Z, typename T>
 void stream_columns(const Launch& launch, const Grid& grid, const StreamArgs& args) {
   if constexpr (F != Format::dense) {  // of which the library is faster from few rows on
-    if (args.rows > 8) return launch(stream_rows<F, S, Z, T, 16>, grid, args);
+    if (args.rows > 8 || args.chunk_pairs < args.pairs)
+      return launch(stream_rows<F, S, Z, T, 16>, grid, args);
   }
   launch(stream_rows<F, S, Z, T, 8>, grid, args);
 }
