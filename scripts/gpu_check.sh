@@ -40,8 +40,9 @@ for library in $(ldd "$test_gpu" | sed -n 's/^\s*\(\S*\) => not found.*/\1/p'); 
   export LD_LIBRARY_PATH=$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 done
 
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+logs=$(mktemp -d)
+trap 'rm -rf "$logs"' EXIT
+log=$logs/tests
 # number WORD: how many tests the log counts as PASSED, SKIPPED, or in all (=*); nothing where the program ended early.
 number() { sed -n "s/^\[ *$1 *\] \([0-9]*\) tests\?\([.]\| from .* ran\).*/\1/p" "$log"; }
 
@@ -65,19 +66,25 @@ few+=':*/CudaLinearTest.DecodesTheBitsOfTheCpu/cuda:*/CudaLinearTest.Encod*/cuda
 few+=':*/ModelGolden.EveryLevelInOddSteps/cuda_neox_parallel:*/ModelGolden.EveryLevelInOddSteps/cuda_llama_int8_zero_points'
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 clean=() dirty=()
-for tool in memcheck racecheck initcheck; do
+tools=(memcheck racecheck initcheck)
+if [ -z "$sanitizer" ]; then
+  echo "== compute-sanitizer: not run, it is neither on PATH nor in /usr/local/cuda*/bin"
+  dirty+=("compute-sanitizer not run")
+  tools=()
+fi
+# Side by side: most of their time is the processor's.
+for tool in "${tools[@]}"; do
+  ("$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$test_gpu" --gtest_filter="$few" --gtest_brief=1 \
+    >"$logs/$tool" 2>&1; echo $? >"$logs/$tool.status") &
+done
+wait
+for tool in "${tools[@]}"; do
   echo "== compute-sanitizer --tool $tool"
-  if [ -z "$sanitizer" ]; then
-    echo "   not run: there is no compute-sanitizer on PATH or in /usr/local/cuda*/bin"
-    dirty+=("$tool not run")
-    continue
-  fi
-  "$sanitizer" --tool $tool --report-api-errors no --error-exitcode 9 "$test_gpu" --gtest_filter="$few" --gtest_brief=1 \
-    >"$log" 2>&1
-  status=$?
+  log=$logs/$tool
+  status=$(cat "$log.status")
   grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|PASSED|FAILED|SKIPPED' "$log" || tail -4 "$log"
   few_passed=$(number PASSED)
-  if [ $status -eq 0 ] && [ "${few_passed:-0}" -gt 0 ]; then clean+=("$tool"); else tail -40 "$log"; dirty+=("$tool FAILED ($status)"); fi
+  if [ "$status" -eq 0 ] && [ "${few_passed:-0}" -gt 0 ]; then clean+=("$tool"); else tail -40 "$log"; dirty+=("$tool FAILED ($status)"); fi
 done
 
 # list WORD...: joined with commas.
