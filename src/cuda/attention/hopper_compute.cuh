@@ -70,7 +70,7 @@ class Warpgroup {
     }
 #pragma unroll 1
     for (int i = span.end; i < tiles; ++i) pass_over(i);
-    if (row < call_.n_q) store<K>(call_, work, row, o, softmax);
+    if (row > -64) store<K>(call_, work, row, o, softmax);
   }
 
   // A tile that other warpgroups see, and this one does not.

@@ -49,7 +49,7 @@ __device__ void store(const HopperCall& call, const Work& work, int first_row,
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = first_row + 16 * warp + lane / 4 + 8 * r;
-    const bool inside = row < call.n_q;
+    const bool inside = row >= 0;
     const float sum = tile::quad_sum(softmax.sum[r]);
     const float factor = sum == 0.f ? 0.f : 1.f / sum;
     T* to = static_cast<T*>(call.out) + work.batch * call.out_batch_stride +

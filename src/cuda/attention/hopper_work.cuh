@@ -6,7 +6,9 @@
 namespace tessera::cuda::hopper {
 
 // A tile of rows of one head, and the tiles of keys it sees: from band_end down, band_tiles of
-// them, then the sinks' down to 0.
+// them, then the sinks' down to 0. Tiles of rows are counted from the last row up, so that the one
+// which is not full is that of the first rows, with the fewest keys under a causal mask: `row` may
+// be negative.
 struct Work {
   int batch, head, row;
   int band_end, band_tiles, sink_tiles;
@@ -27,10 +29,10 @@ __device__ Work find_work(const HopperCall& call, int item) {
   const int head = first_head + within % heads;
   work.batch = head / call.heads;
   work.head = head % call.heads;
-  work.row = (call.row_tiles - 1 - within / heads) * rows;
+  work.row = call.n_q - (within / heads + 1) * rows;
 
   const int shift = call.n_k - call.n_q;  // from a row to its position
-  const int first = work.row + shift, last = min(work.row + rows, call.n_q) - 1 + shift;
+  const int first = max(work.row, 0) + shift, last = work.row + rows - 1 + shift;
   const int end = call.right < 0 ? call.n_k : max(0, min(call.n_k, last + call.right + 1));
   const int begin = call.left < 0 ? 0 : max(0, first - call.left);
   work.band_end = (end + keys - 1) / keys;
@@ -54,10 +56,10 @@ struct Span {
 template <int keys>
 __device__ Span find_span(const HopperCall& call, const Work& work, int row) {
   const int shift = call.n_k - call.n_q;
-  const int first = row + shift, last = min(row + 64, call.n_q) - 1 + shift;
+  const int first = max(row, 0) + shift, last = row + 63 + shift;
   const int end = call.right < 0 ? call.n_k : min(call.n_k, last + call.right + 1);
   const int tiles = work.tiles();
-  if (row >= call.n_q || end <= 0) return {tiles, tiles, 0, 0};
+  if (row <= -64 || end <= 0) return {tiles, tiles, 0, 0};
   Span span{work.band_end - (end + keys - 1) / keys, tiles, 0, 0};
   const int seen_by_all = call.right < 0 ? call.n_k : min(call.n_k, first + call.right + 1);
   span.full_begin = work.band_end - max(0, seen_by_all) / keys;
