@@ -11,6 +11,7 @@
 #include "core/philox.h"
 #include "core/workspace.h"
 #include "cuda/attention.h"
+#include "cuda/attention/dense.h"
 #include "cuda/attention/hopper.h"
 #include "cuda/attention/tensor_core.h"
 #include "cuda/attention_choose.h"
@@ -174,6 +175,11 @@ const char* attention(Context& ctx, const AttentionArgs& args) {
     return kernel;
   }
   call.mask = within_positions(call.mask);
+  if (kernel == kDenseAttention) {
+    with_tensor_core_types(
+        call, [&](auto type, auto dim) { dense::launch<decltype(type), dim()>(ctx, call); });
+    return kernel;
+  }
   const TensorCoreOptions options{.units = key_units(args), .leave_few = kernel == kMixedAttention};
   if (kernel != kSplitAttention) {
     with_tensor_core_types(

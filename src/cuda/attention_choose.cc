@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "core/fail.h"
+#include "cuda/attention/dense.h"
 #include "cuda/attention/hopper.h"
 #include "cuda/attention/tensor_core.h"
 #include "cuda/state.h"
@@ -73,6 +74,7 @@ std::vector<const char*> portable_attention_kernels(const AttentionArgs& args) {
   const std::int64_t rows = args.q.shape[1] * (args.q.shape[2] / args.k.shape[2]);
   if (rows <= kFewRows) return {kSplitAttention, kMmaAttention, kPlainAttention};
   if (args.q_offsets.defined()) return {kMixedAttention, kMmaAttention, kPlainAttention};
+  if (dense::takes(args)) return {kDenseAttention, kMmaAttention, kPlainAttention};
   return {kMmaAttention, kPlainAttention};
 }
 

@@ -14,6 +14,8 @@ namespace tessera::cuda {
 inline constexpr char kPlainAttention[] = "cuda.plain";
 // attention/mma.cuh: f16 and bf16 by tensor cores.
 inline constexpr char kMmaAttention[] = "cuda.mma";
+// attention/dense.cuh: those of them that are dense and have a band for a mask.
+inline constexpr char kDenseAttention[] = "cuda.dense";
 // attention/split.cuh: the same where all sequences have few query rows, so that the keys have to
 // be split for there to be enough work.
 inline constexpr char kSplitAttention[] = "cuda.split";

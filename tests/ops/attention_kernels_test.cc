@@ -7,6 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "core/build_config.h"
+#include "cuda/attention_choose.h"
 #include "support/attention_case.h"
 #include "support/devices.h"
 #include "tessera/attention.h"
@@ -50,6 +52,35 @@ TEST_P(AttentionKernelsTest, TileBorders) {
                                      .dtype = DType::f16});
       }
     }
+  }
+}
+
+// Several tiles of keys of every kernel, of which a band passes over some and sees others in part.
+TEST_P(AttentionKernelsTest, BandsOverManyTiles) {
+  for (std::int64_t dim : {64, 80, 96, 128, 256}) {
+    for (const Mask& mask : {Mask::causal(), Mask::window(100, 0), Mask::window(30, 150)}) {
+      check_attention_case(ctx(), {.n_q = 210,
+                                   .n_k = 333,
+                                   .heads = 1,
+                                   .kv_heads = 1,
+                                   .dim = dim,
+                                   .mask = mask,
+                                   .dtype = DType::bf16,
+                                   .layout = Layout::permuted});
+    }
+  }
+}
+
+// More queries than keys: under a causal mask the first rows, and whole tiles of them, see nothing.
+TEST_P(AttentionKernelsTest, RowsThatSeeNothing) {
+  for (std::int64_t dim : {64, 128, 256}) {
+    check_attention_case(ctx(), {.n_q = 300,
+                                 .n_k = 70,
+                                 .heads = 1,
+                                 .kv_heads = 1,
+                                 .dim = dim,
+                                 .mask = Mask::causal(),
+                                 .dtype = DType::f16});
   }
 }
 
@@ -222,6 +253,32 @@ TEST_P(AttentionKernelsTest, TheTraceTellsWhichKernelRan) {
     ctx().trace().clear();
     attention(ctx(), t.args);
     EXPECT_EQ(ctx().trace().calls("attention", kernel), 1) << c.text();
+  }
+}
+
+TEST_P(AttentionKernelsTest, DenseBatchesHaveAKernelOfTheirOwnOnEveryGpu) {
+  if constexpr (kHaveCuda) {
+    const struct {
+      AttentionCase c;
+      const char* kernel;
+    } cases[] = {
+        {{.n_q = 90, .dtype = DType::bf16}, "cuda.dense"},
+        {{.n_q = 90, .mask = Mask::window(9, 0), .dtype = DType::f16}, "cuda.dense"},
+        {{.n_q = 90, .mask = Mask::sinks(2, 9), .dtype = DType::f16}, "cuda.mma"},
+        {{.n_q = 90, .dim = 60, .dtype = DType::f16}, "cuda.mma"},
+        {{.n_q = 90, .heads = 4, .dtype = DType::f16}, "cuda.mma"},
+        {{.n_q = 128, .heads = 4, .dtype = DType::f16}, "cuda.dense"},
+        {{.n_q = 90, .dtype = DType::f16, .scale = -1.f}, "cuda.mma"},
+        {{.n_q = 90, .dtype = DType::f16, .softcap = 5.f}, "cuda.mma"},
+        {{.n_q = 90, .dtype = DType::f16, .dropout = {.p = 0.5f}}, "cuda.mma"},
+        {{.n_q = 16, .dtype = DType::f16}, "cuda.split"},
+    };
+    for (const auto& [c, kernel] : cases) {
+      const AttentionTensors t(ctx(), c);
+      EXPECT_STREQ(cuda::portable_attention_kernels(t.args).front(), kernel) << c.text();
+    }
+  } else {
+    GTEST_SKIP() << "of a build with CUDA";
   }
 }
 

@@ -226,7 +226,9 @@ void for_each_attention_kernel(Context& ctx, const AttentionArgs& args,
 void portable_attention(Context& ctx, const AttentionArgs& args) {
   if constexpr (kHaveCuda) {
     if (!ctx.device().is_cpu()) {
-      cuda::force_attention_kernel(ctx, cuda::portable_attention_kernels(args).front());
+      const std::vector<const char*> kernels = cuda::portable_attention_kernels(args);
+      const bool dense = kernels.front() == cuda::kDenseAttention;
+      cuda::force_attention_kernel(ctx, kernels[dense ? 1 : 0]);
     }
   }
   attention(ctx, args);

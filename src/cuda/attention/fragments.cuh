@@ -231,6 +231,99 @@ __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
   }
 }
 
+// ---- the same with less to wait for: weights are computed beside the products with the values.
+
+// Largest scores, and what is to be subtracted from exponents: the largest of the row, or one that
+// was the largest and has been passed by less than 2^8. Then what went before need not be rescaled:
+// weights stay below 2^8, which f16 holds and sums in f32 do not notice. All rows of a warp change
+// at the same time.
+template <int tiles, int n_keys, int dim>
+__device__ void find_origins(float factor, const float (&scores)[tiles][n_keys][4],
+                             WarpRows<tiles, dim>& rows, float (&origin)[tiles][2]) {
+  constexpr float kSlack = 8.f;
+  float now[tiles][2], rescale[tiles][2];
+  bool grown = false;
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const auto pair = [&](int n) {  // fmaxf passes over a NaN
+        return fmaxf(scores[m][n][2 * side], scores[m][n][2 * side + 1]);
+      };
+      float most[2] = {pair(0), pair(1)};  // two chains: one alone would wait for itself
+#pragma unroll
+      for (int n = 2; n < n_keys; ++n) most[n % 2] = fmaxf(most[n % 2], pair(n));
+      const float before = rows.largest[m][side];
+      now[m][side] = fmaxf(before, factor * tile::quad_max(fmaxf(most[0], most[1])));
+      grown = grown || now[m][side] > before + kSlack;
+    }
+  }
+  const bool change = __ballot_sync(0xffffffffu, grown) != 0;
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const float before = rows.largest[m][side];
+      if (change) rows.largest[m][side] = now[m][side];
+      // Nothing seen yet: not inf - inf.
+      origin[m][side] = rows.largest[m][side] == -INFINITY ? 0.f : rows.largest[m][side];
+      rescale[m][side] = fast_exp2(before - origin[m][side]);
+    }
+  }
+  if (!change) return;
+#pragma unroll
+  for (int m = 0; m < tiles; ++m) {
+    rows.sum[m][0] *= rescale[m][0];
+    rows.sum[m][1] *= rescale[m][1];
+#pragma unroll
+    for (int n = 0; n < dim / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) rows.out[m][n][i] *= rescale[m][i / 2];
+    }
+  }
+}
+
+// Takes the scores of a tile in: update() and multiply_values() at once. While the values of 16
+// keys are added, the weights of the next 16 are computed, a piece of 16 x 8 at a time, so that a
+// warp does not wait for the tensor cores while the unit that computes 2^x idles, or the other way
+// round. load(k, n, b) reads values of keys 16 k and on, columns 16 n and on.
+template <typename T, int tiles, int n_keys, int dim, typename LoadValues>
+__device__ void take_in(float factor, const float (&scores)[tiles][n_keys][4],
+                        WarpRows<tiles, dim>& rows, LoadValues load) {
+  constexpr int kSteps = dim / 16, kKeySteps = n_keys / 2;
+  constexpr int kAhead = 2 * tiles, kPieces = kAhead * kKeySteps;  // kAhead: pieces of 16 keys
+  static_assert(kSteps >= kAhead);
+  float origin[tiles][2];
+  find_origins(factor, scores, rows, origin);
+  std::uint32_t weights[kKeySteps][tiles][4];
+  const auto weigh = [&](int piece) {
+    const int k = piece / kAhead, m = piece / 2 % tiles, eight = piece % 2, n = 2 * k + eight;
+    float w[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w[i] = fast_exp2(fmaf(scores[m][n][i], factor, -origin[m][i / 2]));
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      rows.sum[m][side] += w[2 * side] + w[2 * side + 1];
+      weights[k][m][2 * eight + side] = pack(w[2 * side], w[2 * side + 1], T());
+    }
+  };
+  int piece = 0;
+#pragma unroll
+  for (; piece < kAhead; ++piece) weigh(piece);
+#pragma unroll
+  for (int unit = 0; unit < kSteps * kKeySteps; ++unit) {
+    const int k = unit / kSteps, n = unit % kSteps;
+    std::uint32_t b[4];
+    load(k, n, b);
+#pragma unroll
+    for (int m = 0; m < tiles; ++m) {
+      mma_16x8x16(rows.out[m][2 * n], weights[k][m], {b[0], b[1]}, T());
+      mma_16x8x16(rows.out[m][2 * n + 1], weights[k][m], {b[2], b[3]}, T());
+    }
+    if (piece < kPieces && unit % (kSteps / kAhead) == 0) weigh(piece++);
+  }
+}
+
 // Dropout: weights become 0 or are divided by 1 - p. Rows as for hide(). The
 // words are drawn in a loop that is not unrolled, as there are many, and leave
 // a bit each.
