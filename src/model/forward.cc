@@ -10,6 +10,7 @@
 #include "tessera/attention.h"
 #include "tessera/embedding.h"
 #include "tessera/linear.h"
+#include "tessera/rotary_append.h"
 
 namespace tessera::model {
 namespace {
@@ -102,6 +103,20 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   if (!args.logits.defined()) return;
   linear(ctx,
          {.x = last_rows(normed, args.logits.size(0)), .weight = parts.head, .out = args.logits});
+}
+
+void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads) {
+  const CacheStep& step = *args.step;
+  rotary_append(ctx, {.q = heads.q,
+                      .k = heads.k,
+                      .v = heads.v,
+                      .positions = step.positions,
+                      .rope = heads.rope,
+                      .turn_keys = !step.rope_on_read,
+                      .slots = step.slots,
+                      .k_pages = args.cache->keys(heads.layer),
+                      .v_pages = args.cache->values(heads.layer),
+                      .q_out = heads.q});
 }
 
 void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttentionArgs& heads) {

@@ -28,6 +28,15 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
 // The last `rows` rows of a tensor.
 Tensor last_rows(const Tensor& tensor, std::int64_t rows);
 
+struct TurnAndAppendArgs {
+  std::int64_t layer = 0;  // of the cache
+  Tensor q{}, k{}, v{};    // [tokens, heads, dim]; q is turned where it is
+  Rope rope{};
+};
+// Turns the step's queries, and its keys unless they are turned as they are read, and appends keys
+// and values to the cache.
+void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads);
+
 struct CachedAttentionArgs {
   Tensor q{};               // [rows, heads, dim], rotated; of the step's last tokens
   Tensor out{};             // like q

@@ -16,7 +16,6 @@
 #include "model/stream_memory.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
-#include "tessera/rotary_append.h"
 
 namespace tessera::model {
 namespace {
@@ -134,16 +133,7 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
                .out = qkv.view({tokens, 3 * config_.hidden})});
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
-  rotary_append(ctx, {.q = q,
-                      .k = k,
-                      .v = v,
-                      .positions = args.step->positions,
-                      .rope = rope_,
-                      .turn_keys = !args.step->rope_on_read,
-                      .slots = args.step->slots,
-                      .k_pages = args.cache->keys(index),
-                      .v_pages = args.cache->values(index),
-                      .q_out = q});
+  turn_and_append(ctx, args, {.layer = index, .q = q, .k = k, .v = v, .rope = rope_});
   if (rows == 0) return;
 
   const Tensor mixed = frame.take(dtype_, {rows, heads, dim});

@@ -13,7 +13,6 @@
 #include "model/stream_memory.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
-#include "tessera/rotary_append.h"
 
 namespace tessera::model {
 namespace {
@@ -142,16 +141,7 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
     norm(ctx, layer.k_norm, k, k);
   }
 
-  rotary_append(ctx, {.q = q,
-                      .k = k,
-                      .v = v,
-                      .positions = args.step->positions,
-                      .rope = rope_,
-                      .turn_keys = !args.step->rope_on_read,
-                      .slots = args.step->slots,
-                      .k_pages = args.cache->keys(index),
-                      .v_pages = args.cache->values(index),
-                      .q_out = q});
+  turn_and_append(ctx, args, {.layer = index, .q = q, .k = k, .v = v, .rope = rope_});
   if (rows == 0) return;
 
   const Tensor mixed = frame.take(dtype_, {rows, heads, dim});

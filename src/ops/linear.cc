@@ -56,7 +56,11 @@ void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight
   const DType code_dtype = quant::code_dtype(weight.format);
   op.input((arg + ".data").c_str(), weight.data, {code_dtype});
   check_tiles_of(op, arg + ".data", weight.data, sizes.tiles, sizes.bytes);
-  check_scale_dtype(op, (arg + ".scales").c_str(), weight);
+  if (weight.layout == WeightLayout::cuda_tiles) {
+    op.input((arg + ".scales").c_str(), weight.scales, {cuda::tile_scale_dtype(weight.format)});
+  } else {
+    check_scale_dtype(op, (arg + ".scales").c_str(), weight);
+  }
   check_tiles_of(op, arg + ".scales", weight.scales, sizes.tiles, sizes.scales);
   op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
              weight.tensor_scale);

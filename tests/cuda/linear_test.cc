@@ -100,6 +100,15 @@ TEST_P(CudaLinearTest, RefusesTheTilesOfTheCpu) {
   EXPECT_TRUE(call.out.untouched());
 }
 
+// Tiles have their scales in f32, whatever the weight had them in.
+TEST_P(CudaLinearTest, RefusesTilesWithScalesOfAnotherDtype) {
+  LinearCall call(ctx(), {.weight = {.packed = {{.format = Format::int4}}, .prepared = true}});
+  call.args.weight.scales.dtype = DType::bf16;
+  EXPECT_TRUE(
+      refuses([&] { linear(ctx(), call.args); }, "linear: weight.scales is bf16; accepted: f32"));
+  EXPECT_TRUE(call.out.untouched());
+}
+
 // ---- weights in tiles ---------------------------------------------------------------------------
 
 // Every weight that has tiles, prepared.
@@ -179,6 +188,27 @@ TEST_P(CudaLinearTest, StreamedSizes) {
   }
   EXPECT_GT(ctx().trace().calls("linear", "cuda.stream"), 0);
   EXPECT_EQ(ctx().trace().calls("linear", "cuda.plain.decode"), 0);
+}
+
+// More activations than shared memory holds: 16 rows, and 8 of them; whole pairs and parts of one.
+TEST_P(CudaLinearTest, StreamedActivationsInChunks) {
+  for (const WeightCase& weight :
+       {WeightCase{.packed = {{.format = Format::nvfp4}}, .prepared = true},
+        WeightCase{.packed = {{.format = Format::int4, .group = 128, .zero_point = true}},
+        .prepared = true},
+        WeightCase{.packed = {{.format = Format::fp8}}, .prepared = true}}) {
+    check_linear(ctx(), {.rows = {16},
+                         .in = 8200,
+                         .out = 33,
+                         .weight = weight,
+                         .x_dtype = DType::bf16,
+                         .activation = Activation::gelu,
+                         .bias = DType::f32,
+                         .residual = true});
+    check_linear(ctx(),
+                 {.rows = {8}, .in = 14336, .out = 17, .weight = weight, .x_dtype = DType::f16});
+  }
+  EXPECT_EQ(ctx().trace().calls("linear", "cuda.stream"), 6);
 }
 
 TEST_P(CudaLinearTest, StreamedLayoutsAndEpilogues) {
