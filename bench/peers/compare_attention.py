@@ -23,7 +23,7 @@ import gpu_table as table
 
 SEQ, DIMS, MASKS, WIDTHS, HEADS = "512,1024,2048,4096,8192,16384", "64,80,128,256", "full,causal,window", "512,1024,2048", 8
 # About a tenth and about a quarter of 64 x 64 tiles.
-SPARSE = "full,full@cuda.mma,local:3,random:6,strided:1:16,local:8,random:16,strided:4:8"
+SPARSE = "full,full@cuda.dense,full@cuda.mma,local:3,random:6,strided:1:16,local:8,random:16,strided:4:8"
 ROUNDS, LONG_ROUNDS, LONG_US = 5, 3, 2000  # calls that take long need fewer
 TURNS = "Medians of graph replays, taken in turns (3 to 5 rounds of two replays of two calls)."
 COLUMNS = ["mask", "S", "D", "batch", "heads", "us", "us_min", "us_max", "tflop_per_s", "flash_us", "cudnn_us", "flex_us", "floor", "flops",

@@ -120,9 +120,10 @@ std::vector<Candidate> candidates(Context& ctx, const Tensors& tensors, const Pr
                    [&ctx, &step](const Tensors&, const Problem& p) { step.run(ctx, p); }});
   }
   if (!options.steps.empty()) return all;
-  for (const char* kernel : {cuda::kMmaAttention, cuda::kHopperAttention}) {
-    const auto there = cuda::attention_kernels(ctx, attention_args(tensors, problem));
-    if (std::find(there.begin(), there.end(), kernel) == there.end()) continue;
+  std::vector<const char*> chosen = cuda::attention_kernels(ctx, attention_args(tensors, problem));
+  std::reverse(chosen.begin(), chosen.end());  // the one that would run comes last
+  for (const char* kernel : chosen) {
+    if (kernel == cuda::kPlainAttention) continue;  // slower than most steps
     all.push_back(
         {kernel, "what attention() has", true, [&ctx, kernel](const Tensors& t, const Problem& p) {
            const bench::ForcedKernel forced(ctx, kernel);
