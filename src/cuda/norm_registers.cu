@@ -22,6 +22,8 @@
 #include "cuda/element.cuh"
 #include "cuda/launch.h"
 #include "cuda/piece.cuh"
+#include "cuda/state.h"
+#include "cuda/tile/grid_dependency.cuh"
 
 namespace tessera::cuda {
 namespace {
@@ -179,6 +181,8 @@ constexpr int least_blocks(int pieces) { return pieces == 4 ? 2 : 1; }
 // kResiduals: none, one, or up to three.
 template <typename T, int kPieces, int kResiduals, bool kDrops>
 __global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces)) norm_teams(NormCall call) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   // Written before a barrier and read behind it. Of the squares, which may have no other barrier
   // between them, two are in use in turns.
   __shared__ float totals[kMaxWarps], squares_of[2][kMaxWarps];
@@ -307,7 +311,8 @@ void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool 
       static_cast<int>(std::min<std::int64_t>(std::max(1, kBlockWarps / plan.warps), rows));
   const Grid grid{
       .blocks = (rows + teams - 1) / teams,
-      .threads = dim3(static_cast<unsigned>(plan.warps * kWarp), static_cast<unsigned>(teams))};
+      .threads = dim3(static_cast<unsigned>(plan.warps * kWarp), static_cast<unsigned>(teams)),
+      .overlaps = ctx.cuda_state().limits().capability >= 90};
   const Launch launch(ctx, op);
   with_float_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);

@@ -1,10 +1,12 @@
-// A token of each row, in at most four kernels. Long rows are cut into parts, a block for each:
+// A token of each row, in two to five kernels. Long rows are cut into parts, a block for each:
 //
 //   largest_of_parts   the largest key of each part (sort_keys.cuh)
 //   weigh_bins         with top-k or top-p: how many logits, and of what weight, lie in each bin of
-//                      their difference from the largest one
-//   find_thresholds    with top-k or top-p, a block for each row: the bin in which the head of the
-//                      order ends, and of the bin's own keys the last that is kept
+//                      their difference from the largest one; the block that comes last finds
+//                      the bins that hold the end of the head
+//   list_keys          the keys of these bins, in any order
+//   find_thresholds    a block for each row: the last key that is kept (sample_head.cuh)
+//   write_largest      where the most likely token is asked for, nothing else follows
 //   draw_tokens        the weight that is kept of each part; the block that comes last finds the
 //                      part in which the random number falls, and in it the token
 //
@@ -17,7 +19,10 @@
 #include "core/type_switch.h"
 #include "cuda/block_reduce.cuh"
 #include "cuda/launch.h"
-#include "cuda/sort_keys.cuh"
+#include "cuda/sample_call.cuh"
+#include "cuda/sample_head.cuh"
+#include "cuda/state.h"
+#include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/last_block.cuh"
 
 namespace tessera::cuda {
@@ -25,61 +30,14 @@ namespace {
 
 constexpr int kPartThreads = 256, kPartWarps = kPartThreads / kWarp;
 constexpr int kPerThread = kSamplePart / kPartThreads;
-constexpr int kRowThreads = 1024, kRowWarps = kRowThreads / kWarp;
-constexpr int kCandidates = 4096;  // 32 KiB of shared memory
-constexpr float kBinsPerUnit = 64.f;
 static_assert(kMostLogits <= kSamplePart * 2 * kPartThreads);  // two parts for each thread
-
-struct SampleCall {
-  Rows logits;
-  std::int64_t parts;
-  SampleScratch scratch;
-  float scale;  // of differences: weight_scale()
-  bool greedy, head;
-  std::uint64_t top_k;  // 0: all
-  double top_p;
-  std::uint64_t least;  // weight, by min_p
-  std::uint64_t seed, draw;
-
-  template <typename T>
-  __device__ ElementKeys<T> part_keys(std::int64_t row, std::int64_t part) const {
-    const std::int64_t begin = part * kSamplePart, end = begin + kSamplePart;
-    return {logits.row<const T>(row), begin, end < logits.cols() ? end : logits.cols()};
-  }
-};
-
-// What all weights of a row are taken beside.
-struct Largest {
-  Key key;
-
-  // NaN or infinite: no token can be drawn.
-  __device__ bool is_bad() const {
-    return value_bits(key) >= kInfinityBits || value_bits(key) <= kLeastBits;
-  }
-  __device__ std::uint64_t weight(float logit, float scale) const {
-    return sample_weight(logit, value_of(key), scale);
-  }
-  // Falling logits, rising bins.
-  __device__ int bin(float logit) const {
-    const float place = (value_of(key) - logit) * kBinsPerUnit;
-    return place < kSampleBins - 1 ? static_cast<int>(place) : kSampleBins - 1;
-  }
-};
-
-template <int kWarps>
-__device__ Largest largest_of_row(const SampleCall& call, std::int64_t row) {
-  Key largest = 0;
-  for (std::int64_t p = threadIdx.x; p < call.parts; p += blockDim.x) {
-    const Key key = call.scratch.largest[row * call.parts + p];
-    if (key > largest) largest = key;
-  }
-  return {block_reduce<kWarps>(largest, Max())};
-}
 
 // ---- the largest, the bins ----------------------------------------------------------------------
 
 template <typename T>
 __global__ void __launch_bounds__(kPartThreads) largest_of_parts(SampleCall call) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
     const std::int64_t row = b / call.parts, part = b % call.parts;
     // For the kernels that follow.
@@ -99,29 +57,47 @@ __global__ void __launch_bounds__(kPartThreads) largest_of_parts(SampleCall call
   }
 }
 
-// Weights added up in shared memory, which has atomic additions of 32 bits alone: most weights have
-// no upper bits, and few additions overflow the lower ones.
-template <int kSize>
-struct SharedWeights {
-  std::uint32_t low[kSize], high[kSize];
-
-  __device__ void add(int i, Key weight) {
-    const auto lower = static_cast<std::uint32_t>(weight);
-    const std::uint32_t old = atomicAdd(&low[i], lower);
-    const std::uint32_t upper =
-        static_cast<std::uint32_t>(weight >> 32) + (old + lower < old ? 1u : 0u);
-    if (upper != 0) atomicAdd(&high[i], upper);
+// Which bins' keys are listed: with top-k all up to the one in which the head ends, as top-p may
+// cut it again; else that one. None, where they are too many.
+__device__ void choose_listed(const SampleCall& call, std::int64_t row) {
+  constexpr int kEach = kSampleBins / kPartThreads;
+  const std::int64_t begin = kEach * std::int64_t{threadIdx.x};
+  const Key* const weights = call.scratch.bin_weights + row * kSampleBins + begin;
+  const std::uint32_t* const counts = call.scratch.bin_counts + row * kSampleBins + begin;
+  Key weight = 0, count = 0;
+  for (int i = 0; i < kEach; ++i) {
+    weight += weights[i];
+    count += counts[i];
   }
-  __device__ Key at(int i) const { return static_cast<Key>(high[i]) << 32 | low[i]; }
-};
+  const auto weighed = block_scan<kPartWarps>(weight);
+  const auto counted = block_scan<kPartWarps>(count);
+  const bool by_count = call.top_k > 0;
+  const Key wanted = by_count ? call.top_k : weight_share(weighed.total, call.top_p);
+  Key before = by_count ? counted.before : weighed.before, counted_before = counted.before;
+  for (int i = 0; i < kEach; ++i) {
+    const Key here = by_count ? counts[i] : weights[i];
+    if (before < wanted && wanted <= before + here) {
+      const Key listed = counts[i] + (by_count ? counted_before : 0);
+      const auto bin = static_cast<std::int32_t>(begin + i);
+      const bool fits = listed <= kSampleListed;
+      call.scratch.listed_bins[2 * row] = !fits ? 1 : by_count ? 0 : bin;
+      call.scratch.listed_bins[2 * row + 1] = fits ? bin : 0;
+      call.scratch.n_listed[row] = 0;
+    }
+    before += here;
+    counted_before += counts[i];
+  }
+}
 
 template <typename T>
 __global__ void __launch_bounds__(kPartThreads) weigh_bins(SampleCall call) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   __shared__ SharedWeights<kSampleBins> weights;
   __shared__ std::uint32_t counts[kSampleBins];
   for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
     const std::int64_t row = b / call.parts;
-    const Largest largest = largest_of_row<kPartWarps>(call, row);
+    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
     if (largest.is_bad()) continue;
     for (int i = static_cast<int>(threadIdx.x); i < kSampleBins; i += kPartThreads) {
       weights.low[i] = weights.high[i] = counts[i] = 0;
@@ -140,174 +116,42 @@ __global__ void __launch_bounds__(kPartThreads) weigh_bins(SampleCall call) {
       if (weight > 0) atomicAdd(&call.scratch.bin_weights[row * kSampleBins + i], weight);
       atomicAdd(&call.scratch.bin_counts[row * kSampleBins + i], counts[i]);
     }
+    if (comes_last(call.scratch.arrived + row, static_cast<int>(call.parts))) {
+      choose_listed(call, row);
+    }
     __syncthreads();
   }
 }
 
-// ---- where the head ends ------------------------------------------------------------------------
-
-// The shared memory of a block that looks for the end.
-struct Room {
-  Key keys[kCandidates];
-  SharedWeights<256> digit_weights;
-  std::uint32_t digit_counts[256];
-  std::uint32_t found;
-  // What the thread that knows tells the others.
-  int place;
-  Key key, rest, weight;
-  std::uint32_t count;
-};
-
-// The shortest head of a row's order that holds so many tokens, or so much weight.
-struct Head {
-  Key last;    // key
-  Key weight;  // of all of it
-};
-
 template <typename T>
-class HeadSearch {
- public:
-  __device__ HeadSearch(const SampleCall& call, std::int64_t row, Largest largest, Room& room)
-      : call_(call), row_(row), largest_(largest), room_(room) {}
-
-  __device__ Key total() const {
-    return block_scan<kRowWarps>(bin_weight(0) + bin_weight(1)).total;
-  }
-
-  // `wanted` is at least 1, and at most what the row has of it.
-  template <bool kByWeight>
-  __device__ Head find(Key wanted) {
-    find_bin<kByWeight>(wanted);
-    Key mask = 0, prefix = 0;
-    for (int shift = 56; room_.count > kCandidates; shift -= 8) {
-      find_digit<kByWeight>(shift, mask, prefix);
-      mask |= Key{0xff} << shift;
-      prefix |= static_cast<Key>(room_.place) << shift;
-    }
-    return find_key<kByWeight>(mask, prefix);
-  }
-
- private:
-  static constexpr int kBinsPerThread = kSampleBins / kRowThreads;
-  static_assert(kBinsPerThread == 2);
-
-  __device__ std::int64_t bin_at(int i) const {
-    return row_ * kSampleBins + kBinsPerThread * threadIdx.x + i;
-  }
-  __device__ Key bin_weight(int i) const { return call_.scratch.bin_weights[bin_at(i)]; }
-  __device__ Key bin_count(int i) const { return call_.scratch.bin_counts[bin_at(i)]; }
-  // fn(key) for the thread's share of the bin's keys that begin with the prefix.
-  template <typename F>
-  __device__ void for_each(Key mask, Key prefix, F&& fn) const {
-    const ElementKeys<T> all{call_.logits.row<const T>(row_), 0, call_.logits.cols()};
-    all.for_each_value([&](float logit, std::int64_t index) {
-      if (largest_.bin(logit) != bin_) return;
-      const Key key = key_of(logit, index);
-      if ((key & mask) == prefix) fn(key);
+__global__ void __launch_bounds__(kPartThreads) list_keys(SampleCall call) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
+    const std::int64_t row = b / call.parts;
+    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
+    if (largest.is_bad()) continue;
+    const std::int32_t first = call.scratch.listed_bins[2 * row];
+    const std::int32_t last = call.scratch.listed_bins[2 * row + 1];
+    call.part_keys<T>(row, b % call.parts).for_each_value([&](float logit, std::int64_t index) {
+      const int bin = largest.bin(logit);
+      if (bin < first || bin > last) return;
+      const std::int32_t at = atomicAdd(call.scratch.n_listed + row, 1);
+      call.scratch.listed[row * kSampleListed + at] = key_of(logit, index);
     });
   }
-  __device__ Key weight_of(Key key) const { return largest_.weight(value_of(key), call_.scale); }
-
-  // room: the bin's count; what is wanted of it; what all before it weigh.
-  template <bool kByWeight>
-  __device__ void find_bin(Key wanted) {
-    const auto weights = block_scan<kRowWarps>(bin_weight(0) + bin_weight(1));
-    const auto counts = block_scan<kRowWarps>(bin_count(0) + bin_count(1));
-    Key before = kByWeight ? weights.before : counts.before, weight = weights.before;
-    for (int i = 0; i < kBinsPerThread; ++i) {
-      const Key here = kByWeight ? bin_weight(i) : bin_count(i);
-      if (before < wanted && wanted <= before + here) {
-        room_.place = kBinsPerThread * static_cast<int>(threadIdx.x) + i;
-        room_.count = static_cast<std::uint32_t>(bin_count(i));
-        room_.rest = wanted - before;
-        room_.weight = weight;
-      }
-      before += here;
-      weight += bin_weight(i);
-    }
-    __syncthreads();
-    bin_ = room_.place;
-  }
-
-  // The same one level down: of keys that begin with the prefix, those with one next digit.
-  template <bool kByWeight>
-  __device__ void find_digit(int shift, Key mask, Key prefix) {
-    __syncthreads();  // all have read what the room says
-    for (int i = static_cast<int>(threadIdx.x); i < 256; i += kRowThreads) {
-      room_.digit_weights.low[i] = room_.digit_weights.high[i] = room_.digit_counts[i] = 0;
-    }
-    __syncthreads();
-    for_each(mask, prefix, [&](Key key) {
-      const int digit = static_cast<int>(key >> shift & 0xff);
-      room_.digit_weights.add(digit, weight_of(key));
-      atomicAdd(&room_.digit_counts[digit], 1u);
-    });
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      int digit = 255;
-      for (;; --digit) {
-        const Key weight = room_.digit_weights.at(digit);
-        const Key here = kByWeight ? weight : room_.digit_counts[digit];
-        if (room_.rest <= here) break;
-        room_.rest -= here;
-        room_.weight += weight;
-      }
-      room_.place = digit;
-      room_.count = room_.digit_counts[digit];
-    }
-    __syncthreads();
-  }
-
-  // The rest fit: sorted, each thread adds up some of them.
-  template <bool kByWeight>
-  __device__ Head find_key(Key mask, Key prefix) {
-    if (threadIdx.x == 0) room_.found = 0;
-    __syncthreads();
-    for_each(mask, prefix, [&](Key key) { room_.keys[atomicAdd(&room_.found, 1u)] = key; });
-    int size = 1;
-    while (size < static_cast<int>(room_.count)) size *= 2;
-    for (int i = static_cast<int>(room_.count + threadIdx.x); i < size; i += kRowThreads) {
-      room_.keys[i] = 0;
-    }
-    sort_falling(room_.keys, size);
-
-    constexpr int kEach = kCandidates / kRowThreads;
-    const int begin = kEach * static_cast<int>(threadIdx.x);
-    const int end = min(begin + kEach, static_cast<int>(room_.count));
-    Key own = 0;
-    for (int i = begin; i < end; ++i) own += weight_of(room_.keys[i]);
-    const Key rest = room_.rest;
-    Key weight = block_scan<kRowWarps>(own).before, before = kByWeight ? weight : begin;
-    for (int i = begin; i < end; ++i) {
-      const Key here = weight_of(room_.keys[i]), measure = kByWeight ? here : 1;
-      weight += here;
-      if (before < rest && rest <= before + measure) {
-        room_.key = room_.keys[i];
-        room_.weight += weight;
-      }
-      before += measure;
-    }
-    __syncthreads();
-    const Head head{room_.key, room_.weight};
-    __syncthreads();  // the room is free
-    return head;
-  }
-
-  const SampleCall& call_;
-  std::int64_t row_;
-  Largest largest_;
-  Room& room_;
-  int bin_ = 0;
-};
+}
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) find_thresholds(SampleCall call) {
-  __shared__ Room room;
+__global__ void __launch_bounds__(kHeadThreads) find_thresholds(SampleCall call) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  __shared__ HeadRoom room;
   for (std::int64_t row = blockIdx.x; row < call.logits.rows(); row += gridDim.x) {
-    const Largest largest = largest_of_row<kRowWarps>(call, row);
+    const LargestLogit largest = largest_of_row<kHeadWarps>(call, row);
     if (largest.is_bad()) continue;
     HeadSearch<T> search(call, row, largest, room);
-    Head head{0, call.top_p < 1 ? search.total() : 0};
+    SampleHead head{0, call.top_p < 1 ? search.total() : 0};
     if (call.top_k > 0) head = search.template find<false>(call.top_k);
     if (call.top_p < 1) head = search.template find<true>(weight_share(head.weight, call.top_p));
     if (threadIdx.x == 0) call.scratch.threshold[row] = head.last;
@@ -319,13 +163,11 @@ __global__ void __launch_bounds__(kRowThreads) find_thresholds(SampleCall call) 
 template <typename T, typename Index>
 class Draw {
  public:
-  __device__ Draw(const SampleCall& call, std::int64_t row, Largest largest)
+  __device__ Draw(const SampleCall& call, std::int64_t row, LargestLogit largest)
       : call_(call),
         row_(row),
         largest_(largest),
-        threshold_(call.greedy ? largest.key
-                   : call.head ? call.scratch.threshold[row]
-                               : 0) {}
+        threshold_(call.head ? call.scratch.threshold[row] : 0) {}
 
   __device__ Key kept_weight(float logit, std::int64_t index) const {
     if (key_of(logit, index) < threshold_) return 0;
@@ -388,17 +230,19 @@ class Draw {
 
   const SampleCall& call_;
   std::int64_t row_;
-  Largest largest_;
+  LargestLogit largest_;
   Key threshold_;
 };
 
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kPartThreads) draw_tokens(SampleCall call, Rows ids) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
     const std::int64_t row = b / call.parts, part = b % call.parts;
     // Ids have no dimension for the logits: they are counted through.
     Index* const id = ids.row<Index>(row / ids.cols()) + row % ids.cols();
-    const Largest largest = largest_of_row<kPartWarps>(call, row);
+    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
     if (largest.is_bad()) {
       if (part == 0 && threadIdx.x == 0) *id = -1;
       continue;
@@ -407,6 +251,19 @@ __global__ void __launch_bounds__(kPartThreads) draw_tokens(SampleCall call, Row
     const Key weight = draw.weight_of_part(part);
     if (threadIdx.x == 0) call.scratch.weights[b] = weight;
     if (comes_last(call.scratch.arrived + row, static_cast<int>(call.parts))) draw.draw(id);
+  }
+}
+
+// The most likely token.
+template <typename Index>
+__global__ void __launch_bounds__(kPartThreads) write_largest(SampleCall call, Rows ids) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  for (std::int64_t row = blockIdx.x; row < call.logits.rows(); row += gridDim.x) {
+    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
+    if (threadIdx.x != 0) continue;
+    const std::int64_t id = largest.is_bad() ? -1 : index_of(largest.key);
+    ids.row<Index>(row / ids.cols())[row % ids.cols()] = static_cast<Index>(id);
   }
 }
 
@@ -426,24 +283,31 @@ void sample_rows(Context& ctx, const SampleArgs& args, const SampleScratch& scra
                         .parts = parts,
                         .scratch = scratch,
                         .scale = weight_scale(greedy ? 1.0 : args.temperature),
-                        .greedy = greedy,
                         .head = head,
                         .top_k = top_k ? static_cast<std::uint64_t>(args.top_k) : 0,
                         .top_p = args.top_p,
                         .least = least_weight(args.min_p),
                         .seed = args.seed,
                         .draw = args.draw};
-  const Grid by_part{.blocks = logits.rows() * parts, .threads = kPartThreads};
+  const bool overlaps = ctx.cuda_state().limits().capability >= 90;
+  const Grid by_part{
+      .blocks = logits.rows() * parts, .threads = kPartThreads, .overlaps = overlaps};
+  const auto by_row = [&](unsigned threads) {
+    return Grid{.blocks = logits.rows(), .threads = threads, .overlaps = overlaps};
+  };
   const Launch launch(ctx, "sample");
   with_float_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
     launch(largest_of_parts<T>, by_part, call);
     if (head) {
       launch(weigh_bins<T>, by_part, call);
-      launch(find_thresholds<T>, {.blocks = logits.rows(), .threads = kRowThreads}, call);
+      launch(list_keys<T>, by_part, call);
+      launch(find_thresholds<T>, by_row(kHeadThreads), call);
     }
     with_index_type(args.ids.dtype, [&](auto index) {
-      launch(draw_tokens<T, decltype(index)>, by_part, call, Rows(args.ids));
+      using Index = decltype(index);
+      if (greedy) return launch(write_largest<Index>, by_row(kPartThreads), call, Rows(args.ids));
+      launch(draw_tokens<T, Index>, by_part, call, Rows(args.ids));
     });
   });
 }

@@ -138,20 +138,22 @@ TEST_P(SampleTest, DtypesAndLayouts) {
   check(ctx(), {.shape = {533}});
 }
 
-// More equal logits than a GPU sorts at once: the cut goes by ids alone.
+// More equal logits than a GPU sorts at once (4096), and than it lists (8192): the cut goes by ids
+// alone.
 TEST_P(SampleTest, TiesGoToTheLowerIds) {
-  constexpr std::int64_t kWidth = 9001;
-  const Array equal({2, kWidth}, 1.5);
-  for (const SampleArgs& o :
-       {SampleArgs{}, SampleArgs{.top_k = 5}, SampleArgs{.top_k = 6000}, SampleArgs{.top_p = 0.7},
-        SampleArgs{.top_p = 1e-4}, SampleArgs{.top_k = 7000, .top_p = 0.5}}) {
-    check(ctx(), {.shape = {2, kWidth}, .options = o}, equal);
-  }
-  // A few values, crowded within one bin of a GPU.
-  Array few = random_integers({2, kWidth}, 5, 0, 4);
-  for (double& value : few.data) value *= 0x1p-10;
-  for (const SampleArgs& o : {SampleArgs{.top_k = 3000}, SampleArgs{.top_p = 0.4, .seed = 2}}) {
-    check(ctx(), {.shape = {2, kWidth}, .options = o}, few);
+  for (const std::int64_t width : {700, 5003, 9001}) {
+    const Array equal({2, width}, 1.5);
+    for (const SampleArgs& o :
+         {SampleArgs{}, SampleArgs{.top_k = 5}, SampleArgs{.top_k = 6000}, SampleArgs{.top_p = 0.7},
+          SampleArgs{.top_p = 1e-4}, SampleArgs{.top_k = 4500, .top_p = 0.5}}) {
+      check(ctx(), {.shape = {2, width}, .options = o}, equal);
+    }
+    // A few values, crowded within one bin of a GPU.
+    Array few = random_integers({2, width}, 5, 0, 4);
+    for (double& value : few.data) value *= 0x1p-10;
+    for (const SampleArgs& o : {SampleArgs{.top_k = 3000}, SampleArgs{.top_p = 0.4, .seed = 2}}) {
+      check(ctx(), {.shape = {2, width}, .options = o}, few);
+    }
   }
 }
 
