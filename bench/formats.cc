@@ -167,12 +167,14 @@ int main(int argc, char** argv) {
   std::string model, out;
   app.add_option("--model", model, "A checkpoint whose layers are packed too");
   app.add_option("--out", out, "Where the table goes; else to the terminal");
-  CLI11_PARSE(app, argc, argv);
   try {
+    app.parse(argc, argv);
     std::FILE* to = out.empty() ? stdout : std::fopen(out.c_str(), "w");
     if (to == nullptr) fail(ErrorCode::invalid_argument, "{} cannot be written", out);
     run(model, to);
     if (to != stdout) std::fclose(to);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench_formats: %s\n", error.what());
     return 1;

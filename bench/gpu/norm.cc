@@ -20,6 +20,7 @@ struct NormOptions {
   std::vector<std::string> shapes{"1x2560", "1024x2560", "16384x4096"};  // rows x width
   std::vector<int> residuals{0, 1, 2, 3};
   std::vector<std::string> dtypes{"bf16"}, ops{"layer_norm", "rms_norm"};
+  float dropout = 0;  // of x, where there are residuals
 };
 
 // One call's own tensors: x, residuals, sum, out.
@@ -54,7 +55,8 @@ class NormBench {
       for (const std::string& dtype : options.dtypes) {
         for (const std::string& op : options.ops) {
           for (const int residuals : options.residuals) {
-            run(op, parse_shape(shape), parse_dtype(dtype), residuals);
+            run(op, parse_shape(shape), parse_dtype(dtype), residuals,
+                residuals > 0 ? options.dropout : 0.f);
           }
         }
       }
@@ -62,7 +64,7 @@ class NormBench {
   }
 
  private:
-  void run(const std::string& op, const Shape& shape, DType dtype, int residuals) {
+  void run(const std::string& op, const Shape& shape, DType dtype, int residuals, float dropout) {
     const auto norm = op == "rms_norm" ? rms_norm : layer_norm;
     const Matrix weight = noise_.matrix(dtype, 1, shape.second, 1);
     const Matrix bias = noise_.matrix(dtype, 1, shape.second, 2);
@@ -72,6 +74,7 @@ class NormBench {
       NormTensors& set = sets.emplace_back(
           make_tensors(noise_, shape, dtype, residuals, static_cast<std::uint32_t>(i)));
       set.args.weight = weight.view.select(0, 0);
+      set.args.dropout = {dropout, static_cast<std::uint64_t>(i)};
       if (op != "rms_norm") set.args.bias = bias.view.select(0, 0);
     }
     const auto call = [&](int i) { norm(ctx_, sets[static_cast<std::size_t>(i)].args); };
@@ -89,6 +92,7 @@ class NormBench {
     row["floor"] = rounded(ceilings_.floor_us(traced.bytes), 3);
     row["rel"] = rounded(error, 6);
     row["kernel"] = traced.kernel;
+    if (dropout > 0) row["dropout"] = dropout;
     print(row);
   }
 
@@ -115,6 +119,8 @@ void add_norm(CLI::App& app) {
       ->delimiter(',')
       ->check(CLI::Range(0, 3));
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
+  command->add_option("--dropout", options->dropout, "Its probability, with residuals")
+      ->check(CLI::Range(0.0, 0.999));
   command->add_option("--ops", options->ops, "layer_norm, rms_norm")
       ->delimiter(',')
       ->check(CLI::IsMember({"layer_norm", "rms_norm"}));

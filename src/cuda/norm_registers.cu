@@ -1,8 +1,8 @@
 // LayerNorm and RMSNorm in one pass over memory: a row is read once, 16 bytes at a time, stays in
 // the registers of a team of warps, and is written once.
 //
-//   row     | piece 0 | piece 1 | ... | piece t | ...        a piece: 16 bytes, 8 halves or 4
-//   floats thread       0         1              t                  takes pieces t, t + team, ...
+//   row     | piece 0 | piece 1 | ... | piece t | ...        a piece: 8 halves or 4 floats
+//   thread       0         1              t                  takes pieces t, t + team, ...
 //
 //   block   team 0: row i | team 1: row i + 1 | ...          small rows: several teams to a block
 //
