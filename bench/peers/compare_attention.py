@@ -100,6 +100,16 @@ def grid_cells(r, rate):
     return cells + [f"{100 * r['tflop_per_s'] / rate:.0f}%", f"{r['rel']:.1e}", r["kernel"]]
 
 
+def summary(rows):
+    """One sentence for each peer: how its time compares with ours over all cells, and where it is shorter."""
+    for peer, label in (("flash_us", "flash"), ("cudnn_us", "cuDNN")):
+        ratios = sorted((r[peer] / r["us"], name_of(r)) for r in rows if r.get(peer))
+        if ratios:
+            below = ", ".join(f"{name} ({ratio:.3f}x)" for ratio, name in ratios if ratio < 1)
+            yield (f"Beside {label}: {ratios[0][0]:.2f}x to {ratios[-1][0]:.2f}x, median {statistics.median(ratio for ratio, _ in ratios):.2f}x, in {len(ratios)} cells; "
+                   f"below 1: {below or 'none'}.")
+
+
 def bars(rows):
     for r in rows:
         yield f"{r['mask']}, S={r['S']}: Tessera", round(r["tflop_per_s"], 1), table.plot.COLOURS["accent"]
@@ -113,6 +123,7 @@ def write_grid(rows, ceilings, a):
     head = table.heading("compare_attention.py", f"bf16, forward, {len(rows)} cells; flops of visible pairs; ratio: their time over ours. A large "
                          f"bf16 matrix product reached {rate} TFLOP/s in the same run. The error is that of one head, against the same in f32. Windows: "
                          "by the flash back end's kernel, called directly; PyTorch has none for cuDNN.", timing=TURNS)
+    head = "\n\n".join([head, *summary(rows)])
     (a.out / "attention_table.md").write_text(table.markdown(head, GRID_HEADS, (grid_cells(r, rate) for r in rows)), encoding="utf-8")
     table.write_csv(a.out / "attention_table.csv", COLUMNS, rows)
     for dim in dict.fromkeys(r["D"] for r in rows):

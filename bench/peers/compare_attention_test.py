@@ -65,6 +65,7 @@ class CompareAttentionTest(unittest.TestCase):
         out, err, folder = self.compare("--seq", "512,1024", "--dims", "64", "--masks", "full,causal",
                                         peers={"flash_us": lambda row, sets: Graph(), "cudnn_us": lambda row, sets: Graph()})
         self.assertIn("| causal | 1024 | 64 | 2 x 8 | 110.0 | 64 | 32 | 2.00x | 32 | 2.00x | 9% | 2.0e-03 | cuda.some |", out)
+        self.assertIn("Beside cuDNN: 2.00x to 2.00x, median 2.00x, in 4 cells; below 1: none.", out)
         self.assertEqual(err, "")
         self.assertEqual(len((folder / "attention_table.csv").read_text().splitlines()), 5)
         self.assertIn("<svg", (folder / "attention_d64.svg").read_text())
