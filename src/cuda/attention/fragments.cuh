@@ -1,13 +1,10 @@
-// Attention in the registers of one warp, in the layout of mma.sync: scores,
-// the running softmax, and the sums of weighted values.
+// Attention in the registers of one warp, in the layout of mma.sync: scores, the running softmax,
+// and the sums of weighted values.
 //
 //                 `keys` keys
-//               +------------+      Of each piece of 16 x 8 a lane has the
-//               columns 2t and 2t + 1,
-//   16 x tiles  |     S      |      t = lane % 4, of the rows lane / 4 (side 0)
-//   and lane / 4 + 8
-//      rows     +------------+      (side 1): elements 2 * side and 2 * side
-//      + 1.
+//               +------------+      Of each piece of 16 x 8 a lane has the columns 2t and 2t + 1,
+//   16 x tiles  |     S      |      t = lane % 4, of the rows lane / 4 (side 0) and lane / 4 + 8
+//      rows     +------------+      (side 1): elements 2 * side and 2 * side + 1.
 //
 // Weights P go into the product with V just as scores come out of that with K.
 #pragma once

@@ -101,13 +101,15 @@ struct KeyWalk {
     const auto up_to = [&](int key) { return ones(clamped(key) - k0); };
     std::uint64_t bits = right < 0 ? up_to(n_k) : up_to(p + right + 1);
     if (left >= 0) bits &= ~up_to(p - left);
-    if (sinks > 0) bits |= up_to(std::min(n_sink, p + 1));
+    if (sinks > 0) bits |= up_to(lesser(n_sink, p + 1));
     return blocks && !one_row ? bits & pattern(i, k0) : bits;
   }
 
  private:
   // A key's number, or the end of the sequence that it lies beyond.
-  __device__ int clamped(int key) const { return std::min(std::max(key, 0), n_k); }
+  __device__ int clamped(int key) const { return lesser(std::max(key, 0), n_k); }
+  // By value: std::min takes addresses, which are of two kinds of memory here.
+  __device__ static int lesser(int a, int b) { return a < b ? a : b; }
   // The lowest n bits.
   __device__ static std::uint64_t ones(int n) {
     return n <= 0 ? 0 : n >= kKeysOfWord ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
@@ -163,7 +165,7 @@ struct KeyWalk {
   }
   // Of the tile's blocks: no, every or some block is in the pattern.
   __device__ __noinline__ TileState in_pattern(int k0, int n) const {
-    const int first = k0 / block, last = (std::min(k0 + n, n_k) - 1) / block;
+    const int first = k0 / block, last = (lesser(k0 + n, n_k) - 1) / block;
     bool none = true, all = true;
     for (int r = row0; r <= row1; ++r) {
       const BlockRow row = row_of(r);
@@ -177,7 +179,7 @@ struct KeyWalk {
   __device__ __noinline__ std::uint64_t pattern(int i, int k0) const {
     std::uint64_t bits = 0;
     const BlockRow row = row_of(i / block);
-    const int last = std::min(k0 + kKeysOfWord, n_k) - 1;
+    const int last = lesser(k0 + kKeysOfWord, n_k) - 1;
     for (const std::int32_t* at = row.from(k0 / block); at != row.end && *at * block <= last;
          ++at) {
       bits |= ones((*at + 1) * block - k0) & ~ones(*at * block - k0);

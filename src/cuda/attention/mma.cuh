@@ -1,28 +1,22 @@
-// Attention, forward, by mma.sync: for f16 and bf16 on every GPU from sm_80 on.
-// A block of four warps takes a tile of query rows and walks over the tiles of
-// 64 keys that they may see, keeping for each row the running softmax. The
-// plain kernel (attention.cu) is the same walk without tensor cores;
-// key_walk.cuh says which tiles are visited.
+// Attention, forward, by mma.sync: any f16 or bf16 call on every GPU from sm_80 on. A block of four
+// warps takes a tile of query rows and walks over the tiles of keys that they may see, keeping for
+// each row the running softmax. The plain kernel (attention.cu) is the same walk without tensor
+// cores; key_walk.cuh says which tiles are visited; dense.cuh does the same for simple calls.
 //
-//                        64 keys
+//                          keys
 //                 d  +------------+
-//                    |   K^T      |     Warp w has 32 rows (16 where heads are
-//                    wider than 128). Its
-//          d         +------------+     scores S and outputs O stay in
-//          registers, in mma's layout:
-//          a
-//    +-----------+   +------------+     row of a 16 x 8 piece lies in a quad of
-//    lanes, and what is
-//  w0|    Q      |   |     S      |     put out for S is what goes in for P.
+//                    |    K^T     |     Warp w has 32 rows (16 where heads are wider than 128). Its
+//          d         +------------+     scores S and outputs O stay in registers, in mma's layout:
+//    +-----------+   +------------+     a row of a 16 x 8 piece lies in a quad of lanes, and what
+//  w0|    Q      |   |     S      |     is put out for S is what goes in for P.
 //  w1|           |   +------------+
 //  w2| in shared |      P = exp2(S - largest), rounded to 16 bits
 //  w3|  memory   |        +-----------+
-//    +-----------+        |     V     |   O = O * rescale + P V
-//                 64 keys +-----------+
+//    +-----------+   keys |     V     |   O = O * rescale + P V
+//                         +-----------+
 //
-// K and V have a place in shared memory each. While the scores of a tile are
-// computed its values arrive, and while P V is computed the keys of the next
-// tile do:
+// K and V have a place in shared memory each. While the scores of a tile are computed its values
+// arrive, and while P V is computed the keys of the next tile do:
 //
 //   copies      K0 | V0     | K1              | V1     | K2
 //   products         Q K0   |  softmax, P V0    Q K1   |  softmax, P V1
@@ -47,6 +41,8 @@ inline constexpr int kThreads = 32 * kWarps;
 constexpr int row_tiles(int dim) { return dim <= 128 ? 2 : 1; }
 // As many as registers leave room for scores beside the sums; of 256 dims, as fit into 99 KB.
 constexpr int keys_of_tile(int dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : 32; }
+// Where dropout, a softcap or other such things need registers too.
+constexpr int keys_of_rich_tile(int dim) { return dim <= 96 ? 64 : 32; }
 constexpr int rows_of_block(int dim) { return 16 * row_tiles(dim) * kWarps; }
 
 template <int dim, int keys>
@@ -122,7 +118,9 @@ __device__ void load(const AttentionCall& call, bool vectors, unsigned char* to,
   close_copy_group();
 }
 
-template <typename T, int dim, int keys>
+// Lean: nothing comes between scores and their softmax. What a kernel might have to do takes
+// registers from it whether it does or not, so there is one without.
+template <typename T, int dim, int keys, bool lean>
 __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
                             Shared<dim, keys>& shared) {
   constexpr int kWarpRows = 16 * row_tiles(dim);
@@ -160,26 +158,34 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
     load_values(slot);
     const int next = walk.next(k0 + keys, keys, cursor);
     lost = next < walk.end && shared.rows[1 - slot].find(call, units, s, next);
-    if (call.inv_freq != nullptr) {
+    if (!lean && call.inv_freq != nullptr) {
       turn_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
       __syncthreads();
     }
-    const bool visits = first < shared.size && mine.visits(k0, keys);
-    const bool partial = visits && !mine.full(k0, keys);
-    Scores<row_tiles(dim), keys> scores;
-    if (visits) {
+    const auto await_values = [&] {
+      wait_for_copies<0>();
+      __syncthreads();  // the values are there, and nobody reads the keys any more
+      if (next < walk.end) load_keys(1 - slot);
+    };
+    if (first < shared.size && mine.visits(k0, keys)) {
+      Scores<row_tiles(dim), keys> scores;
       multiply_keys<T, dim>(shared.q + first * PaddedRows<dim>::kRowBytes, shared.k, scores);
-    }
-
-    wait_for_copies<0>();
-    __syncthreads();  // the values are there, and nobody reads the keys any more
-    if (next < walk.end) load_keys(1 - slot);
-    if (visits) {
-      scale.bend(scores);
-      if (partial) hide(shared.query_rows(call), first, mine, k0, scores);
-      update(scale.positive_factor(), scores, state);
-      if (call.dropping) drop(shared.query_rows(call), first, k0, scores);
-      multiply_values<T, dim>(scores, shared.v, state);
+      await_values();
+      if (!lean) scale.bend(scores);
+      if (!mine.full(k0, keys)) hide(shared.query_rows(call), first, mine, k0, scores);
+      if constexpr (lean) {
+        take_in<T>(call.q_factor, scores, state, [&](int k, int n, std::uint32_t(&b)[4]) {
+          const int lane = lane_of_warp();
+          load_matrices_transposed(
+              b, shared.v + PaddedRows<dim>::at(16 * k + lane % 16, 2 * n + lane / 16));
+        });
+      } else {
+        update(scale.positive_factor(), scores, state);
+        if (call.dropping) drop(shared.query_rows(call), first, k0, scores);
+        multiply_values<T, dim>(scores, shared.v, state);
+      }
+    } else {
+      await_values();
     }
     k0 = next;
     slot = 1 - slot;
@@ -217,7 +223,7 @@ __device__ inline bool find_rows(const AttentionCall& call, int item, int tile_r
   return false;
 }
 
-template <typename T, int dim, int keys>
+template <typename T, int dim, int keys, bool lean>
 __global__ void __launch_bounds__(kThreads, 2)
     attend(AttentionCall call, TensorCoreOptions options) {
   constexpr int kRows = rows_of_block(dim);
@@ -245,25 +251,30 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
   }
   __syncthreads();
-  attend_tile<T, dim, keys>(call, options.units, shared);
+  attend_tile<T, dim, keys, lean>(call, options.units, shared);
 }
 
-template <typename T, int dim, int keys>
+template <typename T, int dim, int keys, bool lean>
 void launch_tiles(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options) {
   const std::int64_t items = most_row_tiles(call, rows_of_block(dim));
   if (items == 0) return;
   const Launch start(ctx, "attention");
   constexpr int kBytes = static_cast<int>(sizeof(Shared<dim, keys>));
-  start(attend<T, dim, keys>, {.blocks = items, .threads = kThreads, .shared_bytes = kBytes}, call,
-        options);
+  start(attend<T, dim, keys, lean>, {.blocks = items, .threads = kThreads, .shared_bytes = kBytes},
+        call, options);
 }
 
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options) {
+  constexpr int kKeys = keys_of_tile(dim), kSmall = std::min(64, kKeys);
+  const bool lean =
+      !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
+  if (!lean) return launch_tiles<T, dim, keys_of_rich_tile(dim), false>(ctx, call, options);
   // What a block pattern leaves out is left out by the tile: smaller tiles leave out more.
-  constexpr int kSmall = std::min(64, keys_of_tile(dim));
-  if (call.mask.kind == Mask::Kind::blocks) return launch_tiles<T, dim, kSmall>(ctx, call, options);
-  launch_tiles<T, dim, keys_of_tile(dim)>(ctx, call, options);
+  if (call.mask.kind == Mask::Kind::blocks) {
+    return launch_tiles<T, dim, kSmall, true>(ctx, call, options);
+  }
+  launch_tiles<T, dim, kKeys, true>(ctx, call, options);
 }
 
 }  // namespace tessera::cuda::mma

@@ -1,9 +1,8 @@
 // The tensor core kernels of sm_80 and later, for f16 and bf16, as the host sees them.
 //
 //   mma.cuh     tiles of many query rows: one block walks over all keys of its rows
-//   split.cuh   sequences of few query rows: the keys are split among blocks, and what these find
-//   is
-//               merged
+//   split.cuh   sequences of few query rows: the keys are split among blocks, and what they find
+//               is merged
 #pragma once
 
 #include <algorithm>
