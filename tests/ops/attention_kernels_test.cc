@@ -71,6 +71,21 @@ TEST_P(AttentionKernelsTest, BandsOverManyTiles) {
   }
 }
 
+// Blocks that are whole tiles of keys, and rows of several of them in one tile of rows.
+TEST_P(AttentionKernelsTest, PatternsOfWholeTiles) {
+  for (std::int64_t dim : {64, 128}) {
+    for (std::int64_t heads : {1, 3}) {
+      check_attention_case(ctx(), {.n_q = 200,
+                                   .n_k = 300,
+                                   .heads = heads,
+                                   .kv_heads = 1,
+                                   .dim = dim,
+                                   .mask = Mask::blocks(BlockMask::random(128, 2, 3, 2, 1)),
+                                   .dtype = DType::bf16});
+    }
+  }
+}
+
 // More queries than keys: under a causal mask the first rows, and whole tiles of them, see nothing.
 TEST_P(AttentionKernelsTest, RowsThatSeeNothing) {
   for (std::int64_t dim : {64, 128, 256}) {

@@ -270,8 +270,9 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   const bool lean =
       !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
   if (!lean) return launch_tiles<T, dim, keys_of_rich_tile(dim), false>(ctx, call, options);
-  // What a block pattern leaves out is left out by the tile: smaller tiles leave out more.
-  if (call.mask.kind == Mask::Kind::blocks) {
+  // What a block pattern leaves out is left out by the tile: where its blocks are not whole tiles,
+  // smaller ones leave out more.
+  if (call.mask.kind == Mask::Kind::blocks && call.mask.block % kKeys != 0) {
     return launch_tiles<T, dim, kSmall, true>(ctx, call, options);
   }
   launch_tiles<T, dim, kKeys, true>(ctx, call, options);
