@@ -31,37 +31,56 @@ __device__ Pair scaled(Pair pair, float scale) {
   return pair_of<T>(to_f32(low) * scale, to_f32(high) * scale);
 }
 
-// Lane t of a row: steps j of it are elements 4 j .. 4 j + 3, in registers side and side + 2 of A.
+// One side of a lane's fragments: 16 neighbours of a row, as two vectors.
+struct Sixteen {
+  uint4 low, high;
+};
+
 template <typename T>
-__device__ void store_row(const DecodeArgs& args, std::int64_t row, std::int64_t column, int side,
-                          const Fragments& a, float scale, T* out) {
-  if (row >= args.rows) return;
-  T* to = out + row * args.columns + column;
+__device__ Sixteen side_of(const Fragments& a, int side, float scale) {
+  Pair pairs[8];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-#pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      const Pair pair = scaled<T>(a[j][side + 2 * e], scale);
-      const std::int64_t at = column + 4 * j + 2 * e;
-      if (at < args.columns) to[4 * j + 2 * e].bits = static_cast<std::uint16_t>(pair);
-      if (at + 1 < args.columns)
-        to[4 * j + 2 * e + 1].bits = static_cast<std::uint16_t>(pair >> 16);
-    }
+    pairs[2 * j] = scaled<T>(a[j][side], scale);
+    pairs[2 * j + 1] = scaled<T>(a[j][side + 2], scale);
   }
+  return {{pairs[0], pairs[1], pairs[2], pairs[3]}, {pairs[4], pairs[5], pairs[6], pairs[7]}};
 }
 
-// The same where rows are whole vectors of 16 bytes.
+__device__ uint4 from_neighbour(const uint4& vector) {
+  constexpr unsigned kAll = 0xffffffffu;
+  return {__shfl_xor_sync(kAll, vector.x, 1), __shfl_xor_sync(kAll, vector.y, 1),
+          __shfl_xor_sync(kAll, vector.z, 1), __shfl_xor_sync(kAll, vector.w, 1)};
+}
+
+// Where rows are whole vectors of 16 bytes: both stores of two neighbouring lanes fill 32 bytes,
+// the least that memory takes at once. First what the even lane has, then what the odd one has.
 template <typename T>
-__device__ void store_vectors(const DecodeArgs& args, std::int64_t row, std::int64_t column,
-                              int side, const Fragments& a, float scale, T* out) {
-  if (row >= args.rows || column >= args.columns) return;
-  auto* to = reinterpret_cast<uint4*>(out + row * args.columns + column);
+__device__ void store_vectors(const DecodeArgs& args, std::int64_t row, int column,
+                              const Sixteen& values, T* out) {
+  const bool odd = threadIdx.x % 2 != 0;
+  const uint4 got = from_neighbour(odd ? values.low : values.high);
+  const uint4 first = odd ? got : values.low, second = odd ? values.high : got;
+  const int at = odd ? column - 8 : column;
+  if (row >= args.rows) return;
+  T* to = out + row * args.columns + at;
+  if (at < args.columns) *reinterpret_cast<uint4*>(to) = first;
+  if (at + 16 < args.columns) *reinterpret_cast<uint4*>(to + 16) = second;
+}
+
+// The same for any row.
+template <typename T>
+__device__ void store_row(const DecodeArgs& args, std::int64_t row, int column,
+                          const Sixteen& values, T* out) {
+  if (row >= args.rows) return;
+  T* to = out + row * args.columns + column;
+  const Pair pairs[8] = {values.low.x,  values.low.y,  values.low.z,  values.low.w,
+                         values.high.x, values.high.y, values.high.z, values.high.w};
 #pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    if (column + 8 * part >= args.columns) return;
-    const int j = 2 * part;
-    to[part] = {scaled<T>(a[j][side], scale), scaled<T>(a[j][side + 2], scale),
-                scaled<T>(a[j + 1][side], scale), scaled<T>(a[j + 1][side + 2], scale)};
+  for (int e = 0; e < 16; ++e) {
+    if (column + e < args.columns) {
+      to[e].bits = static_cast<std::uint16_t>(pairs[e / 2] >> (e % 2 * 16));
+    }
   }
 }
 
@@ -74,36 +93,34 @@ __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool v
     __syncthreads();
   }
   const int lane = threadIdx.x % 32;
-  const std::int64_t all = static_cast<std::int64_t>(args.tiles) * args.pairs;
-  const std::int64_t step = std::int64_t{gridDim.x} * kWarps;
-  for (std::int64_t at = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; at < all;
-       at += step) {
-    const std::int64_t tile = at / args.pairs, row = tile * kTileHeight + lane / 4;
+  for (int at = static_cast<int>(blockIdx.x * kWarps + threadIdx.x / 32);
+       at < args.tiles * args.pairs; at += static_cast<int>(gridDim.x) * kWarps) {
+    std::uint32_t words[2][kWords];
+#pragma unroll
+    for (int i = 0; i < 2 * kVectors; ++i) {
+      const uint4* codes = args.codes + std::int64_t{at} * (64 * kVectors) + 32 * i + lane;
+      store_words(__ldcs(codes), words[i / kVectors] + i % kVectors * 4);
+    }
+    RawScales raw{};
+    load_scales<F, S, Z>(args.scales, at, lane, raw);
+    const int tile = at / args.pairs, row = tile * kTileHeight + lane / 4;
     const float row_scales[2] = {args.row_scales[row], args.row_scales[row + 8]};
     RowState rows = no_rows<F, T>(nf4_table, lane);
-    start_tile<F, S, Z, T>(args.scales, args.row_scales + tile * kTileHeight,
-                           static_cast<int>(tile), lane, rows);
-    RawScales raw{};
-    load_scales<F, S, Z>(args.scales, static_cast<int>(at), lane, raw);
+    start_tile<F, S, Z, T>(args.scales, args.row_scales + tile * kTileHeight, tile, lane, rows);
 #pragma unroll
     for (int slab = 0; slab < 2; ++slab) {
-      std::uint32_t words[kWords];
-#pragma unroll
-      for (int i = 0; i < kVectors; ++i) {
-        store_words(__ldcs(args.codes + ((at * 2 + slab) * kVectors + i) * 32 + lane),
-                    words + 4 * i);
-      }
       Fragments a;
-      decode_words<F, S, Z, T>(words, raw, slab, rows, a);
+      decode_words<F, S, Z, T>(words[slab], raw, slab, rows, a);
       if constexpr (S != ScaleMode::none) scale_fragments<F, T>(raw, slab, rows.inverse, a);
-      const std::int64_t column = (at % args.pairs * 2 + slab) * kSlab + lane % 4 * 16;
+      const int column = (at - tile * args.pairs) * kPair + slab * kSlab + lane % 4 * 16;
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
         const float scale = TileFormat<F, T>::kGain * row_scales[side];
+        const Sixteen values = side_of<T>(a, side, scale);
         if (vectors) {
-          store_vectors(args, row + 8 * side, column, side, a, scale, out);
+          store_vectors(args, row + 8 * side, column, values, out);
         } else {
-          store_row(args, row + 8 * side, column, side, a, scale, out);
+          store_row(args, row + 8 * side, column, values, out);
         }
       }
     }
