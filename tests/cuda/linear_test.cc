@@ -11,8 +11,10 @@
 #include <vector>
 
 #include "core/half.h"
+#include "cuda/attention/hopper.h"
 #include "cuda/linear/repack.h"
 #include "cuda/linear/tile_sizes.h"
+#include "cuda/state.h"
 #include "quant/cases.h"
 #include "quant/codec.h"
 #include "support/compare.h"
@@ -264,6 +266,63 @@ TEST_P(CudaLinearTest, ManyRows) {
                            .activation = Activation::gelu,
                            .bias = DType::f16,
                            .residual = true});
+    }
+  }
+}
+
+// What cuda.panels does with more tiles than blocks, and with fewer: parts of a tile are added up
+// in the same order each time.
+TEST_P(CudaLinearTest, BlocksOfPanelsShareTiles) {
+  if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
+  const struct {
+    std::int64_t rows, in, out;
+  } sizes[] = {
+      {64, 4000, 600},   // a tile in four or five parts
+      {65, 1500, 300},   // in three
+      {300, 40, 12800},  // a pair for each block, and a few more
+      {440, 40, 17200},  // whole tiles first
+      {130, 40, 33700},  // as many tiles as two rounds take
+  };
+  for (const auto& size : sizes) {
+    LinearCall call(ctx(), {.rows = {size.rows},
+                            .in = size.in,
+                            .out = size.out,
+                            .weight = {.packed = {{.format = Format::nvfp4}}, .prepared = true},
+                            .x_dtype = DType::bf16,
+                            .out_dtype = DType::bf16});
+    ctx().trace().clear();
+    linear(ctx(), call.args);
+    EXPECT_TRUE(call.correct());
+    const Array first = call.out.read();
+    for (int i = 0; i < 3; ++i) {
+      linear(ctx(), call.args);
+      EXPECT_TRUE(identical(call.out.read(), first));
+    }
+    EXPECT_EQ(ctx().trace().calls("linear", "cuda.panels"), 4);
+  }
+}
+
+// The ways out of a tile: every dtype and layout of the output, with and without what is added.
+TEST_P(CudaLinearTest, EpiloguesOfManyRows) {
+  for (std::int64_t rows : {33, 70}) {
+    for (Layout layout : kLayouts) {
+      for (Activation activation : {Activation::none, Activation::silu}) {
+        for (DType out_dtype : {DType::f32, DType::f16, DType::bf16}) {
+          for (std::int64_t out : {49, 50, 56}) {  // singly, in twos, in eights
+            check_linear(ctx(), {.rows = {rows},
+                                 .in = 192,
+                                 .out = out,
+                                 .weight = {.packed = {{.format = Format::int4, .group = 32}},
+                                            .prepared = true},
+                                 .x_dtype = DType::f16,
+                                 .out_dtype = out_dtype,
+                                 .layout = layout,
+                                 .activation = activation,
+                                 .bias = DType::bf16,
+                                 .residual = activation == Activation::silu});
+          }
+        }
+      }
     }
   }
 }

@@ -30,7 +30,7 @@ std::int64_t stream_rows_at_most(Context&, const Product& product) {
 }
 void stream(Context&, const Product&) {}
 bool panels_take(Context&, const Product&) { return false; }
-std::int64_t panels_scratch_bytes(const Product&, std::int64_t) { return 0; }
+std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
 void multiply_panels(Context&, const Product&, void*) {}
 
 std::int64_t matmul_scratch_bytes() { return 5 << 20; }

@@ -10,7 +10,7 @@ bool hopper_takes(const DeviceLimits&, const AttentionArgs&) { return false; }
 void launch_hopper(Context&, const AttentionCall&) {}
 
 bool panels_take(Context&, const Product&) { return false; }
-std::int64_t panels_scratch_bytes(const Product&, std::int64_t) { return 0; }
+std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
 void multiply_panels(Context&, const Product&, void*) {}
 
 }  // namespace tessera::cuda

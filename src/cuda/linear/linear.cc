@@ -15,13 +15,14 @@
 // cuda.cublaslt: the operands are x and a dense matrix of one dtype. Dense factors of one dtype are
 // read where they are; factors of two dtypes meet in f32. A packed weight is decoded into the
 // workspace, in the dtype of x: for f16 and bf16 each weight is rounded once more, by no more than
-// the activations are. Decoding pays with many rows (kLibraryRows).
+// the activations are. Decoding pays with many rows (kCrossovers).
 //
 // cuda.plain.decode: few rows of x, and a weight that would have to be converted. It is decoded in
 // registers instead, in f32.
 #include "cuda/linear/linear.h"
 
 #include <algorithm>
+#include <limits>
 #include <optional>
 
 #include "core/checked.h"
@@ -46,10 +47,26 @@ constexpr const char* kPanels = "cuda.panels";
 constexpr const char* kLibrary = "cuda.cublaslt";
 constexpr const char* kPlain = "cuda.plain.decode";
 
-// From here on a weight is decoded once and the library multiplies. Measured on an H200, that
-// passes cuda.panels between 512 rows (2560 x 10240) and 4096 (8192 x 28672):
+// From how many rows on a weight in tiles is decoded once and the library multiplies, by the
+// numbers that the weight has. Decoding costs what its bytes do; cuda.panels costs about 15 us
+// whatever there is to do, and a tenth more for each row than the library. Measured on an H200:
 // docs/results/h200/linear.md.
-constexpr std::int64_t kLibraryRows = 1024;
+struct Crossover {
+  std::int64_t weights, rows;
+};
+constexpr Crossover kCrossovers[] = {
+    {.weights = 40'000'000, .rows = 448},
+    {.weights = 120'000'000, .rows = 960},
+    {.weights = std::numeric_limits<std::int64_t>::max(), .rows = 1600},
+};
+
+std::int64_t library_rows(const Weight& weight) {
+  const std::int64_t weights = checked_mul(weight.in_features, weight.out_features);
+  for (const Crossover& crossover : kCrossovers) {
+    if (weights <= crossover.weights) return crossover.rows;
+  }
+  return 0;
+}
 
 // ---- the choice ---------------------------------------------------------------------------------
 
@@ -64,9 +81,11 @@ const char* choose_for_weight(const Tensor& x, const Weight& weight, std::int64_
 Product bare_product(const Tensor& x, const Weight& weight, const Tensor& out) {
   return {.x = x, .weight = weight, .out = out};
 }
+bool panels_pay(const Weight& weight, std::int64_t rows) {
+  return rows > kPlainRows && rows < library_rows(weight);
+}
 bool panels_take_weight(Context& ctx, const Tensor& x, const Weight& weight, std::int64_t rows) {
-  return rows > kPlainRows && rows < kLibraryRows &&
-         panels_take(ctx, bare_product(x, weight, Tensor()));
+  return panels_pay(weight, rows) && panels_take(ctx, bare_product(x, weight, Tensor()));
 }
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
@@ -74,7 +93,7 @@ const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
   const bool panels = product.gated()
                           ? panels_take_weight(ctx, product.x, product.weight, rows) &&
                                 panels_take_weight(ctx, product.x, product.up, rows)
-                          : rows > kPlainRows && rows < kLibraryRows && panels_take(ctx, product);
+                          : panels_pay(product.weight, rows) && panels_take(ctx, product);
   if (panels) return kPanels;
   const char* kernel = choose_for_weight(product.x, product.weight, rows);
   if (!product.gated()) return kernel;
@@ -155,7 +174,7 @@ const float* multiply(Context& ctx, Workspace::Frame& frame, const Tensor& x,
   if (panels_take_weight(ctx, x, weight, rows)) {
     Workspace::Frame inner(ctx.workspace());
     const Product bare = bare_product(x, weight, product);
-    multiply_panels(ctx, bare, inner.take<char>(panels_scratch_bytes(bare, rows)));
+    multiply_panels(ctx, bare, inner.take<char>(panels_scratch_bytes(ctx, bare, rows)));
   } else if (choose_for_weight(x, weight, rows) == kPlain) {
     Workspace::Frame inner(ctx.workspace());
     multiply_few(ctx, x, published(ctx, inner, weight), product.ptr<float>());
@@ -183,7 +202,7 @@ const char* run(Context& ctx, const Product& product) {
   }
   if (kernel == kPanels && !product.gated()) {
     Workspace::Frame frame(ctx.workspace());
-    const std::int64_t bytes = panels_scratch_bytes(product, Rows(product.x).rows());
+    const std::int64_t bytes = panels_scratch_bytes(ctx, product, Rows(product.x).rows());
     multiply_panels(ctx, product, frame.take<char>(bytes));
     return kernel;
   }
@@ -226,13 +245,13 @@ std::int64_t published_bytes(const Weight& weight) {
 }
 
 // Beside the product itself.
-std::int64_t panel_bytes(const Product& product, std::int64_t rows) {
-  return ScratchSize().add<char>(panels_scratch_bytes(product, rows)).bytes();
+std::int64_t panel_bytes(Context& ctx, const Product& product, std::int64_t rows) {
+  return ScratchSize().add<char>(panels_scratch_bytes(ctx, product, rows)).bytes();
 }
 
 std::int64_t factor_bytes(Context& ctx, const Tensor& x, const Weight& weight, std::int64_t rows) {
   if (panels_take_weight(ctx, x, weight, rows)) {
-    return panel_bytes(bare_product(x, weight, Tensor()), rows);
+    return panel_bytes(ctx, bare_product(x, weight, Tensor()), rows);
   }
   const std::int64_t unpacked = published_bytes(weight);
   if (choose_for_weight(x, weight, rows) == kPlain) return unpacked;
@@ -248,7 +267,7 @@ std::int64_t factor_bytes(Context& ctx, const Tensor& x, const Weight& weight, s
 std::int64_t bytes_for(Context& ctx, const Product& product, std::int64_t rows) {
   const char* kernel = choose(ctx, product, rows);
   if (kernel == kStream) return 0;
-  if (kernel == kPanels && !product.gated()) return panel_bytes(product, rows);
+  if (kernel == kPanels && !product.gated()) return panel_bytes(ctx, product, rows);
   const Weight &weight = product.weight, &up = product.up;
   const std::int64_t factor = factor_bytes(ctx, product.x, weight, rows);
   if (direct_output(product) && kernel == kLibrary) return factor;
@@ -259,11 +278,17 @@ std::int64_t bytes_for(Context& ctx, const Product& product, std::int64_t rows) 
   return std::max(most, checked_add(both, factor_bytes(ctx, product.x, up, rows)));
 }
 
-// With more rows a kernel takes more; with few rows it may be another one.
+// With more rows a kernel takes more; with fewer rows it may be another one.
 std::int64_t most_bytes(Context& ctx, const Product& product) {
   const std::int64_t rows = Rows(product.x).rows();
-  return std::max(bytes_for(ctx, product, rows),
-                  bytes_for(ctx, product, std::min(rows, kPlainRows)));
+  std::int64_t most = bytes_for(ctx, product, rows);
+  const auto include = [&](std::int64_t fewer) {
+    most = std::max(most, bytes_for(ctx, product, std::min(rows, fewer)));
+  };
+  include(kPlainRows);
+  include(library_rows(product.weight) - 1);
+  if (product.gated()) include(library_rows(product.up) - 1);
+  return most;
 }
 
 }  // namespace

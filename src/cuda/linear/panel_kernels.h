@@ -6,31 +6,25 @@
 
 namespace tessera::cuda {
 
-// Rows of x that a block takes, of which there are three kinds.
-inline int panel_tokens(std::int64_t rows) { return rows <= 16 ? 16 : rows <= 128 ? 64 : 256; }
+// Rows of x that a block takes, of which there are two kinds.
+inline int panel_tokens(std::int64_t rows) { return rows <= 64 ? 64 : 128; }
 
 void panels_f16(const Launch& launch, Grid grid, Format format, ScaleMode mode,
                 const PanelArgs& args);
 void panels_bf16(const Launch& launch, Grid grid, Format format, ScaleMode mode,
                  const PanelArgs& args);
 
-template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
-void panels_of(const Launch& launch, Grid grid, const PanelArgs& args) {
-  using Stage = PanelStage<F, Z, T, kTokens>;
-  grid.threads = Stage::kThreads;
-  grid.shared_bytes = Stage::kAllBytes;
-  launch(panel_rows<F, S, Z, T, kTokens>, grid, args);
-}
-
 template <Format F, ScaleMode S, bool Z, typename T>
-void panels_with(const Launch& launch, const Grid& grid, const PanelArgs& args) {
-  switch (panel_tokens(args.rows)) {
-    case 16:
-      return panels_of<F, S, Z, T, 16>(launch, grid, args);
-    case 64:
-      return panels_of<F, S, Z, T, 64>(launch, grid, args);
-    default:
-      return panels_of<F, S, Z, T, 256>(launch, grid, args);
+void panels_with(const Launch& launch, Grid grid, const PanelArgs& args) {
+  const auto with_tokens = [&](auto tokens) {
+    constexpr int kTokens = decltype(tokens)::value;
+    grid.shared_bytes = PanelStage<F, S, Z, T, kTokens>::kAllBytes;
+    launch(panel_rows<F, S, Z, T, kTokens>, grid, args);
+  };
+  if (panel_tokens(args.output.rows) == 64) {
+    with_tokens(std::integral_constant<int, 64>());
+  } else {
+    with_tokens(std::integral_constant<int, 128>());
   }
 }
 
@@ -48,7 +42,7 @@ void panels_as(const Launch& launch, const Grid& grid, Format format, ScaleMode 
     using Kind = decltype(kind);
     if constexpr (kHasPanels<Kind>) {
       if constexpr (Kind::kFormat == Format::int4) {
-        if (args.scales.zeros) {
+        if (args.zero_bytes > 0) {
           return panels_with<Kind::kFormat, Kind::kScales, true, T>(launch, grid, args);
         }
       }

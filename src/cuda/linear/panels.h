@@ -10,7 +10,7 @@ namespace tessera::cuda {
 // capability 9.0, no gated pair; and matrices (matrix.h).
 bool panels_take(Context& ctx, const Product& product);
 // The scratch that it takes, on a boundary of 16 bytes.
-std::int64_t panels_scratch_bytes(const Product& product, std::int64_t rows);
+std::int64_t panels_scratch_bytes(Context& ctx, const Product& product, std::int64_t rows);
 void multiply_panels(Context& ctx, const Product& product, void* scratch);
 
 }  // namespace tessera::cuda

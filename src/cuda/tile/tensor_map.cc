@@ -30,6 +30,31 @@ PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   return std::bit_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
 }
 
+// Of a tensor from `data` on, which lies as the arrays of as many numbers say.
+struct Encoding {
+  CUtensorMapDataType type;
+  cuuint32_t rank;
+  const void* data;
+  const cuuint64_t *sizes, *strides;
+  const cuuint32_t* box;
+  CUtensorMapSwizzle swizzle;
+};
+
+CUtensorMap encode(const Encoding& of) {
+  constexpr cuuint32_t kSteps[4] = {1, 1, 1, 1};
+  static const PFN_cuTensorMapEncodeTiled_v12000 function = encoder();
+  CUtensorMap map;
+  const CUresult result =
+      function(&map, of.type, of.rank, const_cast<void*>(of.data), of.sizes, of.strides, of.box,
+               kSteps, CU_TENSOR_MAP_INTERLEAVE_NONE, of.swizzle,
+               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);  // zeros
+  if (result != CUDA_SUCCESS) {
+    fail(ErrorCode::device, "the CUDA driver refused a tensor map (error {}) of sizes {} {} ...",
+         static_cast<int>(result), of.sizes[0], of.sizes[1]);
+  }
+  return map;
+}
+
 }  // namespace
 
 bool can_be_boxed(const BoxedTensor& tensor) {
@@ -54,21 +79,30 @@ CUtensorMap make_tensor_map(const BoxedTensor& tensor) {
     strides[i] = static_cast<cuuint64_t>(one ? kAlignment : tensor.strides[i] * kElement);
   }
   const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(tensor.box_rows), 1, 1};
-  const cuuint32_t steps[4] = {1, 1, 1, 1};
-  static const PFN_cuTensorMapEncodeTiled_v12000 encode = encoder();
-  CUtensorMap map;
-  const CUresult result = encode(&map,
-                                 tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
-                                                            : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-                                 4, const_cast<void*>(tensor.data), sizes, strides, box, steps,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);  // zeros
-  if (result != CUDA_SUCCESS) {
-    fail(ErrorCode::device, "the CUDA driver refused a tensor map (error {}) of sizes {} {} {} {}",
-         static_cast<int>(result), sizes[0], sizes[1], sizes[2], sizes[3]);
-  }
-  return map;
+  return encode({.type = tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                    : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                 .rank = 4,
+                 .data = tensor.data,
+                 .sizes = sizes,
+                 .strides = strides,
+                 .box = box,
+                 .swizzle = CU_TENSOR_MAP_SWIZZLE_128B});
+}
+
+CUtensorMap make_tensor_map(const BoxedBytes& bytes) {
+  constexpr int kUnit = 8;  // bytes of the largest element that there is
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(bytes.row_bytes / kUnit),
+                               static_cast<cuuint64_t>(bytes.rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(bytes.row_bytes)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(bytes.box_bytes / kUnit),
+                             static_cast<cuuint32_t>(bytes.box_rows)};
+  return encode({.type = CU_TENSOR_MAP_DATA_TYPE_INT64,
+                 .rank = 2,
+                 .data = bytes.data,
+                 .sizes = sizes,
+                 .strides = strides,
+                 .box = box,
+                 .swizzle = CU_TENSOR_MAP_SWIZZLE_NONE});
 }
 
 }  // namespace tessera::cuda::tile

@@ -25,4 +25,14 @@ bool can_be_boxed(const BoxedTensor& tensor);
 // Boxes land in rows of 128 bytes, swizzled by 128 bytes.
 CUtensorMap make_tensor_map(const BoxedTensor& tensor);
 
+// Rows of bytes on 16-byte boundaries, cut into boxes of [box_rows, box_bytes], both at most 256
+// and 2048; all in multiples of 16 bytes. A box is found by its place in units of 8 bytes, and
+// lands row after row.
+struct BoxedBytes {
+  const void* data;
+  std::int64_t rows, row_bytes;
+  int box_rows, box_bytes;
+};
+CUtensorMap make_tensor_map(const BoxedBytes& bytes);
+
 }  // namespace tessera::cuda::tile

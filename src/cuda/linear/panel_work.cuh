@@ -1,0 +1,78 @@
+// How the blocks of panels.cuh share their work: evenly, to within one pair of slabs.
+//
+// A tile is what the sums of one block make at a time: a panel of features by a block of tokens;
+// it takes all pairs of slabs of a row. Of many tiles, most are dealt out whole, one to each block
+// in turn. The rest, fewer than two to a block, is one long row of pairs, of which each block takes
+// a run of equal length:
+//
+//   tile 0                tile 1                tile 2
+//   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
+//   [ run 0        ][ run 1        ][ run 2        ][ run 3    ]
+//
+// A run that starts within a tile begins with a part of it, which goes to memory. The run that has
+// the tile's first pair comes to the tile last; by then the others have long put their parts there.
+// It adds them in their order, the same each time, and finishes the tile.
+//
+// Runs are numbered against the order of blocks: a block waits only for such as have started before
+// it.
+#pragma once
+
+namespace tessera::cuda {
+
+struct PanelWork {
+  int pairs = 0;         // of a tile
+  int token_blocks = 0;  // tiles of a panel
+  int whole_tiles = 0;   // dealt out first
+  // Of the tiles that are not: pairs of a run; the first runs have one more.
+  int run_pairs = 0, longer_runs = 0;
+};
+
+// Tiles of a block's turn: pairs [first, end) of one.
+struct Segment {
+  int tile = 0, first = 0, end = 0;
+};
+
+class Segments {
+ public:
+  __device__ explicit Segments(const PanelWork& work)
+      : work_(work),
+        run_(static_cast<int>(gridDim.x - 1 - blockIdx.x)),
+        whole_(static_cast<int>(blockIdx.x)),
+        at_(begin_of(run_)),
+        end_(begin_of(run_ + 1)) {}
+
+  // False when there is none left.
+  __device__ bool next(Segment& segment) {
+    if (whole_ < work_.whole_tiles) {
+      segment = {.tile = whole_, .first = 0, .end = work_.pairs};
+      whole_ += static_cast<int>(gridDim.x);
+      return true;
+    }
+    if (at_ >= end_) return false;
+    const int tile = at_ / work_.pairs, first = at_ - tile * work_.pairs;
+    const int length = min(end_ - at_, work_.pairs - first);
+    segment = {.tile = work_.whole_tiles + tile, .first = first, .end = first + length};
+    at_ += length;
+    return true;
+  }
+
+  __device__ int run() const { return run_; }
+  // Whether a run has part of a tile; those after the one that has its first pair do, up to the
+  // end.
+  __device__ bool reaches(int run, int tile) const {
+    return run < static_cast<int>(gridDim.x) &&
+           begin_of(run) < (tile - work_.whole_tiles + 1) * work_.pairs;
+  }
+
+ private:
+  __device__ int begin_of(int run) const {
+    return run * work_.run_pairs + min(run, work_.longer_runs);
+  }
+
+  const PanelWork& work_;
+  int run_;
+  int whole_;     // the next one
+  int at_, end_;  // of the shared pairs
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,27 @@
+// Flags in global memory, by which a warp of one block tells one of another block that its work can
+// be read. They start at zero.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::cuda::tile {
+
+// By a whole warp, after all its lanes have written what the flag stands for.
+__device__ inline void raise_flag(std::uint32_t* flag) {
+  __syncwarp();
+  if (threadIdx.x % 32 == 0) {
+    asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(flag) : "memory");
+  }
+}
+
+// By a whole warp, each lane for its own flag. Afterwards what the others have written is there,
+// past the first cache (__ldcg).
+__device__ inline void wait_for_flags(const std::uint32_t* flag) {
+  std::uint32_t raised = 0;
+  while (__any_sync(0xffffffffu, raised == 0)) {
+    asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
+  }
+  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+}  // namespace tessera::cuda::tile
