@@ -8,6 +8,7 @@
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "model/memory_refusal.h"
+#include "tessera/sample.h"
 
 namespace tessera {
 namespace model {
@@ -28,11 +29,14 @@ std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& 
   Workspace::Frame frame(ctx.workspace());
   const Tensor ids = frame.take(DType::i32, {options.max_step});
   const Tensor logits = frame.take(DType::f32, {logit_rows, model.config().vocab});
+  const Tensor drawn = frame.take(DType::i32, {1});
   const CacheStep step = cache.step(ctx, n);
   model.forward(ctx, {.ids = ids.slice(0, 0, n),
                       .step = &step,
                       .cache = &cache,
                       .logits = logits.slice(0, 0, std::min(logit_rows, n))});
+  // A GPU draws the next token where the logits are (generate.cc), in the room of the step.
+  if (!ctx.device().is_cpu()) sample(ctx, {.logits = logits.slice(0, 0, 1), .ids = drawn});
   return count.peak_bytes() - of_cache;
 }
 
