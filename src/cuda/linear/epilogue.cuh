@@ -31,6 +31,15 @@ __device__ inline float activate(Activation activation, float x) {
   return x;
 }
 
+// The same out of line, for the end of a kernel: there its many instructions would lie in the way
+// of sums that need none, and the assembler, which shares instructions out to units by what the
+// whole kernel has, would give a main loop the wrong ones. A template, so that every file may have
+// it.
+template <typename = void>
+__device__ __noinline__ float activate_apart(Activation activation, float x) {
+  return activate(activation, x);
+}
+
 // Each but the sum may be missing. R: Rows, or what is simpler and has its row<T>().
 template <typename R>
 struct Finish {

@@ -83,14 +83,6 @@ struct WarpOutput {
         features(static_cast<int>(min(output.features - feature, std::int64_t{1} << 20))) {}
 };
 
-// Out of line: its code for every sum would be most of the kernel's, and the assembler, which
-// shares instructions out to units by what the whole kernel has, would give the main loop the wrong
-// ones.
-template <int n>
-__device__ __noinline__ float activate_panel(Activation activation, float x) {
-  return activate(activation, x);
-}
-
 // Sum i of a lane is that of feature lane / 4 + side_of(i) * 8 and token token_of(i, lane).
 constexpr int side_of(int i) { return i / 2 % 2; }
 __device__ inline int token_of(int i, int lane) { return i / 4 * 8 + lane % 4 * 2 + i % 2; }
@@ -233,7 +225,7 @@ __device__ inline void finish_tile(const PanelOutput& output, float gain, const 
   for (int i = 0; i < n; ++i) sums[i] = sums[i] * scales[side_of(i)] + biases[side_of(i)];
   if (finish.activation != Activation::none) {
 #pragma unroll
-    for (float& sum : sums) sum = activate_panel<n>(finish.activation, sum);
+    for (float& sum : sums) sum = activate_apart(finish.activation, sum);
   }
   if (finish.dtype == DType::f32) {
     store_f32(output, at, sums);

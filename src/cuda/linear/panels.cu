@@ -138,9 +138,8 @@ PanelArgs arguments(const Product& product, const Sizes& sizes, char* scratch) {
   const Weight& weight = product.weight;
   const TileScales scales = tile_scales(weight);
   const ScaleMode mode = scale_mode(weight);
-  const int code_bytes = kTileHeight * kPair * info(weight.format).bits / 8;
   PanelArgs args{
-      .codes = map_of(weight.data, code_bytes),
+      .codes = map_of(weight.data, pair_bytes(weight.format)),
       .block_shift = scales.shift,
       .tiles = static_cast<int>(weight.data.shape[0]),
       .x = scratch,

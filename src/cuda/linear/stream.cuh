@@ -228,12 +228,6 @@ __device__ inline void fetch_for_rows(const StreamArgs& args, int first_tile, in
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
-// Not in line, where its many instructions would lie in the way of those that need none.
-template <typename T>
-__device__ __noinline__ float activate_apart(Activation activation, float x) {
-  return activate(activation, x);
-}
-
 template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
 __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args) {
   using Tiles = TileFormat<F, T>;
@@ -354,7 +348,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
       };
       float value = product(0);
       if (args.finish.activation != Activation::none) {
-        value = activate_apart<T>(args.finish.activation, value);
+        value = activate_apart(args.finish.activation, value);
       }
       if (args.parts == 2) value *= product(1);
       if (last) args.finish.store(value, m, n);

@@ -38,10 +38,12 @@ inline constexpr int kTileHeight = 16;
 inline constexpr int kSlab = 64;
 inline constexpr int kPair = 2 * kSlab;  // columns of two slabs, whose scales lie together
 
+// Bytes of the codes of a tile's pair of slabs.
+inline int pair_bytes(Format format) { return kTileHeight * kPair * info(format).bits / 8; }
+
 // Pairs of slabs in a row of a weight in tiles.
 inline int pairs_of(const Weight& tiled) {
-  const std::int64_t pair_bytes = kTileHeight * kPair * info(tiled.format).bits / 8;
-  return static_cast<int>(tiled.data.shape[1] / pair_bytes);
+  return static_cast<int>(tiled.data.shape[1] / pair_bytes(tiled.format));
 }
 
 // ---- where an element lies ----------------------------------------------------------------------
