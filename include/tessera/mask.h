@@ -6,6 +6,7 @@
 // n_k - 1.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -36,23 +37,32 @@ class BlockMask {
   static BlockMask strided(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                            std::int64_t radius, std::int64_t stride);
 
+  BlockMask() = default;
   // False for a pattern that no builder made; it has no lists to ask for.
   bool defined() const { return lists_ != nullptr; }
   std::int64_t block() const { return lists_->block; }
   std::int64_t q_blocks() const { return lists_->q_blocks; }
   std::int64_t k_blocks() const { return lists_->k_blocks; }
-  std::span<const std::int64_t> offsets() const { return lists_->offsets; }
-  std::span<const std::int32_t> indices() const { return lists_->indices; }
+  std::span<const std::int64_t> offsets() const;
+  std::span<const std::int32_t> indices() const;
   std::span<const std::int32_t> row(std::int64_t q_block) const;
+  // The query blocks, those that see most key blocks first, and the last first among equals: the
+  // order in which to share them out.
+  std::span<const std::int32_t> longest_first() const;
+  // The bytes of offsets(), indices() and longest_first(), one behind the other: a GPU gets them by
+  // one copy.
+  std::span<const std::byte> bytes() const { return lists_->bytes; }
   bool contains(std::int64_t q_block, std::int64_t k_block) const;
-  std::int64_t visited() const { return static_cast<std::int64_t>(lists_->indices.size()); }
+  std::int64_t visited() const { return offsets().back(); }
 
  private:
   struct Lists {
     std::int64_t block, q_blocks, k_blocks;
-    std::vector<std::int64_t> offsets;
-    std::vector<std::int32_t> indices;
+    std::vector<std::byte> bytes;
   };
+  BlockMask(std::int64_t block, std::int64_t k_blocks, std::span<const std::int64_t> offsets,
+            std::span<const std::int32_t> indices);
+
   std::shared_ptr<const Lists> lists_;
   friend class Mask;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/checked.h"
@@ -65,6 +66,36 @@ std::vector<std::int64_t> draw(std::int64_t count, std::int64_t n, std::uint64_t
 
 // ---- BlockMask ---------------------------------------------------------------------------------
 
+BlockMask::BlockMask(std::int64_t block, std::int64_t k_blocks,
+                     std::span<const std::int64_t> offsets, std::span<const std::int32_t> indices) {
+  const std::int64_t q_blocks = std::ssize(offsets) - 1;
+  std::vector<std::int32_t> order(static_cast<std::size_t>(q_blocks));
+  std::iota(order.rbegin(), order.rend(), 0);
+  const auto length = [&](std::int32_t r) { return offsets[r + 1] - offsets[r]; };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::int32_t a, std::int32_t b) { return length(a) > length(b); });
+  Lists lists{block, q_blocks, k_blocks, {}};
+  for (const auto part : {std::as_bytes(offsets), std::as_bytes(indices),
+                          std::as_bytes(std::span<const std::int32_t>(order))}) {
+    lists.bytes.insert(lists.bytes.end(), part.begin(), part.end());
+  }
+  lists_ = std::make_shared<const Lists>(std::move(lists));
+}
+
+std::span<const std::int64_t> BlockMask::offsets() const {
+  return {reinterpret_cast<const std::int64_t*>(bytes().data()),
+          static_cast<std::size_t>(q_blocks() + 1)};
+}
+
+std::span<const std::int32_t> BlockMask::indices() const {
+  return {reinterpret_cast<const std::int32_t*>(bytes().data() + offsets().size_bytes()),
+          static_cast<std::size_t>(visited())};
+}
+
+std::span<const std::int32_t> BlockMask::longest_first() const {
+  return {indices().data() + visited(), static_cast<std::size_t>(q_blocks())};
+}
+
 BlockMask BlockMask::from_csr(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                               std::span<const std::int64_t> offsets,
                               std::span<const std::int32_t> indices) {
@@ -102,28 +133,21 @@ BlockMask BlockMask::from_csr(std::int64_t block, std::int64_t q_blocks, std::in
       }
     }
   }
-  BlockMask mask;
-  mask.lists_ = std::make_shared<const Lists>(Lists{block,
-                                                    q_blocks,
-                                                    k_blocks,
-                                                    {offsets.begin(), offsets.end()},
-                                                    {indices.begin(), indices.end()}});
-  return mask;
+  return {block, k_blocks, offsets, indices};
 }
 
 BlockMask BlockMask::local(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                            std::int64_t radius) {
   check_grid("local", block, q_blocks, k_blocks);
   check_at_least("local", "radius", radius, 0);
-  Lists lists{block, q_blocks, k_blocks, {0}, {}};
+  std::vector<std::int64_t> offsets{0};
+  std::vector<std::int32_t> indices;
   for (std::int64_t r = 0; r < q_blocks; ++r) {
     const auto [begin, end] = near_blocks(r, radius, k_blocks);
-    append_range(lists.indices, begin, end);
-    lists.offsets.push_back(std::ssize(lists.indices));
+    append_range(indices, begin, end);
+    offsets.push_back(std::ssize(indices));
   }
-  BlockMask mask;
-  mask.lists_ = std::make_shared<const Lists>(std::move(lists));
-  return mask;
+  return {block, k_blocks, offsets, indices};
 }
 
 BlockMask BlockMask::random(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
@@ -134,7 +158,8 @@ BlockMask BlockMask::random(std::int64_t block, std::int64_t q_blocks, std::int6
          "BlockMask::random: per_row is {}; it must be in 1..{}, the number of key blocks", per_row,
          k_blocks);
   }
-  Lists lists{block, q_blocks, k_blocks, {0}, {}};
+  std::vector<std::int64_t> offsets{0};
+  std::vector<std::int32_t> indices;
   for (std::int64_t r = 0; r < q_blocks; ++r) {
     const bool has_own = r < k_blocks;
     // Draw among the others: numbers from the own block on stand for the block after.
@@ -142,12 +167,10 @@ BlockMask BlockMask::random(std::int64_t block, std::int64_t q_blocks, std::int6
         draw(per_row - has_own, k_blocks - has_own, seed, static_cast<std::uint32_t>(r));
     for (std::int64_t& c : blocks) c += has_own && c >= r;
     if (has_own) blocks.insert(std::upper_bound(blocks.begin(), blocks.end(), r), r);
-    for (std::int64_t c : blocks) append_range(lists.indices, c, c + 1);
-    lists.offsets.push_back(std::ssize(lists.indices));
+    for (std::int64_t c : blocks) append_range(indices, c, c + 1);
+    offsets.push_back(std::ssize(indices));
   }
-  BlockMask mask;
-  mask.lists_ = std::make_shared<const Lists>(std::move(lists));
-  return mask;
+  return {block, k_blocks, offsets, indices};
 }
 
 BlockMask BlockMask::strided(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
@@ -155,22 +178,21 @@ BlockMask BlockMask::strided(std::int64_t block, std::int64_t q_blocks, std::int
   check_grid("strided", block, q_blocks, k_blocks);
   check_at_least("strided", "radius", radius, 0);
   check_at_least("strided", "stride", stride, 1);
-  Lists lists{block, q_blocks, k_blocks, {0}, {}};
+  std::vector<std::int64_t> offsets{0};
+  std::vector<std::int32_t> indices;
   for (std::int64_t r = 0; r < q_blocks; ++r) {
     const auto [begin, end] = near_blocks(r, radius, k_blocks);
     for (std::int64_t c = 0; c < k_blocks; ++c) {
-      if (c % stride == 0 || (c >= begin && c < end)) append_range(lists.indices, c, c + 1);
+      if (c % stride == 0 || (c >= begin && c < end)) append_range(indices, c, c + 1);
     }
-    lists.offsets.push_back(std::ssize(lists.indices));
+    offsets.push_back(std::ssize(indices));
   }
-  BlockMask mask;
-  mask.lists_ = std::make_shared<const Lists>(std::move(lists));
-  return mask;
+  return {block, k_blocks, offsets, indices};
 }
 
 std::span<const std::int32_t> BlockMask::row(std::int64_t q_block) const {
-  const std::int64_t begin = lists_->offsets[q_block], end = lists_->offsets[q_block + 1];
-  return std::span(lists_->indices).subspan(begin, end - begin);
+  const std::int64_t begin = offsets()[q_block], end = offsets()[q_block + 1];
+  return indices().subspan(begin, end - begin);
 }
 
 bool BlockMask::contains(std::int64_t q_block, std::int64_t k_block) const {

@@ -19,8 +19,9 @@ struct MaskView {
   std::int64_t left = -1, right = -1, n_sink = 0;
   // Of a block pattern; the lists lie where the view is used.
   std::int64_t block = 1, q_blocks = 0, k_blocks = 0;
-  const std::int64_t* offsets = nullptr;  // [q_blocks + 1]
-  const std::int32_t* indices = nullptr;  // [offsets[q_blocks]]
+  const std::int64_t* offsets = nullptr;        // [q_blocks + 1]
+  const std::int32_t* indices = nullptr;        // [offsets[q_blocks]]
+  const std::int32_t* longest_first = nullptr;  // [q_blocks]: those of most blocks first
 
   // The lists are the Mask's own, in host memory.
   static MaskView of(const Mask& mask) {
@@ -33,6 +34,7 @@ struct MaskView {
       view.k_blocks = pattern.k_blocks();
       view.offsets = pattern.offsets().data();
       view.indices = pattern.indices().data();
+      view.longest_first = pattern.longest_first().data();
     }
     return view;
   }

@@ -39,8 +39,11 @@ MaskView device_mask(Context& ctx, Workspace::Frame& frame, const Mask& mask) {
   MaskView view = MaskView::of(mask);
   if (mask.kind() == Mask::Kind::blocks) {
     const BlockMask& pattern = mask.pattern();
-    view.offsets = upload(ctx, frame, pattern.offsets(), "attention: copying the mask's offsets");
-    view.indices = upload(ctx, frame, pattern.indices(), "attention: copying the mask's blocks");
+    const std::byte* lists =
+        upload(ctx, frame, pattern.bytes(), "attention: copying the mask's lists");
+    view.offsets = reinterpret_cast<const std::int64_t*>(lists);
+    view.indices = reinterpret_cast<const std::int32_t*>(view.offsets + pattern.q_blocks() + 1);
+    view.longest_first = view.indices + pattern.visited();
   }
   return view;
 }
@@ -152,8 +155,7 @@ std::int64_t attention_scratch_bytes(const AttentionArgs& args) {
   ScratchSize size;
   if (args.mask.kind() == Mask::Kind::blocks) {
     const BlockMask& pattern = args.mask.pattern();
-    size.add<std::int64_t>(std::ssize(pattern.offsets()))
-        .add<std::int32_t>(std::ssize(pattern.indices()));
+    size.add<std::byte>(std::ssize(pattern.bytes()));
   }
   if (const PartialShape shape = partial_shape(args, true); shape.splits > 1) {
     size.add<float>(checked_mul(shape.rows(), args.q.shape[3]))

@@ -21,8 +21,8 @@ inline constexpr char kDenseAttention[] = "cuda.dense";
 inline constexpr char kSplitAttention[] = "cuda.split";
 // A ragged batch: each sequence by the one of the two that suits it.
 inline constexpr char kMixedAttention[] = "cuda.mma+split";
-// attention/hopper.cuh: dense f16 and bf16 by what tensor cores and copy engine of compute
-// capability 9.0 have.
+// attention/hopper.cuh: dense f16 and bf16, patterns of blocks of 128 x 128 among them, by what
+// tensor cores and copy engine of compute capability 9.0 have.
 inline constexpr char kHopperAttention[] = "cuda.hopper";
 
 // The kernels that can run this call on the Context's GPU, the one that is chosen first.

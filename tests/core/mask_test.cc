@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "core/checked.h"
@@ -39,6 +40,18 @@ TEST(BlockMask, KeepsTheListsOfACsr) {
   EXPECT_TRUE(mask.contains(2, 1));
   EXPECT_FALSE(mask.contains(2, 0));
   EXPECT_TRUE(std::equal(offsets.begin(), offsets.end(), mask.offsets().begin()));
+}
+
+TEST(BlockMask, KnowsItsLongestRows) {
+  const std::vector<std::int64_t> offsets{0, 1, 1, 4, 5};
+  const BlockMask mask = BlockMask::from_csr(16, 4, 3, offsets, Row{2, 0, 1, 2, 1});
+  const auto as_row = [](std::span<const std::int32_t> list) {
+    return Row(list.begin(), list.end());
+  };
+  EXPECT_EQ(as_row(mask.longest_first()), (Row{2, 3, 0, 1}));
+  EXPECT_EQ(as_row(mask.indices()), (Row{2, 0, 1, 2, 1}));
+  EXPECT_EQ(mask.bytes().size(), 5 * sizeof(std::int64_t) + 9 * sizeof(std::int32_t));
+  EXPECT_EQ(mask.visited(), 5);
 }
 
 TEST(BlockMask, RefusesABrokenCsr) {

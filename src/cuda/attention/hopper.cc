@@ -34,19 +34,37 @@ tile::BoxedTensor boxed(const AttentionCall& call, const HeadRows& rows, std::in
           .box_rows = box_rows};
 }
 
-bool is_banded(const MaskView& mask) { return mask.left >= 0 || mask.right >= 0; }
+HopperMask kind_of(const MaskView& mask) {
+  if (mask.kind == Mask::Kind::blocks) return HopperMask::pattern;
+  return mask.left >= 0 || mask.right >= 0 ? HopperMask::band : HopperMask::full;
+}
+
+// Blocks have to be made of whole tiles, and to cover all rows.
+bool takes_pattern(const MaskView& mask, std::int64_t n_q) {
+  return mask.block % kHopperPatternBlock == 0 && mask.k_blocks <= kMostRows / mask.block &&
+         mask.q_blocks >= tiles_of(n_q, mask.block);
+}
 
 // A side of the band as the kernel has it.
 int side(std::int64_t width) { return static_cast<int>(std::min(width, kMostRows)); }
 
-// Without a band all items are as long, and those of one head are best taken together.
-std::int64_t section_heads(const AttentionCall& call) {
-  if (!is_banded(call.mask)) return 1;
+// Without a mask all items are as long, and those of one head are best taken together.
+std::int64_t section_heads(const AttentionCall& call, HopperMask mask) {
+  if (mask == HopperMask::full) return 1;
   const std::int64_t head_bytes = std::max<std::int64_t>(1, call.n_k * call.dim * 4 / call.group);
   return std::clamp<std::int64_t>(kSectionBytes / head_bytes, 1, call.sequences * call.heads);
 }
 
-HopperCall hopper_call(const AttentionCall& call, const HopperTiles& tiles, int* counters) {
+// The order in which to take a pattern's rows, so that blocks end together: those of most tiles
+// first. Null: from the last one down, which is the same under a causal mask, and where the pattern
+// has more rows than the call, so that its order names some that are not there.
+const std::int32_t* order_of_rows(const MaskView& mask, std::int64_t row_tiles, int rows) {
+  if (mask.right >= 0 || mask.q_blocks * (mask.block / rows) != row_tiles) return nullptr;
+  return mask.longest_first;
+}
+
+HopperCall hopper_call(const AttentionCall& call, HopperMask mask, const HopperTiles& tiles,
+                       int* counters) {
   const int rows = 64 * tiles.warpgroups;
   const std::int64_t heads = call.sequences * call.heads;
   const std::int64_t row_tiles = tiles_of(call.n_q, rows);
@@ -73,9 +91,14 @@ HopperCall hopper_call(const AttentionCall& call, const HopperTiles& tiles, int*
       .n_sink = side(call.mask.n_sink),
       .exponent_scale = call.q_factor,
       .row_tiles = static_cast<int>(row_tiles),
-      .section_heads = static_cast<int>(section_heads(call)),
+      .section_heads = static_cast<int>(section_heads(call, mask)),
       .items = static_cast<int>(row_tiles * heads),
       .counters = counters,
+      .offsets = call.mask.offsets,
+      .indices = call.mask.indices,
+      .longest_first = order_of_rows(call.mask, row_tiles, rows),
+      .block_rows = static_cast<int>(call.mask.block / rows),
+      .block_keys = static_cast<int>(call.mask.block / tiles.keys),
   };
 }
 
@@ -93,10 +116,11 @@ bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
   const AttentionCall call(args, MaskView::of(args.mask));
   if (!has_hopper_kernels(gpu)) return false;
   if (call.dtype != DType::f16 && call.dtype != DType::bf16) return false;
-  if (call.mask.kind == Mask::Kind::blocks || call.q_offsets != nullptr ||
-      call.page_table != nullptr || call.capped || call.dropping || call.inv_freq != nullptr) {
+  if (call.q_offsets != nullptr || call.page_table != nullptr || call.capped || call.dropping ||
+      call.inv_freq != nullptr) {
     return false;
   }
+  if (call.mask.kind == Mask::Kind::blocks && !takes_pattern(call.mask, call.n_q)) return false;
   // The largest score is the largest product only where the scale is positive.
   if (!(call.scale > 0) || call.dim % 8 != 0 || call.dim > 256) return false;
   if (call.n_q > kMostRows || call.n_k > kMostRows || call.n_q < 1 || call.n_k < 1) return false;
@@ -109,15 +133,16 @@ bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
 
 void launch_hopper(Context& ctx, const AttentionCall& call) {
   State& state = ctx.cuda_state();
-  const bool banded = is_banded(call.mask);
+  const HopperMask mask = kind_of(call.mask);
   with_hopper_dim(call.dim, [&](auto dim) {
-    const HopperCall kernel_call = hopper_call(call, hopper_tiles(dim(), banded), state.counters());
-    const int blocks = std::min(state.limits().multiprocessors, kernel_call.items);
+    const HopperTiles tiles = hopper_tiles(dim(), mask);
+    const HopperCall kernel_call = hopper_call(call, mask, tiles, state.counters());
+    const int blocks = std::min(tiles.blocks * state.limits().multiprocessors, kernel_call.items);
     const Launch launch(ctx, "attention");
     if (call.dtype == DType::f16) {
-      launch_hopper_kernel<Half, dim()>(launch, kernel_call, banded, blocks);
+      launch_hopper_kernel<Half, dim()>(launch, kernel_call, mask, blocks);
     } else {
-      launch_hopper_kernel<BFloat16, dim()>(launch, kernel_call, banded, blocks);
+      launch_hopper_kernel<BFloat16, dim()>(launch, kernel_call, mask, blocks);
     }
   });
 }

@@ -12,9 +12,9 @@
 // this tile's O, and the softmax of the next tile runs beside the latter. Among warpgroups, they
 // take turns in starting products, so that one's softmax falls into the other's products.
 //
-// Blocks are as many as the GPU has processors, and stay: each takes one item of work after the
-// other. While the last tile of an item is finished and stored, the first ones of the next are on
-// their way.
+// Blocks are as many as the GPU has processors, or twice as many where two fit on one, and stay:
+// each takes one item of work after the other. While the last tile of an item is finished and
+// stored, the first ones of the next are on their way.
 #pragma once
 
 #include "cuda/attention/hopper_block.cuh"
@@ -26,7 +26,8 @@
 namespace tessera::cuda::hopper {
 
 template <typename K>
-__global__ void __launch_bounds__(K::kThreads, 1) attend(const __grid_constant__ HopperCall call) {
+__global__ void __launch_bounds__(K::kThreads, K::kTiles.blocks)
+    attend(const __grid_constant__ HopperCall call) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(1024) unsigned char shared[];
   K block(shared);
@@ -34,7 +35,12 @@ __global__ void __launch_bounds__(K::kThreads, 1) attend(const __grid_constant__
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / tile::kWarpgroup, 0);
   if (warpgroup == 0) {
     tile::give_up_registers<K::kFetchRegisters>();
-    if (threadIdx.x == 0) fetch<K>(call, block);
+    if constexpr (K::kPattern) {
+      if (threadIdx.x == 0) fetch_pattern<K>(call, block);
+      if (threadIdx.x == 32) deal_pattern<K>(call, block);
+    } else {
+      if (threadIdx.x == 0) fetch<K>(call, block);
+    }
   } else {
     tile::take_registers<K::kComputeRegisters>();
     Warpgroup<K>(call, block, warpgroup - 1).run();

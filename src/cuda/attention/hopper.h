@@ -1,5 +1,6 @@
 // The Hopper attention kernels as the host sees them. It is dense prefill: f16 or bf16, any head
-// dim that is a multiple of 8 up to 256, grouped heads, every mask but block patterns, log-sum-exp.
+// dim that is a multiple of 8 up to 256, grouped heads, log-sum-exp, every mask; patterns of blocks
+// where these are made of tiles of 128 x 128.
 //
 //   hopper_call.h         tile sizes, and what a kernel is launched with
 //   hopper.cc             from an attention call to that; when the kernels can be used
@@ -10,6 +11,7 @@
 //   hopper_products.cuh   the products, and the output's way to memory
 //   hopper_softmax.cuh    the softmax on fragments in registers
 //   hopper_work.cuh       which rows, which keys
+//   hopper_pattern.cuh    the same under a pattern of blocks
 //   hopper_*.cu           its instances
 //
 // Keys that a row does not see have the weight 0. If a value among them is not finite, and they lie

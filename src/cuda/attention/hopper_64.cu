@@ -2,7 +2,7 @@
 
 namespace tessera::cuda {
 
-template void launch_hopper_kernel<Half, 64>(const Launch&, const HopperCall&, bool, int);
-template void launch_hopper_kernel<BFloat16, 64>(const Launch&, const HopperCall&, bool, int);
+template void launch_hopper_kernel<Half, 64>(const Launch&, const HopperCall&, HopperMask, int);
+template void launch_hopper_kernel<BFloat16, 64>(const Launch&, const HopperCall&, HopperMask, int);
 
 }  // namespace tessera::cuda

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "cuda/attention/hopper_call.h"
+#include "cuda/attention/hopper_pattern.cuh"
 #include "cuda/tile/mbarrier.cuh"
 #include "cuda/tile/warpgroup.cuh"
 
@@ -22,15 +23,20 @@ struct Kernel {
   static constexpr int kDim = dim, kKeys = kTiles.keys, kStages = kTiles.stages;
   static constexpr int kWarpgroups = kTiles.warpgroups, kRows = 64 * kWarpgroups;
   static constexpr int kPanels = hopper_panels(dim);
+  static constexpr bool kPattern = kTiles.pattern;
+  // Does the softmax run beside the warpgroup's own products? Half of the registers do not hold
+  // the weights of a tile beside the scores of the next; it runs beside those of the other block.
+  static constexpr bool kOverlaps = kTiles.blocks == 1;
   static constexpr int kThreads = tile::kWarpgroup * (1 + kWarpgroups);
   static constexpr int kQueryPanel = 64 * 128, kKeyPanel = kKeys * 128;  // bytes
   static constexpr int kQueryBytes = kPanels * kQueryPanel, kKeyBytes = kPanels * kKeyPanel;
-  // The block starts with as many for each thread as 64 K allow, in steps of 8: 168 with three
-  // warpgroups, 128 with four. The sum over warpgroups must not exceed that.
-  static constexpr int kFetchRegisters = kWarpgroups == 2 ? 40 : 32;
-  static constexpr int kComputeRegisters = kWarpgroups == 2 ? 232 : 160;
+  // The block starts with as many for each thread as its share of 64 K allows, in steps of 8: 168
+  // with three warpgroups, 128 with four, 80 with six in two blocks. The sum over warpgroups must
+  // not exceed that.
+  static constexpr int kFetchRegisters = kThreads * kTiles.blocks == 384 ? 40 : 32;
+  static constexpr int kComputeRegisters = kTiles.blocks == 2 ? 104 : kWarpgroups == 2 ? 232 : 160;
   static_assert(kFetchRegisters + kWarpgroups * kComputeRegisters <=
-                (1 + kWarpgroups) * (65536 / kThreads / 8 * 8));
+                (1 + kWarpgroups) * (65536 / kThreads / kTiles.blocks / 8 * 8));
   static_assert(kWarpgroups == 2 || kWarpgroups == 3);
 
   struct Barriers {
@@ -38,6 +44,8 @@ struct Kernel {
     std::uint64_t k_full[kStages], k_free[kStages], v_full[kStages], v_free[kStages];
     std::uint64_t item_full[2], item_free[2];
     int items[2];  // the work at hand, and the next
+    PatternWork pattern_items[2];
+    int tile_of_stage[kStages];  // of a pattern: which tile of keys a place has
   };
   unsigned char *q, *k, *v;  // [warpgroups] and [stages] of [panels, rows, 128 bytes]
   Barriers* barriers;
@@ -64,7 +72,7 @@ struct Kernel {
       }
       for (int i = 0; i < 2; ++i) {
         tile::init_barrier(barriers->item_full[i], 1);
-        tile::init_barrier(barriers->item_free[i], 4 * kWarpgroups);
+        tile::init_barrier(barriers->item_free[i], 4 * kWarpgroups + (kPattern ? 1 : 0));
       }
       tile::publish_barriers();
     }

@@ -14,11 +14,37 @@ struct HopperTiles {
   int keys;
   int stages;
   bool take_turns;  // at the tensor cores, so that one warpgroup's softmax runs beside products
+  bool pattern = false;
+  int blocks = 1;  // on a multiprocessor at a time
 };
 
-// The one place that chooses tiles. `banded`: causal, window or sinks, where larger tiles mean more
-// products with keys that nobody sees.
-constexpr HopperTiles hopper_tiles(int dim, bool banded) {
+// full: every row sees every key. band: causal, window or sinks, where larger tiles mean more
+// products with keys that nobody sees. pattern: of blocks that are whole tiles.
+enum class HopperMask { full, band, pattern };
+
+// Rows and keys of a pattern's block are multiples of it: the rows of an item, and a multiple of
+// the keys of a tile.
+inline constexpr int kHopperPatternBlock = 128;
+
+// The one place that chooses tiles.
+constexpr HopperTiles hopper_tiles(int dim, HopperMask mask) {
+  if (mask == HopperMask::pattern) {
+    // The rows of a block are two warpgroups' at least. At D 64 these do not fill a multiprocessor:
+    // two items run on it at a time, and their registers hold 64 keys each.
+    if (dim <= 64) {
+      return {.warpgroups = 2,
+              .keys = 64,
+              .stages = 5,
+              .take_turns = false,
+              .pattern = true,
+              .blocks = 2};
+    }
+    if (dim <= 128) {
+      return {.warpgroups = 2, .keys = 128, .stages = 3, .take_turns = true, .pattern = true};
+    }
+    return {.warpgroups = 2, .keys = 64, .stages = 2, .take_turns = false, .pattern = true};
+  }
+  const bool banded = mask == HopperMask::band;
   // 192 rows: three accumulators of 64 x 64 and of 64 x 128 fit into 160 registers each. Turns gain
   // nothing where warpgroups pass over tiles at different times.
   if (dim <= 64) return {.warpgroups = 3, .keys = 128, .stages = 3, .take_turns = !banded};
@@ -52,9 +78,16 @@ struct HopperCall {
 
   // Tiles of rows, in the order in which blocks take them: by section of heads whose keys and
   // values fit into the L2 cache together; in a section from the last rows, which see most keys
-  // under a causal mask, to the first.
+  // under a causal mask, to the first, or as a pattern says.
   int row_tiles, section_heads, items;
   int* counters;  // [2], zero before and after: items dealt out, blocks done
+
+  // Of a pattern: row r of blocks sees blocks indices[offsets[r]] .. indices[offsets[r + 1] - 1] of
+  // keys, in rising order.
+  const std::int64_t* offsets;
+  const std::int32_t* indices;
+  const std::int32_t* longest_first;  // rows of blocks in the order of work; null: the last first
+  int block_rows, block_keys;         // tiles of a block
 };
 
 }  // namespace tessera::cuda

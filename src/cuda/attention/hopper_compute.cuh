@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/attention/hopper_block.cuh"
 #include "cuda/attention/hopper_call.h"
+#include "cuda/attention/hopper_pattern.cuh"
 #include "cuda/attention/hopper_products.cuh"
 #include "cuda/attention/hopper_softmax.cuh"
 #include "cuda/attention/hopper_work.cuh"
@@ -24,29 +26,41 @@ class Warpgroup {
 
   __device__ void run() {
     while (true) {
-      const int item = take_item();
+      tile::wait(bar_.item_full[slot_.place], slot_.parity);
+      const int item = same_in_all(bar_.items[slot_.place]);
+      if constexpr (!K::kPattern) release_item();
       if (item >= call_.items) break;
-      attend_item(find_work<K::kRows, K::kKeys>(call_, item));
+      if constexpr (K::kPattern) {
+        // Left in shared memory, and asked for when it is needed: it takes no registers.
+        attend_item(bar_.pattern_items[slot_.place]);
+        __syncwarp();  // all lanes have read it
+        release_item();
+      } else {
+        attend_item(find_work<K::kRows, K::kKeys>(call_, item));
+      }
     }
   }
 
  private:
+  using Item = std::conditional_t<K::kPattern, PatternWork, Work>;
   using Scores = float[K::kKeys / 2];
   using Output = float[K::kDim / 2];
   using Weights = std::uint32_t[K::kKeys / 16][4];
 
-  __device__ int take_item() {
-    tile::wait(bar_.item_full[slot_.place], slot_.parity);
-    // From one lane to all: so the compiler knows that a warp does not diverge over it.
-    const int item = __shfl_sync(0xffffffffu, bar_.items[slot_.place], 0);
+  // From one lane to all: so the compiler knows that a warp does not diverge over it.
+  __device__ static int same_in_all(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
+  __device__ void release_item() {
     release(bar_.item_free[slot_.place]);
     slot_.advance();
-    return item;
   }
 
-  __device__ void attend_item(const Work& work) {
-    const int row = work.row + 64 * index_, tiles = work.tiles();
-    const Span span = find_span<K::kKeys>(call_, work, row);
+  // The first of this warpgroup's rows.
+  __device__ int row_of(const Item& work) const { return work.row + 64 * index_; }
+
+  __device__ void attend_item(const Item& work) {
+    const auto span = find_span<K::kKeys>(call_, work, row_of(work));
+    const int tiles = span.tiles;
     Output o;
 #pragma unroll
     for (float& x : o) x = 0.f;
@@ -57,12 +71,16 @@ class Warpgroup {
     }
 #pragma unroll 1
     for (int i = 0; i < span.begin; ++i) pass_over(i);
-    if (span.begin < span.end) {
-      Weights p;
-      weigh_first(work, span, row, softmax, p);
+    if constexpr (!K::kOverlaps) {
 #pragma unroll 1
-      for (int i = span.begin + 1; i < span.end; ++i)
-        add_and_weigh(work, span, row, i, softmax, p, o);
+      for (int i = span.begin; i < span.end; ++i) weigh_and_add(work, span, i, softmax, o);
+      if (tiles > 0) release(bar_.q_free[index_]);
+    } else if (span.begin < span.end) {
+      Weights p;
+      float rescale[2];  // of nothing yet
+      weigh(work, span, span.begin, softmax, rescale, p);
+#pragma unroll 1
+      for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
       release(bar_.q_free[index_]);
       add_last(p, o);
     } else if (tiles > 0) {
@@ -70,7 +88,17 @@ class Warpgroup {
     }
 #pragma unroll 1
     for (int i = span.end; i < tiles; ++i) pass_over(i);
+    const int row = row_of(work);
     if (row > -64) store<K>(call_, work, row, o, softmax);
+  }
+
+  // The tile of keys that lies in the current place.
+  __device__ int tile_at(const Item& work, int i) const {
+    if constexpr (K::kPattern) {
+      return same_in_all(bar_.tile_of_stage[stage_.place]);
+    } else {
+      return work.tile(i);
+    }
   }
 
   // A tile that other warpgroups see, and this one does not.
@@ -86,27 +114,42 @@ class Warpgroup {
     stage_.advance();
   }
 
-  __device__ void weigh_first(const Work& work, const Span& span, int row, Softmax& softmax,
-                              Weights& p) {
+  // The weights of tile i, with nothing else under way.
+  template <typename Span>
+  __device__ void weigh(const Item& work, const Span& span, int i, Softmax& softmax,
+                        float (&rescale)[2], Weights& p) {
     Scores s;
-    float rescale[2];  // of nothing yet
     tile::wait(bar_.k_full[stage_.place], stage_.parity);
-    if (span.begin > 0) await_turn();  // nobody does at tile 0
+    if (i > 0) await_turn();  // nobody does at tile 0
     tile::wgmma_fence();
     start_scores<K>(s, queries(), block_.k + stage_.place * K::kKeyBytes);
-    if (span.begin > 0) pass_turn();
+    if (i > 0) pass_turn();
     tile::wgmma_wait<0>();
     tile::pin(s);
+    const int key_tile = tile_at(work, i);
     release(bar_.k_free[stage_.place]);
-    if (!span.full(span.begin)) hide<K::kKeys>(call_, s, row, work.tile(span.begin));
+    if (!span.full(i)) hide<K::kKeys>(call_, s, row_of(work), key_tile);
     softmax.weigh(s, call_.exponent_scale, rescale);
     to_operand<typename K::T>(s, p);
   }
 
+  // Tile i by itself.
+  template <typename Span>
+  __device__ void weigh_and_add(const Item& work, const Span& span, int i, Softmax& softmax,
+                                Output& o) {
+    Weights p;
+    float rescale[2];
+    weigh(work, span, i, softmax, rescale, p);
+#pragma unroll
+    for (int j = 0; j < K::kDim / 2; ++j) o[j] *= rescale[j / 2 % 2];
+    add_last(p, o);
+  }
+
   // The scores of tile i are started, then the output of the tile before; the softmax of tile i
   // runs beside the latter.
-  __device__ void add_and_weigh(const Work& work, const Span& span, int row, int i,
-                                Softmax& softmax, Weights& p, Output& o) {
+  template <typename Span>
+  __device__ void add_and_weigh(const Item& work, const Span& span, int i, Softmax& softmax,
+                                Weights& p, Output& o) {
     Scores s;
     float rescale[2];
     const tile::Ring<K::kStages> last = stage_;
@@ -122,8 +165,9 @@ class Warpgroup {
 
     tile::wgmma_wait<1>();
     tile::pin(s);
+    const int key_tile = tile_at(work, i);
     release(bar_.k_free[stage_.place]);
-    if (!span.full(i)) hide<K::kKeys>(call_, s, row, work.tile(i));
+    if (!span.full(i)) hide<K::kKeys>(call_, s, row_of(work), key_tile);
     softmax.weigh(s, call_.exponent_scale, rescale);
     tile::finish_first(softmax.sum[0] + softmax.sum[1], block_.q);
 

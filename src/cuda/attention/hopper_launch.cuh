@@ -10,7 +10,8 @@
 namespace tessera::cuda {
 
 template <typename T, int dim>
-void launch_hopper_kernel(const Launch& launch, const HopperCall& call, bool banded, int blocks) {
+void launch_hopper_kernel(const Launch& launch, const HopperCall& call, HopperMask mask,
+                          int blocks) {
   using Element = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
   const auto start = [&]<HopperTiles tiles>(std::integral_constant<HopperTiles, tiles>) {
     using K = hopper::Kernel<Element, dim, tiles>;
@@ -19,8 +20,14 @@ void launch_hopper_kernel(const Launch& launch, const HopperCall& call, bool ban
         {.blocks = blocks, .threads = K::kThreads, .shared_bytes = hopper_shared_bytes(dim, tiles)},
         call);
   };
-  if (banded) return start(std::integral_constant<HopperTiles, hopper_tiles(dim, true)>());
-  start(std::integral_constant<HopperTiles, hopper_tiles(dim, false)>());
+  switch (mask) {
+    case HopperMask::full:
+      return start(std::integral_constant<HopperTiles, hopper_tiles(dim, HopperMask::full)>());
+    case HopperMask::band:
+      return start(std::integral_constant<HopperTiles, hopper_tiles(dim, HopperMask::band)>());
+    case HopperMask::pattern:
+      return start(std::integral_constant<HopperTiles, hopper_tiles(dim, HopperMask::pattern)>());
+  }
 }
 
 }  // namespace tessera::cuda

@@ -5,7 +5,6 @@
 
 #include "cuda/attention/hopper_call.h"
 #include "cuda/attention/hopper_softmax.cuh"
-#include "cuda/attention/hopper_work.cuh"
 #include "cuda/tile/quad.cuh"
 #include "cuda/tile/wgmma.cuh"
 
@@ -41,15 +40,16 @@ __device__ void start_output(float (&o)[K::kDim / 2], const std::uint32_t (&p)[K
 
 // Rows of o to memory: each lane has two elements here and there of two rows; the four lanes of a
 // quad exchange them so that each has 16 bytes in one place.
-template <typename K>
-__device__ void store(const HopperCall& call, const Work& work, int first_row,
+template <typename K, typename Item>
+__device__ void store(const HopperCall& call, const Item& work, int first_row,
                       float (&o)[K::kDim / 2], const Softmax& softmax) {
   using T = typename K::T;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = first_row + 16 * warp + lane / 4 + 8 * r;
-    const bool inside = row >= 0;
+    // Tiles of rows end with the last row, or begin with the first.
+    const bool inside = K::kPattern ? row < call.n_q : row >= 0;
     const float sum = tile::quad_sum(softmax.sum[r]);
     const float factor = sum == 0.f ? 0.f : 1.f / sum;
     T* to = static_cast<T*>(call.out) + work.batch * call.out_batch_stride +

@@ -19,17 +19,27 @@ struct Work {
   }
 };
 
-template <int rows, int keys>
-__device__ Work find_work(const HopperCall& call, int item) {
-  Work work;
+// An item's head, and which of the head's tiles of rows it is in the order of work.
+struct Place {
+  int batch, head, turn;
+};
+
+__device__ inline Place find_place(const HopperCall& call, int item) {
   const int section_items = call.section_heads * call.row_tiles;
   const int section = item / section_items, within = item % section_items;
   const int first_head = section * call.section_heads;
   const int heads = min(call.section_heads, call.batch * call.heads - first_head);
   const int head = first_head + within % heads;
-  work.batch = head / call.heads;
-  work.head = head % call.heads;
-  work.row = call.n_q - (within / heads + 1) * rows;
+  return {head / call.heads, head % call.heads, within / heads};
+}
+
+template <int rows, int keys>
+__device__ Work find_work(const HopperCall& call, int item) {
+  Work work;
+  const Place place = find_place(call, item);
+  work.batch = place.batch;
+  work.head = place.head;
+  work.row = call.n_q - (place.turn + 1) * rows;
 
   const int shift = call.n_k - call.n_q;  // from a row to its position
   const int first = max(work.row, 0) + shift, last = work.row + rows - 1 + shift;
@@ -45,6 +55,7 @@ __device__ Work find_work(const HopperCall& call, int item) {
 // Of an item's tiles, those that a warpgroup's 64 rows see something of, and those among them of
 // which they see everything. Counted as Work::tile() does.
 struct Span {
+  int tiles;  // of the item
   int begin, end;
   int full_begin, full_count;
 
@@ -59,8 +70,8 @@ __device__ Span find_span(const HopperCall& call, const Work& work, int row) {
   const int first = max(row, 0) + shift, last = row + 63 + shift;
   const int end = call.right < 0 ? call.n_k : min(call.n_k, last + call.right + 1);
   const int tiles = work.tiles();
-  if (row <= -64 || end <= 0) return {tiles, tiles, 0, 0};
-  Span span{work.band_end - (end + keys - 1) / keys, tiles, 0, 0};
+  if (row <= -64 || end <= 0) return {tiles, tiles, tiles, 0, 0};
+  Span span{tiles, work.band_end - (end + keys - 1) / keys, tiles, 0, 0};
   const int seen_by_all = call.right < 0 ? call.n_k : min(call.n_k, first + call.right + 1);
   span.full_begin = work.band_end - max(0, seen_by_all) / keys;
   int full_end = work.band_tiles;
