@@ -117,6 +117,23 @@ TEST_P(HopperAttentionTest, HeadDims) {
   }
 }
 
+// Without a mask many keys have larger tiles than few: around the edges of these.
+TEST_P(HopperAttentionTest, ManyKeys) {
+  for (std::int64_t dim : {80, 128}) {
+    for (std::int64_t n_q : {1, 129}) {
+      for (std::int64_t n_k : {1024, 1056, 1057}) {
+        check({.n_q = n_q,
+               .n_k = n_k,
+               .heads = 1,
+               .kv_heads = 1,
+               .dim = dim,
+               .dtype = n_q == 1 ? DType::f16 : DType::bf16},
+              kHopperAttention);
+      }
+    }
+  }
+}
+
 // More items than the GPU has multiprocessors: blocks take several, of different lengths.
 TEST_P(HopperAttentionTest, ManyItems) {
   for (const Mask& mask : {Mask::full(), Mask::causal()}) {

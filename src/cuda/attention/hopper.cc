@@ -48,6 +48,11 @@ bool takes_pattern(const MaskView& mask, std::int64_t n_q) {
 // A side of the band as the kernel has it.
 int side(std::int64_t width) { return static_cast<int>(std::min(width, kMostRows)); }
 
+// The kernel that runs it, which may be one for other masks too.
+HopperMask instance_for(HopperMask mask, int dim, std::int64_t n_k) {
+  return mask == HopperMask::full && dim > 64 && n_k <= kHopperFewKeys ? HopperMask::band : mask;
+}
+
 // Without a mask all items are as long, and those of one head are best taken together.
 std::int64_t section_heads(const AttentionCall& call, HopperMask mask) {
   if (mask == HopperMask::full) return 1;
@@ -135,14 +140,15 @@ void launch_hopper(Context& ctx, const AttentionCall& call) {
   State& state = ctx.cuda_state();
   const HopperMask mask = kind_of(call.mask);
   with_hopper_dim(call.dim, [&](auto dim) {
-    const HopperTiles tiles = hopper_tiles(dim(), mask);
+    const HopperMask instance = instance_for(mask, dim(), call.n_k);
+    const HopperTiles tiles = hopper_tiles(dim(), instance);
     const HopperCall kernel_call = hopper_call(call, mask, tiles, state.counters());
     const int blocks = std::min(tiles.blocks * state.limits().multiprocessors, kernel_call.items);
     const Launch launch(ctx, "attention");
     if (call.dtype == DType::f16) {
-      launch_hopper_kernel<Half, dim()>(launch, kernel_call, mask, blocks);
+      launch_hopper_kernel<Half, dim()>(launch, kernel_call, instance, blocks);
     } else {
-      launch_hopper_kernel<BFloat16, dim()>(launch, kernel_call, mask, blocks);
+      launch_hopper_kernel<BFloat16, dim()>(launch, kernel_call, instance, blocks);
     }
   });
 }

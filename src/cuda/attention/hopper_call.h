@@ -22,6 +22,10 @@ struct HopperTiles {
 // products with keys that nobody sees. pattern: of blocks that are whole tiles.
 enum class HopperMask { full, band, pattern };
 
+// Up to so many keys the tiles of a band are as good or better without one: of larger tiles the
+// last is not full, and there are few others.
+inline constexpr int kHopperFewKeys = 1024;
+
 // Rows and keys of a pattern's block are multiples of it: the rows of an item, and a multiple of
 // the keys of a tile.
 inline constexpr int kHopperPatternBlock = 128;
@@ -48,9 +52,9 @@ constexpr HopperTiles hopper_tiles(int dim, HopperMask mask) {
   // 192 rows: three accumulators of 64 x 64 and of 64 x 128 fit into 160 registers each. Turns gain
   // nothing where warpgroups pass over tiles at different times.
   if (dim <= 64) return {.warpgroups = 3, .keys = 128, .stages = 3, .take_turns = !banded};
-  // 176 keys in two stages are what shared memory holds beside 128 query rows.
-  if (dim <= 128)
-    return {.warpgroups = 2, .keys = banded ? 128 : 176, .stages = 2, .take_turns = true};
+  // 128 keys in three stages or 176 in two are what shared memory holds beside 128 query rows.
+  if (dim <= 128 && banded) return {.warpgroups = 2, .keys = 128, .stages = 3, .take_turns = true};
+  if (dim <= 128) return {.warpgroups = 2, .keys = 176, .stages = 2, .take_turns = true};
   // The same limit; the output alone takes 128 registers, and with so few keys beside so many
   // products there is nothing to take turns for.
   return {.warpgroups = 2, .keys = 80, .stages = 2, .take_turns = false};
