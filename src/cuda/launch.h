@@ -40,6 +40,7 @@ struct Grid {
   dim3 threads;
   int shared_bytes = 0;
   bool overlaps = false;  // may start before the kernel ahead ends (tile/grid_dependency.cuh)
+  int cluster = 1;        // neighbouring blocks that start together (tile/cluster.cuh)
 };
 
 // Launches on the Context's device and stream:
@@ -59,7 +60,7 @@ class Launch {
                   const std::type_identity_t<Params>&... args) const {
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 0x7fffffff));
     start_kernel(kernel, dim3(blocks), grid.threads, static_cast<std::size_t>(grid.shared_bytes),
-                 stream_, grid.overlaps, args...);
+                 stream_, grid.overlaps, grid.cluster, args...);
     check();
   }
 

@@ -13,30 +13,35 @@ namespace tessera::cuda {
 inline constexpr std::size_t kUsualSharedBytes = 48 << 10;
 
 // As kernel<<<grid, block, shared_bytes, stream>>>(args...). Errors are left to
-// cudaGetLastError(). `overlaps` asks for programmatic dependent launch.
+// cudaGetLastError(). `overlaps` asks for programmatic dependent launch; `cluster` is a divisor of
+// the blocks, at most 8.
 template <typename... Params>
 void start_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                  cudaStream_t stream, bool overlaps, std::type_identity_t<Params>... args) {
+                  cudaStream_t stream, bool overlaps, int cluster,
+                  std::type_identity_t<Params>... args) {
   const auto* entry = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > kUsualSharedBytes) {
     cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
                          static_cast<int>(shared_bytes));
   }
   void* pointers[] = {&args...};
-  if (!overlaps) {
+  if (!overlaps && cluster == 1) {
     cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
     return;
   }
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = overlaps ? 1 : 0;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = cluster == 1 ? 1 : 2;
   cudaLaunchKernelExC(&config, entry, pointers);
 }
 

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 #include <vector>
 
 #include "core/half.h"
 #include "cuda/attention/hopper.h"
+#include "cuda/linear/panel_plan.h"
 #include "cuda/linear/repack.h"
 #include "cuda/linear/tile_sizes.h"
 #include "cuda/state.h"
@@ -181,20 +183,34 @@ TEST_P(CudaTilesTest, ManyRows) {
   }
 }
 
-// What cuda.panels does with more tiles than blocks, and with fewer: parts of a tile are added up
-// in the same order each time.
+// All ways in which the blocks of cuda.panels share tiles (panel_plan.h): sums are added up in the
+// same order each time.
 TEST_P(CudaTilesTest, BlocksOfPanelsShareTiles) {
-  if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
+  const cuda::DeviceLimits& limits = ctx().cuda_state().limits();
+  if (!cuda::has_hopper_kernels(limits)) GTEST_SKIP() << "no Hopper GPU";
   const struct {
     std::int64_t rows, in, out;
   } sizes[] = {
-      {64, 4000, 600},   // a tile in four or five parts
-      {65, 1500, 300},   // in three
+      {64, 4000, 600},   // few tiles of many pairs
+      {65, 1500, 300},   // the same of 128 tokens
+      {20, 250, 4000},   // few tokens, few pairs
+      {200, 520, 2000},  // two blocks of tokens
+      {64, 300, 10300},  // panels that are not as high as they could be
+      {70, 140, 16900},  // the same of 128 tokens
       {300, 40, 12800},  // a pair for each block, and a few more
       {440, 40, 17200},  // whole tiles first
       {130, 40, 33700},  // as many tiles as two rounds take
+      {17, 260, 34000},  // parts through memory
   };
+  std::set<int> splits;
+  bool lower = false;
   for (const auto& size : sizes) {
+    SCOPED_TRACE(size.out);
+    const cuda::PanelPlan plan =
+        cuda::plan_panels((size.out + 15) / 16, static_cast<int>((size.in + 127) / 128), size.rows,
+                          limits.multiprocessors);
+    splits.insert(plan.split);
+    lower |= plan.panel_tiles < cuda::kPanelTiles;
     LinearCall call(ctx(), {.rows = {size.rows},
                             .in = size.in,
                             .out = size.out,
@@ -211,6 +227,10 @@ TEST_P(CudaTilesTest, BlocksOfPanelsShareTiles) {
     }
     EXPECT_EQ(ctx().trace().calls("linear", "cuda.panels"), 4);
   }
+  EXPECT_TRUE(lower);
+  EXPECT_TRUE(splits.contains(0));
+  EXPECT_TRUE(splits.contains(1));
+  EXPECT_TRUE(splits.contains(2));
 }
 
 // The ways out of a tile: every dtype and layout of the output, with and without what is added.

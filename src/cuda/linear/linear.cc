@@ -48,16 +48,18 @@ constexpr const char* kLibrary = "cuda.cublaslt";
 constexpr const char* kPlain = "cuda.plain.decode";
 
 // From how many rows on a weight in tiles is decoded once and the library multiplies, by the
-// numbers that the weight has. Decoding costs what its bytes do; cuda.panels costs about 15 us
+// numbers that the weight has. Decoding costs what its bytes do; cuda.panels costs about 6 us
 // whatever there is to do, and a tenth more for each row than the library. Measured on an H200:
 // docs/results/h200/linear.md.
 struct Crossover {
   std::int64_t weights, rows;
 };
 constexpr Crossover kCrossovers[] = {
-    {.weights = 40'000'000, .rows = 448},
-    {.weights = 120'000'000, .rows = 960},
-    {.weights = std::numeric_limits<std::int64_t>::max(), .rows = 1600},
+    {.weights = 4'000'000, .rows = 448},
+    {.weights = 20'000'000, .rows = 1024},
+    {.weights = 40'000'000, .rows = 512},
+    {.weights = 120'000'000, .rows = 1400},
+    {.weights = std::numeric_limits<std::int64_t>::max(), .rows = 1700},
 };
 
 std::int64_t library_rows(const Weight& weight) {

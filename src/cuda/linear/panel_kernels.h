@@ -6,9 +6,6 @@
 
 namespace tessera::cuda {
 
-// Rows of x that a block takes, of which there are two kinds.
-inline int panel_tokens(std::int64_t rows) { return rows <= 64 ? 64 : 128; }
-
 void panels_f16(const Launch& launch, Grid grid, Format format, ScaleMode mode,
                 const PanelArgs& args);
 void panels_bf16(const Launch& launch, Grid grid, Format format, ScaleMode mode,

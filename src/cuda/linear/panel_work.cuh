@@ -15,6 +15,9 @@
 //
 // Runs are numbered against the order of blocks: a block waits only for such as have started before
 // it.
+//
+// Where tiles are so few that each can have a cluster of blocks, those share its pairs, and
+// exchange their sums (panel_split.cuh).
 #pragma once
 
 namespace tessera::cuda {
@@ -25,6 +28,9 @@ struct PanelWork {
   int whole_tiles = 0;   // dealt out first
   // Of the tiles that are not: pairs of a run; the first runs have one more.
   int run_pairs = 0, longer_runs = 0;
+  // If not zero, the blocks of a cluster, which has one tile; and how many groups of eight tokens a
+  // block finishes at most.
+  int split = 0, split_groups = 0;
 };
 
 // Tiles of a block's turn: pairs [first, end) of one.
@@ -39,7 +45,13 @@ class Segments {
         run_(static_cast<int>(gridDim.x - 1 - blockIdx.x)),
         whole_(static_cast<int>(blockIdx.x)),
         at_(begin_of(run_)),
-        end_(begin_of(run_ + 1)) {}
+        end_(begin_of(run_ + 1)) {
+    if (work.split == 0) return;
+    const int block = static_cast<int>(blockIdx.x), tile = block / work.split;
+    const int rank = block - tile * work.split;
+    at_ = tile * work.pairs + work.pairs * rank / work.split;
+    end_ = tile * work.pairs + work.pairs * (rank + 1) / work.split;
+  }
 
   // False when there is none left.
   __device__ bool next(Segment& segment) {

@@ -1,5 +1,5 @@
 // Flags in global memory, by which a warp of one block tells one of another block that its work can
-// be read. They start at zero.
+// be read. They are zero before and after a kernel.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,15 @@ __device__ inline void raise_flag(std::uint32_t* flag) {
   }
 }
 
-// By a whole warp, each lane for its own flag. Afterwards what the others have written is there,
-// past the first cache (__ldcg).
-__device__ inline void wait_for_flags(const std::uint32_t* flag) {
+// By a whole warp, each lane for its own flag, which is lowered again. Afterwards what the others
+// have written is there, past the first cache (__ldcg).
+__device__ inline void take_flags(std::uint32_t* flag) {
   std::uint32_t raised = 0;
   while (__any_sync(0xffffffffu, raised == 0)) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
   }
   asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  *flag = 0;
 }
 
 }  // namespace tessera::cuda::tile

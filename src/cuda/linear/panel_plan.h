@@ -1,0 +1,38 @@
+// How the blocks of panels.cuh share a product: chosen by the host, ahead of each call.
+//
+// A tile is a panel of features by a block of tokens; it takes all pairs of slabs of a row. Either
+// each tile has a block, or a cluster of blocks that share its pairs (panel_split.cuh). Panels may
+// be lower than they could be, so that tiles are about as many as multiprocessors. Or one block for
+// each multiprocessor, and tiles are shared evenly, whatever their number (panel_work.cuh): then
+// parts of tiles go through memory, which takes longer.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::cuda {
+
+// Tiles of 16 features in a panel, at most: one for each warp.
+inline constexpr int kPanelTiles = 16;
+// How many blocks may share a tile.
+inline constexpr int kPanelSplits[] = {1, 2, 4, 8};
+
+struct PanelPlan {
+  int tokens = 0;  // of a block: 64 or 128
+  int token_blocks = 0;
+  int panel_tiles = 0, panels = 0;
+  int split = 0;  // blocks of a cluster, which has one tile; 0: tiles are shared evenly
+  int blocks = 0;
+
+  std::int64_t tiles() const { return std::int64_t{panels} * token_blocks; }
+};
+
+// Rows of x that a block takes.
+inline int panel_tokens(std::int64_t rows) { return rows <= 64 ? 64 : 128; }
+
+// weight_tiles: of 16 features; pairs: of slabs, in a row.
+PanelPlan plan_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows, int multiprocessors);
+// The plan that shares tiles evenly. It has no fewer blocks for more rows.
+PanelPlan plan_even_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows,
+                           int multiprocessors);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,49 @@
+// Blocks of a cluster (Grid::cluster) write to each other's shared memory. What one sends counts on
+// a barrier of the one that gets it, as the copy engine's bytes do (mbarrier.cuh):
+//
+//   cluster_meet();  // the others have started, and their barriers are made
+//   send(shared_of(rank, place), shared_of(rank, &barrier), numbers);
+//   ...
+//   arrive_expecting(barrier, bytes); wait(barrier, 0);
+//
+// Who gets something must not end before it has come.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::cuda::tile {
+
+// This block's place in its cluster.
+__device__ inline int cluster_rank() {
+  std::uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return static_cast<int>(rank);
+}
+
+// Until all threads of the cluster that have not ended are here. It does not order their writes to
+// memory, but all barriers that were published before (mbarrier.cuh) are there.
+__device__ inline void cluster_meet() {
+  asm volatile(
+      "barrier.cluster.arrive.relaxed.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
+// The address in another block, or in this one, of what lies there in this one.
+__device__ inline std::uint32_t shared_of(int rank, const void* here) {
+  std::uint32_t address;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+               : "=r"(address)
+               : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(here))), "r"(rank));
+  return address;
+}
+
+__device__ inline void send(std::uint32_t to, std::uint32_t barrier, const float4& numbers) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(to),
+      "f"(numbers.x), "f"(numbers.y), "f"(numbers.z), "f"(numbers.w), "r"(barrier)
+      : "memory");
+}
+
+}  // namespace tessera::cuda::tile

@@ -1,0 +1,67 @@
+// How cuda.panels shares its work (panel_plan.h): whatever the sizes, all of it is done once, and
+// blocks that wait for one another run at the same time.
+#include "cuda/linear/panel_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kMultiprocessors = 132;
+
+void check_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t rows) {
+  EXPECT_EQ(plan.tokens, rows <= 64 ? 64 : 128);
+  EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, rows);
+  EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, rows);
+  EXPECT_GE(plan.panel_tiles, 1);
+  EXPECT_LE(plan.panel_tiles, kPanelTiles);
+  EXPECT_GE(std::int64_t{plan.panels} * plan.panel_tiles, tiles);
+  EXPECT_LT(std::int64_t{plan.panels - 1} * plan.panel_tiles, tiles);
+  EXPECT_GE(plan.blocks, 1);
+  EXPECT_LE(plan.blocks, kMultiprocessors);
+}
+
+TEST(PanelPlan, CoversEverySizeOnce) {
+  for (const std::int64_t tiles : {1, 7, 16, 17, 64, 160, 192, 256, 640, 896, 1792, 5000}) {
+    for (const int pairs : {1, 2, 3, 6, 20, 32, 64, 224}) {
+      for (const std::int64_t rows : {1, 17, 64, 65, 128, 200, 256, 1000}) {
+        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << rows);
+        const PanelPlan plan = plan_panels(tiles, pairs, rows, kMultiprocessors);
+        check_sizes(plan, tiles, rows);
+        check_sizes(plan_even_panels(tiles, pairs, rows, kMultiprocessors), tiles, rows);
+        if (plan.split == 0) continue;
+        EXPECT_TRUE(std::find(std::begin(kPanelSplits), std::end(kPanelSplits), plan.split) !=
+                    std::end(kPanelSplits));
+        EXPECT_LE(plan.split, pairs);  // each block has a pair
+        EXPECT_EQ(plan.blocks, plan.tiles() * plan.split);
+      }
+    }
+  }
+}
+
+// The scratch of a call is counted by the most rows that it may have.
+TEST(PanelPlan, SharedEvenlyMoreRowsTakeNoFewerBlocks) {
+  for (const std::int64_t tiles : {1, 40, 640, 1792}) {
+    for (const int pairs : {1, 5, 32}) {
+      int before = 0;
+      for (std::int64_t rows = 1; rows <= 1100; rows += 27) {
+        const int blocks = plan_even_panels(tiles, pairs, rows, kMultiprocessors).blocks;
+        EXPECT_GE(blocks, before);
+        before = blocks;
+      }
+    }
+  }
+}
+
+TEST(PanelPlan, FewerMultiprocessorsThanAClusterHas) {
+  const PanelPlan plan = plan_panels(/*weight_tiles=*/64, /*pairs=*/20, /*rows=*/64, 2);
+  EXPECT_LE(plan.blocks, 2);
+  EXPECT_GE(plan.blocks, 1);
+}
+
+}  // namespace
+}  // namespace tessera::cuda
