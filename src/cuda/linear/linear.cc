@@ -55,7 +55,7 @@ struct Crossover {
   std::int64_t weights, rows;
 };
 constexpr Crossover kCrossovers[] = {
-    {.weights = 4'000'000, .rows = 448},
+    {.weights = 4'000'000, .rows = 80},
     {.weights = 20'000'000, .rows = 1024},
     {.weights = 40'000'000, .rows = 512},
     {.weights = 120'000'000, .rows = 1400},

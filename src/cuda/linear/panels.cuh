@@ -53,7 +53,7 @@ struct PanelWarp {
   // Steps of the tensor cores, 16 deep, that are decoded and started together, and how many such
   // groups there are registers for. Measured: with 64 tokens one group at a time is best, the other
   // warpgroups fill the time.
-  static constexpr int kSteps = 2, kAhead = kTokens > 64 ? 2 : 1;
+  static constexpr int kSteps = kTokens > 64 ? 1 : 2, kAhead = kTokens > 64 ? 2 : 1;
 
   const PanelArgs& args;
   const char* stages;
