@@ -52,15 +52,19 @@ struct Grid {
 class Launch {
  public:
   Launch(Context& ctx, const char* kernel)
-      : guard_(ctx.device()), stream_(static_cast<cudaStream_t>(ctx.stream())), kernel_(kernel) {}
+      : guard_(ctx.device()),
+        state_(ctx.cuda_state()),
+        stream_(static_cast<cudaStream_t>(ctx.stream())),
+        kernel_(kernel) {}
 
   // A grid's 31 bits may be fewer than the blocks asked for; kernels step over the rest.
   template <typename... Params>
   void operator()(void (*kernel)(Params...), const Grid& grid,
                   const std::type_identity_t<Params>&... args) const {
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 0x7fffffff));
-    start_kernel(kernel, dim3(blocks), grid.threads, static_cast<std::size_t>(grid.shared_bytes),
-                 stream_, grid.overlaps, grid.cluster, args...);
+    start_kernel(state_, kernel, dim3(blocks), grid.threads,
+                 static_cast<std::size_t>(grid.shared_bytes), stream_, grid.overlaps, grid.cluster,
+                 args...);
     check();
   }
 
@@ -68,6 +72,7 @@ class Launch {
   void check() const;
 
   DeviceGuard guard_;
+  State& state_;
   cudaStream_t stream_;
   const char* kernel_;
 };

@@ -5,25 +5,36 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
+
+#include "cuda/state.h"
 
 namespace tessera::cuda {
 
 // What a kernel gets without asking for more.
 inline constexpr std::size_t kUsualSharedBytes = 48 << 10;
 
+// Beyond that a kernel must be allowed to have it. It is allowed all there is: then it does not
+// matter who asks first, and it has to be asked once.
+inline void allow_shared(State& state, const void* kernel) {
+  if (!state.large_kernels().insert(kernel).second) return;
+  cudaFuncAttributes attributes{};
+  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return;
+  const auto most =
+      state.limits().shared_bytes - static_cast<std::int64_t>(attributes.sharedSizeBytes);
+  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
+}
+
 // As kernel<<<grid, block, shared_bytes, stream>>>(args...). Errors are left to
 // cudaGetLastError(). `overlaps` asks for programmatic dependent launch; `cluster` is a divisor of
 // the blocks, at most 8.
 template <typename... Params>
-void start_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                  cudaStream_t stream, bool overlaps, int cluster,
+void start_kernel(State& state, void (*kernel)(Params...), dim3 grid, dim3 block,
+                  std::size_t shared_bytes, cudaStream_t stream, bool overlaps, int cluster,
                   std::type_identity_t<Params>... args) {
   const auto* entry = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > kUsualSharedBytes) {
-    cudaFuncSetAttribute(entry, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                         static_cast<int>(shared_bytes));
-  }
+  if (shared_bytes > kUsualSharedBytes) allow_shared(state, entry);
   void* pointers[] = {&args...};
   if (!overlaps && cluster == 1) {
     cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <utility>
 
 #include "cuda/upload.h"
@@ -40,6 +41,8 @@ class State {
   static constexpr int kWorkCounters = 2, kSlotCounters = 8192;
   static constexpr int kCounters = kWorkCounters + kSlotCounters;
   std::int32_t* counters();
+  // Kernels that have been allowed all the shared memory there is (start_kernel.h).
+  std::unordered_set<const void*>& large_kernels() { return large_kernels_; }
   // cuBLASLt's; null until the first product makes it (matmul.cc).
   std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
   // For tests: the kernel that attention() runs instead of the one it would choose
@@ -53,6 +56,7 @@ class State {
   cudaStream_t stream_ = nullptr;
   Buffer counters_;
   std::optional<Uploader> uploader_;  // as long as there is a stream
+  std::unordered_set<const void*> large_kernels_;
   std::shared_ptr<void> cublas_handle_;
   std::string forced_attention_;
 };

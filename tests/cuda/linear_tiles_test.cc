@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <set>
 #include <vector>
 
@@ -127,6 +128,49 @@ TEST_P(CudaTilesTest, StreamedActivationsInChunks) {
   }
   EXPECT_GT(ctx().trace().calls("linear", "cuda.stream"), 0);
   EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.stream"));
+}
+
+// So long that a warp's weights go round its ring in shared memory, more than once.
+TEST_P(CudaTilesTest, OneLongRow) {
+  for (const WeightCase& weight : tiled_weights()) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      check_linear(ctx(), {.rows = {1}, .in = 18777, .out = 3, .weight = weight, .x_dtype = dtype});
+    }
+  }
+  EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.stream"));
+}
+
+// One row of bf16, which the kernel brings to another size, or cannot: 2^27 is the border.
+TEST_P(CudaTilesTest, OneRowOfAnySize) {
+  for (const WeightCase& weight : tiled_weights()) {
+    for (double scale : {0x1p-60, 0x1p24, 0x1p26, 0x1p27, 0x1p110}) {
+      for (std::int64_t in : {64, 333}) {
+        check_linear(
+            ctx(),
+            {.rows = {1}, .in = in, .weight = weight, .x_dtype = DType::bf16, .x_scale = scale});
+      }
+    }
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      // An infinity leaves no number in the row.
+      LinearCall call(ctx(), {.rows = {1},
+                              .weight = weight,
+                              .x_dtype = dtype,
+                              .x_scale = std::numeric_limits<double>::infinity()});
+      linear(ctx(), call.args);
+      for (double value : call.out.read().data) EXPECT_FALSE(std::isfinite(value));
+    }
+  }
+}
+
+// Sums of integers' codes are large where activations have one sign; what is left of them after the
+// zero points is small.
+TEST_P(CudaTilesTest, OneRowOfOneSign) {
+  for (const WeightCase& weight : tiled_weights()) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      check_linear(ctx(),
+                   {.rows = {1}, .in = 1000, .weight = weight, .x_dtype = dtype, .x_sign = 1});
+    }
+  }
 }
 
 TEST_P(CudaTilesTest, StreamedLayoutsAndEpilogues) {
@@ -304,6 +348,7 @@ TEST_P(CudaTilesTest, StreamedUnusualScales) {
     }
   };
   const auto check = [&](Format format, const std::function<void(Weight&)>& adjust) {
+    check_rows(1, format, adjust);
     check_rows(2, format, adjust);
     check_rows(12, format, adjust);
   };
@@ -338,21 +383,25 @@ TEST_P(CudaTilesTest, StreamedUnusualScales) {
 TEST_P(CudaTilesTest, StreamedNanReachesItsRow) {
   const auto check = [&](Format format, std::size_t byte, int nan) {
     for (DType dtype : {DType::f16, DType::bf16}) {
-      LinearCall call(
-          ctx(), {.rows = {2},
-                  .in = 112,
-                  .weight = {.packed = {{.format = format}},
-                             .prepared = true,
-                             .adjust =
-                                 [&](Weight& weight) {
-                                   const Tensor& part =
-                                       format == Format::fp8 ? weight.data : weight.scales;
-                                   part.ptr<std::uint8_t>()[byte] = static_cast<std::uint8_t>(nan);
-                                 }},
-                  .x_dtype = dtype});
-      linear(ctx(), call.args);
-      const Array out = call.out.read();
-      for (std::int64_t n = 0; n < 17; ++n) EXPECT_EQ(std::isnan(out.at(1, n)), n == 1) << n;
+      for (std::int64_t rows : {1, 2}) {
+        LinearCall call(ctx(), {.rows = {rows},
+                                .in = 112,
+                                .weight = {.packed = {{.format = format}},
+                                           .prepared = true,
+                                           .adjust =
+                                               [&](Weight& weight) {
+                                                 const Tensor& part = format == Format::fp8
+                                                                          ? weight.data
+                                                                          : weight.scales;
+                                                 part.ptr<std::uint8_t>()[byte] =
+                                                     static_cast<std::uint8_t>(nan);
+                                               }},
+                                .x_dtype = dtype});
+        linear(ctx(), call.args);
+        const Array out = call.out.read();
+        for (std::int64_t n = 0; n < 17; ++n)
+          EXPECT_EQ(std::isnan(out.at(rows - 1, n)), n == 1) << n;
+      }
     }
   };
   check(Format::fp8, 112 + 100, 0xff);

@@ -216,9 +216,21 @@ std::string LinearCase::text() const {
          (residual ? ", residual" : "");
 }
 
+namespace {
+
+Array activations(const LinearCase& c) {
+  Array values = random_normal(with_last(c.rows, c.in), 1);
+  for (double& value : values.data) {
+    value = c.x_scale * (c.x_sign > 0 ? std::abs(value) : value);
+  }
+  return values;
+}
+
+}  // namespace
+
 LinearCall::LinearCall(Context& ctx, const LinearCase& how)
     : c(how),
-      x(ctx, random_normal(with_last(c.rows, c.in), 1), c.x_dtype, c.layout),
+      x(ctx, activations(c), c.x_dtype, c.layout),
       out(TestTensor::poisoned(ctx, with_last(c.rows, c.out), c.out_dtype, c.layout)),
       weight(ctx, c.weight, c.out, c.in, c.layout) {
   if (c.bias) bias.emplace(ctx, random_normal({c.out}, 3), *c.bias, c.layout);

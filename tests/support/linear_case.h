@@ -78,6 +78,8 @@ struct LinearCase {
   std::int64_t in = 113, out = 17;
   WeightCase weight{};
   DType x_dtype = DType::f32, out_dtype = DType::f32;
+  double x_scale = 1;                  // of its random numbers
+  int x_sign = 0;                      // 1: none of them is negative
   Layout layout = Layout::contiguous;  // of x, residual and out, and of a published weight
   Activations activations = Activations::exact;
   Activation activation = Activation::none;

@@ -7,14 +7,15 @@
 #include <cstddef>
 #include <type_traits>
 
+#include "cuda/state.h"
 #include "cuda_host/fake_machine.h"
 #include "emulated/simt.h"
 
 namespace tessera::cuda {
 
 template <typename... Params>
-void start_kernel(void (*kernel)(Params...), dim3 grid, dim3 block, std::size_t shared_bytes,
-                  cudaStream_t stream, bool /*overlaps*/, int /*cluster*/,
+void start_kernel(State& /*state*/, void (*kernel)(Params...), dim3 grid, dim3 block,
+                  std::size_t shared_bytes, cudaStream_t stream, bool /*overlaps*/, int /*cluster*/,
                   std::type_identity_t<Params>... args) {
   test::fake::enqueue("cudaLaunchKernel", stream, [=] {
     emulated::run_grid(grid, block, shared_bytes, [&] { kernel(args...); });
