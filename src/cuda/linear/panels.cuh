@@ -18,7 +18,7 @@
 //      W, decoded
 //
 // While the products of some warpgroups run, others decode; with 128 tokens each also decodes its
-// own next half of a slab.
+// own next step.
 //
 // Four more warps run ahead (panel_load.cuh): for each pair of slabs they bring the codes and
 // scales of the block's tiles and the activations into one of kStages places; the warps give a
