@@ -254,4 +254,25 @@ void check_attention_case(Context& ctx, const AttentionCase& c) {
   });
 }
 
+void check_hidden_blocks_stay_unread(Context& ctx, const AttentionCase& c, const BlockMask& pattern,
+                                     std::int64_t block) {
+  AttentionTensors clean(ctx, c);
+  attention(ctx, clean.args);
+  const Array expected = clean.out.read();
+  for (std::int64_t q_block = 0; q_block < c.n_q / block; ++q_block) {
+    AttentionTensors t(ctx, c);
+    Array values = t.v.read();
+    for (std::int64_t j = 0; j < c.n_k; ++j) {
+      if (!pattern.contains(q_block, j / block)) values.at(0, j, 0, 0) = NAN;
+    }
+    const TestTensor v(ctx, values, c.dtype);
+    t.args.v = v;
+    attention(ctx, t.args);
+    const Array out = t.out.read();
+    for (std::int64_t i = q_block * block; i < (q_block + 1) * block; ++i) {
+      ASSERT_EQ(out.at(0, i, 0, 0), expected.at(0, i, 0, 0)) << c.text() << " " << i;
+    }
+  }
+}
+
 }  // namespace tessera::test

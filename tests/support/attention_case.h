@@ -63,4 +63,10 @@ void portable_attention(Context& ctx, const AttentionArgs& args);
 // around the outputs.
 void check_attention_case(Context& ctx, const AttentionCase& c);
 
+// Values in blocks that a row of blocks does not see are never multiplied with its weights: a NaN
+// would show there, as 0 * NaN is NaN. `pattern`, of square blocks, is the case's mask, of one
+// head.
+void check_hidden_blocks_stay_unread(Context& ctx, const AttentionCase& c, const BlockMask& pattern,
+                                     std::int64_t block);
+
 }  // namespace tessera::test
