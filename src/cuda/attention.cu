@@ -164,7 +164,7 @@ void launch_attention(Context& ctx, const AttentionCall& call) {
   with_float_type(call.dtype, [&](auto type) {
     with_chunks(call.dim, [&](auto chunks) {
       const auto kernel = attend<decltype(type), chunks()>;
-      const int bytes = allow_rows(kernel, kRows + kTileRows, kStride<chunks()>);
+      const int bytes = row_bytes(kRows + kTileRows, kStride<chunks()>);
       launch(kernel, {.blocks = items, .threads = kThreads, .shared_bytes = bytes}, call, items);
     });
   });

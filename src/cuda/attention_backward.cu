@@ -269,10 +269,10 @@ void launch_attention_backward(Context& ctx, const AttentionCall& call,
       constexpr int kFloats = kStride<chunks()>;
       const auto queries = query_gradients<decltype(type), chunks()>;
       launch_tiles(ctx, "attention_backward (queries)", queries, most_row_tiles(call, kRows),
-                   allow_rows(queries, 2 * kRows + kTileRows, kFloats), call, gradients);
+                   row_bytes(2 * kRows + kTileRows, kFloats), call, gradients);
       const auto keys = key_gradients<decltype(type), chunks()>;
       launch_tiles(ctx, "attention_backward (keys)", keys, most_key_tiles(call, kRows),
-                   allow_rows(keys, 2 * kRows + 2 * kTileRows, kFloats), call, gradients);
+                   row_bytes(2 * kRows + 2 * kTileRows, kFloats), call, gradients);
     });
   });
 }

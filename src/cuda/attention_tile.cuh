@@ -150,15 +150,10 @@ void with_chunks(int dim, F&& fn) {
   fn(std::integral_constant<int, 8>());
 }
 
-// Shared memory for so many rows. Beyond 48 KB a kernel must be allowed to have it; the most asked
-// for, 96 rows of 260 floats, fits into the 99 KB of the smallest GPU.
-template <typename Kernel>
-int allow_rows(Kernel* kernel, int rows, int stride) {
-  const int bytes = rows * stride * static_cast<int>(sizeof(float));
-  check(cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, bytes),
-        "attention: asking for shared memory");
-  return bytes;
+// Of shared memory for so many rows. The most asked for, 96 rows of 260 floats, fits into the 99 KB
+// of the smallest GPU.
+constexpr int row_bytes(int rows, int stride) {
+  return rows * stride * static_cast<int>(sizeof(float));
 }
 
 }  // namespace tessera::cuda
