@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kPanelThreads, 1)
   if (threadIdx.x == 0) {
     for (int i = 0; i < Stage::kStages; ++i) {
       tile::init_barrier(barriers.raw[i], 1);
-      tile::init_barrier(barriers.full[i], kPanelLoadArrivals);
+      tile::init_barrier(barriers.full[i], panel_arrivals(args.x.boxed));
       tile::init_barrier(barriers.empty[i], static_cast<std::uint32_t>(warps));
     }
     for (int i = 0; i < kPanelWarps; ++i) tile::init_barrier(barriers.split[i], 1);
