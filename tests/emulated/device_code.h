@@ -61,6 +61,15 @@ inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) {
                         fma(__high2half(a), __high2half(b), __high2half(c)));
 }
 
+inline __nv_bfloat162 __hfma2(__nv_bfloat162 a, __nv_bfloat162 b, __nv_bfloat162 c) {
+  const auto fma = [](__nv_bfloat16 x, __nv_bfloat16 y, __nv_bfloat16 z) {
+    return __double2bfloat16(static_cast<double>(__bfloat162float(x)) * __bfloat162float(y) +
+                             __bfloat162float(z));
+  };
+  return __halves2bfloat162(fma(__low2bfloat16(a), __low2bfloat16(b), __low2bfloat16(c)),
+                            fma(__high2bfloat16(a), __high2bfloat16(b), __high2bfloat16(c)));
+}
+
 // Loads that say how they want to be cached.
 template <typename T>
 T __ldcs(const T* from) {

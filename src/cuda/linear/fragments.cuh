@@ -58,10 +58,11 @@ __device__ inline Pair subtract(Pair a, Pair b) {
   return same_bits<Pair>(__hsub2_rn(same_bits<P>(a), same_bits<P>(b)));
 }
 
-// a * b - c in f16, rounded once.
+// a * b - c, rounded once.
+template <typename T>
 __device__ inline Pair multiply_subtract(Pair a, Pair b, Pair c) {
-  return same_bits<Pair>(
-      __hfma2(same_bits<__half2>(a), same_bits<__half2>(b), same_bits<__half2>(c ^ 0x80008000u)));
+  using P = CudaPair<T>;
+  return same_bits<Pair>(__hfma2(same_bits<P>(a), same_bits<P>(b), same_bits<P>(c ^ 0x80008000u)));
 }
 
 template <typename T>
@@ -95,18 +96,26 @@ __device__ inline void e2m1_pairs(std::uint32_t w, Pair (&pairs)[4], BFloat16) {
 
 // ---- int4 ---------------------------------------------------------------------------------------
 
-// A code as the low bits of a mantissa: 1024 + code is a number of f16, 128 + code one of bf16; the
-// same number with the zero point is subtracted. In f16 a code may lie four bits higher, where it
-// counts sixteenfold: (1024 + 16 code) / 16 - (64 + zero), exact as well.
+// f16: a code as the low bits of a mantissa: 1024 + code; the same number with the zero point is
+// subtracted. A code may lie four bits higher, where it counts sixteenfold:
+// (1024 + 16 code) / 16 - (64 + zero), exact as well.
+//
+// bf16: the lowest eight bits alone, n, are the number n 2^-133, be it subnormal or not. Times a
+// power of two, n 2^-13 comes out, and from that the zero point is subtracted, exactly.
 struct Int4Offsets {
   Pair low, high;
 };
+
+inline constexpr float kBf16Integer = 0x1p-13f;          // what an integer 1 becomes
+inline constexpr Pair kLowBitsToInteger = 0x7b807b80u;   // 2^120
+inline constexpr Pair kHighBitsToInteger = 0x79807980u;  // 2^116, for what lies four bits higher
 
 template <typename T>
 __device__ inline Int4Offsets int4_offsets(std::uint32_t zero) {
   const std::uint32_t both = zero << 16 | zero;
   if constexpr (std::is_same_v<T, Half>) return {0x64006400u | both, 0x54005400u | both << 4};
-  return {0x43004300u | both, 0};
+  const Pair offset = multiply<T>(both, kLowBitsToInteger);
+  return {offset, offset};
 }
 __device__ inline void int4_pairs(std::uint32_t w, const Int4Offsets& offsets, Pair (&pairs)[4],
                                   Half) {
@@ -116,14 +125,17 @@ __device__ inline void int4_pairs(std::uint32_t w, const Int4Offsets& offsets, P
     const std::uint32_t bits = w >> (4 * p);
     pairs[p] = subtract<Half>(and_or(bits, 0x000f000fu, 0x64006400u), offsets.low);
     pairs[p + 1] =
-        multiply_subtract(and_or(bits, 0x00f000f0u, 0x64006400u), kSixteenth, offsets.high);
+        multiply_subtract<Half>(and_or(bits, 0x00f000f0u, 0x64006400u), kSixteenth, offsets.high);
   }
 }
 __device__ inline void int4_pairs(std::uint32_t w, const Int4Offsets& offsets, Pair (&pairs)[4],
                                   BFloat16) {
 #pragma unroll
-  for (int p = 0; p < 4; ++p) {
-    pairs[p] = subtract<BFloat16>(and_or(w >> (4 * p), 0x000f000fu, 0x43004300u), offsets.low);
+  for (int p = 0; p < 4; p += 2) {
+    const std::uint32_t bits = w >> (4 * p);
+    pairs[p] = multiply_subtract<BFloat16>(bits & 0x000f000fu, kLowBitsToInteger, offsets.low);
+    pairs[p + 1] =
+        multiply_subtract<BFloat16>(bits & 0x00f000f0u, kHighBitsToInteger, offsets.high);
   }
 }
 
@@ -147,21 +159,17 @@ __device__ inline void nf4_pairs(std::uint32_t w, const Pair* lane_table, Pair (
 
 // ---- 8-bit codes --------------------------------------------------------------------------------
 
-// Stored with 128 added, so that a byte is the end of a mantissa.
+// Stored with 128 added, so that a byte is the end of a mantissa. bf16: as of int4.
 __device__ inline void int8_pairs(std::uint32_t w, int zero, Pair (&pairs)[2], Half) {
   const auto offset = static_cast<std::uint32_t>(0x6400 + 128 + zero);  // 1024 + 128 + zero
   pairs[0] = subtract<Half>(__byte_perm(w, 0x64646464u, 0x4140), offset << 16 | offset);
   pairs[1] = subtract<Half>(__byte_perm(w, 0x64646464u, 0x4342), offset << 16 | offset);
 }
 __device__ inline void int8_pairs(std::uint32_t w, int zero, Pair (&pairs)[2], BFloat16) {
-  const float offset = 0x1p23f + 128.f + static_cast<float>(zero);
-  float values[4];  // 2^23 + byte, by the bits of an f32
-#pragma unroll
-  for (unsigned i = 0; i < 4; ++i) {
-    values[i] = std::bit_cast<float>(__byte_perm(w, 0x4b000000u, 0x7440 + i)) - offset;
-  }
-  pairs[0] = pair_of<BFloat16>(values[0], values[1]);
-  pairs[1] = pair_of<BFloat16>(values[2], values[3]);
+  const float offset = kBf16Integer * static_cast<float>(128 + zero);
+  const Pair offsets = pair_of<BFloat16>(offset, offset);
+  pairs[0] = multiply_subtract<BFloat16>(__byte_perm(w, 0, 0x4140), kLowBitsToInteger, offsets);
+  pairs[1] = multiply_subtract<BFloat16>(__byte_perm(w, 0, 0x4342), kLowBitsToInteger, offsets);
 }
 
 // E4M3's exponent becomes the lowest four bits of T's: 2^-8 of the number in f16; in bf16 2^-120,
@@ -205,8 +213,11 @@ struct TileFormat {
   static constexpr int kWords = F == Format::dense ? 16 : kFourBits ? 4 : 8;
   static constexpr bool kE2m1 = F == Format::nvfp4 || F == Format::mxfp4;
   // Of E2M1's 2^-14 or 2^-126, block scales make up for all but 2^-8 (scales.cuh).
-  static constexpr float kGain =
-      kE2m1 || (F == Format::fp8 && std::is_same_v<T, Half>) ? 256.f : 1.f;
+  static constexpr bool kHalf = std::is_same_v<T, Half>;
+  static constexpr bool kInteger = F == Format::int4 || F == Format::int8;
+  static constexpr float kGain = kE2m1 || (F == Format::fp8 && kHalf) ? 256.f
+                                 : kInteger && !kHalf                 ? 1 / kBf16Integer
+                                                                      : 1.f;
 
   __device__ static void decode(const std::uint32_t (&words)[kWords], const DecodeState& state,
                                 Fragments& a) {
