@@ -14,7 +14,7 @@ namespace {
 constexpr int kMultiprocessors = 132;
 
 void check_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t rows) {
-  EXPECT_EQ(plan.tokens, rows <= 64 ? 64 : 128);
+  EXPECT_EQ(plan.tokens, rows <= 32 ? 32 : rows <= 64 ? 64 : 128);
   EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, rows);
   EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, rows);
   EXPECT_GE(plan.panel_tiles, 1);

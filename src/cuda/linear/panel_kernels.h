@@ -18,10 +18,13 @@ void panels_with(const Launch& launch, Grid grid, const PanelArgs& args) {
     grid.shared_bytes = PanelStage<F, S, Z, T, kTokens>::kAllBytes;
     launch(panel_rows<F, S, Z, T, kTokens>, grid, args);
   };
-  if (panel_tokens(args.output.rows) == 64) {
-    with_tokens(std::integral_constant<int, 64>());
-  } else {
-    with_tokens(std::integral_constant<int, 128>());
+  switch (panel_tokens(args.output.rows)) {
+    case 32:
+      return with_tokens(std::integral_constant<int, 32>());
+    case 64:
+      return with_tokens(std::integral_constant<int, 64>());
+    default:
+      return with_tokens(std::integral_constant<int, 128>());
   }
 }
 

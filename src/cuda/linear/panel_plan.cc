@@ -13,11 +13,14 @@ struct Costs {
   double exchange;         // of sums within a cluster
   double parts;            // of parts through memory
 };
+constexpr Costs kFewestTokens{.pair = 0.12, .warpgroup = 0.185, .exchange = 1.0, .parts = 3};
 constexpr Costs kFewTokens{.pair = 0.12, .warpgroup = 0.224, .exchange = 1.1, .parts = 3.8};
 constexpr Costs kManyTokens{.pair = 0.3, .warpgroup = 0.292, .exchange = 1.1, .parts = 6};
 
 double cost_of(const PanelPlan& plan, int pairs) {
-  const Costs& costs = plan.tokens == 64 ? kFewTokens : kManyTokens;
+  const Costs& costs = plan.tokens == 32   ? kFewestTokens
+                       : plan.tokens == 64 ? kFewTokens
+                                           : kManyTokens;
   const double pair = costs.pair + costs.warpgroup * ((plan.panel_tiles + 3) / 4);
   if (plan.split > 0) {
     return (pairs + plan.split - 1) / plan.split * pair + (plan.split > 1 ? costs.exchange : 0);

@@ -17,7 +17,7 @@ inline constexpr int kPanelTiles = 16;
 inline constexpr int kPanelSplits[] = {1, 2, 4, 8};
 
 struct PanelPlan {
-  int tokens = 0;  // of a block: 64 or 128
+  int tokens = 0;  // of a block: 32, 64 or 128
   int token_blocks = 0;
   int panel_tiles = 0, panels = 0;
   int split = 0;  // blocks of a cluster, which has one tile; 0: tiles are shared evenly
@@ -27,7 +27,7 @@ struct PanelPlan {
 };
 
 // Rows of x that a block takes.
-inline int panel_tokens(std::int64_t rows) { return rows <= 64 ? 64 : 128; }
+inline int panel_tokens(std::int64_t rows) { return rows <= 32 ? 32 : rows <= 64 ? 64 : 128; }
 
 // weight_tiles: of 16 features; pairs: of slabs, in a row.
 PanelPlan plan_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows, int multiprocessors);

@@ -4,7 +4,7 @@
 // A block makes a tile of up to 256 features by kTokens rows of x at a time. Weights are the 64
 // rows of A, so that a warpgroup's registers hold what its lanes have decoded; x is B:
 //
-//                     tokens (N: 64 or 128)
+//                     tokens (N: 32 to 128)
 //                   +--------------------------+
 //   x (shared)   k  |  slab: 64 x N, swizzled  |
 //                   +--------------------------+
@@ -51,9 +51,10 @@ struct PanelWarp {
   using Element = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
   static constexpr int kWords = TileFormat<F, T>::kWords, kVectors = kWords / 4;
   // Steps of the tensor cores, 16 deep, that are decoded and started together, and how many such
-  // groups there are registers for. Measured: with 64 tokens one group at a time is best, the other
-  // warpgroups fill the time.
-  static constexpr int kSteps = kTokens > 64 ? 1 : 2, kAhead = kTokens > 64 ? 2 : 1;
+  // groups there are registers for. Measured: with up to 64 tokens one group at a time is best, the
+  // other warpgroups fill the time.
+  static constexpr int kSteps = kTokens > 64 ? 1 : kTokens > 32 ? 2 : 4;
+  static constexpr int kAhead = kTokens > 64 ? 2 : 1;
 
   const PanelArgs& args;
   const char* stages;
