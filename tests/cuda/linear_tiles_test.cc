@@ -105,7 +105,7 @@ TEST_P(CudaTilesTest, StreamedActivationsInChunks) {
                          .bias = DType::f32,
                          .residual = true});
     check_linear(ctx(),
-                 {.rows = {8}, .in = 14336, .out = 17, .weight = weight, .x_dtype = DType::f16});
+                 {.rows = {8}, .in = 14344, .out = 17, .weight = weight, .x_dtype = DType::f16});
   }
   EXPECT_GT(ctx().trace().calls("linear", "cuda.stream"), 0);
   EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.stream"));

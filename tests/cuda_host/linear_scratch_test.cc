@@ -14,6 +14,7 @@
 #include "cuda/linear/plain.h"
 #include "cuda/linear/repack.h"
 #include "cuda/linear/stream.h"
+#include "cuda/linear/strips.h"
 #include "cuda/matmul.h"
 #include "cuda_host/fake_cuda_test.h"
 
@@ -32,6 +33,8 @@ void stream(Context&, const Product&) {}
 bool panels_take(Context&, const Product&) { return false; }
 std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
 void multiply_panels(Context&, const Product&, void*) {}
+bool strips_take(Context&, const Product&, std::int64_t) { return false; }
+void multiply_strips(Context&, const Product&) {}
 
 std::int64_t matmul_scratch_bytes() { return 5 << 20; }
 void matmul(Context& ctx, const Tensor&, const Tensor&, const Tensor&) {

@@ -2,6 +2,7 @@
 #include "cuda/attention/hopper.h"
 
 #include "cuda/linear/panels.h"
+#include "cuda/linear/strips.h"
 
 namespace tessera::cuda {
 
@@ -12,5 +13,8 @@ void launch_hopper(Context&, const AttentionCall&) {}
 bool panels_take(Context&, const Product&) { return false; }
 std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
 void multiply_panels(Context&, const Product&, void*) {}
+bool strips_take(Context&, const Product&, std::int64_t) { return false; }
+StripPlan strips_plan(Context&, const Product&) { return {}; }
+void multiply_strips(Context&, const Product&) {}
 
 }  // namespace tessera::cuda

@@ -3,6 +3,8 @@
 // cuda.stream: a few rows of f16 or bf16 (stream.cuh). Weights go through the tensor cores once,
 // the epilogue is part of the kernel.
 //
+// cuda.strips: the same on Hopper, for more than kStreamBest of them (strips.cuh).
+//
 // cuda.panels: more rows of f16 or bf16, on Hopper (panels.cuh). Weights are decoded in registers,
 // the epilogue is part of the kernel. gated_linear() makes both products in f32 by it.
 //
@@ -36,6 +38,7 @@
 #include "cuda/linear/product.h"
 #include "cuda/linear/repack.h"
 #include "cuda/linear/stream.h"
+#include "cuda/linear/strips.h"
 #include "cuda/matmul.h"
 #include "quant/codec.h"
 
@@ -43,9 +46,14 @@ namespace tessera::cuda {
 namespace {
 
 constexpr const char* kStream = "cuda.stream";
+constexpr const char* kStrips = "cuda.strips";
 constexpr const char* kPanels = "cuda.panels";
 constexpr const char* kLibrary = "cuda.cublaslt";
 constexpr const char* kPlain = "cuda.plain.decode";
+
+// Of so many rows cuda.stream is faster than cuda.strips, which does not wait for all activations
+// before the first product, but starts later.
+constexpr std::int64_t kStreamBest = 4;
 
 // From how many rows on a weight in tiles is decoded once and the library multiplies, by the
 // numbers that the weight has. Decoding costs what its bytes do; cuda.panels costs about 6 us
@@ -91,6 +99,7 @@ bool panels_take_weight(Context& ctx, const Tensor& x, const Weight& weight, std
 }
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
+  if (rows > kStreamBest && strips_take(ctx, product, rows)) return kStrips;
   if (rows <= stream_rows_at_most(ctx, product)) return kStream;
   const bool panels = product.gated()
                           ? panels_take_weight(ctx, product.x, product.weight, rows) &&
@@ -202,6 +211,10 @@ const char* run(Context& ctx, const Product& product) {
     stream(ctx, product);
     return kernel;
   }
+  if (kernel == kStrips) {
+    multiply_strips(ctx, product);
+    return kernel;
+  }
   if (kernel == kPanels && !product.gated()) {
     Workspace::Frame frame(ctx.workspace());
     const std::int64_t bytes = panels_scratch_bytes(ctx, product, Rows(product.x).rows());
@@ -268,7 +281,7 @@ std::int64_t factor_bytes(Context& ctx, const Tensor& x, const Weight& weight, s
 
 std::int64_t bytes_for(Context& ctx, const Product& product, std::int64_t rows) {
   const char* kernel = choose(ctx, product, rows);
-  if (kernel == kStream) return 0;
+  if (kernel == kStream || kernel == kStrips) return 0;
   if (kernel == kPanels && !product.gated()) return panel_bytes(ctx, product, rows);
   const Weight &weight = product.weight, &up = product.up;
   const std::int64_t factor = factor_bytes(ctx, product.x, weight, rows);

@@ -31,12 +31,12 @@
 #include "cuda/linear/fragments.cuh"
 #include "cuda/linear/matrix.h"
 #include "cuda/linear/scales.cuh"
+#include "cuda/linear/slab.cuh"
 #include "cuda/linear/stream.h"
 #include "cuda/linear/stream_slots.cuh"
 #include "cuda/linear/tile_layout.h"
 #include "cuda/tile/cp_async.cuh"
 #include "cuda/tile/grid_dependency.cuh"
-#include "cuda/tile/mma.cuh"
 
 namespace tessera::cuda {
 
@@ -69,12 +69,6 @@ struct StreamArgs {
 constexpr bool stream_in_chunks(int columns) { return columns > 8; }
 
 // ---- loading ------------------------------------------------------------------------------------
-
-template <int kWords>
-struct SlabPair {
-  std::uint32_t words[2][kWords];
-  RawScales scales;
-};
 
 // Pair number `at` of the weight, counted through all tiles. Weights are read once: they go past
 // the first cache.
@@ -144,44 +138,11 @@ __device__ void stage_activations(const StreamArgs& args, int first_pair, int de
   wait_for_copies<0>();
 }
 
-// ---- a slab -------------------------------------------------------------------------------------
-
-// Decoded: the codes' registers are free for the next load.
-template <ScaleMode S>
-struct Decoded {
-  Fragments a;
-  float scales[2];  // of ScaleMode::sums
-};
-
-template <Format F, ScaleMode S, bool Z, typename T>
-__device__ inline void decode_slab(const SlabPair<TileFormat<F, T>::kWords>& pair, int slab,
-                                   RowState& rows, Decoded<S>& to) {
-  decode_words<F, S, Z, T>(pair.words[slab], pair.scales, slab, rows, to.a);
-  if constexpr (S == ScaleMode::fragments) {
-    scale_fragments<F, T>(pair.scales, slab, rows.inverse, to.a);
-  } else if constexpr (S == ScaleMode::sums) {
-    scale_values<F>(pair.scales, slab, to.scales);
-#pragma unroll
-    for (int side = 0; side < 2; ++side) to.scales[side] *= rows.inverse[side];
-  }
-}
-
-// x: this lane's 16 activations of the slab, of which each step takes four.
+// x: this lane's 16 activations of a slab.
 template <ScaleMode S, typename T>
-__device__ inline void multiply_slab(const Decoded<S>& weights, const T* x, float (&sums)[4]) {
-  const uint4 low = *reinterpret_cast<const uint4*>(x);
-  const uint4 high = *reinterpret_cast<const uint4*>(x + 8);
-  const Pair b[4][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
-  if constexpr (S == ScaleMode::sums) {
-    float slab_sums[4] = {};
-#pragma unroll
-    for (int j = 0; j < 4; ++j) mma_16x8x16(slab_sums, weights.a[j], b[j], T{});
-#pragma unroll
-    for (int r = 0; r < 4; ++r) sums[r] += weights.scales[r / 2] * slab_sums[r];
-  } else {
-#pragma unroll
-    for (int j = 0; j < 4; ++j) mma_16x8x16(sums, weights.a[j], b[j], T{});
-  }
+__device__ inline void multiply_row(const Decoded<S>& weights, const T* x, float (&sums)[4]) {
+  const auto* vectors = reinterpret_cast<const uint4*>(x);
+  multiply_slab<S, T>(weights, vectors[0], vectors[1], sums);
 }
 
 // ---- shared memory ------------------------------------------------------------------------------
@@ -299,7 +260,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
         Decoded<S> decoded[2];
         decode_slab<F, S, Z, T>(ring[i], 0, rows, decoded[0]);
 #pragma unroll
-        for (int c = 0; c < kTiles; ++c) multiply_slab(decoded[0], rows_x[c] + column, sums[0][c]);
+        for (int c = 0; c < kTiles; ++c) multiply_row(decoded[0], rows_x[c] + column, sums[0][c]);
         decode_slab<F, S, Z, T>(ring[i], 1, rows, decoded[1]);
         // Loads alone are predicated; a branch here would make the compiler copy, and so wait for,
         // what they bring.
@@ -307,11 +268,21 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
         next.advance(depth, args.pairs);
 #pragma unroll
         for (int c = 0; c < kTiles; ++c) {
-          multiply_slab(decoded[1], rows_x[c] + column + kSlab, sums[1][c]);
+          multiply_row(decoded[1], rows_x[c] + column + kSlab, sums[1][c]);
         }
         column += kPair;
         if (--left == 0 || at + i + 1 == end) {
-          put_sums<kColumns>(slot, lane, sums);
+#pragma unroll
+          for (int c = 0; c < kTiles; ++c) {
+#pragma unroll
+            for (int r = 0; r < 4; ++r) sums[0][c][r] += sums[1][c][r];
+          }
+          put_sums<kColumns>(slot, lane, sums[0]);
+#pragma unroll
+          for (int c = 0; c < kTiles; ++c) {
+#pragma unroll
+            for (int r = 0; r < 4; ++r) sums[0][c][r] = sums[1][c][r] = 0;
+          }
           slot += kSlot;
           column = 0;
           left = depth;

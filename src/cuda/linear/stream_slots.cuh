@@ -1,28 +1,10 @@
-// How the warps of a block share the tiles of the streaming kernel (stream.cuh), and where their
-// sums meet.
+// How the warps of a block share the tiles of the streaming kernel (stream.cuh), and in which slots
+// (slots.h) their sums meet.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::cuda {
-
-// [rows of x][16 rows of W] f32, so far apart that the lanes of a fragment lie in different banks.
-inline constexpr int kSlotPitch = 20;
-constexpr int slot_size(int columns) { return columns * kSlotPitch; }
-
-// Of both slabs of the pairs, and of each eight rows of x.
-template <int kColumns>
-__device__ inline void put_sums(float* slot, int lane, float (&sums)[2][kColumns / 8][4]) {
-#pragma unroll
-  for (int c = 0; c < kColumns / 8; ++c) {
-#pragma unroll
-    for (int r = 0; r < 4; ++r) {
-      const int m = c * 8 + lane % 4 * 2 + r % 2, row = lane / 4 + r / 2 * 8;
-      slot[m * kSlotPitch + row] = sums[0][c][r] + sums[1][c][r];
-      sums[0][c][r] = sums[1][c][r] = 0;
-    }
-  }
-}
 
 // How the warps that work on a weight share its pairs: evenly, or one each where there are fewer.
 // No warp before the last one with a share has none.

@@ -78,7 +78,8 @@ CUtensorMap make_tensor_map(const BoxedTensor& tensor) {
     const bool one = tensor.sizes[i + 1] == 1;
     strides[i] = static_cast<cuuint64_t>(one ? kAlignment : tensor.strides[i] * kElement);
   }
-  const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(tensor.box_rows), 1, 1};
+  const cuuint32_t box[4] = {64, static_cast<cuuint32_t>(tensor.box_rows),
+                             static_cast<cuuint32_t>(tensor.box_planes), 1};
   return encode({.type = tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
                  .rank = 4,

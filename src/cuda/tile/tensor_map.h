@@ -10,14 +10,15 @@
 
 namespace tessera::cuda::tile {
 
-// A tensor of f16 or bf16 that is cut into boxes of [box_rows, 64]; sizes and strides (in elements)
-// from the innermost dimension out, which is contiguous.
+// A tensor of f16 or bf16 that is cut into boxes of [box_planes, box_rows, 64]; sizes and strides
+// (in elements) from the innermost dimension out, which is contiguous.
 struct BoxedTensor {
   const void* data;
   DType dtype;
   std::int64_t sizes[4];
   std::int64_t strides[3];  // of dimensions 1 to 3; a dimension of size 1 may have any
   int box_rows;
+  int box_planes = 1;
 };
 
 // What the copy engine asks for: rows on 16-byte boundaries, that do not lie on one another.

@@ -1,0 +1,10 @@
+// Where a warp puts the sums of a tile, for others to add up: a slot of shared memory.
+#pragma once
+
+namespace tessera::cuda {
+
+// [rows of x][16 rows of W] f32, so far apart that the lanes of a fragment lie in different banks.
+inline constexpr int kSlotPitch = 20;
+constexpr int slot_size(int columns) { return columns * kSlotPitch; }
+
+}  // namespace tessera::cuda
