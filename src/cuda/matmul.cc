@@ -60,14 +60,21 @@ cudaDataType_t type_of(DType dtype) {
   return dtype == DType::f16 ? CUDA_R_16F : dtype == DType::bf16 ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-Operation make_operation() {
+template <typename T>
+void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
+        "describing a product");
+}
+
+Operation make_operation(const Tensor& bias) {
   cublasLtMatmulDesc_t made = nullptr;
   check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
   Operation operation(made);
-  const cublasOperation_t transpose = CUBLAS_OP_T;
-  check(cublasLtMatmulDescSetAttribute(made, CUBLASLT_MATMUL_DESC_TRANSA, &transpose,
-                                       sizeof(transpose)),
-        "describing a product");
+  set(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (bias.defined()) {
+    set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    set(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<const void*>(bias.data));
+  }
   return operation;
 }
 
@@ -92,14 +99,14 @@ std::uint32_t alignment_of(const Tensor& matrix) {
   return std::uint32_t{1} << std::countr_zero(address);
 }
 
-Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& d) {
+Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& d) {
   cublasLtMatmulPreference_t made = nullptr;
   check(cublasLtMatmulPreferenceCreate(&made), "stating a preference");
   Preference preference(made);
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspace);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(b));
-  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(d));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(d));
   // Parts of a sum that is split over blocks meet in f32, not in the output's dtype.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
@@ -113,18 +120,35 @@ std::int64_t matmul_scratch_bytes() {
   return ScratchSize().add<char>(std::int64_t{kMaxWorkspace} + kAlignment).bytes();
 }
 
-void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& out) {
+bool matmul_adds(const Tensor& out, const Addends& addends) {
+  if (!addends.bias.defined() && !addends.residual.defined()) return true;
+  const auto fits = [&](const Tensor& tensor) {
+    if (!tensor.defined()) return true;
+    const std::int64_t per_boundary = 16 / size_of(tensor.dtype);
+    const auto whole = [&](std::int64_t count) { return count % per_boundary == 0; };
+    return tensor.dtype == out.dtype && reinterpret_cast<std::uintptr_t>(tensor.data) % 16 == 0 &&
+           whole(tensor.size(-1)) && (tensor.rank < 2 || whole(tensor.strides[tensor.rank - 2])) &&
+           tensor.strides[tensor.rank - 1] == 1;
+  };
+  return fits(out) && fits(addends.bias) && fits(addends.residual);
+}
+
+void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& out,
+            const Addends& addends) {
   const DeviceGuard guard(ctx.device());
   const cublasLtHandle_t handle = handle_of(ctx);
-  const Operation operation = make_operation();
-  const Layout a = make_layout(weight), b = make_layout(x), d = make_layout(out);
-  const Preference preference = make_preference(weight, x, out);
+  const Operation operation = make_operation(addends.bias);
+  const bool adds = addends.residual.defined();
+  const Tensor& added = adds ? addends.residual : out;
+  const Layout a = make_layout(weight), b = make_layout(x), c = make_layout(added),
+               d = make_layout(out);
+  const Preference preference = make_preference(weight, x, added, out);
 
   // The library remembers its answers: only the first product of a shape pays for the search.
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, operation.get(), a.get(), b.get(), d.get(), d.get(),
+      cublasLtMatmulAlgoGetHeuristic(handle, operation.get(), a.get(), b.get(), c.get(), d.get(),
                                      preference.get(), 1, &best, &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
     check_not_lost("cuBLASLt: choosing an algorithm");
@@ -138,9 +162,9 @@ void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& o
       reinterpret_cast<std::uintptr_t>(frame.take<char>(checked_add(scratch_bytes, kAlignment)));
   scratch = (scratch + kAlignment - 1) / kAlignment * kAlignment;
 
-  const float one = 1.f, zero = 0.f;
-  check(cublasLtMatmul(handle, operation.get(), &one, weight.data, a.get(), x.data, b.get(), &zero,
-                       out.data, d.get(), out.data, d.get(), &best.algo,
+  const float one = 1.f, share_of_added = adds ? 1.f : 0.f;
+  check(cublasLtMatmul(handle, operation.get(), &one, weight.data, a.get(), x.data, b.get(),
+                       &share_of_added, added.data, c.get(), out.data, d.get(), &best.algo,
                        reinterpret_cast<void*>(scratch), best.workspaceSize,
                        static_cast<cudaStream_t>(ctx.stream())),
         "multiplying");

@@ -65,6 +65,36 @@ TEST_P(CudaLinearTest, LargerProducts) {
   }
 }
 
+// cuBLASLt adds a bias and a residual of the output's dtype itself, where all lie on its
+// boundaries; with anything else they are added in a pass of their own.
+TEST_P(CudaLinearTest, BiasAndResidualOfTheOutputsDtype) {
+  for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (std::int64_t out : {520, 517}) {
+      for (bool residual : {false, true}) {
+        for (Activation activation : {Activation::none, Activation::relu}) {
+          const LinearCase c{.rows = {129},
+                             .in = 264,
+                             .out = out,
+                             .weight = {.dtype = dtype},
+                             .x_dtype = dtype,
+                             .out_dtype = dtype,
+                             .activation = activation,
+                             .bias = dtype,
+                             .residual = residual};
+          check_linear(ctx(), c);
+          if (!residual) continue;
+          LinearCall apart(ctx(), c), in_place(ctx(), c);
+          linear(ctx(), apart.args);
+          in_place.args.out = *in_place.residual;
+          linear(ctx(), in_place.args);
+          EXPECT_TRUE(identical(in_place.residual->read(), apart.out.read()));
+        }
+      }
+    }
+  }
+  EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.cublaslt"));
+}
+
 // One row that all rows of x share, and rows that overlap: no stride that the library takes.
 TEST_P(CudaLinearTest, RowsThatOverlapAreCopied) {
   for (std::int64_t stride : {0, 5}) {

@@ -37,7 +37,10 @@ bool strips_take(Context&, const Product&, std::int64_t) { return false; }
 void multiply_strips(Context&, const Product&) {}
 
 std::int64_t matmul_scratch_bytes() { return 5 << 20; }
-void matmul(Context& ctx, const Tensor&, const Tensor&, const Tensor&) {
+bool matmul_adds(const Tensor&, const Addends& addends) {
+  return !addends.bias.defined() && !addends.residual.defined();
+}
+void matmul(Context& ctx, const Tensor&, const Tensor&, const Tensor&, const Addends&) {
   Workspace::Frame(ctx.workspace()).take<char>(matmul_scratch_bytes());
 }
 

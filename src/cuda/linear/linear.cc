@@ -17,7 +17,8 @@
 // cuda.cublaslt: the operands are x and a dense matrix of one dtype. Dense factors of one dtype are
 // read where they are; factors of two dtypes meet in f32. A packed weight is decoded into the
 // workspace, in the dtype of x: for f16 and bf16 each weight is rounded once more, by no more than
-// the activations are. Decoding pays with many rows (kCrossovers).
+// the activations are. Decoding pays with many rows (kCrossovers). Where there is no more to the
+// epilogue than a bias and a residual of the output's dtype, the library writes the output itself.
 //
 // cuda.plain.decode: few rows of x, and a weight that would have to be converted. It is decoded in
 // registers instead, in f32.
@@ -160,7 +161,8 @@ bool decodes_tiles(const Weight& weight, DType dtype) {
 
 // ---- products -----------------------------------------------------------------------------------
 
-void multiply_by_library(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& out) {
+void multiply_by_library(Context& ctx, const Tensor& x, const Weight& weight, const Tensor& out,
+                         const Addends& addends = {}) {
   Workspace::Frame frame(ctx.workspace());
   const DType dtype = operand_dtype(x, weight);
   Tensor factor;
@@ -174,7 +176,7 @@ void multiply_by_library(Context& ctx, const Tensor& x, const Weight& weight, co
       cuda::dequantize(ctx, published(ctx, frame, weight), factor);
     }
   }
-  matmul(ctx, operand(ctx, frame, x, dtype), factor, out);
+  matmul(ctx, operand(ctx, frame, x, dtype), factor, out, addends);
 }
 
 // x W^T as f32 [rows, out_features], in the workspace.
@@ -195,13 +197,26 @@ const float* multiply(Context& ctx, Workspace::Frame& frame, const Tensor& x,
   return product.ptr<float>();
 }
 
-// Where the product is all there is to the output, the library writes it there, if it can.
-std::optional<Tensor> direct_output(const Product& product) {
-  const bool bare = !product.gated() && !product.bias.defined() && !product.residual.defined() &&
-                    product.activation == Activation::none;
+// What the library writes by itself, if it can: a product with no more than a bias and a residual.
+// (It has activations too, but a maximum for relu, which loses NaN, and a coarse gelu.)
+struct DirectOutput {
+  Tensor out;
+  Addends addends;
+};
+std::optional<DirectOutput> direct_output(const Product& product) {
   const bool dtype_fits = product.out.dtype == DType::f32 ||
                           product.out.dtype == operand_dtype(product.x, product.weight);
-  return bare && dtype_fits ? as_matrix(product.out) : std::nullopt;
+  if (product.gated() || product.activation != Activation::none || !dtype_fits) return {};
+  const std::optional<Tensor> out = as_matrix(product.out);
+  if (!out) return {};
+  Addends addends{.bias = product.bias};
+  if (product.residual.defined()) {
+    const std::optional<Tensor> residual = as_matrix(product.residual);
+    if (!residual) return {};
+    addends.residual = *residual;
+  }
+  if (!matmul_adds(*out, addends)) return {};
+  return DirectOutput{*out, addends};
 }
 
 const char* run(Context& ctx, const Product& product) {
@@ -221,9 +236,9 @@ const char* run(Context& ctx, const Product& product) {
     multiply_panels(ctx, product, frame.take<char>(bytes));
     return kernel;
   }
-  const std::optional<Tensor> direct = direct_output(product);
+  const std::optional<DirectOutput> direct = direct_output(product);
   if (direct && kernel == kLibrary) {
-    multiply_by_library(ctx, product.x, product.weight, *direct);
+    multiply_by_library(ctx, product.x, product.weight, direct->out, direct->addends);
     return kernel;
   }
   Workspace::Frame frame(ctx.workspace());
