@@ -3,7 +3,8 @@
 // cuda.stream: a few rows of f16 or bf16 (stream.cuh). Weights go through the tensor cores once,
 // the epilogue is part of the kernel.
 //
-// cuda.strips: the same on Hopper, for more than kStreamBest of them (strips.cuh).
+// cuda.strips: the same on Hopper, for more than kStreamBest of them (strips.cuh); where there are
+// too few strips, cuda.panels from 9 rows on.
 //
 // cuda.panels: more rows of f16 or bf16, on Hopper (panels.cuh). Weights are decoded in registers,
 // the epilogue is part of the kernel. gated_linear() makes both products in f32 by it.
@@ -101,11 +102,12 @@ bool panels_take_weight(Context& ctx, const Tensor& x, const Weight& weight, std
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
   if (rows > kStreamBest && strips_take(ctx, product, rows)) return kStrips;
-  if (rows <= stream_rows_at_most(ctx, product)) return kStream;
   const bool panels = product.gated()
                           ? panels_take_weight(ctx, product.x, product.weight, rows) &&
                                 panels_take_weight(ctx, product.x, product.up, rows)
                           : panels_pay(product.weight, rows) && panels_take(ctx, product);
+  const bool streams = rows <= stream_rows_at_most(ctx, product);
+  if (streams && (product.gated() || !panels)) return kStream;
   if (panels) return kPanels;
   const char* kernel = choose_for_weight(product.x, product.weight, rows);
   if (!product.gated()) return kernel;
