@@ -45,42 +45,53 @@ std::vector<std::int64_t> parameters(const std::string& text, std::size_t count)
   return found;
 }
 
-// Patterns are of tiles of 128 x 128.
+// Patterns are of tiles of 128 x 128. causal-local:3 is local:3 with keys up to the query's own.
 Mask parse_mask(const std::string& text, std::int64_t length, std::int64_t window) {
   constexpr std::int64_t kBlock = 128;
   const std::int64_t blocks = (length + kBlock - 1) / kBlock;
-  const std::string name = text.substr(0, text.find(':'));
+  const std::string causal_prefix = "causal-";
+  const bool causal = text.starts_with(causal_prefix);
+  const std::string pattern = text.substr(causal ? causal_prefix.size() : 0);
+  const std::string name = pattern.substr(0, pattern.find(':'));
   const auto numbers = [&](std::size_t count) { return parameters(text, count); };
   if (text == "full") return Mask::full();
   if (text == "causal") return Mask::causal();
   if (text == "window") return Mask::window(window - 1, 0);
   if (name == "local") {
-    return Mask::blocks(BlockMask::local(kBlock, blocks, blocks, numbers(1)[0]));
+    return Mask::blocks(BlockMask::local(kBlock, blocks, blocks, numbers(1)[0]), causal);
   }
   if (name == "random") {
     const std::int64_t per_row = std::min(blocks, numbers(1)[0]);
-    return Mask::blocks(BlockMask::random(kBlock, blocks, blocks, per_row, 1));
+    return Mask::blocks(BlockMask::random(kBlock, blocks, blocks, per_row, 1), causal);
   }
   if (name == "strided") {
     const std::vector<std::int64_t> both = numbers(2);
-    return Mask::blocks(BlockMask::strided(kBlock, blocks, blocks, both[0], both[1]));
+    return Mask::blocks(BlockMask::strided(kBlock, blocks, blocks, both[0], both[1]), causal);
   }
   fail(ErrorCode::invalid_argument,
        "there is no mask {}; full, causal, window, local:RADIUS, random:PER_ROW and "
-       "strided:RADIUS:STRIDE are accepted",
+       "strided:RADIUS:STRIDE are accepted, the last three behind causal- too",
        text);
 }
 
-// The key tiles that each row of tiles sees, so that others can be given the same pattern.
-void add_pattern(Row& row, const BlockMask& pattern) {
-  row["tiles"] = rounded(static_cast<double>(pattern.visited()) /
-                             static_cast<double>(pattern.q_blocks() * pattern.k_blocks()),
-                         4);
+// The key tiles that each row of tiles sees, so that others can be given the same pattern. Queries
+// are as many as keys.
+void add_pattern(Row& row, const Mask& mask) {
+  const BlockMask& pattern = mask.pattern();
+  const bool causal = mask.right() == 0;
+  std::size_t visited = 0;
+  row["causal"] = causal;
   row["pattern"] = Row::array();
   for (std::int64_t r = 0; r < pattern.q_blocks(); ++r) {
-    const auto seen = pattern.row(r);
-    row["pattern"].push_back(std::vector<std::int32_t>(seen.begin(), seen.end()));
+    const auto all = pattern.row(r);
+    const auto end = causal ? std::upper_bound(all.begin(), all.end(), r) : all.end();
+    const std::vector<std::int32_t> seen(all.begin(), end);
+    visited += seen.size();
+    row["pattern"].push_back(seen);
   }
+  row["tiles"] = rounded(
+      static_cast<double>(visited) / static_cast<double>(pattern.q_blocks() * pattern.k_blocks()),
+      4);
 }
 
 // ---- one cell -----------------------------------------------------------------------------------
@@ -123,7 +134,7 @@ void run_cell(Context& ctx, const Noise& noise, const Ceilings& ceilings, const 
   row["floor"] = rounded(ceilings.floor_us(traced.bytes, traced.flops), 3);
   row["rel"] = rounded(error_of(ctx, args_of(sets[0], cell.shape, cell.mask)), 6);
   row["kernel"] = traced.kernel;
-  if (cell.mask.kind() == Mask::Kind::blocks) add_pattern(row, cell.mask.pattern());
+  if (cell.mask.kind() == Mask::Kind::blocks) add_pattern(row, cell.mask);
   if (turns) {
     print(row);
     return take_turns(ctx, kSets, call);
@@ -190,7 +201,7 @@ void add_attention(CLI::App& app) {
   command
       ->add_option("--masks", options->masks,
                    "full, causal, window, local:RADIUS, random:PER_ROW, strided:RADIUS:STRIDE (of "
-                   "tiles of 128); with @cuda.mma, ...: by that kernel")
+                   "tiles of 128), causal-local:RADIUS, ...; with @cuda.mma, ...: by that kernel")
       ->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
   command->add_option("--tokens", options->tokens, "Of all sequences together");

@@ -52,6 +52,16 @@ def flash_window(row, sets):
     return table.Captured([lambda s=s: windowed(*s, WINDOW) for s in sets])
 
 
+def lists_of(rows):
+    """How many tiles each row has, and which."""
+    import torch
+
+    order = torch.zeros(1, 1, len(rows), len(rows), dtype=torch.int32)
+    for r, tiles in enumerate(rows):
+        order[0, 0, r, : len(tiles)] = torch.tensor(tiles, dtype=torch.int32)
+    return torch.tensor([len(tiles) for tiles in rows], dtype=torch.int32).view(1, 1, len(rows)).cuda(), order.cuda()
+
+
 def flex(row, sets):
     """PyTorch's flex_attention, compiled, with the tiles that bench_gpu says its mask has."""
     import torch
@@ -59,14 +69,11 @@ def flex(row, sets):
 
     mask = None
     if row.get("pattern"):
-        tiles = len(row["pattern"])
-        order = torch.zeros(1, 1, tiles, tiles, dtype=torch.int32)
-        for r, seen in enumerate(row["pattern"]):
-            order[0, 0, r, : len(seen)] = torch.tensor(seen, dtype=torch.int32)
-        count = torch.tensor([len(seen) for seen in row["pattern"]], dtype=torch.int32).view(1, 1, tiles).cuda()
-        order = order.cuda()
-        # All of them are full tiles: no element is ever asked about.
-        mask = BlockMask.from_kv_blocks(torch.zeros_like(count), torch.zeros_like(order), count, order, BLOCK_SIZE=128)
+        # Elements are asked about in partial tiles alone: those on the diagonal, under a causal mask.
+        partial = [[t for t in seen if t == r and row["causal"]] for r, seen in enumerate(row["pattern"])]
+        full = [[t for t in seen if t not in some] for seen, some in zip(row["pattern"], partial)]
+        mask = BlockMask.from_kv_blocks(*lists_of(partial), *lists_of(full), BLOCK_SIZE=128,
+                                        mask_mod=(lambda b, h, q, k: q >= k) if row["causal"] else None)
     compiled = torch.compile(flex_attention, dynamic=False)
     return table.Captured([lambda s=s: compiled(*s, block_mask=mask) for s in sets])
 

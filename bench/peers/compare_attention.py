@@ -23,7 +23,7 @@ import gpu_table as table
 
 SEQ, DIMS, MASKS, WIDTHS, HEADS = "512,1024,2048,4096,8192,16384", "64,80,128,256", "full,causal,window", "512,1024,2048", 8
 # About a tenth and about a quarter of 64 x 64 tiles.
-SPARSE = "full,full@cuda.dense,full@cuda.mma,local:3,random:6,strided:1:16,local:8,random:16,strided:4:8"
+SPARSE = "full,full@cuda.dense,full@cuda.mma,local:3,random:6,strided:1:16,local:8,random:16,strided:4:8,causal-local:3,causal-random:16,causal-strided:4:8"
 ROUNDS, LONG_ROUNDS, LONG_US = 5, 3, 2000  # calls that take long need fewer
 TURNS = "Medians of graph replays, taken in turns (3 to 5 rounds of two replays of two calls)."
 COLUMNS = ["mask", "S", "D", "batch", "heads", "us", "us_min", "us_max", "tflop_per_s", "flash_us", "cudnn_us", "flex_us", "floor", "flops",
@@ -136,15 +136,14 @@ def write_grid(rows, ceilings, a):
 
 # ---- sparse ------------------------------------------------------------------------------------------------------------
 
-SPARSE_HEADS = ["D", "mask", "tiles", "us", "of cuda.mma, dense", "of what runs dense", "TFLOP/s", "flex, us", "of flex, dense", "ratio", "error", "kernel"]
+SPARSE_HEADS = ["D", "mask", "tiles", "us", "of dense time", "TFLOP/s", "flex, us", "of flex, dense", "ratio", "error", "kernel"]
 
 
 def sparse_cells(r, dense):
-    """`dense`: the times without a mask, of this head dim."""
+    """`dense`: times without a mask, of this head dim: of the kernel that is chosen, and of flex_attention."""
     share = lambda us, whole: f"{100 * us / whole:.1f}%" if us and whole else "-"  # noqa: E731
     flex_us = r.get("flex_us")
-    return [str(r["D"]), r["mask"], f"{100 * r.get('tiles', 1):.1f}%", f"{r['us']:.1f}", share(r["us"], dense.get("full@cuda.mma")),
-            share(r["us"], dense.get("full")), f"{r['tflop_per_s']:.0f}", f"{flex_us:.1f}" if flex_us else "-", share(flex_us, dense.get("flex")),
+    return [str(r["D"]), r["mask"], f"{100 * r.get('tiles', 1):.1f}%", f"{r['us']:.1f}", share(r["us"], dense.get("us")), f"{r['tflop_per_s']:.0f}", f"{flex_us:.1f}" if flex_us else "-", share(flex_us, dense.get("flex_us")),
             f"{flex_us / r['us']:.2f}x" if flex_us else "-", f"{r['rel']:.1e}", r["kernel"]]
 
 
@@ -161,14 +160,13 @@ def write_sparse(rows, ceilings, a):
     lines = []
     for dim in dict.fromkeys(r["D"] for r in rows):
         mine = [r for r in rows if r["D"] == dim]
-        dense = {r["mask"]: r["us"] for r in mine if r["mask"].startswith("full")}
-        dense["flex"] = next((r["flex_us"] for r in mine if r["mask"] == "full" and r.get("flex_us")), None)
+        dense = next((r for r in mine if r["mask"] == "full"), {})
         lines += [sparse_cells(r, dense) for r in mine]
         text = table.plot.draw(f"Sparse attention, head dim {dim}: time for each visited tile of 128 x 128", "bf16, S=8192, all multiprocessors busy",
                                "ns", list(sparse_bars(mine)))
         (a.out / f"attention_sparse_d{dim}.svg").write_text(text, encoding="utf-8")
     head = table.heading("compare_attention.py --sparse", f"bf16, forward, S={rows[0]['S']}, {rows[0]['batch'] * rows[0]['S']} tokens; patterns of 128 x 128 "
-                         "tiles: local:R within R tiles of the diagonal, random:N N tiles a row, strided:R:S near ones and every S-th. The same tiles for "
+                         "tiles: local:R within R tiles of the diagonal, random:N N tiles a row, strided:R:S near ones and every S-th, causal-: of them those up to the diagonal. The same tiles for "
                          f"flex_attention (torch.compile). ratio: flex's time over ours. A large bf16 matrix product reached {ceilings['tflop_per_s']} TFLOP/s.",
                          timing=TURNS)
     (a.out / "attention_sparse_table.md").write_text(table.markdown(head, SPARSE_HEADS, lines), encoding="utf-8")

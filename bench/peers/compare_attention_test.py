@@ -28,7 +28,7 @@ for dim in map(int, given("--dims")):
             row = {{"op": "attention", "mask": mask, "batch": 2, "S": length, "heads": 8, "D": dim, "flops": 7 * 10**9, "floor": 10.0, "rel": 2e-3,
                    "kernel": "cuda.some"}}
             if ":" in mask:
-                row |= {{"tiles": 0.1, "pattern": [[0], [1]]}}
+                row |= {{"tiles": 0.1, "causal": True, "pattern": [[0], [1]]}}
             print(json.dumps(row), flush=True)
             while sys.stdin.readline().strip() == "go":
                 print(json.dumps({{"us": [100.0, 120.0]}}), flush=True)
@@ -83,8 +83,8 @@ class CompareAttentionTest(unittest.TestCase):
         self.assertNotIn("| causal |", out)
 
     def test_sparse_masks_are_shares_of_dense_time(self):
-        out, _, folder = self.compare("--sparse", "--dims", "64", "--masks", "full,full@cuda.mma,local:3", peers={"flex_us": lambda row, sets: Graph()})
-        self.assertIn("| 64 | local:3 | 10.0% | 110.0 | 100.0% | 100.0% | 64 | 220.0 | 100.0% | 2.00x | 2.0e-03 | cuda.some |", out)
+        out, _, folder = self.compare("--sparse", "--dims", "64", "--masks", "full,full@cuda.mma,causal-local:3", peers={"flex_us": lambda row, sets: Graph()})
+        self.assertIn("| 64 | causal-local:3 | 10.0% | 110.0 | 100.0% | 64 | 220.0 | 100.0% | 2.00x | 2.0e-03 | cuda.some |", out)
         self.assertTrue((folder / "attention_sparse.csv").is_file())
 
 
