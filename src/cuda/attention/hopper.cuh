@@ -14,7 +14,8 @@
 //
 // Blocks are as many as the GPU has processors, or twice as many where two fit on one, and stay:
 // each takes one item of work after the other. While the last tile of an item is finished and
-// stored, the first ones of the next are on their way.
+// stored, the first ones of the next are on their way, and where it pays (HopperTiles::ahead) its
+// first scores are under way.
 #pragma once
 
 #include "cuda/attention/hopper_block.cuh"

@@ -77,18 +77,26 @@ struct Fetcher {
   }
 };
 
+// Tells the other warpgroups which item is next, and under a pattern what it is.
+template <typename K>
+__device__ void publish_item(K& block, tile::Ring<2>& slot, int item,
+                             const PatternWork& work = {}) {
+  auto& bar = *block.barriers;
+  tile::wait(bar.item_free[slot.place], slot.parity ^ 1);
+  bar.items[slot.place] = item;
+  if constexpr (K::kPattern) bar.pattern_items[slot.place] = work;
+  tile::arrive(bar.item_full[slot.place]);
+  slot.advance();
+}
+
 // Under a band all threads find out by themselves what an item is.
 template <typename K>
 __device__ void fetch(const HopperCall& call, K& block) {
-  auto& bar = *block.barriers;
   Fetcher<K> fetcher{call, block};
   tile::Ring<2> slot;
   Dealer dealer{call};
   for (; true; dealer.next()) {
-    tile::wait(bar.item_free[slot.place], slot.parity ^ 1);
-    bar.items[slot.place] = dealer.item;
-    tile::arrive(bar.item_full[slot.place]);
-    slot.advance();
+    publish_item(block, slot, dealer.item);
     if (dealer.done()) break;
     fetcher.fetch_item(find_work<K::kRows, K::kKeys>(call, dealer.item));
   }
@@ -99,17 +107,12 @@ __device__ void fetch(const HopperCall& call, K& block) {
 // several trips to memory, each waiting for the last.
 template <typename K>
 __device__ void deal_pattern(const HopperCall& call, K& block) {
-  auto& bar = *block.barriers;
   tile::Ring<2> slot;
   Dealer dealer{call};
   for (; true; dealer.next()) {
     PatternWork work{};
     if (!dealer.done()) work = find_pattern_work<K::kRows, K::kKeys>(call, dealer.item);
-    tile::wait(bar.item_free[slot.place], slot.parity ^ 1);
-    bar.items[slot.place] = dealer.item;
-    bar.pattern_items[slot.place] = work;
-    tile::arrive(bar.item_full[slot.place]);
-    slot.advance();
+    publish_item(block, slot, dealer.item, work);
     if (dealer.done()) break;
   }
   dealer.leave();
