@@ -5,11 +5,9 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/attention/hopper.h"
 #include "cuda/attention_choose.h"
-#include "cuda/state.h"
+#include "cuda/hopper_test.h"
 #include "support/attention_case.h"
-#include "support/devices.h"
 #include "tessera/attention.h"
 
 namespace tessera::test {
@@ -17,12 +15,11 @@ namespace {
 
 using cuda::kHopperAttention;
 
-class HopperPatternsTest : public DeviceTest {
+class HopperPatternsTest : public HopperTest {
  protected:
   void SetUp() override {
-    DeviceTest::SetUp();
+    HopperTest::SetUp();
     if (IsSkipped()) return;
-    if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
     cuda::force_attention_kernel(ctx(), kHopperAttention);
   }
   void check(const AttentionCase& c) {

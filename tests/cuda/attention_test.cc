@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/attention/hopper.h"
 #include "cuda/attention_choose.h"
+#include "cuda/hopper_kernels.h"
 #include "cuda/state.h"
 #include "support/attention_case.h"
 #include "support/devices.h"

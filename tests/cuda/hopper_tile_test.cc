@@ -3,8 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/attention/hopper.h"
-#include "cuda/state.h"
+#include "cuda/hopper_test.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/test_tensor.h"
@@ -12,14 +11,7 @@
 namespace tessera::test {
 namespace {
 
-class HopperTileTest : public DeviceTest {
- protected:
-  void SetUp() override {
-    DeviceTest::SetUp();
-    if (IsSkipped()) return;
-    if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
-  }
-};
+class HopperTileTest : public HopperTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, HopperTileTest, testing::Values(Device::cuda()), device_name);
 
 cuda::tile::BoxedTensor boxed(const Tensor& x, int box_rows) {

@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "cuda/attention/hopper.h"
+#include "cuda/hopper_kernels.h"
 #include "cuda/linear/panel_plan.h"
 #include "cuda/linear/panels.h"
 #include "cuda/linear/product.h"

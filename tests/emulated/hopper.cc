@@ -1,6 +1,7 @@
 // The emulated GPU is no Hopper.
 #include "cuda/attention/hopper.h"
 
+#include "cuda/hopper_kernels.h"
 #include "cuda/linear/panels.h"
 #include "cuda/linear/strips.h"
 

@@ -19,17 +19,17 @@
 #include <cstdint>
 
 #include "cuda/attention/dense_call.h"
-#include "cuda/attention/dense_rows.cuh"
 #include "cuda/attention/dense_warp.cuh"
 #include "cuda/dynamic_shared.cuh"
 #include "cuda/tile/cp_async.cuh"
+#include "cuda/tile/swizzled_rows.cuh"
 #include "cuda/tile/thread_index.cuh"
 
 namespace tessera::cuda::dense {
 
 template <int dim, DenseTiles tiles>
 struct Shared {
-  static constexpr int kRowBytes = DenseLayout<dim>::kRowBytes;
+  static constexpr int kRowBytes = SwizzledRows<dim>::kRowBytes;
   static constexpr int kPlace = tiles.keys * kRowBytes;
   unsigned char q[tiles.rows() * kRowBytes];  // and then the output
   unsigned char k[kPlace], v[tiles.value_places][kPlace];
@@ -63,7 +63,7 @@ __device__ TileSpan find_tiles(const DenseCall& call, int first, int last) {
 template <int dim, int rows>
 __device__ void load_rows(unsigned char* to, const unsigned char* from, int row_stride, int there,
                           int chunks) {
-  using Layout = DenseLayout<dim>;
+  using Layout = SwizzledRows<dim>;
   // Of a row, kColumns threads copy every kColumns-th chunk; of the rows, each every kAtOnce-th.
   constexpr int kColumns = 1 << std::countr_zero(static_cast<unsigned>(Layout::kChunks));
   constexpr int kAtOnce = kDenseThreads / kColumns;
@@ -116,7 +116,7 @@ __device__ void hide(const DenseCall& call, float (&s)[row_tiles][n_keys][4], in
 template <typename T, int dim, DenseTiles tiles>
 __device__ void store(const DenseCall& call, const Warp<T, dim, tiles>& warp, unsigned char* shared,
                       int batch, int head, int first) {
-  using Layout = DenseLayout<dim>;
+  using Layout = SwizzledRows<dim>;
   const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll
   for (int m = 0; m < tiles.row_tiles; ++m) {

@@ -5,10 +5,10 @@
 #include <cstdint>
 
 #include "cuda/attention/dense_call.h"
-#include "cuda/attention/dense_rows.cuh"
 #include "cuda/attention/fragments.cuh"
 #include "cuda/tile/ldmatrix.cuh"
 #include "cuda/tile/mma.cuh"
+#include "cuda/tile/swizzled_rows.cuh"
 
 namespace tessera::cuda::dense {
 
@@ -18,7 +18,7 @@ class Warp {
   using Element = T;
   static constexpr int kDim = dim;
   static constexpr DenseTiles kTiles = tiles;
-  using Layout = DenseLayout<dim>;
+  using Layout = SwizzledRows<dim>;
   static constexpr int kM = tiles.row_tiles, kKeys = tiles.keys;
 
   // Offsets in `shared` of the warp's rows of queries, of the keys, and of the first values.

@@ -5,6 +5,7 @@
 
 #include "core/half.h"
 #include "cuda/attention/hopper_launch.h"
+#include "cuda/hopper_kernels.h"
 #include "cuda/tile/tensor_map.h"
 
 namespace tessera::cuda {
@@ -108,14 +109,6 @@ HopperCall hopper_call(const AttentionCall& call, HopperMask mask, const HopperT
 }
 
 }  // namespace
-
-bool has_hopper_kernels(const DeviceLimits& gpu) {
-#ifdef TESSERA_SM90A
-  return gpu.capability == 90;
-#else
-  return static_cast<void>(gpu), false;
-#endif
-}
 
 bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
   const AttentionCall call(args, MaskView::of(args.mask));

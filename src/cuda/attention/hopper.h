@@ -24,8 +24,6 @@
 
 namespace tessera::cuda {
 
-// Is this a GPU of compute capability 9.0, and the build one for it (90a)?
-bool has_hopper_kernels(const DeviceLimits& gpu);
 // Can the kernels compute this call, on a GPU like this?
 bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args);
 // A block computes 128 rows or more, however few there are. Calls with fewer than these gain

@@ -5,6 +5,7 @@
 
 #include "cuda/attention/hopper_call.h"
 #include "cuda/attention/hopper_softmax.cuh"
+#include "cuda/tile/pack.cuh"
 #include "cuda/tile/quad.cuh"
 #include "cuda/tile/wgmma.cuh"
 
@@ -62,7 +63,7 @@ __device__ void store(const HopperCall& call, const Item& work, int first_row,
         words[i] = 0;
         if (j + i < K::kDim / 8) {
           const float* pair = &o[4 * (j + i) + 2 * r];
-          words[i] = pack<T>(pair[0] * factor, pair[1] * factor);
+          words[i] = pack(pair[0] * factor, pair[1] * factor, T());
         }
       }
       const uint4 part = tile::quad_transpose(words[0], words[1], words[2], words[3]);

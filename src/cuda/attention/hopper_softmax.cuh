@@ -3,32 +3,13 @@
 // quad share them.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstdint>
-#include <type_traits>
 
+#include "cuda/tile/exp2.cuh"
+#include "cuda/tile/pack.cuh"
 #include "cuda/tile/quad.cuh"
 
 namespace tessera::cuda::hopper {
-
-__device__ inline float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
-template <typename T>
-__device__ std::uint32_t pack(float low, float high) {
-  std::uint32_t word;
-  if constexpr (std::is_same_v<T, __half>) {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
-  }
-  return word;
-}
 
 // What a lane carries over the keys for its two rows. `sum` is of the lane's own elements.
 struct Softmax {
@@ -47,14 +28,14 @@ struct Softmax {
       const float now = fmaxf(largest[r], tile::quad_max(fmaxf(most[2 * r], most[2 * r + 1])));
       // Nothing seen yet: not inf - inf.
       origin[r] = now == -INFINITY ? 0.f : now * exponent_scale;
-      rescale[r] = exp2_approx(largest[r] * exponent_scale - origin[r]);
+      rescale[r] = fast_exp2(largest[r] * exponent_scale - origin[r]);
       largest[r] = now;
       sums[2 * r] = sum[r] * rescale[r];
       sums[2 * r + 1] = 0.f;
     }
 #pragma unroll
     for (int j = 0; j < n; ++j) {
-      s[j] = exp2_approx(fmaf(s[j], exponent_scale, -origin[j / 2 % 2]));
+      s[j] = fast_exp2(fmaf(s[j], exponent_scale, -origin[j / 2 % 2]));
       sums[j % 4] += s[j];
     }
     sum[0] = sums[0] + sums[1];
@@ -66,7 +47,7 @@ struct Softmax {
 template <typename T, int steps>
 __device__ void to_operand(const float (&s)[8 * steps], std::uint32_t (&p)[steps][4]) {
 #pragma unroll
-  for (int i = 0; i < 4 * steps; ++i) p[i / 4][i % 4] = pack<T>(s[2 * i], s[2 * i + 1]);
+  for (int i = 0; i < 4 * steps; ++i) p[i / 4][i % 4] = pack(s[2 * i], s[2 * i + 1], T());
 }
 
 }  // namespace tessera::cuda::hopper

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/attention/hopper.h"
+#include "cuda/hopper_kernels.h"
 #include "cuda/linear/panel_kernels.h"
 #include "cuda/linear/panel_plan.h"
 #include "cuda/linear/scales.cuh"

@@ -46,10 +46,7 @@ __device__ void dot_rows(const Rows& x, std::int64_t first, int count, const Dec
   }
 #pragma unroll
   for (int m = 0; m < kPlainRows; ++m) {
-    float sum = sums[m];
-    for (int distance = kWarp / 2; distance > 0; distance /= 2) {
-      sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-    }
+    const float sum = warp_reduce(sums[m], Sum());
     if (lane == 0 && m < count) product[(first + m) * out_features + n] = sum;
   }
 }

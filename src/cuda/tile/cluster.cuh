@@ -10,18 +10,18 @@
 #pragma once
 
 #include <cstdint>
+#include <cuda/ptx>
 
 namespace tessera::cuda::tile {
 
 // This block's place in its cluster.
 __device__ inline int cluster_rank() {
-  std::uint32_t rank;
-  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return static_cast<int>(rank);
+  return static_cast<int>(::cuda::ptx::get_sreg_cluster_ctarank());
 }
 
 // Until all threads of the cluster that have not ended are here. It does not order their writes to
-// memory, but all barriers that were published before (mbarrier.cuh) are there.
+// memory, but all barriers that were published before (mbarrier.cuh) are there. (cuda::ptx has it
+// without .aligned.)
 __device__ inline void cluster_meet() {
   asm volatile(
       "barrier.cluster.arrive.relaxed.aligned;\n"
@@ -29,7 +29,8 @@ __device__ inline void cluster_meet() {
           : "memory");
 }
 
-// The address in another block, or in this one, of what lies there in this one.
+// The address in another block, or in this one, of what lies there in this one. cuda::ptx does not
+// have it, and takes pointers where send() takes such addresses.
 __device__ inline std::uint32_t shared_of(int rank, const void* here) {
   std::uint32_t address;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"

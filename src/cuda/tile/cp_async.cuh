@@ -1,6 +1,7 @@
 // cp.async: 16 bytes from global to shared memory without a stop in registers. A thread's copies go
 // in groups: it starts some, closes the group, and later waits until all but its last n groups have
-// landed. What has landed other threads see behind the next barrier.
+// landed. What has landed other threads see behind the next barrier. (cuda::ptx has the bulk copies
+// alone, tma.cuh.)
 #pragma once
 
 #include <cstdint>

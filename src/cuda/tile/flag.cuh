@@ -1,8 +1,9 @@
 // Flags in global memory, by which a warp of one block tells one of another block that its work can
-// be read. They are zero before and after a kernel.
+// be read. They are zero before and after a kernel. (Of these cuda::ptx has the fence.)
 #pragma once
 
 #include <cstdint>
+#include <cuda/ptx>
 
 namespace tessera::cuda::tile {
 
@@ -21,7 +22,7 @@ __device__ inline void take_flags(std::uint32_t* flag) {
   while (__any_sync(0xffffffffu, raised == 0)) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(raised) : "l"(flag) : "memory");
   }
-  asm volatile("fence.acq_rel.gpu;" ::: "memory");
+  ::cuda::ptx::fence(::cuda::ptx::sem_acq_rel, ::cuda::ptx::scope_gpu);
   *flag = 0;
 }
 

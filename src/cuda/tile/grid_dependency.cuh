@@ -1,7 +1,7 @@
 // Programmatic dependent launch: a kernel that starts while the one ahead of it in the stream still
 // runs (Grid::overlaps). It may read what no kernel writes, such as weights; whatever else it
 // touches comes after wait_for_earlier_kernels(). On GPUs before sm_90 kernels do not overlap, and
-// these do nothing.
+// these do nothing. (cuda::ptx has neither griddepcontrol nor prefetch.)
 #pragma once
 
 namespace tessera::cuda {

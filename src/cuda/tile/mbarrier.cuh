@@ -34,7 +34,7 @@ __device__ inline void arrive_expecting(std::uint64_t& barrier, std::uint32_t by
 // What this thread has written to shared memory becomes visible to the copy engine and the tensor
 // cores, once they are told of it by a barrier.
 __device__ inline void publish_shared() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  ::cuda::ptx::fence_proxy_async(::cuda::ptx::space_shared);
 }
 
 // Waits for the end of the phase of this parity; of parity 1 on a new barrier: returns at once.

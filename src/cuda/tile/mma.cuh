@@ -1,4 +1,5 @@
 // The tensor cores of sm_80 and later, one warp at a time: D += A B for a tile of 16 x 8, 16 deep.
+// (cuda::ptx does not have mma.sync.)
 //
 //        k  0 1 | 2 3 | 4 5 | 6 7 | 8 9 | .. | 14 15            n  0  1  ..  7
 //   row g   a0 of lanes 4g .. 4g+3| a2 of the same       k 2t    b0 of lane 4n + t

@@ -1,5 +1,6 @@
 // The thread's index, read again each time: what a kernel computes from it is then not kept in
-// registers from one use to the next, where it would push others out.
+// registers from one use to the next, where it would push others out. (What cuda::ptx has is not
+// volatile.)
 #pragma once
 
 namespace tessera::cuda {

@@ -1,6 +1,21 @@
 // The copy engine (TMA): one thread asks for a whole box of a tensor. The box lands in shared
-// memory, 128 bytes to a row, swizzled as the tensor map says (tensor_map.h); what lies outside of
-// the tensor lands as zeros. Its bytes count on an mbarrier.
+// memory, 128 bytes to a row, swizzled as the tensor map says (tensor_map.h, swizzle.cuh); what
+// lies outside of the tensor lands as zeros. Its bytes count on an mbarrier.
+//
+// The way back: threads fill a box in shared memory, and one of them has it stored. What lies
+// beyond the tensor's end is not written. A box must not begin before the tensor (a coordinate
+// below zero, which loads take): that is an illegal instruction on an H200.
+//
+//   <write>; publish_shared(); <a barrier among those who wrote>
+//   if (one of them) {
+//     store_box(&map, {column, row, 0, 0}, box);
+//     close_store_group();
+//     wait_until_read<0>();    // before the box may be written again
+//     wait_until_stored<0>();  // before others are told that it is in memory; the end of a kernel
+//   }                          // needs no wait but for the box
+//
+// No kernel stores boxes or shares them (load_box_for) at present: attention was measured with
+// both, and is faster without (docs/results/h200/attention.md).
 #pragma once
 
 #include <cstdint>
@@ -23,6 +38,16 @@ __device__ inline void load_box(void* to, const void* map, const std::int32_t (&
                                     at, &barrier);
 }
 
+// The same box for several blocks of a cluster (cluster.cuh) by one read: bit r of `blocks` stands
+// for the block of rank r. Each gets it in the place that `to` is in this one, and its bytes count
+// on its own barrier in the place of `barrier`: each expects them itself. All must have made their
+// barriers before (cluster_meet), and must not end before it has come.
+__device__ inline void load_box_for(std::uint16_t blocks, void* to, const void* map,
+                                    const std::int32_t (&at)[4], std::uint64_t& barrier) {
+  ::cuda::ptx::cp_async_bulk_tensor(::cuda::ptx::space_cluster, ::cuda::ptx::space_global, to, map,
+                                    at, &barrier, blocks);
+}
+
 // One piece of memory, without a map. Addresses and bytes are multiples of 16.
 __device__ inline void copy_bulk(void* to, const void* from, std::uint32_t bytes,
                                  std::uint64_t& barrier) {
@@ -30,7 +55,31 @@ __device__ inline void copy_bulk(void* to, const void* from, std::uint32_t bytes
                              &barrier);
 }
 
-// Fetches the map itself, ahead of the first copy.
+// A box to its place in the tensor.
+__device__ inline void store_box(const void* map, const std::int32_t (&at)[4], const void* from) {
+  ::cuda::ptx::cp_async_bulk_tensor(::cuda::ptx::space_global, ::cuda::ptx::space_shared, map, at,
+                                    from);
+}
+
+// One piece of memory, without a map. Addresses and bytes are multiples of 16.
+__device__ inline void store_bulk(void* to, const void* from, std::uint32_t bytes) {
+  ::cuda::ptx::cp_async_bulk(::cuda::ptx::space_global, ::cuda::ptx::space_shared, to, from, bytes);
+}
+
+// A thread's stores go in groups: it starts some, and closes the group.
+__device__ inline void close_store_group() { ::cuda::ptx::cp_async_bulk_commit_group(); }
+// Until all but its `left` groups that were closed last have been read from shared memory.
+template <int left>
+__device__ void wait_until_read() {
+  ::cuda::ptx::cp_async_bulk_wait_group_read(::cuda::ptx::n32_t<left>());
+}
+// Until they are in memory, for this thread to see.
+template <int left>
+__device__ void wait_until_stored() {
+  ::cuda::ptx::cp_async_bulk_wait_group(::cuda::ptx::n32_t<left>());
+}
+
+// Fetches the map itself, ahead of the first copy. cuda::ptx does not have it.
 __device__ inline void prefetch_map(const void* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }

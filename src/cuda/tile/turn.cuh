@@ -1,5 +1,5 @@
 // A matrix of 8 x 8 16-bit elements turned within a warp. Lane l holds elements 2 (l % 4) and the
-// next one of row l / 4, before and after.
+// next one of row l / 4, before and after. (cuda::ptx has neither movmatrix nor stmatrix.)
 #pragma once
 
 #include <cstdint>

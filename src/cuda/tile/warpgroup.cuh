@@ -1,4 +1,5 @@
 // Four warps as one: barriers among some of a block's warpgroups, and registers moved between them.
+// (cuda::ptx has neither bar nor setmaxnreg.)
 #pragma once
 
 namespace tessera::cuda::tile {

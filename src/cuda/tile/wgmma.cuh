@@ -1,4 +1,5 @@
 // Matrix products of a warpgroup (wgmma, sm_90a): D[64, N] += A[64, 16] B[16, N], f32 sums.
+// (cuda::ptx does not have them.)
 //
 // A lies in registers or shared memory, B in shared memory, where descriptors say how. D and A in
 // registers are spread over the warpgroup's lanes as mma.sync's are over a warp's: warp w has rows
@@ -25,8 +26,7 @@ namespace tessera::cuda::tile {
 // -----------------------------------------------------------------------------------------
 //
 // Panels of 64 elements (128 bytes) by any number of rows, row after row, each aligned to 1024
-// bytes; in a row the 16-byte parts are swizzled: part c of row r lies at c ^ (r % 8). That is what
-// the copy engine writes under a 128-byte swizzle, and no access in it meets a bank twice.
+// bytes; in a row the 16-byte parts are swizzled (swizzle.cuh), as the copy engine writes them.
 
 namespace detail {
 __device__ inline std::uint64_t descriptor(const void* at, std::uint32_t leading_bytes) {

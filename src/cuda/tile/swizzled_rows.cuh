@@ -1,7 +1,6 @@
-// Rows of 16-bit elements in shared memory for the dense kernel, without gaps. Eight rows read at
-// one column, as ldmatrix reads them, must lie in different eighths of the banks (16 bytes each),
-// so chunks of 16 bytes exchange places by row, as far as row r does not begin elsewhere than row 0
-// anyway:
+// Rows of 16-bit elements in shared memory, without gaps. Eight rows read at one column, as
+// ldmatrix reads them, must lie in different eighths of the banks (16 bytes each), so chunks of 16
+// bytes exchange places by row, as far as row r does not begin elsewhere than row 0 anyway:
 //
 //   chunks of a row    begins at eighth    chunk c lies in place
 //   8, 16, 32          0                   c ^ (r % 8)
@@ -13,10 +12,10 @@
 #include <bit>
 #include <cstdint>
 
-namespace tessera::cuda::dense {
+namespace tessera::cuda {
 
 template <int dim>
-struct DenseLayout {
+struct SwizzledRows {
   static constexpr int kChunks = dim / 8, kRowBytes = 2 * dim;
   // The lowest bits of a chunk's number that take part in the exchange.
   static constexpr int kBits = std::min(3, std::countr_zero(static_cast<unsigned>(kChunks)));
@@ -38,4 +37,4 @@ struct DenseLayout {
   }
 };
 
-}  // namespace tessera::cuda::dense
+}  // namespace tessera::cuda

@@ -1,0 +1,18 @@
+// Where the parts of a row lie in shared memory under a swizzle of 128 bytes, as the copy engine
+// writes and reads it (tma.cuh) and the tensor cores read it (wgmma.cuh): rows of 128 bytes, one
+// after the other from a multiple of 1024 on, of eight parts of 16 bytes each; part p of row r lies
+// in place p ^ (r % 8).
+//
+//   row 0 | 0 1 2 3 4 5 6 7       Eight rows read at one part, or one row read whole, meet every
+//   row 1 | 1 0 3 2 5 4 7 6       bank once.
+//   row 2 | 2 3 0 1 6 7 4 5
+#pragma once
+
+namespace tessera::cuda::tile {
+
+// Bytes from the first row on.
+__host__ __device__ constexpr int swizzled(int row, int part) {
+  return row * 128 + (part ^ (row % 8)) * 16;
+}
+
+}  // namespace tessera::cuda::tile
