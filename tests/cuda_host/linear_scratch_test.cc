@@ -15,6 +15,7 @@
 #include "cuda/linear/repack.h"
 #include "cuda/linear/stream.h"
 #include "cuda/linear/strips.h"
+#include "cuda/linear/wide.h"
 #include "cuda/matmul.h"
 #include "cuda_host/fake_cuda_test.h"
 
@@ -35,6 +36,9 @@ std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { retu
 void multiply_panels(Context&, const Product&, void*) {}
 bool strips_take(Context&, const Product&, std::int64_t) { return false; }
 void multiply_strips(Context&, const Product&) {}
+bool wide_takes(Context&, const Product&) { return false; }
+std::int64_t wide_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
+void multiply_wide(Context&, const Product&, void*) {}
 
 std::int64_t matmul_scratch_bytes() { return 5 << 20; }
 bool matmul_adds(const Tensor&, const Addends& addends) {

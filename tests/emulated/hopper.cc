@@ -4,6 +4,7 @@
 #include "cuda/hopper_kernels.h"
 #include "cuda/linear/panels.h"
 #include "cuda/linear/strips.h"
+#include "cuda/linear/wide.h"
 
 namespace tessera::cuda {
 
@@ -17,5 +18,9 @@ void multiply_panels(Context&, const Product&, void*) {}
 bool strips_take(Context&, const Product&, std::int64_t) { return false; }
 StripPlan strips_plan(Context&, const Product&) { return {}; }
 void multiply_strips(Context&, const Product&) {}
+bool wide_takes(Context&, const Product&) { return false; }
+std::int64_t wide_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
+void multiply_wide(Context&, const Product&, void*) {}
+void multiply_wide_as(Context&, const Product&, const WidePlan&, void*) {}
 
 }  // namespace tessera::cuda

@@ -7,7 +7,8 @@
 // too few strips, cuda.panels from 9 rows on.
 //
 // cuda.panels: more rows of f16 or bf16, on Hopper (panels.cuh). Weights are decoded in registers,
-// the epilogue is part of the kernel. gated_linear() makes both products in f32 by it.
+// the epilogue is part of the kernel. cuda.wide: hundreds of them (wide.cuh), weights are decoded
+// into shared memory. gated_linear() makes both products in f32 by one of these.
 //
 // Otherwise a product in f32, by one of two kernels, and an epilogue over it. A weight in tiles is
 // brought back to the published layout first, in the workspace.
@@ -26,8 +27,10 @@
 #include "cuda/linear/linear.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "core/checked.h"
 #include "core/rows.h"
@@ -41,6 +44,7 @@
 #include "cuda/linear/repack.h"
 #include "cuda/linear/stream.h"
 #include "cuda/linear/strips.h"
+#include "cuda/linear/wide.h"
 #include "cuda/matmul.h"
 #include "quant/codec.h"
 
@@ -49,7 +53,6 @@ namespace {
 
 constexpr const char* kStream = "cuda.stream";
 constexpr const char* kStrips = "cuda.strips";
-constexpr const char* kPanels = "cuda.panels";
 constexpr const char* kLibrary = "cuda.cublaslt";
 constexpr const char* kPlain = "cuda.plain.decode";
 
@@ -57,27 +60,30 @@ constexpr const char* kPlain = "cuda.plain.decode";
 // before the first product, but starts later.
 constexpr std::int64_t kStreamBest = 4;
 
-// From how many rows on a weight in tiles is decoded once and the library multiplies, by the
-// numbers that the weight has. Decoding costs what its bytes do; cuda.panels costs about 6 us
-// whatever there is to do, and a tenth more for each row than the library. Measured on an H200:
-// docs/results/h200/linear.md.
+// By the numbers that a weight in tiles has: from how many rows on cuda.wide is faster than what
+// there is for fewer; and from how many on, where cuda.wide does not pay or does not take the
+// activations, the weight is decoded once and the library multiplies. Decoding costs what its bytes
+// do; cuda.panels costs about 6 us whatever there is to do, and a tenth more for each row than the
+// library. Measured on an H200: docs/results/h200/linear.md.
 struct Crossover {
-  std::int64_t weights, rows;
+  std::int64_t weights, wide, library;
 };
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr Crossover kCrossovers[] = {
-    {.weights = 4'000'000, .rows = 80},
-    {.weights = 20'000'000, .rows = 1024},
-    {.weights = 40'000'000, .rows = 512},
-    {.weights = 120'000'000, .rows = 1400},
-    {.weights = std::numeric_limits<std::int64_t>::max(), .rows = 1700},
+    {.weights = 4'000'000, .wide = kNever, .library = 80},
+    {.weights = 20'000'000, .wide = 600, .library = 1024},
+    {.weights = 40'000'000, .wide = 450, .library = 512},
+    {.weights = 120'000'000, .wide = 129, .library = 1400},
+    {.weights = kNever, .wide = 129, .library = 1700},
 };
+// Of fewer rows than these, cuda.wide does not pay where half of its last 256 would be empty:
+// cuda.panels has 128 to a block.
+constexpr std::int64_t kWideAnyRows = 1024, kPanelRows = 128;
 
-std::int64_t library_rows(const Weight& weight) {
+const Crossover& crossover(const Weight& weight) {
   const std::int64_t weights = checked_mul(weight.in_features, weight.out_features);
-  for (const Crossover& crossover : kCrossovers) {
-    if (weights <= crossover.weights) return crossover.rows;
-  }
-  return 0;
+  return *std::find_if(std::begin(kCrossovers), std::end(kCrossovers),
+                       [&](const Crossover& at) { return weights <= at.weights; });
 }
 
 // ---- the choice ---------------------------------------------------------------------------------
@@ -93,25 +99,40 @@ const char* choose_for_weight(const Tensor& x, const Weight& weight, std::int64_
 Product bare_product(const Tensor& x, const Weight& weight, const Tensor& out) {
   return {.x = x, .weight = weight, .out = out};
 }
-bool panels_pay(const Weight& weight, std::int64_t rows) {
-  return rows > kPlainRows && rows < library_rows(weight);
+
+// The kernels that decode tiles as they multiply.
+struct TileKernel {
+  const char* name;
+  std::int64_t (*scratch_bytes)(Context&, const Product&, std::int64_t rows);
+  void (*multiply)(Context&, const Product&, void* scratch);
+};
+constexpr TileKernel kWide{"cuda.wide", wide_scratch_bytes, multiply_wide};
+constexpr TileKernel kPanels{"cuda.panels", panels_scratch_bytes, multiply_panels};
+
+bool wide_pays(const Weight& weight, std::int64_t rows) {
+  const bool half_empty = (rows - 1) / kPanelRows % 2 == 0;
+  return rows >= crossover(weight).wide && (rows >= kWideAnyRows || !half_empty);
 }
-bool panels_take_weight(Context& ctx, const Tensor& x, const Weight& weight, std::int64_t rows) {
-  return panels_pay(weight, rows) && panels_take(ctx, bare_product(x, weight, Tensor()));
+
+// The one for this product, which is not a gated one; null if there is none, or it does not pay.
+const TileKernel* tile_kernel(Context& ctx, const Product& product, std::int64_t rows) {
+  if (rows <= kPlainRows) return nullptr;
+  if (wide_pays(product.weight, rows) && wide_takes(ctx, product)) return &kWide;
+  return rows < crossover(product.weight).library && panels_take(ctx, product) ? &kPanels : nullptr;
 }
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
   if (rows > kStreamBest && strips_take(ctx, product, rows)) return kStrips;
-  const bool panels = product.gated()
-                          ? panels_take_weight(ctx, product.x, product.weight, rows) &&
-                                panels_take_weight(ctx, product.x, product.up, rows)
-                          : panels_pay(product.weight, rows) && panels_take(ctx, product);
   const bool streams = rows <= stream_rows_at_most(ctx, product);
-  if (streams && (product.gated() || !panels)) return kStream;
-  if (panels) return kPanels;
-  const char* kernel = choose_for_weight(product.x, product.weight, rows);
-  if (!product.gated()) return kernel;
-  return kernel == choose_for_weight(product.x, product.up, rows) ? kernel : "cuda.mixed";
+  if (streams && (product.gated() || tile_kernel(ctx, product, rows) == nullptr)) return kStream;
+  const auto choose_for = [&](const Product& single) {
+    const TileKernel* kernel = tile_kernel(ctx, single, rows);
+    return kernel != nullptr ? kernel->name : choose_for_weight(single.x, single.weight, rows);
+  };
+  if (!product.gated()) return choose_for(product);
+  const char* gate = choose_for(bare_product(product.x, product.weight, Tensor()));
+  const char* up = choose_for(bare_product(product.x, product.up, Tensor()));
+  return std::string_view(gate) == up ? gate : "cuda.mixed";
 }
 
 // ---- operands -----------------------------------------------------------------------------------
@@ -186,10 +207,10 @@ const float* multiply(Context& ctx, Workspace::Frame& frame, const Tensor& x,
                       const Weight& weight) {
   const std::int64_t rows = Rows(x).rows();
   const Tensor product = frame.take(DType::f32, {rows, weight.out_features});
-  if (panels_take_weight(ctx, x, weight, rows)) {
+  const Product bare = bare_product(x, weight, product);
+  if (const TileKernel* kernel = tile_kernel(ctx, bare, rows)) {
     Workspace::Frame inner(ctx.workspace());
-    const Product bare = bare_product(x, weight, product);
-    multiply_panels(ctx, bare, inner.take<char>(panels_scratch_bytes(ctx, bare, rows)));
+    kernel->multiply(ctx, bare, inner.take<char>(kernel->scratch_bytes(ctx, bare, rows)));
   } else if (choose_for_weight(x, weight, rows) == kPlain) {
     Workspace::Frame inner(ctx.workspace());
     multiply_few(ctx, x, published(ctx, inner, weight), product.ptr<float>());
@@ -232,10 +253,11 @@ const char* run(Context& ctx, const Product& product) {
     multiply_strips(ctx, product);
     return kernel;
   }
-  if (kernel == kPanels && !product.gated()) {
+  const std::int64_t rows = Rows(product.x).rows();
+  const TileKernel* tiles = product.gated() ? nullptr : tile_kernel(ctx, product, rows);
+  if (tiles != nullptr) {
     Workspace::Frame frame(ctx.workspace());
-    const std::int64_t bytes = panels_scratch_bytes(ctx, product, Rows(product.x).rows());
-    multiply_panels(ctx, product, frame.take<char>(bytes));
+    tiles->multiply(ctx, product, frame.take<char>(tiles->scratch_bytes(ctx, product, rows)));
     return kernel;
   }
   const std::optional<DirectOutput> direct = direct_output(product);
@@ -276,14 +298,16 @@ std::int64_t published_bytes(const Weight& weight) {
                      checked_add(scales, zeros));
 }
 
-// Beside the product itself.
-std::int64_t panel_bytes(Context& ctx, const Product& product, std::int64_t rows) {
-  return ScratchSize().add<char>(panels_scratch_bytes(ctx, product, rows)).bytes();
+std::int64_t tile_kernel_bytes(Context& ctx, const TileKernel& kernel, const Product& product,
+                               std::int64_t rows) {
+  return ScratchSize().add<char>(kernel.scratch_bytes(ctx, product, rows)).bytes();
 }
 
+// Beside the product itself.
 std::int64_t factor_bytes(Context& ctx, const Tensor& x, const Weight& weight, std::int64_t rows) {
-  if (panels_take_weight(ctx, x, weight, rows)) {
-    return panel_bytes(ctx, bare_product(x, weight, Tensor()), rows);
+  const Product bare = bare_product(x, weight, Tensor());
+  if (const TileKernel* kernel = tile_kernel(ctx, bare, rows)) {
+    return tile_kernel_bytes(ctx, *kernel, bare, rows);
   }
   const std::int64_t unpacked = published_bytes(weight);
   if (choose_for_weight(x, weight, rows) == kPlain) return unpacked;
@@ -299,7 +323,8 @@ std::int64_t factor_bytes(Context& ctx, const Tensor& x, const Weight& weight, s
 std::int64_t bytes_for(Context& ctx, const Product& product, std::int64_t rows) {
   const char* kernel = choose(ctx, product, rows);
   if (kernel == kStream || kernel == kStrips) return 0;
-  if (kernel == kPanels && !product.gated()) return panel_bytes(ctx, product, rows);
+  const TileKernel* tiles = product.gated() ? nullptr : tile_kernel(ctx, product, rows);
+  if (tiles != nullptr) return tile_kernel_bytes(ctx, *tiles, product, rows);
   const Weight &weight = product.weight, &up = product.up;
   const std::int64_t factor = factor_bytes(ctx, product.x, weight, rows);
   if (direct_output(product) && kernel == kLibrary) return factor;
@@ -318,8 +343,12 @@ std::int64_t most_bytes(Context& ctx, const Product& product) {
     most = std::max(most, bytes_for(ctx, product, std::min(rows, fewer)));
   };
   include(kPlainRows);
-  include(library_rows(product.weight) - 1);
-  if (product.gated()) include(library_rows(product.up) - 1);
+  for (const Weight* weight : {&product.weight, &product.up}) {
+    if (!weight->defined()) continue;
+    include(crossover(*weight).wide - 1);
+    include(crossover(*weight).library - 1);
+  }
+  for (std::int64_t fewer = kPanelRows; fewer <= kWideAnyRows; fewer += kPanelRows) include(fewer);
   return most;
 }
 

@@ -35,19 +35,25 @@ inline constexpr bool kHasPanels =
     : Kind::kFormat == Format::int4 ? Kind::kScales != ScaleMode::none
                                     : Kind::kFormat != Format::dense;
 
-template <typename T>
-void panels_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
-               const PanelArgs& args) {
+// Calls fn.operator()<format, scale mode, zero points>() with what a weight has.
+template <typename F>
+void with_panel_kind(Format format, ScaleMode mode, bool zeros, F&& fn) {
   with_tile_kind(format, mode, [&](auto kind) {
     using Kind = decltype(kind);
     if constexpr (kHasPanels<Kind>) {
       if constexpr (Kind::kFormat == Format::int4) {
-        if (args.zero_bytes > 0) {
-          return panels_with<Kind::kFormat, Kind::kScales, true, T>(launch, grid, args);
-        }
+        if (zeros) return fn.template operator()<Kind::kFormat, Kind::kScales, true>();
       }
-      panels_with<Kind::kFormat, Kind::kScales, false, T>(launch, grid, args);
+      fn.template operator()<Kind::kFormat, Kind::kScales, false>();
     }
+  });
+}
+
+template <typename T>
+void panels_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
+               const PanelArgs& args) {
+  with_panel_kind(format, mode, args.zero_bytes > 0, [&]<Format F, ScaleMode S, bool Z>() {
+    panels_with<F, S, Z, T>(launch, grid, args);
   });
 }
 

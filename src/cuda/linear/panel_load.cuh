@@ -33,7 +33,7 @@ struct PanelCursor {
   Segment segment;
   bool valid;
 
-  __device__ explicit PanelCursor(const PanelWork& work) : segments(work) {
+  __device__ explicit PanelCursor(const Segments& all) : segments(all) {
     valid = segments.next(segment);
   }
   __device__ void advance() {
@@ -85,14 +85,14 @@ __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBa
   if (args.x.boxed) tile::prefetch_map(&args.x_map);
   // The first weights do not wait for the kernels ahead. Only a few: x comes behind all that has
   // been asked for by then.
-  PanelCursor weights_at(args.work);
+  PanelCursor weights_at{Segments(args.work)};
   int ahead = 0;
   for (; ahead < kPanelsAhead && weights_at.valid; ++ahead, weights_at.advance()) {
     load_weights<Stage>(args, weights_at, stages + ahead * Stage::kBytes, barriers.full[ahead]);
   }
   wait_for_earlier_kernels();
   tile::Ring<Stage::kStages> ring;
-  for (PanelCursor at(args.work); at.valid; at.advance(), ring.advance(), --ahead) {
+  for (PanelCursor at{Segments(args.work)}; at.valid; at.advance(), ring.advance(), --ahead) {
     char* stage = stages + ring.place * Stage::kBytes;
     tile::wait(barriers.empty[ring.place], ring.parity ^ 1);
     if (ahead <= 0) load_weights<Stage>(args, at, stage, barriers.full[ring.place]);
@@ -165,7 +165,7 @@ __device__ void copy_pairs(const PanelArgs& args, char* stages, const PanelBarri
                            int warp) {
   wait_for_earlier_kernels();
   tile::Ring<Stage::kStages> ring;
-  for (PanelCursor at(args.work); at.valid; at.advance(), ring.advance()) {
+  for (PanelCursor at{Segments(args.work)}; at.valid; at.advance(), ring.advance()) {
     const int first = at.segment.tile % args.work.token_blocks * Stage::kTokens;
     const int rows = static_cast<int>(min(args.x.rows - first, std::int64_t{Stage::kTokens}));
     char* x = stages + ring.place * Stage::kBytes + Stage::kX;

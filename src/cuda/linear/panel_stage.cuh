@@ -56,11 +56,10 @@ struct PanelBarriers {
       : raw(memory), full(raw + stages), empty(full + stages), split(empty + stages) {}
 };
 
-// What lies in shared memory for one pair.
-template <Format F, ScaleMode S, bool Z, typename T, int tokens>
-struct PanelStage {
-  static constexpr int kTokens = tokens;
-  static constexpr int kCodeBytes = TileFormat<F, T>::kWords * 4 * 32 * 2;  // of a tile's pair
+// Bytes of a tile's pair, at most.
+template <Format F, ScaleMode S, bool Z, typename T>
+struct PackedPair {
+  static constexpr int kCodeBytes = TileFormat<F, T>::kWords * 4 * 32 * 2;
   // Of f32 there are 2 or, where blocks are less than a slab, up to 8 to a row.
   static constexpr int kMostScaleBytes = S == ScaleMode::none   ? 0
                                          : F == Format::nvfp4   ? 128
@@ -68,13 +67,20 @@ struct PanelStage {
                                          : S == ScaleMode::sums ? 128
                                                                 : 512;
   static constexpr int kMostZeroBytes = Z ? kMostScaleBytes / 4 : 0;
+};
 
+// What lies in shared memory for one pair.
+template <Format F, ScaleMode S, bool Z, typename T, int tokens>
+struct PanelStage : PackedPair<F, S, Z, T> {
+  using Packed = PackedPair<F, S, Z, T>;
+  static constexpr int kTokens = tokens;
   static constexpr int kX = 0;
   static constexpr int kXBytes = 2 * kTokens * 128;
   static constexpr int kCodes = kX + kXBytes;
-  static constexpr int kScales = kCodes + kPanelTiles * kCodeBytes;
-  static constexpr int kZerosAt = kScales + kPanelTiles * kMostScaleBytes;
-  static constexpr int kBytes = (kZerosAt + kPanelTiles * kMostZeroBytes + 1023) / 1024 * 1024;
+  static constexpr int kScales = kCodes + kPanelTiles * Packed::kCodeBytes;
+  static constexpr int kZerosAt = kScales + kPanelTiles * Packed::kMostScaleBytes;
+  static constexpr int kBytes =
+      (kZerosAt + kPanelTiles * Packed::kMostZeroBytes + 1023) / 1024 * 1024;
 
   // Beside the stages: the table of nf4, where sums become rows of the output, barriers.
   static constexpr int kTableBytes = F == Format::nf4 ? kNf4TableBytes : 0;

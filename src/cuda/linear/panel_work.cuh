@@ -40,24 +40,28 @@ struct Segment {
 
 class Segments {
  public:
-  __device__ explicit Segments(const PanelWork& work)
+  // Those of block number `block` of so many, all in all.
+  __device__ Segments(const PanelWork& work, int block, int blocks)
       : work_(work),
-        run_(static_cast<int>(gridDim.x - 1 - blockIdx.x)),
-        whole_(static_cast<int>(blockIdx.x)),
+        blocks_(blocks),
+        run_(blocks - 1 - block),
+        whole_(block),
         at_(begin_of(run_)),
         end_(begin_of(run_ + 1)) {
     if (work.split == 0) return;
-    const int block = static_cast<int>(blockIdx.x), tile = block / work.split;
+    const int tile = block / work.split;
     const int rank = block - tile * work.split;
     at_ = tile * work.pairs + work.pairs * rank / work.split;
     end_ = tile * work.pairs + work.pairs * (rank + 1) / work.split;
   }
+  __device__ explicit Segments(const PanelWork& work)
+      : Segments(work, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)) {}
 
   // False when there is none left.
   __device__ bool next(Segment& segment) {
     if (whole_ < work_.whole_tiles) {
       segment = {.tile = whole_, .first = 0, .end = work_.pairs};
-      whole_ += static_cast<int>(gridDim.x);
+      whole_ += blocks_;
       return true;
     }
     if (at_ >= end_) return false;
@@ -72,8 +76,7 @@ class Segments {
   // Whether a run has part of a tile; those after the one that has its first pair do, up to the
   // end.
   __device__ bool reaches(int run, int tile) const {
-    return run < static_cast<int>(gridDim.x) &&
-           begin_of(run) < (tile - work_.whole_tiles + 1) * work_.pairs;
+    return run < blocks_ && begin_of(run) < (tile - work_.whole_tiles + 1) * work_.pairs;
   }
 
  private:
@@ -82,6 +85,7 @@ class Segments {
   }
 
   const PanelWork& work_;
+  int blocks_;
   int run_;
   int whole_;     // the next one
   int at_, end_;  // of the shared pairs

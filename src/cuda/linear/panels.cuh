@@ -32,6 +32,7 @@
 #include "cuda/linear/panel_load.cuh"
 #include "cuda/linear/panel_split.cuh"
 #include "cuda/linear/panel_stage.cuh"
+#include "cuda/linear/panel_walk.cuh"
 #include "cuda/linear/panel_work.cuh"
 #include "cuda/linear/scales.cuh"
 #include "cuda/tile/grid_dependency.cuh"
@@ -184,47 +185,23 @@ struct PanelWarp {
   }
 
   __device__ void run(const Pair* nf4_table, char* staged) {
-    Segments segments(args.work);
-    Segment segment;
     RowState rows = no_rows<F, T>(nf4_table, lane);
-    bool unannounced = false;
-    while (segments.next(segment)) {
+    const auto start = [&](const Segment& segment) {
       const int tile = first_tile(args, segment) + warp;
       // Tiles beyond the matrix repeat the last one's.
       const int last = min(tile, args.tiles - 1);
       start_tile<F, S, Z, T>({}, args.output.row_scales + last * kTileHeight, last, lane, rows);
       prefetch_for_tile(args.output, std::int64_t{tile} * kTileHeight);
-      float sums[kTokens / 2];
-#pragma unroll
-      for (float& sum : sums) sum = 0;
-      for (int pair = segment.first; pair < segment.end;) {
-        // A part's sums are on their way: one more pair, and they have arrived.
-        const int end = unannounced ? pair + 1 : segment.end;
-        multiply(pair, end, rows, sums);
-        if (unannounced) announce_part<kPanelWarps>(args.parts, segments.run());
-        unannounced = false;
-        pair = end;
-      }
-      if (args.work.split > 0) return finish_split(segment, sums, staged);
-      if (segment.first > 0) {
-        put_part<kTokens, kPanelWarps>(args.parts, segments.run(), sums);
-        unannounced = true;
-        continue;
-      }
-      if (segment.end < args.work.pairs) {
-        const int first = segments.run() + 1;
-        int end = first + 1;
-        while (segments.reaches(end, segment.tile)) ++end;
-        wait_for_parts<kPanelWarps>(args.parts, first, end - first);
-        for (int r = first; r < end; ++r) {
-          add_part<kTokens, kPanelWarps>(args.parts, r, sums);
-        }
-      }
-      const WarpOutput at = output_of(segment);
-      finish_tile(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at, sums,
-                  staged);
-    }
-    if (unannounced) announce_part<kPanelWarps>(args.parts, segments.run());
+    };
+    walk_tiles<kTokens, kPanelWarps>(
+        args.work, args.parts, Segments(args.work), start,
+        [&](int first, int end, float(&sums)[kTokens / 2]) { multiply(first, end, rows, sums); },
+        [&](const Segment& segment, const float(&sums)[kTokens / 2]) {
+          if (args.work.split > 0) return finish_split(segment, sums, staged);
+          const WarpOutput at = output_of(segment);
+          finish_tile(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at, sums,
+                      staged);
+        });
   }
 };
 

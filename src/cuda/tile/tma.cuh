@@ -14,8 +14,8 @@
 //     wait_until_stored<0>();  // before others are told that it is in memory; the end of a kernel
 //   }                          // needs no wait but for the box
 //
-// No kernel stores boxes or shares them (load_box_for) at present: attention was measured with
-// both, and is faster without (docs/results/h200/attention.md).
+// No kernel stores boxes at present, and cuda.wide alone shares them (load_box_for): attention was
+// measured with both, and is faster without (docs/results/h200/attention.md).
 #pragma once
 
 #include <cstdint>
