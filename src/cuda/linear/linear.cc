@@ -67,15 +67,14 @@ constexpr std::int64_t kStreamBest = 4;
 // library. Measured on an H200: docs/results/h200/linear.md.
 struct Crossover {
   std::int64_t weights, wide, library;
-  std::int64_t library_activates;  // the same, where an activation takes the library a pass more
 };
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr Crossover kCrossovers[] = {
-    {.weights = 4'000'000, .wide = kNever, .library = 80, .library_activates = 1024},
-    {.weights = 20'000'000, .wide = 600, .library = 1024, .library_activates = 1024},
-    {.weights = 40'000'000, .wide = 450, .library = 512, .library_activates = 1024},
-    {.weights = 120'000'000, .wide = 129, .library = 1400, .library_activates = 1400},
-    {.weights = kNever, .wide = 129, .library = 1700, .library_activates = 1700},
+    {.weights = 4'000'000, .wide = kNever, .library = 80},
+    {.weights = 20'000'000, .wide = 600, .library = 1024},
+    {.weights = 40'000'000, .wide = 450, .library = 512},
+    {.weights = 120'000'000, .wide = 129, .library = 1400},
+    {.weights = kNever, .wide = 129, .library = 1700},
 };
 // Of fewer rows than these, cuda.wide does not pay where half of its last 256 would be empty:
 // cuda.panels has 128 to a block.
@@ -119,10 +118,7 @@ bool wide_pays(const Weight& weight, std::int64_t rows) {
 const TileKernel* tile_kernel(Context& ctx, const Product& product, std::int64_t rows) {
   if (rows <= kPlainRows) return nullptr;
   if (wide_pays(product.weight, rows) && wide_takes(ctx, product)) return &kWide;
-  const Crossover& at = crossover(product.weight);
-  const bool activates = product.activation != Activation::none;
-  const bool panels_pay = rows < (activates ? at.library_activates : at.library);
-  return panels_pay && panels_take(ctx, product) ? &kPanels : nullptr;
+  return rows < crossover(product.weight).library && panels_take(ctx, product) ? &kPanels : nullptr;
 }
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
@@ -351,7 +347,6 @@ std::int64_t most_bytes(Context& ctx, const Product& product) {
     if (!weight->defined()) continue;
     include(crossover(*weight).wide - 1);
     include(crossover(*weight).library - 1);
-    include(crossover(*weight).library_activates - 1);
   }
   for (std::int64_t fewer = kPanelRows; fewer <= kWideAnyRows; fewer += kPanelRows) include(fewer);
   return most;

@@ -272,17 +272,14 @@ struct FeatureEnds {
     }
   }
 
-  // groups: 1 where the second is there for nothing. An activation is many instructions.
-  __device__ void apply(Activation activation, TwoGroups& sums, int groups = 2) const {
+  __device__ void apply(Activation activation, TwoGroups& sums) const {
 #pragma unroll
     for (int i = 0; i < 2 * kGroupSums; ++i) {
       sums[i] = sums[i] * scales[side_of(i)] + biases[side_of(i)];
     }
     if (activation == Activation::none) return;
 #pragma unroll
-    for (int i = 0; i < 2 * kGroupSums; ++i) {
-      if (i < groups * kGroupSums) sums[i] = activate_apart(activation, sums[i]);
-    }
+    for (float& sum : sums) sum = activate_apart(activation, sum);
   }
 };
 

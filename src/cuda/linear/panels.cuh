@@ -178,7 +178,7 @@ struct PanelWarp {
       for (int group = 0; group < shared.count(); group += 2) {
         TwoGroups all;
         shared.add_up(group, all);
-        ends.apply(args.output.finish.activation, all, min(2, shared.count() - group));
+        ends.apply(args.output.finish.activation, all);
         writer(all);
       }
     });
