@@ -62,11 +62,7 @@ struct WideMultiplier {
 
   // To all blocks that bring something into it.
   __device__ void give_back(int place) const {
-    if (lane < kWideCluster) {
-      asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(
-                       tile::shared_of(lane, &barriers.empty[place]))
-                   : "memory");
-    }
+    if (lane < kWideCluster) tile::arrive_at(tile::shared_of(lane, &barriers.empty[place]));
   }
 
   // Of the first slab; others are so many times 16 bytes on.

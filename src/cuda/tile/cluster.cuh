@@ -39,6 +39,11 @@ __device__ inline std::uint32_t shared_of(int rank, const void* here) {
   return address;
 }
 
+// On a barrier of another block, or of this one.
+__device__ inline void arrive_at(std::uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 __device__ inline void send(std::uint32_t to, std::uint32_t barrier, const float4& numbers) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
