@@ -28,27 +28,6 @@ void panels_with(const Launch& launch, Grid grid, const PanelArgs& args) {
   }
 }
 
-// Dense weights have no tiles; rare kinds take another road (panels_take()) and have no instances.
-template <typename Kind>
-inline constexpr bool kHasPanels =
-    Kind::kFormat == Format::int8   ? Kind::kScales == ScaleMode::none
-    : Kind::kFormat == Format::int4 ? Kind::kScales != ScaleMode::none
-                                    : Kind::kFormat != Format::dense;
-
-// Calls fn.operator()<format, scale mode, zero points>() with what a weight has.
-template <typename F>
-void with_panel_kind(Format format, ScaleMode mode, bool zeros, F&& fn) {
-  with_tile_kind(format, mode, [&](auto kind) {
-    using Kind = decltype(kind);
-    if constexpr (kHasPanels<Kind>) {
-      if constexpr (Kind::kFormat == Format::int4) {
-        if (zeros) return fn.template operator()<Kind::kFormat, Kind::kScales, true>();
-      }
-      fn.template operator()<Kind::kFormat, Kind::kScales, false>();
-    }
-  });
-}
-
 template <typename T>
 void panels_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
                const PanelArgs& args) {

@@ -35,6 +35,7 @@
 #include "cuda/linear/panel_walk.cuh"
 #include "cuda/linear/panel_work.cuh"
 #include "cuda/linear/scales.cuh"
+#include "cuda/linear/staged_tile.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/mbarrier.cuh"
 #include "cuda/tile/warpgroup.cuh"
@@ -50,7 +51,7 @@ struct PanelWarp {
   using Stage = PanelStage<F, S, Z, T, kTokens>;
   using Wgmma = tile::Wgmma<kTokens>;
   using Element = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
-  static constexpr int kWords = TileFormat<F, T>::kWords, kVectors = kWords / 4;
+  static constexpr int kWords = TileFormat<F, T>::kWords;
   // Steps of the tensor cores, 16 deep, that are decoded and started together, and how many such
   // groups there are registers for. Measured: with up to 64 tokens one group at a time is best, the
   // other warpgroups fill the time.
@@ -64,25 +65,13 @@ struct PanelWarp {
   tile::Ring<Stage::kStages> ring{};
 
   __device__ void load_slab(const char* stage, int slab, std::uint32_t (&words)[kWords]) const {
-    const auto* codes =
-        reinterpret_cast<const uint4*>(stage + Stage::kCodes + warp * Stage::kCodeBytes);
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      store_words(codes[(slab * kVectors + i) * 32 + lane], words + 4 * i);
-    }
+    load_staged_words(stage + Stage::kCodes + warp * Stage::kCodeBytes, slab, lane, words);
   }
 
   __device__ void load_raw(const char* stage, RawScales& raw) const {
-    if constexpr (S != ScaleMode::none) {
-      TileScales here{.scales = stage + Stage::kScales + warp * args.scale_bytes,
-                      .zeros = nullptr,
-                      .shift = args.block_shift};
-      if constexpr (Z) {
-        here.zeros =
-            reinterpret_cast<const std::uint8_t*>(stage) + Stage::kZerosAt + warp * args.zero_bytes;
-      }
-      load_scales<F, S, Z>(here, 0, lane, raw);
-    }
+    load_staged_scales<F, S, Z>(stage + Stage::kScales + warp * args.scale_bytes,
+                                stage + Stage::kZerosAt + warp * args.zero_bytes, args.block_shift,
+                                lane, raw);
   }
 
   // Steps [first, first + kSteps) of a slab; the compiler leaves out what goes into others. The

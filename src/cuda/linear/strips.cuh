@@ -29,6 +29,7 @@
 #include "cuda/linear/matrix.h"
 #include "cuda/linear/scales.cuh"
 #include "cuda/linear/slab.cuh"
+#include "cuda/linear/staged_tile.cuh"
 #include "cuda/linear/strip_plan.h"
 #include "cuda/linear/tile_boxes.h"
 #include "cuda/linear/tile_layout.h"
@@ -160,30 +161,22 @@ template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
 struct StripWarp {
   using Stage = StripStage<F, T, kColumns>;
   using Tiles = TileFormat<F, T>;
-  static constexpr int kVectors = Tiles::kWords / 4, kTiles = kColumns / 8;
+  static constexpr int kTiles = kColumns / 8;
 
   const StripArgs& args;
   const StripPlaces& shared;
   int lane, tile, share;  // of the strip's tiles, and of the warps of that
 
   __device__ void load_pair(const char* stage, SlabPair<Tiles::kWords>& pair) const {
-    const char* codes = stage + Stage::kXBytes + tile * Stage::kCodeBytes;
+    const char* codes = stage + Stage::kXBytes;
+    const char* scales = codes + args.plan.tiles * Stage::kCodeBytes;
 #pragma unroll
-    for (int i = 0; i < 2 * kVectors; ++i) {
-      store_words(reinterpret_cast<const uint4*>(codes)[i * 32 + lane],
-                  pair.words[i / kVectors] + i % kVectors * 4);
+    for (int slab = 0; slab < 2; ++slab) {
+      load_staged_words(codes + tile * Stage::kCodeBytes, slab, lane, pair.words[slab]);
     }
-    if constexpr (S != ScaleMode::none) {
-      const char* scales = stage + Stage::kXBytes + args.plan.tiles * Stage::kCodeBytes;
-      TileScales here{.scales = scales + tile * args.boxes.scale_bytes,
-                      .zeros = nullptr,
-                      .shift = args.boxes.block_shift};
-      if constexpr (Z) {
-        here.zeros = reinterpret_cast<const std::uint8_t*>(scales) + args.plan.zeros_at +
-                     tile * args.boxes.zero_bytes;
-      }
-      load_scales<F, S, Z>(here, 0, lane, pair.scales);
-    }
+    load_staged_scales<F, S, Z>(scales + tile * args.boxes.scale_bytes,
+                                scales + args.plan.zeros_at + tile * args.boxes.zero_bytes,
+                                args.boxes.block_shift, lane, pair.scales);
   }
 
   // Of one slab of x: 16 neighbours of a row for each lane, in two parts of a swizzled row.

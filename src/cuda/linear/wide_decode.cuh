@@ -11,6 +11,7 @@
 #include "cuda/linear/fragments.cuh"
 #include "cuda/linear/panel_load.cuh"
 #include "cuda/linear/scales.cuh"
+#include "cuda/linear/staged_tile.cuh"
 #include "cuda/linear/wide_load.cuh"
 #include "cuda/linear/wide_stage.cuh"
 #include "cuda/tile/mbarrier.cuh"
@@ -21,7 +22,7 @@ template <Format F, ScaleMode S, bool Z, typename T>
 struct WideDecoder {
   using Stage = WideStage<F, S, Z, T>;
   using Packed = typename Stage::Packed;
-  static constexpr int kWords = TileFormat<F, T>::kWords, kVectors = kWords / 4;
+  static constexpr int kWords = TileFormat<F, T>::kWords;
   static constexpr int kTilesEach = kWideTiles / kWideDecodeWarps;
 
   // Of the warp's tiles.
@@ -40,25 +41,13 @@ struct WideDecoder {
 
   __device__ void load_codes(const char* from, int tile, int slab,
                              std::uint32_t (&words)[kWords]) const {
-    const auto* codes =
-        reinterpret_cast<const uint4*>(from + Stage::kCodes + tile * Packed::kCodeBytes);
-#pragma unroll
-    for (int i = 0; i < kVectors; ++i) {
-      store_words(codes[(slab * kVectors + i) * 32 + lane], words + 4 * i);
-    }
+    load_staged_words(from + Stage::kCodes + tile * Packed::kCodeBytes, slab, lane, words);
   }
 
   __device__ void load_raw(const char* from, int tile, RawScales& raw) const {
-    if constexpr (S != ScaleMode::none) {
-      TileScales here{.scales = from + Stage::kScales + tile * args.scale_bytes,
-                      .zeros = nullptr,
-                      .shift = args.block_shift};
-      if constexpr (Z) {
-        here.zeros =
-            reinterpret_cast<const std::uint8_t*>(from) + Stage::kZerosAt + tile * args.zero_bytes;
-      }
-      load_scales<F, S, Z>(here, 0, lane, raw);
-    }
+    load_staged_scales<F, S, Z>(from + Stage::kScales + tile * args.scale_bytes,
+                                from + Stage::kZerosAt + tile * args.zero_bytes, args.block_shift,
+                                lane, raw);
   }
 
   // The next pair, when it has come.

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/launch.h"
-#include "cuda/linear/panel_kernels.h"
+#include "cuda/linear/scales.cuh"
 #include "cuda/linear/wide.cuh"
 
 namespace tessera::cuda {
