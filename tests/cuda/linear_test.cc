@@ -10,6 +10,7 @@
 
 #include "quant/cases.h"
 #include "quant/codec.h"
+#include "reference/linear.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/linear_case.h"
@@ -44,6 +45,24 @@ TEST_P(CudaLinearTest, TraceTellsTheKernel) {
     linear(ctx(), call.args);
     EXPECT_TRUE(call.correct());
     EXPECT_EQ(ctx().trace().calls("linear", row.kernel), 1) << row.kernel;
+  }
+}
+
+// Times a weight of one. Relative to what they are, also where they are small: tails are no
+// differences from 1.
+TEST_P(CudaLinearTest, ActivationsAreExactInTheirTails) {
+  Array values({601, 1}), one({1, 1});
+  for (std::int64_t i = 0; i < 601; ++i) values.at(i, 0) = static_cast<double>(i) / 32 - 9.5;
+  one.at(0, 0) = 1;
+  const TestTensor x(ctx(), values, DType::f32), weight(ctx(), one, DType::f32);
+  for (Activation activation : {Activation::gelu, Activation::gelu_tanh, Activation::silu}) {
+    const TestTensor out = TestTensor::poisoned(ctx(), {601, 1}, DType::f32);
+    linear(ctx(), {.x = x.view(),
+                   .weight = Weight::dense(weight.view()),
+                   .activation = activation,
+                   .out = out.view()});
+    const Array expected = reference::linear(x.read(), one, {}, activation);
+    EXPECT_TRUE(close(out.read(), expected, 1e-5, 1e-14)) << static_cast<int>(activation);
   }
 }
 

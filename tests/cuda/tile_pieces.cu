@@ -10,6 +10,7 @@
 #include "cuda/tile/pack.cuh"
 #include "cuda/tile/padded_rows.cuh"
 #include "cuda/tile/quad.cuh"
+#include "cuda/tile/reciprocal.cuh"
 #include "cuda/tile/swizzled_rows.cuh"
 #include "cuda/tile/warp.cuh"
 
@@ -80,9 +81,12 @@ __global__ void fold_lanes(const float* in, float* folded, std::int32_t* words) 
   words[4 * lane + 3] = static_cast<std::int32_t>(got.w);
 }
 
-__global__ void raise_and_pack_each(const float* in, int count, float* powers, std::uint32_t* f16,
-                                    std::uint32_t* bf16) {
-  for (int i = threadIdx.x; i < count; i += blockDim.x) powers[i] = fast_exp2(in[i]);
+__global__ void raise_and_pack_each(const float* in, int count, float* powers, float* reciprocals,
+                                    std::uint32_t* f16, std::uint32_t* bf16) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    powers[i] = fast_exp2(in[i]);
+    reciprocals[i] = fast_reciprocal(in[i]);
+  }
   for (int i = threadIdx.x; i < count / 2; i += blockDim.x) {
     f16[i] = pack(in[2 * i], in[2 * i + 1], Half());
     bf16[i] = pack(in[2 * i], in[2 * i + 1], BFloat16());
@@ -104,10 +108,10 @@ void fold(Context& ctx, const float* in, float* folded, std::int32_t* words) {
   Launch(ctx, "fold")(fold_lanes, {.blocks = 1, .threads = kFoldedLanes}, in, folded, words);
 }
 
-void raise_and_pack(Context& ctx, const float* in, int count, float* powers, std::uint32_t* f16,
-                    std::uint32_t* bf16) {
+void raise_and_pack(Context& ctx, const float* in, int count, float* powers, float* reciprocals,
+                    std::uint32_t* f16, std::uint32_t* bf16) {
   Launch(ctx, "raise_and_pack")(raise_and_pack_each, {.blocks = 1, .threads = 64}, in, count,
-                                powers, f16, bf16);
+                                powers, reciprocals, f16, bf16);
 }
 
 }  // namespace tessera::test

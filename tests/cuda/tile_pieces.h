@@ -24,8 +24,8 @@ void multiply_small(Context& ctx, const SmallProducts<T>& products);
 inline constexpr int kFoldedLanes = 64;
 void fold(Context& ctx, const float* in, float* folded, std::int32_t* words);
 
-// `in` [count], each 2^x, and pairs of it packed as f16 and as bf16 [count / 2].
-void raise_and_pack(Context& ctx, const float* in, int count, float* powers, std::uint32_t* f16,
-                    std::uint32_t* bf16);
+// `in` [count], each 2^x and 1 / x, and pairs of it packed as f16 and as bf16 [count / 2].
+void raise_and_pack(Context& ctx, const float* in, int count, float* powers, float* reciprocals,
+                    std::uint32_t* f16, std::uint32_t* bf16);
 
 }  // namespace tessera::test

@@ -82,7 +82,7 @@ TEST_P(TilePiecesTest, QuadsWarpsAndBlocksFold) {
   EXPECT_TRUE(identical(words.read(), expected_words));
 }
 
-TEST_P(TilePiecesTest, PowersOfTwoAndPairs) {
+TEST_P(TilePiecesTest, PowersOfTwoReciprocalsAndPairs) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const std::vector<double> values{3,          -2,        0,   1,    -126, -149,
                                    -kInfinity, kInfinity, 0.5, 2049, 2051, -0.3};
@@ -91,19 +91,22 @@ TEST_P(TilePiecesTest, PowersOfTwoAndPairs) {
   given.data = values;
   const TestTensor in(ctx(), given, DType::f32);
   const TestTensor powers = TestTensor::poisoned(ctx(), {count}, DType::f32);
+  const TestTensor reciprocals = TestTensor::poisoned(ctx(), {count}, DType::f32);
   const TestTensor f16 = TestTensor::poisoned(ctx(), {count}, DType::f16);
   const TestTensor bf16 = TestTensor::poisoned(ctx(), {count}, DType::bf16);
   raise_and_pack(ctx(), in.view().ptr<float>(), static_cast<int>(count), powers.view().ptr<float>(),
-                 static_cast<std::uint32_t*>(f16.view().data),
+                 reciprocals.view().ptr<float>(), static_cast<std::uint32_t*>(f16.view().data),
                  static_cast<std::uint32_t*>(bf16.view().data));
-  Array expected({count});
+  Array expected({count}), expected_reciprocals({count});
   for (std::int64_t i = 0; i < count; ++i) {
+    expected_reciprocals.at(i) = 1 / values[static_cast<std::size_t>(i)];
     expected.at(i) = values[static_cast<std::size_t>(i)] < -126
                          ? 0.0
                          : std::exp2(values[static_cast<std::size_t>(i)]);
     if (expected.at(i) > std::numeric_limits<float>::max()) expected.at(i) = kInfinity;
   }
   EXPECT_TRUE(close(powers.read(), expected, 2 * epsilon(DType::f32), 0));
+  EXPECT_TRUE(close(reciprocals.read(), expected_reciprocals, epsilon(DType::f32), 0));
   // The low half lies first in memory; ties go to even.
   EXPECT_TRUE(identical(f16.read(), TestTensor(ctx(), given, DType::f16).read()));
   EXPECT_TRUE(identical(bf16.read(), TestTensor(ctx(), given, DType::bf16).read()));

@@ -14,6 +14,7 @@
 #include "cuda/tile/pack.cuh"
 #include "cuda/tile/padded_rows.cuh"
 #include "cuda/tile/quad.cuh"
+#include "cuda/tile/reciprocal.cuh"
 #include "emulated/simt.h"
 
 namespace tessera::cuda {
@@ -151,6 +152,12 @@ TEST(TileTest, PowersOfTwo) {
   EXPECT_EQ(fast_exp2(3.f), 8.f);
   EXPECT_EQ(fast_exp2(-INFINITY), 0.f);
   EXPECT_TRUE(std::isnan(fast_exp2(NAN)));
+}
+
+TEST(TileTest, Reciprocals) {
+  EXPECT_EQ(fast_reciprocal(-4.f), -0.25f);
+  EXPECT_EQ(fast_reciprocal(0x1p127f), 0.f);
+  EXPECT_TRUE(std::isnan(fast_reciprocal(NAN)));
 }
 
 }  // namespace
