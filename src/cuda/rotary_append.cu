@@ -19,6 +19,8 @@
 #include "cuda/launch.h"
 #include "cuda/piece.cuh"
 #include "cuda/rope.cuh"
+#include "cuda/state.h"
+#include "cuda/tile/grid_dependency.cuh"
 
 namespace tessera::cuda {
 namespace {
@@ -137,6 +139,8 @@ __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_
 template <typename T>
 __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
   __shared__ CosSin table[kTablePairs];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const std::int64_t blocks = call.tokens * call.blocks_of_token;
   for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
     // Divisions of 32 bits, of a quarter of the instructions of 64: where a token has several
@@ -241,7 +245,10 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const Launch launch(ctx, "rotary_append");
   with_float_type(args.q.dtype, [&](auto type) {
     launch(append_turned<decltype(type)>,
-           {.blocks = tokens * call.blocks_of_token, .threads = kThreads}, call);
+           {.blocks = tokens * call.blocks_of_token,
+            .threads = kThreads,
+            .overlaps = ctx.cuda_state().limits().capability >= 90},
+           call);
   });
 }
 

@@ -39,6 +39,10 @@ using std::min;
 
 inline float __fmul_rn(float a, float b) { return a * b; }
 inline float rsqrtf(float x) { return 1.f / std::sqrt(x); }
+inline void sincospif(float x, float* sine, float* cosine) {
+  const double angle = 3.14159265358979323846 * x;
+  *sine = static_cast<float>(std::sin(angle)), *cosine = static_cast<float>(std::cos(angle));
+}
 inline std::uint32_t __float_as_uint(float x) { return std::bit_cast<std::uint32_t>(x); }
 inline float __uint_as_float(std::uint32_t x) { return std::bit_cast<float>(x); }
 
