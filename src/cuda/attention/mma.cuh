@@ -118,8 +118,6 @@ __device__ void load(const AttentionCall& call, bool vectors, unsigned char* to,
   close_copy_group();
 }
 
-// Lean: nothing comes between scores and their softmax. What a kernel might have to do takes
-// registers from it whether it does or not, so there is one without.
 template <typename T, int dim, int keys, bool lean>
 __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
                             Shared<dim, keys>& shared) {
@@ -267,9 +265,8 @@ void launch_tiles(Context& ctx, const AttentionCall& call, const TensorCoreOptio
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options) {
   constexpr int kKeys = keys_of_tile(dim), kSmall = std::min(64, kKeys);
-  const bool lean =
-      !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
-  if (!lean) return launch_tiles<T, dim, keys_of_rich_tile(dim), false>(ctx, call, options);
+  if (!is_lean(call))
+    return launch_tiles<T, dim, keys_of_rich_tile(dim), false>(ctx, call, options);
   // What a block pattern leaves out is left out by the tile: where its blocks are not whole tiles,
   // smaller ones leave out more.
   if (call.mask.kind == Mask::Kind::blocks && call.mask.block % kKeys != 0) {

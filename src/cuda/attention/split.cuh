@@ -23,11 +23,15 @@
 #include "cuda/block_reduce.cuh"
 #include "cuda/dynamic_shared.cuh"
 #include "cuda/launch.h"
+#include "cuda/state.h"
+#include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/last_block.cuh"
 
 namespace tessera::cuda::split {
 
 inline constexpr int kThreads = 32 * kWarps, kRows = static_cast<int>(kFewRows);
+
+__device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 
 // Steps under way in a warp. Of 256 dims, one step of four warps takes 66 KB.
 constexpr int stages_of(int dim) { return dim <= 128 ? 2 : 1; }
@@ -72,17 +76,18 @@ struct Part {
   int begin, end;  // of the steps
 };
 
-// Starts the copies of steps.
-template <typename T, int dim>
+// Starts the copies of steps. Lean: is_lean(), and rows are copied in vectors.
+template <typename T, int dim, bool lean>
 struct Loader {
   const QueryRows& rows;
   const KeyUnits& units;
   const T *k, *v;  // the head's first row
   RowCopy<dim, kStepKeys, 32> copies;
 
+  __device__ bool in_vectors() const { return lean || units.vectors; }
   __device__ void queries(unsigned char* to) const {
     const AttentionCall& call = rows.call;
-    load_queries<dim, kRows, kThreads, T>(to, call.dim, units.vectors, [&](int r) {
+    load_queries<dim, kRows, kThreads, T>(to, call.dim, in_vectors(), [&](int r) {
       return r < rows.size
                  ? call.query_row<const T>(call.q, rows.sequence, rows.query(r), rows.head(r))
                  : nullptr;
@@ -93,9 +98,9 @@ struct Loader {
     // Of the lane's key; two lanes have each.
     const KeyRow mine =
         find_key_row(rows.call, units, rows.sequence, k0 + lane_of_warp() % kStepKeys);
-    copies.copy(stage.k, k, units.vectors,
+    copies.copy(stage.k, k, in_vectors(),
                 [&](int r) { return __shfl_sync(0xffffffffu, mine.k, r); });
-    copies.copy(stage.v, v, units.vectors,
+    copies.copy(stage.v, v, in_vectors(),
                 [&](int r) { return __shfl_sync(0xffffffffu, mine.v, r); });
     return mine.k == kLostRow;
   }
@@ -120,13 +125,14 @@ struct WarpSteps {
   }
 };
 
-template <typename T, int dim>
-__device__ void attend_steps(const Part& part, const KeyWalk& walk, const Loader<T, dim>& load,
-                             Shared<dim>& shared, WarpRows<1, dim>& state) {
+template <typename T, int dim, bool lean>
+__device__ void attend_steps(const Part& part, const KeyWalk& walk,
+                             const Loader<T, dim, lean>& load, Shared<dim>& shared,
+                             WarpRows<1, dim>& state) {
   constexpr int kStages = stages_of(dim);
   const AttentionCall& call = part.rows.call;
   const ScoreScale scale{call};
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = warp_of_block();
   WarpSteps steps{part, walk, part.begin + warp};
   int k_last = -1;  // the step whose copies were started before this one's
   bool lost_last = false;
@@ -149,16 +155,16 @@ __device__ void attend_steps(const Part& part, const KeyWalk& walk, const Loader
       if (lost) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
       __syncwarp();
     }
-    if (call.inv_freq != nullptr) {
+    if (!lean && call.inv_freq != nullptr) {
       turn_keys<dim, kStepKeys, T>(call, stage.k, k0, lane_of_warp(), 32);
       __syncwarp();
     }
     Scores<1, kStepKeys> scores;
     multiply_keys<T, dim>(shared.q, stage.k, scores);
-    scale.bend(scores);
+    if (!lean) scale.bend(scores);
     if (!walk.full(k0, kStepKeys)) hide(part.rows, 0, walk, k0, scores);
     update(scale.positive_factor(), scores, state);
-    if (call.dropping) drop(part.rows, 0, k0, scores);
+    if (!lean && call.dropping) drop(part.rows, 0, k0, scores);
     multiply_values<T, dim>(scores, stage.v, state);
     __syncwarp();  // nobody reads the stage any more
   }
@@ -168,7 +174,7 @@ __device__ void attend_steps(const Part& part, const KeyWalk& walk, const Loader
 // What the warps have found goes to shared memory.
 template <int dim>
 __device__ void share(const WarpRows<1, dim>& state, Shared<dim>& shared) {
-  const int warp = static_cast<int>(threadIdx.x) / 32, lane = lane_of_warp();
+  const int warp = warp_of_block(), lane = lane_of_warp();
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
     const int row = state.row(0, side);
@@ -208,7 +214,7 @@ __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const P
   const QueryRows& rows = part.rows;
   const AttentionCall& call = rows.call;
   const int lane = lane_of_warp();
-  for (int r = static_cast<int>(threadIdx.x) / 32; r < rows.size; r += kWarps) {
+  for (int r = warp_of_block(); r < rows.size; r += kWarps) {
     Merged merged;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) merged.largest = fmaxf(merged.largest, shared.largest[w][r]);
@@ -253,43 +259,68 @@ struct Slot {
   }
 };
 
-// Merges the parts of one row, with a thread for each element.
-template <typename T>
+// Merges the parts of one row, by one warp. Some parts at a time: all that is loaded of them is on
+// its way at once, and what went before is brought to the same largest.
+template <typename T, int dim>
 __device__ void merge_row(const QueryRows& rows, int row, std::uint32_t slot,
                           const Partials& partials, int splits) {
+  constexpr int kElements = (dim + 31) / 32;      // of a lane: every 32nd
+  constexpr int kParts = kElements <= 4 ? 8 : 4;  // at a time
   const AttentionCall& call = rows.call;
+  const int lane = lane_of_warp();
   const auto most_rows = static_cast<std::uint32_t>(partials.rows);
   const std::int64_t first = std::int64_t{slot} * partials.splits * most_rows + row;
   const auto* stats = reinterpret_cast<const float2*>(partials.largest_and_sum) + first;
+  const float* sums = partials.sums + first * call.dim + lane;
   Merged merged;
-#pragma unroll 8
-  for (int i = 0; i < splits; ++i) merged.largest = fmaxf(merged.largest, stats[i * most_rows].x);
-  const int d = static_cast<int>(threadIdx.x);
-  const float* sums = partials.sums + first * call.dim;
-  float sum[2] = {};  // of elements d and d + kThreads
-#pragma unroll 8
-  for (int i = 0; i < splits; ++i) {
-    const float2 part = stats[i * most_rows];
-    const float* at = sums + std::int64_t{i} * most_rows * call.dim;
-    const float weight = merged.weight(part.x);
-    merged.sum += weight * part.y;
-    if (d < call.dim) sum[0] += weight * at[d];
-    if (d + kThreads < call.dim) sum[1] += weight * at[d + kThreads];
+  float out[kElements] = {};
+  for (int begin = 0; begin < splits; begin += kParts) {
+    float2 part[kParts];
+    float values[kParts][kElements];
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const bool there = begin + i < splits;
+      const std::uint32_t at = static_cast<std::uint32_t>(begin + i) * most_rows;
+      part[i] = there ? stats[at] : make_float2(-INFINITY, 0.f);
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) {
+        const bool exists = there && lane + 32 * e < call.dim;
+        values[i][e] = exists ? sums[std::int64_t{at} * call.dim + 32 * e] : 0.f;
+      }
+    }
+    const float before = merged.largest;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) merged.largest = fmaxf(merged.largest, part[i].x);
+    const float kept = merged.weight(before);
+    merged.sum *= kept;
+#pragma unroll
+    for (float& element : out) element *= kept;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      const float weight = merged.weight(part[i].x);
+      merged.sum += weight * part[i].y;
+#pragma unroll
+      for (int e = 0; e < kElements; ++e) out[e] += weight * values[i][e];
+    }
   }
   const float factor = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
-  T* out = call.query_row<T>(call.out, rows.sequence, rows.query(row), rows.head(row));
-  if (d < call.dim) out[d] = from_f32<T>(factor * sum[0]);
-  if (d + kThreads < call.dim) out[d + kThreads] = from_f32<T>(factor * sum[1]);
-  if (threadIdx.x == 0 && call.lse != nullptr) {
+  T* to = call.query_row<T>(call.out, rows.sequence, rows.query(row), rows.head(row)) + lane;
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    if (lane + 32 * e < call.dim) to[32 * e] = from_f32<T>(factor * out[e]);
+  }
+  if (lane == 0 && call.lse != nullptr) {
     *call.lse_at(rows.sequence, rows.query(row), rows.head(row)) = log_sum_exp(merged);
   }
 }
 
 // Block slot * splits + split.
-template <typename T, int dim>
+template <typename T, int dim, bool lean>
 __global__ void __launch_bounds__(kThreads, 2)
     attend(AttentionCall call, KeyUnits units, Partials partials) {
   auto& shared = *dynamic_shared<Shared<dim>>();
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const std::uint32_t slot = blockIdx.x / static_cast<std::uint32_t>(partials.splits);
   const int split =
       static_cast<int>(blockIdx.x - slot * static_cast<std::uint32_t>(partials.splits));
@@ -309,14 +340,14 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   const Part part{rows, steps, begin, std::min(steps.count, begin + each)};
 
-  const Loader<T, dim> load{rows,
-                            units,
-                            call.k.at<const T>(0, 0, rows.kv_head),
-                            call.v.at<const T>(0, 0, rows.kv_head),
-                            {lane_of_warp(), call.dim}};
+  const Loader<T, dim, lean> load{rows,
+                                  units,
+                                  call.k.at<const T>(0, 0, rows.kv_head),
+                                  call.v.at<const T>(0, 0, rows.kv_head),
+                                  {lane_of_warp(), call.dim}};
   WarpRows<1, dim> state;
   state.clear();
-  attend_steps<T, dim>(part, walk, load, shared, state);
+  attend_steps<T, dim, lean>(part, walk, load, shared, state);
   __syncthreads();  // the stages are free
   share(state, shared);
   __syncthreads();
@@ -325,16 +356,21 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int splits = splits_of(steps.count, partials.limit);
   if (alone || partials.counters == nullptr || !comes_last(partials.counters + slot, splits))
     return;
-  for (int row = 0; row < rows.size; ++row) merge_row<T>(rows, row, slot, partials, splits);
+  for (int row = warp_of_block(); row < rows.size; row += kWarps) {
+    merge_row<T, dim>(rows, row, slot, partials, splits);
+  }
 }
 
-// Merges the parts of one row: block slot * rows + row, with a thread for each
-// element.
-template <typename T>
+// Merges the parts of rows: warp slot * rows + row.
+template <typename T, int dim>
 __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials partials) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const auto most_rows = static_cast<std::uint32_t>(partials.rows);
-  const std::uint32_t slot = blockIdx.x / most_rows;
-  const int row = static_cast<int>(blockIdx.x - slot * most_rows);
+  const std::uint32_t item = blockIdx.x * kWarps + static_cast<std::uint32_t>(warp_of_block());
+  const std::uint32_t slot = item / most_rows;
+  const int row = static_cast<int>(item - slot * most_rows);
+  if (slot >= call.sequences * call.kv_heads) return;
   const Slot place(call, slot);
   const SmallSequence s = SmallSequence::of(call, place.sequence);
   const int size = s.n_q * static_cast<int>(call.group);
@@ -345,7 +381,7 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
   const int splits = splits_of(Steps(walk).count, partials.limit);
   if (splits == 1) return;  // the block has written the output
 
-  merge_row<T>(rows, row, slot, partials, splits);
+  merge_row<T, dim>(rows, row, slot, partials, splits);
 }
 
 template <typename T, int dim>
@@ -354,12 +390,22 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   const std::int64_t slots = call.sequences * call.kv_heads;
   if (slots == 0 || call.n_q == 0) return;
   const Launch start(ctx, "attention");
-  constexpr int kBytes = static_cast<int>(sizeof(Shared<dim>));
-  start(attend<T, dim>,
-        {.blocks = slots * partials.splits, .threads = kThreads, .shared_bytes = kBytes}, call,
-        options.units, partials);
+  const bool overlaps = ctx.cuda_state().limits().capability >= 90;
+  const Grid grid{.blocks = slots * partials.splits,
+                  .threads = kThreads,
+                  .shared_bytes = static_cast<int>(sizeof(Shared<dim>)),
+                  .overlaps = overlaps};
+  if (is_lean(call) && options.units.vectors) {
+    start(attend<T, dim, true>, grid, call, options.units, partials);
+  } else {
+    start(attend<T, dim, false>, grid, call, options.units, partials);
+  }
   if (partials.splits == 1 || partials.counters != nullptr) return;
-  start(merge<T>, {.blocks = slots * partials.rows, .threads = kThreads}, call, partials);
+  start(merge<T, dim>,
+        {.blocks = (slots * partials.rows + kWarps - 1) / kWarps,
+         .threads = kThreads,
+         .overlaps = overlaps},
+        call, partials);
 }
 
 }  // namespace tessera::cuda::split
