@@ -37,7 +37,7 @@ TEST_P(CudaStripsTest, EveryFormat) {
   std::set<Format> formats;
   for (const WeightCase& weight : tiled_weights()) {
     for (DType dtype : {DType::f16, DType::bf16}) {
-      for (std::int64_t rows : {1, 8, 9, 16}) {
+      for (std::int64_t rows : {1, 8, 9, 16, 33}) {
         LinearCall call(ctx(), {.rows = {rows},
                                 .in = rows % 2 == 0 ? 320 : 64,
                                 .out = 37,
@@ -57,7 +57,7 @@ TEST_P(CudaStripsTest, EveryFormat) {
 TEST_P(CudaStripsTest, LayoutsAndEpilogues) {
   const WeightCase weight{.packed = {{.format = Format::nvfp4}}, .prepared = true};
   for (DType dtype : {DType::f16, DType::bf16}) {
-    for (std::int64_t rows : {3, 13, 16}) {
+    for (std::int64_t rows : {3, 13, 16, 45}) {
       LinearCall call(ctx(), {.rows = {rows},
                               .in = 1344,
                               .out = 1003,
@@ -75,15 +75,16 @@ TEST_P(CudaStripsTest, LayoutsAndEpilogues) {
 }
 
 // What the copy engine cannot bring, other kernels take.
-TEST_P(CudaStripsTest, TakesWholeSlabsOfUpTo16Rows) {
+TEST_P(CudaStripsTest, TakesWholeSlabsOfUpTo128Rows) {
   const WeightCase weight{.packed = {{.format = Format::nvfp4}}, .prepared = true};
   const struct {
     std::int64_t rows, in;
     DType dtype;
     bool taken;
-  } cases[] = {{16, 128, DType::f16, true}, {16, 8192, DType::f16, false},  // 17 features
-               {1, 64, DType::bf16, true},  {17, 64, DType::bf16, false},
-               {16, 72, DType::f16, false}, {16, 128, DType::f32, false}};
+  } cases[] = {{16, 128, DType::f16, true},   {16, 8192, DType::f16, false},  // 17 features
+               {1, 64, DType::bf16, true},    {128, 64, DType::bf16, true},
+               {129, 64, DType::bf16, false}, {16, 72, DType::f16, false},
+               {16, 128, DType::f32, false}};
   for (const auto& one : cases) {
     const LinearCall call(
         ctx(), {.rows = {one.rows}, .in = one.in, .weight = weight, .x_dtype = one.dtype});
@@ -100,9 +101,10 @@ TEST_P(CudaStripsTest, BlocksShareStrips) {
       {16, 8192, 4000},                     // warps of many shares
       {9, 2560, 10240},  {16, 128, 40000},  // higher strips, of one pair
       {16, 192, 130000},                    // strip after strip, whose pairs are not shared evenly
-      {5, 4096, 1000},
+      {5, 4096, 1000},   {32, 768, 3072},   // groups of rows
+      {128, 512, 10000},                    // several of them to a block
   };
-  bool several_strips = false, several_shares = false;
+  bool several_strips = false, several_shares = false, several_groups = false;
   for (const auto& size : sizes) {
     SCOPED_TRACE(size.out);
     LinearCall call(ctx(), {.rows = {size.rows},
@@ -113,7 +115,8 @@ TEST_P(CudaStripsTest, BlocksShareStrips) {
                             .out_dtype = DType::bf16});
     ASSERT_TRUE(takes(call));
     const cuda::StripPlan plan = cuda::strips_plan(ctx(), cuda::product_of(call.args));
-    several_strips |= plan.strips > plan.blocks;
+    several_strips |= plan.groups == 1 && plan.strips > plan.blocks;
+    several_groups |= plan.items() > plan.blocks && plan.groups > 1;
     several_shares |= plan.shares > 1;
     multiply(call);
     EXPECT_TRUE(call.correct());
@@ -125,6 +128,7 @@ TEST_P(CudaStripsTest, BlocksShareStrips) {
   }
   EXPECT_TRUE(several_strips);
   EXPECT_TRUE(several_shares);
+  EXPECT_TRUE(several_groups);
 }
 
 }  // namespace

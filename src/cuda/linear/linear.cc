@@ -3,8 +3,8 @@
 // cuda.stream: a few rows of f16 or bf16 (stream.cuh). Weights go through the tensor cores once,
 // the epilogue is part of the kernel.
 //
-// cuda.strips: the same on Hopper, for more than kStreamBest of them (strips.cuh); where there are
-// too few strips, cuda.panels from 9 rows on.
+// cuda.strips: the same on Hopper, for more than kStreamBest of them (strips.cuh), up to 16, and
+// more of small weights; where there are too few strips, cuda.panels from 9 rows on.
 //
 // cuda.panels: more rows of f16 or bf16, on Hopper (panels.cuh). Weights are decoded in registers,
 // the epilogue is part of the kernel. cuda.wide: hundreds of them (wide.cuh), weights are decoded
@@ -60,21 +60,24 @@ constexpr const char* kPlain = "cuda.plain.decode";
 // before the first product, but starts later.
 constexpr std::int64_t kStreamBest = 4;
 
-// By the numbers that a weight in tiles has: from how many rows on cuda.wide is faster than what
-// there is for fewer; and from how many on, where cuda.wide does not pay or does not take the
-// activations, the weight is decoded once and the library multiplies. Decoding costs what its bytes
-// do; cuda.panels costs about 6 us whatever there is to do, and a tenth more for each row than the
-// library. Measured on an H200: docs/results/h200/linear.md.
+// By the numbers that a weight in tiles has: up to how many rows cuda.strips is faster than
+// cuda.panels, though it decodes weights anew for each 16 of them; from how many rows on cuda.wide
+// is faster than what there is for fewer; and from how many on, where cuda.wide does not pay or
+// does not take the activations, the weight is decoded once and the library multiplies. Decoding
+// costs what its bytes do; cuda.panels costs about 6 us whatever there is to do, and a tenth more
+// for each row than the library. Measured on an H200: docs/results/h200/linear.md.
 struct Crossover {
-  std::int64_t weights, wide, library;
+  std::int64_t weights, strips, wide, library;
 };
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr Crossover kCrossovers[] = {
-    {.weights = 4'000'000, .wide = kNever, .library = 80},
-    {.weights = 20'000'000, .wide = 600, .library = 1024},
-    {.weights = 40'000'000, .wide = 450, .library = 512},
-    {.weights = 120'000'000, .wide = 129, .library = 1400},
-    {.weights = kNever, .wide = 129, .library = 1700},
+    {.weights = 4'000'000, .strips = 128, .wide = kNever, .library = 80},
+    {.weights = 5'000'000, .strips = 128, .wide = 600, .library = 1024},
+    {.weights = 17'000'000, .strips = 48, .wide = 600, .library = 1024},
+    {.weights = 20'000'000, .strips = 16, .wide = 600, .library = 1024},
+    {.weights = 40'000'000, .strips = 16, .wide = 450, .library = 512},
+    {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400},
+    {.weights = kNever, .strips = 16, .wide = 129, .library = 1700},
 };
 // Of fewer rows than these, cuda.wide does not pay where half of its last 256 would be empty:
 // cuda.panels has 128 to a block.
@@ -122,7 +125,8 @@ const TileKernel* tile_kernel(Context& ctx, const Product& product, std::int64_t
 }
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
-  if (rows > kStreamBest && strips_take(ctx, product, rows)) return kStrips;
+  const bool strips_pay = rows > kStreamBest && rows <= crossover(product.weight).strips;
+  if (strips_pay && strips_take(ctx, product, rows)) return kStrips;
   const bool streams = rows <= stream_rows_at_most(ctx, product);
   if (streams && (product.gated() || tile_kernel(ctx, product, rows) == nullptr)) return kStream;
   const auto choose_for = [&](const Product& single) {

@@ -30,7 +30,7 @@ void give_memory(StripPlan& plan, const StripSizes& sizes) {
 // Of a block, in pairs of one tile. The fewer warps there are the less they hide of each other's
 // waits: measured on an H200, 1.2% for each (docs/results/h200/linear.md). A round is worth eight.
 double cost_of(const StripPlan& plan, const StripSizes& sizes) {
-  const int rounds = (plan.strips + sizes.multiprocessors - 1) / sizes.multiprocessors;
+  const int rounds = (plan.items() + sizes.multiprocessors - 1) / sizes.multiprocessors;
   const int turns = in_multiples(sizes.pairs, plan.shares) * plan.tiles;
   return rounds * (8 + turns * (1 + 0.012 * (kMostStripWarps - plan.warps())));
 }
@@ -40,17 +40,19 @@ double cost_of(const StripPlan& plan, const StripSizes& sizes) {
 StripPlan plan_strips(const StripSizes& sizes) {
   StripPlan best;
   double least = 0;
+  const int groups = strip_groups(sizes.rows);
   const int in_a_round = sizes.multiprocessors * kMostStripWarps;
-  const int fewest = (sizes.tiles + in_a_round - 1) / in_a_round;
+  const int fewest = (sizes.tiles * groups + in_a_round - 1) / in_a_round;
   for (int rounds = fewest; rounds <= fewest + 1; ++rounds) {
-    const int blocks = sizes.multiprocessors * rounds;
-    const int tiles = (sizes.tiles + blocks - 1) / blocks;
+    const int most_strips = std::max(1, sizes.multiprocessors * rounds / groups);
+    const int tiles = (sizes.tiles + most_strips - 1) / most_strips;
     const int strips = (sizes.tiles + tiles - 1) / tiles;
     for (int shares = 1; tiles * shares <= kMostStripWarps && shares <= sizes.pairs; ++shares) {
       StripPlan plan{.tiles = tiles,
                      .shares = shares,
                      .strips = strips,
-                     .blocks = std::min(strips, sizes.multiprocessors)};
+                     .groups = groups,
+                     .blocks = std::min(strips * groups, sizes.multiprocessors)};
       give_memory(plan, sizes);
       if (plan.stages < 2 * shares) continue;  // one comes while another is worked on
       const double cost = cost_of(plan, sizes);

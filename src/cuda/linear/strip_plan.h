@@ -1,7 +1,8 @@
 // How the blocks and warps of strips.cuh share a product: chosen by the host, ahead of each call.
 //
-// A strip is a few tiles (16 rows of W) by all columns; a block makes one strip after the other.
-// Within it each tile has some warps, which take its pairs of slabs in turn.
+// A strip is a few tiles (16 rows of W) by all columns; a block makes one strip after the other,
+// for a group of up to 16 rows of x. Within it each tile has some warps, which take its pairs of
+// slabs in turn.
 #pragma once
 
 namespace tessera::cuda {
@@ -9,9 +10,11 @@ namespace tessera::cuda {
 // Warps that multiply: as many as 64 registers each leave room for, beside the two that load.
 inline constexpr int kMostStripWarps = 28;
 inline constexpr int kMostStripThreads = (kMostStripWarps + 2) * 32;
-// Rows of x that there are kernels for, and what the one for so many works on.
-inline constexpr int kMostStripRows = 16;
-constexpr int strip_columns(int rows) { return rows <= 8 ? 8 : 16; }
+// Rows of x in a group, and what the kernel for so many rows works on. Weights are decoded for each
+// group anew.
+inline constexpr int kStripGroup = 16, kMostStripRows = 128;
+constexpr int strip_columns(int rows) { return rows <= 8 ? 8 : kStripGroup; }
+constexpr int strip_groups(int rows) { return (rows + kStripGroup - 1) / kStripGroup; }
 
 struct StripSizes {
   int tiles = 0, pairs = 0;                             // of the weight
@@ -22,14 +25,16 @@ struct StripSizes {
 };
 
 struct StripPlan {
-  int tiles = 0;   // of a strip
-  int shares = 0;  // warps of a tile
-  int strips = 0, blocks = 0;
+  int tiles = 0;               // of a strip
+  int shares = 0;              // warps of a tile
+  int strips = 0, groups = 0;  // of which each strip is made for each group
+  int blocks = 0;
   int stages = 0, stage_bytes = 0;  // a multiple of shares; of 1024
   int zeros_at = 0;                 // bytes from a stage's scales on
   int shared_bytes = 0;
 
   constexpr int warps() const { return tiles * shares; }
+  constexpr int items() const { return strips * groups; }
 };
 
 StripPlan plan_strips(const StripSizes& sizes);

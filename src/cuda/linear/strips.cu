@@ -1,6 +1,7 @@
 // The host's side of strips.cuh.
 #include "cuda/linear/strips.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "cuda/linear/panels.h"
@@ -54,17 +55,17 @@ void multiply_strips(Context& ctx, const Product& product) {
   const Weight& weight = product.weight;
   const int rows = static_cast<int>(x.shape[0]);
   const StripPlan plan = strips_plan(ctx, product);
-  const StripArgs args{
-      .boxes = tile_boxes(weight, plan.tiles),
-      .x = tile::make_tensor_map(boxes_of(x)),
-      .tiles = static_cast<int>(weight.data.shape[0]),
-      .pairs = pairs_of(weight),
-      .plan = plan,
-      .rows = rows,
-      .rows_log2 = static_cast<int>(std::bit_width(static_cast<unsigned>(rows) - 1)),
-      .finish = finish_of(product),
-      .row_scales = weight.row_scales.ptr<const float>(),
-      .out_features = weight.out_features};
+  const StripArgs args{.boxes = tile_boxes(weight, plan.tiles),
+                       .x = tile::make_tensor_map(boxes_of(x)),
+                       .tiles = static_cast<int>(weight.data.shape[0]),
+                       .pairs = pairs_of(weight),
+                       .plan = plan,
+                       .rows = rows,
+                       .rows_log2 = static_cast<int>(
+                           std::bit_width(static_cast<unsigned>(std::min(rows, kStripGroup)) - 1)),
+                       .finish = finish_of(product),
+                       .row_scales = weight.row_scales.ptr<const float>(),
+                       .out_features = weight.out_features};
   const Grid grid{.blocks = plan.blocks,
                   .threads = static_cast<unsigned>((plan.warps() + 2) * 32),
                   .shared_bytes = plan.shared_bytes,

@@ -1,7 +1,8 @@
-// linear() of a few rows of activations (up to 16) on Hopper: weights and activations pass through
-// shared memory side by side, and as many warps as possible decode.
+// linear() of a few rows of activations on Hopper: weights and activations pass through shared
+// memory side by side, and as many warps as possible decode.
 //
-// A block makes a strip of up to 28 tiles (16 rows of W each, tile_layout.h) at a time. It goes
+// A block makes a strip of up to 28 tiles (16 rows of W each, tile_layout.h) at a time, for up to
+// 16 rows of x; where there are more, each strip is made for each group of 16. It goes
 // along k by pairs of slabs (128 columns): the copy engine brings the codes and scales of the
 // strip's tiles, and the activations, of one pair into one of several stages. Each tile has some
 // warps, which take its pairs in turn (strip_plan.h); with three:
@@ -45,7 +46,7 @@ struct StripArgs {
   CUtensorMap x{};           // [slabs of a row, rows, 64]
   int tiles = 0, pairs = 0;  // of the weight
   StripPlan plan{};
-  int rows = 0, rows_log2 = 0;  // of x; rounded up
+  int rows = 0, rows_log2 = 0;  // of x; of a group, rounded up
   Finish<MatrixRows> finish;
   const float* row_scales = nullptr;
   std::int64_t out_features = 0;
@@ -88,7 +89,16 @@ struct StripPlaces {
   }
 };
 
-// ---- a block's pairs ----------------------------------------------------------------------------
+// ---- a block's strips and pairs -----------------------------------------------------------------
+
+// Neighbouring blocks have different strips of the same group.
+struct StripItem {
+  int strip, group;
+
+  __device__ StripItem(const StripPlan& plan, int item)
+      : strip(plan.groups == 1 ? item : item % plan.strips),
+        group(plan.groups == 1 ? 0 : item / plan.strips) {}
+};
 
 // The stage of pair number `number`, counted through all strips of the block.
 struct StripRing {
@@ -105,16 +115,17 @@ struct StripRing {
 
 // ---- loading ------------------------------------------------------------------------------------
 
-// Calls load(strip, pair, place) for all pairs, each when its stage is free.
+// Calls load(item, pair, place) for all pairs, each when its stage is free.
 template <typename F>
 __device__ void for_each_pair(const StripArgs& args, const StripPlaces& shared, F&& load) {
   const StripPlan& plan = args.plan;
   StripRing ring(0, plan.stages);
-  for (int strip = static_cast<int>(blockIdx.x); strip < plan.strips;
-       strip += static_cast<int>(gridDim.x)) {
+  for (int number = static_cast<int>(blockIdx.x); number < plan.items();
+       number += static_cast<int>(gridDim.x)) {
+    const StripItem item(plan, number);
     for (int pair = 0; pair < args.pairs; ++pair, ring.advance(1, plan.stages)) {
       tile::wait(shared.empty[ring.place], ring.parity ^ 1);
-      load(strip, pair, ring.place);
+      load(item, pair, ring.place);
     }
   }
 }
@@ -127,12 +138,12 @@ __device__ void load_weights(const StripArgs& args, const StripPlaces& shared) {
   const std::uint32_t bytes =
       plan.tiles * (Stage::kCodeBytes + boxes.scale_bytes + boxes.zero_bytes);
   int ahead = kStripsAhead;
-  for_each_pair(args, shared, [&](int strip, int pair, int place) {
+  for_each_pair(args, shared, [&](const StripItem& item, int pair, int place) {
     if (ahead-- == 0) wait_for_earlier_kernels();
     std::uint64_t& barrier = shared.full[place];
     char* codes = shared.stages + place * plan.stage_bytes + Stage::kXBytes;
     char* scales = codes + plan.tiles * Stage::kCodeBytes;
-    const int tile = strip * plan.tiles, block = pair >> boxes.scale_shift;
+    const int tile = item.strip * plan.tiles, block = pair >> boxes.scale_shift;
     tile::arrive_expecting(barrier, bytes);
     tile::load_box(codes, &boxes.codes, {pair * (Stage::kCodeBytes / 8), tile}, barrier);
     if constexpr (kScales) {
@@ -148,10 +159,10 @@ template <typename Stage>
 __device__ void load_activations(const StripArgs& args, const StripPlaces& shared) {
   tile::prefetch_map(&args.x);
   wait_for_earlier_kernels();
-  for_each_pair(args, shared, [&](int, int pair, int place) {
+  for_each_pair(args, shared, [&](const StripItem& item, int pair, int place) {
     tile::arrive_expecting(shared.full[place], Stage::kXBytes);
-    tile::load_box(shared.stages + place * args.plan.stage_bytes, &args.x, {0, 0, 2 * pair, 0},
-                   shared.full[place]);
+    tile::load_box(shared.stages + place * args.plan.stage_bytes, &args.x,
+                   {0, item.group * kStripGroup, 2 * pair, 0}, shared.full[place]);
   });
 }
 
@@ -238,17 +249,18 @@ struct StripEnd {
 
 // A thread for each tile, row of x (of a power of two of them) and row of W.
 template <int kColumns>
-__device__ void finish_strip(const StripArgs& args, int strip, float gain,
+__device__ void finish_strip(const StripArgs& args, const StripItem& item, float gain,
                              const StripPlaces& shared) {
   constexpr int kSlot = slot_size(kColumns);
   const StripPlan& plan = args.plan;
   const int features = plan.tiles * kTileHeight, log2 = args.rows_log2;
   for (int i = static_cast<int>(threadIdx.x); i < features << log2; i += plan.warps() * 32) {
-    const int row = i % kTileHeight, m = (i / kTileHeight) & ((1 << log2) - 1);
+    const int row = i % kTileHeight, of_group = (i / kTileHeight) & ((1 << log2) - 1);
     const int v = i / kTileHeight >> log2, feature = v * kTileHeight + row;
-    const std::int64_t n = std::int64_t{strip} * features + feature;
+    const int m = item.group * kStripGroup + of_group;
+    const std::int64_t n = std::int64_t{item.strip} * features + feature;
     if (m >= args.rows || n >= args.out_features) continue;
-    const float* from = shared.slots + v * plan.shares * kSlot + m * kSlotPitch + row;
+    const float* from = shared.slots + v * plan.shares * kSlot + of_group * kSlotPitch + row;
     float sum = 0;
 #pragma unroll 1  // a short way to the end of the kernel, for instructions too
     for (int k = 0; k < plan.shares; ++k) sum += from[k * kSlot];
@@ -298,18 +310,19 @@ __global__ void __launch_bounds__(kMostStripThreads, 1)
                                              .share = warp % plan.shares};
   RowState rows = no_rows<F, T>(shared.nf4_table, lane);
   int first = 0;
-  for (int strip = static_cast<int>(blockIdx.x); strip < plan.strips;
-       strip += static_cast<int>(gridDim.x), first += args.pairs) {
-    const StripEnd end(args, strip);
+  for (int number = static_cast<int>(blockIdx.x); number < plan.items();
+       number += static_cast<int>(gridDim.x), first += args.pairs) {
+    const StripItem item(plan, number);
+    const StripEnd end(args, item.strip);
     // Tiles beyond the matrix repeat the last one's.
-    const int tile = min(strip * plan.tiles + mine.tile, args.tiles - 1);
+    const int tile = min(item.strip * plan.tiles + mine.tile, args.tiles - 1);
     start_tile<F, S, Z, T>({}, args.row_scales + tile * kTileHeight, tile, lane, rows);
     float sums[kColumns / 8][4] = {};
     mine.run(first, rows, sums);
     end.put(args, shared);
     put_sums<kColumns>(shared.slots + warp * slot_size(kColumns), lane, sums);
     tile::barrier_sync(kStripBarrier, threads);
-    finish_strip<kColumns>(args, strip, TileFormat<F, T>::kGain, shared);
+    finish_strip<kColumns>(args, item, TileFormat<F, T>::kGain, shared);
     tile::barrier_sync(kStripBarrier, threads);  // all slots have been read
   }
 #endif
