@@ -42,17 +42,36 @@ done
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-log=$logs/tests
-# number WORD: how many tests the log counts as PASSED, SKIPPED, or in all (=*); nothing where the program ended early.
-number() { sed -n "s/^\[ *$1 *\] \([0-9]*\) tests\?\([.]\| from .* ran\).*/\1/p" "$log"; }
+# number WORD LOG...: how many tests the logs count as PASSED, SKIPPED, or in all (=*).
+number() {
+  local word=$1
+  shift
+  cat "$@" | sed -n "s/^\[ *$word *\] \([0-9]*\) tests\?\([.]\| from .* ran\).*/\1/p" | awk '{ sum += $1 } END { print sum + 0 }'
+}
 
 echo "== tests"
 if [ -z "${TESSERA_TEST_DATA:-}" ] && [ ! -d "$folder/data" ]; then export TESSERA_TEST_DATA=$here/../tests/data; fi
-"$test_gpu" --gtest_filter='*/cuda*' --gtest_brief=1 2>&1 | tee "$log"
-failed=$((PIPESTATUS[0] != 0))
-all=$(number '=*') passed=$(number PASSED) skipped=$(number SKIPPED)
-: "${passed:=0}" "${skipped:=0}"  # the lines are missing where there is nothing to count
-if [ -n "$all" ]; then wrong=$((all - passed - skipped)); else wrong="ended early"; fi
+# Side by side, as most of their time is the processor's; those that look at the GPU's memory come after, alone.
+of_memory='*/OutOfMemory.*:*/StreamMemory.*:*/CudaLostTest.*'
+shards=8
+for ((i = 0; i < shards; i++)); do
+  (GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$test_gpu" --gtest_filter="*/cuda*-$of_memory" --gtest_brief=1 \
+    >"$logs/tests.$i" 2>&1; echo $? >"$logs/status.$i") &
+done
+wait
+only_cuda=$(tr : '\n' <<<"$of_memory" | sed 's|$|/cuda*|' | paste -sd :)
+"$test_gpu" --gtest_filter="$only_cuda" --gtest_brief=1 >"$logs/tests.memory" 2>&1
+echo $? >"$logs/status.memory"
+cat "$logs"/tests.*
+failed=0 early=
+for status in "$logs"/status.*; do
+  if [ "$(cat "$status")" -ne 0 ]; then failed=1; fi
+done
+for log in "$logs"/tests.*; do
+  if ! grep -q '^\[=*\].* ran' "$log"; then early="ended early"; fi
+done
+passed=$(number PASSED "$logs"/tests.*) skipped=$(number SKIPPED "$logs"/tests.*)
+wrong=${early:-$(($(number '=*' "$logs"/tests.*) - passed - skipped))}
 if [ "$passed" -eq 0 ]; then failed=1; fi  # all skipped: this was no test of a GPU
 
 # One test of each kernel; the tools slow a kernel down ten to a hundred times.
@@ -84,8 +103,8 @@ for tool in "${tools[@]}"; do
   log=$logs/$tool
   status=$(cat "$log.status")
   grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|PASSED|FAILED|SKIPPED' "$log" || tail -4 "$log"
-  few_passed=$(number PASSED)
-  if [ "$status" -eq 0 ] && [ "${few_passed:-0}" -gt 0 ]; then clean+=("$tool"); else tail -40 "$log"; dirty+=("$tool FAILED ($status)"); fi
+  few_passed=$(number PASSED "$log")
+  if [ "$status" -eq 0 ] && [ "$few_passed" -gt 0 ]; then clean+=("$tool"); else tail -40 "$log"; dirty+=("$tool FAILED ($status)"); fi
 done
 
 # list WORD...: joined with commas.
