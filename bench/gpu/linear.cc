@@ -9,6 +9,8 @@
 
 #include "commands.h"
 #include "core/fail.h"
+#include "core/workspace.h"
+#include "cuda/linear/mma.h"
 #include "noise.h"
 #include "options.h"
 #include "row.h"
@@ -26,6 +28,8 @@ struct LinearOptions {
                                    "int4",  "int4z", "int8",  "fp8"};
   std::vector<std::string> dtypes{"bf16", "f16"};
   std::string activation = "none";
+  bool gated = false;
+  std::string kernel{};  // empty: the one that linear() chooses
 };
 
 Activation parse_activation(const std::string& text) {
@@ -53,7 +57,8 @@ Weights make_weights(Context& ctx, const Noise& noise, const Shape& shape,
   weights.decoded.buffer = Buffer(DType::f32, {shape.second, shape.first}, ctx.device());
   weights.decoded.view = weights.decoded.buffer.tensor(DType::f32, {shape.second, shape.first});
   dequantize(ctx, first.weight, weights.decoded.view);
-  const int count = copies_beyond_cache(first.weight.bytes());
+  // An even number, so that they make pairs.
+  const int count = (copies_beyond_cache(first.weight.bytes()) + 1) / 2 * 2;
   for (int i = 0; i < count; ++i) weights.copies.push_back(prepare(ctx, first.weight));
   ctx.synchronize();
   return weights;
@@ -71,14 +76,33 @@ Tensor some_rows(const Tensor& matrix) {
   return some;
 }
 
-double error_of(Context& ctx, const LinearArgs& args, const Matrix& decoded) {
-  const Matrix x = in_f32(ctx, some_rows(args.x)), found = in_f32(ctx, some_rows(args.out));
+// linear(), or gated_linear() of two weights.
+struct Call {
+  LinearArgs args;
+  Weight up;
+
+  GatedLinearArgs gated() const {
+    return {
+        .x = args.x, .gate = args.weight, .up = up, .activation = args.activation, .out = args.out};
+  }
+  void operator()(Context& ctx) const {
+    if (up.defined()) return gated_linear(ctx, gated());
+    linear(ctx, args);
+  }
+};
+
+double error_of(Context& ctx, const Call& call, const Matrix& decoded) {
+  const Matrix x = in_f32(ctx, some_rows(call.args.x));
+  const Matrix found = in_f32(ctx, some_rows(call.args.out));
   Matrix expected{.buffer = Buffer(found.view.bytes(), ctx.device())};
   expected.view = expected.buffer.tensor(DType::f32, {found.view.shape[0], found.view.shape[1]});
-  linear(ctx, {.x = x.view,
-               .weight = Weight::dense(decoded.view),
-               .activation = args.activation,
-               .out = expected.view});
+  const Weight dense = Weight::dense(decoded.view);
+  const Call exact{.args = {.x = x.view,
+                            .weight = dense,
+                            .activation = call.args.activation,
+                            .out = expected.view},
+                   .up = call.up.defined() ? dense : Weight()};
+  exact(ctx);
   return relative_error(ctx, found.view, expected.view);
 }
 
@@ -109,26 +133,49 @@ class LinearBench {
     for (const std::int64_t rows : options_.rows) {
       const Matrix x = activations_noise_.matrix(dtype, rows, shape.first, 2);
       const Matrix out = activations_noise_.matrix(dtype, rows, shape.second, 3);
-      const auto args = [&](int copy) {
-        return LinearArgs{.x = x.view,
-                          .weight = weights.copies[static_cast<std::size_t>(copy)].weight,
-                          .activation = activation_,
-                          .out = out.view};
+      // Of a gated pair, two neighbours are gate and up.
+      const int of_call = options_.gated ? 2 : 1;
+      const auto weight = [&](int i) { return weights.copies[static_cast<std::size_t>(i)].weight; };
+      const auto call_of = [&](int i) {
+        return Call{.args = {.x = x.view,
+                             .weight = weight(i * of_call),
+                             .activation = activation_,
+                             .out = out.view},
+                    .up = options_.gated ? weight(i * of_call + 1) : Weight()};
       };
-      const TracedCall call = trace_call(ctx_, [&] { linear(ctx_, args(0)); });
-      const double error = error_of(ctx_, args(0), weights.decoded);
-      const Time time = time_calls(ctx_, static_cast<int>(weights.copies.size()),
-                                   [&](int copy) { linear(ctx_, args(copy)); });
-      Row row{{"op", "linear"},   {"format", format},  {"dtype", name(dtype)},
-              {"K", shape.first}, {"N", shape.second}, {"M", rows}};
+      const TracedCall call = trace_call(ctx_, [&] { call_of(0)(ctx_); });
+      multiply(call_of(0));
+      const double error = error_of(ctx_, call_of(0), weights.decoded);
+      const Time time = time_calls(ctx_, static_cast<int>(weights.copies.size()) / of_call,
+                                   [&](int i) { multiply(call_of(i)); });
+      Row row{{"op", options_.gated ? "gated_linear" : "linear"},
+              {"format", format},
+              {"dtype", name(dtype)},
+              {"K", shape.first},
+              {"N", shape.second},
+              {"M", rows}};
       add_time(row, time);
       row["bytes"] = call.bytes;
       row["floor"] = rounded(ceilings_.floor_us(call.bytes, call.flops), 3);
       row["rel"] = rounded(error, 6);
-      row["kernel"] = call.kernel;
+      row["kernel"] = options_.kernel.empty() ? call.kernel : options_.kernel;
       if (activation_ != Activation::none) row["activation"] = options_.activation;
       print(row);
     }
+  }
+
+  void multiply(const Call& call) {
+    if (options_.kernel.empty()) return call(ctx_);
+    const cuda::Product product =
+        options_.gated ? cuda::product_of(call.gated()) : cuda::product_of(call.args);
+    if (options_.kernel != "cuda.mma" || !cuda::mma_takes(product)) {
+      fail(ErrorCode::invalid_argument,
+           "--kernel {} does not take this product; cuda.mma is accepted, with packed weights",
+           options_.kernel);
+    }
+    Workspace::Frame frame(ctx_.workspace());
+    const std::int64_t bytes = cuda::mma_scratch_bytes(ctx_, product, product.x.shape[0]);
+    cuda::multiply_mma(ctx_, product, frame.take<char>(bytes));
   }
 
   LinearOptions options_;
@@ -152,6 +199,9 @@ void add_linear(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "Of activations")->delimiter(',');
   command->add_option("--activation", options->activation, "none, relu, gelu, gelu_tanh, silu");
+  command->add_flag("--gated", options->gated, "gated_linear() of two such layers");
+  command->add_option("--kernel", options->kernel,
+                      "cuda.mma: instead of the one that linear() chooses");
   command->callback([options] { LinearBench(*options).run(); });
 }
 

@@ -24,6 +24,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, CudaLinearTest, testing::Values(Device::cuda()
 
 TEST_P(CudaLinearTest, TraceTellsTheKernel) {
   const std::optional<QuantizeOptions> nvfp4{{.format = Format::nvfp4}};
+  const WeightCase int8_in_groups{.packed = {{.format = Format::int8, .group = 64}},
+                                  .prepared = true};
   const struct {
     WeightCase weight;
     DType x;
@@ -37,6 +39,7 @@ TEST_P(CudaLinearTest, TraceTellsTheKernel) {
       {{.packed = nvfp4}, DType::f16, 8, "cuda.plain.decode"},
       {{.packed = nvfp4}, DType::f16, 9, "cuda.cublaslt"},
       {{.packed = nvfp4, .prepared = true}, DType::f16, 4, "cuda.stream"},
+      {int8_in_groups, DType::f16, 40, "cuda.mma"},  // whatever else there is on Hopper
       {{.packed = nvfp4, .prepared = true}, DType::f32, 1, "cuda.plain.decode"},
   };
   for (const auto& row : rows) {

@@ -10,6 +10,7 @@
 #include "cuda/dequantize.h"
 #include "cuda/linear/decode_tiles.h"
 #include "cuda/linear/linear.h"
+#include "cuda/linear/mma.h"
 #include "cuda/linear/panels.h"
 #include "cuda/linear/plain.h"
 #include "cuda/linear/repack.h"
@@ -31,6 +32,9 @@ std::int64_t stream_rows_at_most(Context&, const Product& product) {
   return product.weight.layout == WeightLayout::cuda_tiles && product.x.dtype != DType::f32 ? 8 : 0;
 }
 void stream(Context&, const Product&) {}
+bool mma_takes(const Product&) { return false; }
+std::int64_t mma_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
+void multiply_mma(Context&, const Product&, void*) {}
 bool panels_take(Context&, const Product&) { return false; }
 std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
 void multiply_panels(Context&, const Product&, void*) {}

@@ -74,10 +74,18 @@ inline __nv_bfloat162 __hfma2(__nv_bfloat162 a, __nv_bfloat162 b, __nv_bfloat162
                             fma(__high2bfloat16(a), __high2bfloat16(b), __high2bfloat16(c)));
 }
 
-// Loads that say how they want to be cached.
+// Loads and stores that say how they want to be cached.
 template <typename T>
 T __ldcs(const T* from) {
   return *from;
+}
+template <typename T>
+T __ldcg(const T* from) {
+  return *from;
+}
+template <typename T>
+void __stcg(T* to, const T& value) {
+  *to = value;
 }
 
 template <typename T>

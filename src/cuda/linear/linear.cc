@@ -10,6 +10,9 @@
 // the epilogue is part of the kernel. cuda.wide: hundreds of them (wide.cuh), weights are decoded
 // into shared memory. gated_linear() makes both products in f32 by one of these.
 //
+// cuda.mma: more rows than cuda.stream takes, on any GPU (mma.cuh). The epilogue and the product of
+// a gated pair are part of the kernel.
+//
 // Otherwise a product in f32, by one of two kernels, and an epilogue over it. A weight in tiles is
 // brought back to the published layout first, in the workspace.
 //
@@ -38,6 +41,7 @@
 #include "cuda/dequantize.h"
 #include "cuda/linear/decode_tiles.h"
 #include "cuda/linear/matrix.h"
+#include "cuda/linear/mma.h"
 #include "cuda/linear/panels.h"
 #include "cuda/linear/plain.h"
 #include "cuda/linear/product.h"
@@ -63,21 +67,23 @@ constexpr std::int64_t kStreamBest = 4;
 // By the numbers that a weight in tiles has: up to how many rows cuda.strips is faster than
 // cuda.panels, though it decodes weights anew for each 16 of them; from how many rows on cuda.wide
 // is faster than what there is for fewer; and from how many on, where cuda.wide does not pay or
-// does not take the activations, the weight is decoded once and the library multiplies. Decoding
-// costs what its bytes do; cuda.panels costs about 6 us whatever there is to do, and a tenth more
-// for each row than the library. Measured on an H200: docs/results/h200/linear.md.
+// does not take the activations, the weight is decoded once and the library multiplies: where there
+// is cuda.panels, and where there is cuda.mma alone. Decoding costs what its bytes do; cuda.panels
+// costs about 6 us whatever there is to do, and a tenth more for each row than the library;
+// cuda.mma costs more than twice as much for each row. Measured on an H200:
+// docs/results/h200/linear.md.
 struct Crossover {
-  std::int64_t weights, strips, wide, library;
+  std::int64_t weights, strips, wide, library, after_mma;
 };
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr Crossover kCrossovers[] = {
-    {.weights = 4'000'000, .strips = 128, .wide = kNever, .library = 80},
-    {.weights = 5'000'000, .strips = 128, .wide = 600, .library = 1024},
-    {.weights = 17'000'000, .strips = 48, .wide = 600, .library = 1024},
-    {.weights = 20'000'000, .strips = 16, .wide = 600, .library = 1024},
-    {.weights = 40'000'000, .strips = 16, .wide = 450, .library = 512},
-    {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400},
-    {.weights = kNever, .strips = 16, .wide = 129, .library = 1700},
+    {.weights = 4'000'000, .strips = 128, .wide = kNever, .library = 80, .after_mma = 64},
+    {.weights = 5'000'000, .strips = 128, .wide = 600, .library = 1024, .after_mma = 64},
+    {.weights = 17'000'000, .strips = 48, .wide = 600, .library = 1024, .after_mma = 72},
+    {.weights = 20'000'000, .strips = 16, .wide = 600, .library = 1024, .after_mma = 72},
+    {.weights = 40'000'000, .strips = 16, .wide = 450, .library = 512, .after_mma = 80},
+    {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400, .after_mma = 128},
+    {.weights = kNever, .strips = 16, .wide = 129, .library = 1700, .after_mma = 192},
 };
 // Of fewer rows than these, cuda.wide does not pay where half of its last 256 would be empty:
 // cuda.panels has 128 to a block.
@@ -111,31 +117,38 @@ struct TileKernel {
 };
 constexpr TileKernel kWide{"cuda.wide", wide_scratch_bytes, multiply_wide};
 constexpr TileKernel kPanels{"cuda.panels", panels_scratch_bytes, multiply_panels};
+constexpr TileKernel kMma{"cuda.mma", mma_scratch_bytes, multiply_mma};
 
 bool wide_pays(const Weight& weight, std::int64_t rows) {
   const bool half_empty = (rows - 1) / kPanelRows % 2 == 0;
   return rows >= crossover(weight).wide && (rows >= kWideAnyRows || !half_empty);
 }
 
-// The one for this product, which is not a gated one; null if there is none, or it does not pay.
+// The one for this product; null if there is none, or it does not pay.
 const TileKernel* tile_kernel(Context& ctx, const Product& product, std::int64_t rows) {
   if (rows <= kPlainRows) return nullptr;
+  const Crossover& at = crossover(product.weight);
   if (wide_pays(product.weight, rows) && wide_takes(ctx, product)) return &kWide;
-  return rows < crossover(product.weight).library && panels_take(ctx, product) ? &kPanels : nullptr;
+  if (rows < at.library && panels_take(ctx, product)) return &kPanels;
+  // Both products of a gated pair by cuda.panels are faster.
+  const bool panels =
+      product.gated() && panels_take(ctx, bare_product(product.x, product.weight, Tensor()));
+  return !panels && rows < at.after_mma && mma_takes(product) ? &kMma : nullptr;
 }
 
 const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
   const bool strips_pay = rows > kStreamBest && rows <= crossover(product.weight).strips;
   if (strips_pay && strips_take(ctx, product, rows)) return kStrips;
+  const TileKernel* tiles = tile_kernel(ctx, product, rows);
   const bool streams = rows <= stream_rows_at_most(ctx, product);
-  if (streams && (product.gated() || tile_kernel(ctx, product, rows) == nullptr)) return kStream;
-  const auto choose_for = [&](const Product& single) {
-    const TileKernel* kernel = tile_kernel(ctx, single, rows);
-    return kernel != nullptr ? kernel->name : choose_for_weight(single.x, single.weight, rows);
+  if (streams && (tiles == nullptr || tiles == &kMma)) return kStream;
+  if (tiles != nullptr) return tiles->name;
+  if (!product.gated()) return choose_for_weight(product.x, product.weight, rows);
+  const auto choose_for = [&](const Weight& weight) {
+    const TileKernel* kernel = tile_kernel(ctx, bare_product(product.x, weight, Tensor()), rows);
+    return kernel != nullptr ? kernel->name : choose_for_weight(product.x, weight, rows);
   };
-  if (!product.gated()) return choose_for(product);
-  const char* gate = choose_for(bare_product(product.x, product.weight, Tensor()));
-  const char* up = choose_for(bare_product(product.x, product.up, Tensor()));
+  const char *gate = choose_for(product.weight), *up = choose_for(product.up);
   return std::string_view(gate) == up ? gate : "cuda.mixed";
 }
 
@@ -258,8 +271,7 @@ const char* run(Context& ctx, const Product& product) {
     return kernel;
   }
   const std::int64_t rows = Rows(product.x).rows();
-  const TileKernel* tiles = product.gated() ? nullptr : tile_kernel(ctx, product, rows);
-  if (tiles != nullptr) {
+  if (const TileKernel* tiles = tile_kernel(ctx, product, rows)) {
     Workspace::Frame frame(ctx.workspace());
     tiles->multiply(ctx, product, frame.take<char>(tiles->scratch_bytes(ctx, product, rows)));
     return kernel;
@@ -327,8 +339,9 @@ std::int64_t factor_bytes(Context& ctx, const Tensor& x, const Weight& weight, s
 std::int64_t bytes_for(Context& ctx, const Product& product, std::int64_t rows) {
   const char* kernel = choose(ctx, product, rows);
   if (kernel == kStream || kernel == kStrips) return 0;
-  const TileKernel* tiles = product.gated() ? nullptr : tile_kernel(ctx, product, rows);
-  if (tiles != nullptr) return tile_kernel_bytes(ctx, *tiles, product, rows);
+  if (const TileKernel* tiles = tile_kernel(ctx, product, rows)) {
+    return tile_kernel_bytes(ctx, *tiles, product, rows);
+  }
   const Weight &weight = product.weight, &up = product.up;
   const std::int64_t factor = factor_bytes(ctx, product.x, weight, rows);
   if (direct_output(product) && kernel == kLibrary) return factor;
@@ -351,6 +364,7 @@ std::int64_t most_bytes(Context& ctx, const Product& product) {
     if (!weight->defined()) continue;
     include(crossover(*weight).wide - 1);
     include(crossover(*weight).library - 1);
+    include(crossover(*weight).after_mma - 1);
   }
   for (std::int64_t fewer = kPanelRows; fewer <= kWideAnyRows; fewer += kPanelRows) include(fewer);
   return most;

@@ -1,0 +1,98 @@
+// How cuda.mma shares its work (mma_plan.h): whatever the sizes, all of it is done once, and the
+// scratch that is counted ahead suffices.
+#include "cuda/linear/mma_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+namespace tessera::cuda {
+namespace {
+
+// Of nvfp4 on an H200.
+MmaWork work_of(std::int64_t columns, int pairs, std::int64_t rows) {
+  return {.columns = columns,
+          .pairs = pairs,
+          .rows = rows,
+          .tile_bytes = 1024 + 128,
+          .multiprocessors = 132,
+          .shared_bytes = 227 << 10};
+}
+
+// Blocks have all units, one after the other, and each at least one.
+void check_units(const MmaPlan& plan, int pairs) {
+  EXPECT_EQ(plan.units, plan.tiles() * pairs);
+  EXPECT_EQ(plan.first_unit(0), 0);
+  EXPECT_EQ(plan.first_unit(plan.blocks), plan.units);
+  for (int block = 0; block < plan.blocks; ++block) {
+    const int first = plan.first_unit(block), next = plan.first_unit(block + 1);
+    ASSERT_LT(first, next);
+    ASSERT_EQ(plan.block_of(first), block);
+    ASSERT_EQ(plan.block_of(next - 1), block);
+    ASSERT_TRUE(!plan.whole_tiles() || first % pairs == 0);
+  }
+}
+
+TEST(MmaPlan, CoversEverySizeOnce) {
+  for (const std::int64_t columns : {16, 256, 272, 2560, 10240, 28672, 80000}) {
+    for (const int pairs : {1, 2, 3, 6, 20, 32, 64, 224}) {
+      for (const std::int64_t rows : {1, 17, 32, 33, 64, 65, 200, 256, 1000}) {
+        for (const int multiprocessors : {2, 68, 132}) {
+          SCOPED_TRACE(testing::Message() << columns << " x " << pairs << " x " << rows);
+          MmaWork work = work_of(columns, pairs, rows);
+          work.multiprocessors = multiprocessors;
+          const MmaPlan plan = plan_mma(work);
+          EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, rows);
+          EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, rows);
+          EXPECT_GE(std::int64_t{plan.column_blocks} * plan.columns(), columns);
+          EXPECT_LT(std::int64_t{plan.column_blocks - 1} * plan.columns(), columns);
+          check_units(plan, pairs);
+        }
+      }
+    }
+  }
+}
+
+// A call's scratch is counted by the most rows that it may have.
+TEST(MmaPlan, FewerRowsTakeNoMoreScratchThanIsCounted) {
+  for (const std::int64_t columns : {16, 2560, 4096, 10240, 28672}) {
+    for (const int pairs : {1, 20, 64}) {
+      for (const std::int64_t rows : {20, 64, 250, 600}) {
+        MmaWork work = work_of(columns, pairs, rows);
+        const std::int64_t counted = most_mma_part_floats(work);
+        for (work.rows = 1; work.rows <= rows; ++work.rows) {
+          ASSERT_LE(plan_mma(work).part_floats(), counted) << work.rows << " of " << rows;
+        }
+      }
+    }
+  }
+}
+
+// With few columns blocks share the pairs of a tile; where tiles fill all multiprocessors, each has
+// a block.
+TEST(MmaPlan, PartsWhereTilesAreFew) {
+  MmaWork work = work_of(4096, 32, 64);
+  EXPECT_GT(plan_mma(work).blocks, plan_mma(work).tiles());
+  work.columns = 256 * 2 * 132;
+  EXPECT_TRUE(plan_mma(work).whole_tiles());
+}
+
+// Where blocks may have less shared memory, tiles are smaller: of int8 with zero points and scales,
+// the largest.
+TEST(MmaPlan, FitsIntoSharedMemory) {
+  for (const std::int64_t bytes : {99 << 10, 163 << 10, 227 << 10}) {
+    for (const int tile_bytes : {1024 + 64, 1024 + 512 + 128, 2048 + 128 + 32}) {
+      for (const std::int64_t rows : {20, 60, 100, 1000}) {
+        MmaWork work = work_of(4096, 32, rows);
+        work.tile_bytes = tile_bytes;
+        work.shared_bytes = bytes;
+        const MmaPlan plan = plan_mma(work);
+        EXPECT_GT(plan.blocks, 0);
+        EXPECT_LE(mma_shared_bytes(work, plan), bytes);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::cuda
