@@ -8,23 +8,28 @@ namespace {
 // No more parts of a tile than these are added up, of no fewer pairs.
 constexpr int kMostParts = 8, kFewestPairs = 4;
 
-// Microseconds on an H200 (docs/results/h200/linear.md): of a multiprocessor for a block's pairs,
-// one of each warp, and of parts through memory.
+// Microseconds on an H200 (docs/results/h200/linear.md).
 struct Costs {
   int tokens;
-  double pair, parts;
-  int at_once;  // blocks of a multiprocessor
+  double pair, sharer;  // of a multiprocessor: a block's pairs, one of each warp; activations of
+                        // one sharer
+  int at_once;          // blocks of a multiprocessor
 };
-constexpr Costs kCosts[] = {{.tokens = 32, .pair = 1.45, .parts = 3, .at_once = 2},
-                            {.tokens = 64, .pair = 2.0, .parts = 4, .at_once = 1},
-                            {.tokens = 128, .pair = 3.55, .parts = 7, .at_once = 1}};
+constexpr Costs kCosts[] = {{.tokens = 32, .pair = 0.6, .sharer = 0.8, .at_once = 2},
+                            {.tokens = 64, .pair = 1.7, .sharer = 0.15, .at_once = 1},
+                            {.tokens = 128, .pair = 2.6, .sharer = 0.65, .at_once = 1}};
+// Of parts through memory, and of each byte that the last block of a tile reads.
+constexpr double kParts = 7, kPartByte = 1 / 40e3;
 
 double cost_of(const MmaPlan& plan, const MmaWork& work, const Costs& costs) {
   const int rounds = (plan.blocks + work.multiprocessors - 1) / work.multiprocessors;
   const int sharers = 1 << plan.sharers_log2;
   const int units = plan.block_units + (plan.longer > 0 ? 1 : 0);
-  return rounds * ((units + sharers - 1) / sharers) * costs.pair +
-         (plan.whole_tiles() ? 0 : costs.parts);
+  const double loop =
+      rounds * ((units + sharers - 1) / sharers) * (costs.pair + costs.sharer * sharers);
+  if (plan.whole_tiles()) return loop;
+  const std::int64_t parts = plan.blocks / plan.tiles() + 1;
+  return loop + kParts + kPartByte * static_cast<double>(parts * plan.tokens * plan.columns() * 4);
 }
 
 }  // namespace
@@ -53,7 +58,7 @@ MmaPlan plan_mma(const MmaWork& work) {
   double least = 0;
   for (const Costs& costs : kCosts) {
     for (const int sharers_log2 : {0, 1}) {
-      // A block for each tile; or as many as run at once, or parts of tiles would be too many.
+      // A block for each tile; or as many as run at once, unless a tile had too many parts.
       const MmaPlan one = mma_plan_of(work, costs.tokens, sharers_log2, 1);
       if (mma_shared_bytes(work, one) > work.shared_bytes) continue;
       const std::int64_t at_once = std::int64_t{costs.at_once} * work.multiprocessors;
