@@ -77,13 +77,13 @@ struct Crossover {
 };
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr Crossover kCrossovers[] = {
-    {.weights = 4'000'000, .strips = 128, .wide = kNever, .library = 80, .after_mma = 64},
-    {.weights = 5'000'000, .strips = 128, .wide = 600, .library = 1024, .after_mma = 64},
-    {.weights = 17'000'000, .strips = 48, .wide = 600, .library = 1024, .after_mma = 72},
-    {.weights = 20'000'000, .strips = 16, .wide = 600, .library = 1024, .after_mma = 72},
-    {.weights = 40'000'000, .strips = 16, .wide = 450, .library = 512, .after_mma = 80},
-    {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400, .after_mma = 128},
-    {.weights = kNever, .strips = 16, .wide = 129, .library = 1700, .after_mma = 192},
+    {.weights = 4'000'000, .strips = 128, .wide = kNever, .library = 80, .after_mma = 65},
+    {.weights = 5'000'000, .strips = 128, .wide = 600, .library = 1024, .after_mma = 65},
+    {.weights = 17'000'000, .strips = 48, .wide = 600, .library = 1024, .after_mma = 65},
+    {.weights = 20'000'000, .strips = 16, .wide = 600, .library = 1024, .after_mma = 65},
+    {.weights = 40'000'000, .strips = 16, .wide = 450, .library = 512, .after_mma = 65},
+    {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400, .after_mma = 129},
+    {.weights = kNever, .strips = 16, .wide = 129, .library = 1700, .after_mma = 193},
 };
 // Of fewer rows than these, cuda.wide does not pay where half of its last 256 would be empty:
 // cuda.panels has 128 to a block.
