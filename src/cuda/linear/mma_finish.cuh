@@ -115,7 +115,8 @@ __device__ inline void store_values(const MmaOutput& output, float (&values)[kEi
 
 template <int kTokens>
 struct MmaFinish {
-  static constexpr int kHalf = kTokens / 2, kGroups = kHalf / 8;
+  static constexpr int kPass = mma_pass_tokens(kTokens), kPasses = kTokens / kPass;
+  static constexpr int kGroups = kPass / 8;
   const MmaOutput& output;
   const MmaPlace& at;
   float* staged;
@@ -129,38 +130,38 @@ struct MmaFinish {
         tokens(min(kTokens, all.rows - place.first_token)) {}
 
   // [tile of the warp][eight tokens][sum], as mma.sync leaves them.
-  __device__ void put_sums(const float (&sums)[2][kTokens / 8][4], int half) const {
+  __device__ void put_sums(const float (&sums)[2][kTokens / 8][4], int pass) const {
     const int thread = fresh_thread_index(), lane = thread % 32;
     const int sharer = thread / 32 & ((1 << at.sharers_log2) - 1);
     const int column = (thread / 32 >> at.sharers_log2) * kMmaWarpColumns + lane / 4;
-    float* mine = staged + (sharer * kHalf + lane % 4 * 2) * pitch + column;
+    float* mine = staged + (sharer * kPass + lane % 4 * 2) * pitch + column;
 #pragma unroll
     for (int c = 0; c < kGroups; ++c) {
 #pragma unroll
       for (int i = 0; i < 2 * 4; ++i) {
         const int tile = i / 4, r = i % 4;
         mine[(c * 8 + r % 2) * pitch + tile * kTileHeight + r / 2 * 8] =
-            half == 0 ? sums[tile][c][r] : sums[tile][kGroups + c][r];
+            pass == 0 ? sums[tile][c][r] : sums[tile][kTokens / 8 - kGroups + c][r];
       }
     }
   }
 
   // Of a block's part, in memory.
-  __device__ float* part(int block, int half) const {
-    return output.parts + (at.part(block) * kTokens + half * kHalf) * at.columns;
+  __device__ float* part(int block, int pass) const {
+    return output.parts + (at.part(block) * kTokens + pass * kPass) * at.columns;
   }
 
   // What is staged, into memory.
-  __device__ void store_part(int half) const {
+  __device__ void store_part(int pass) const {
     const int fours = at.columns / 4, thread = fresh_thread_index();
     const int first = thread % fours * 4;
-    float* to = part(at.block, half) + first;
-    for (int token = thread / fours; token < min(kHalf, tokens - half * kHalf);
+    float* to = part(at.block, pass) + first;
+    for (int token = thread / fours; token < min(kPass, tokens - pass * kPass);
          token += kMmaThreads / fours) {
       float4 sum = *reinterpret_cast<const float4*>(staged + token * pitch + first);
       if (at.sharers_log2 > 0) {
         const float4 other =
-            *reinterpret_cast<const float4*>(staged + (kHalf + token) * pitch + first);
+            *reinterpret_cast<const float4*>(staged + (kPass + token) * pitch + first);
         sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
       }
       __stcg(reinterpret_cast<float4*>(to + token * at.columns), sum);
@@ -168,16 +169,16 @@ struct MmaFinish {
   }
 
   // All parts of the tile, added up in their order, from memory.
-  __device__ void load_parts(int half) const {
+  __device__ void load_parts(int pass) const {
     constexpr int kAtOnce = 4;  // tokens, whose loads are under way together
     const int fours = at.columns / 4, thread = fresh_thread_index();
     const int first = thread % fours * 4, step = kMmaThreads / fours;
-    const int last = min(kHalf, tokens - half * kHalf) - 1;
+    const int last = min(kPass, tokens - pass * kPass) - 1;
     for (int token = thread / fours; token <= last; token += kAtOnce * step) {
       float4 all[kAtOnce] = {};
 #pragma unroll 2
       for (int block = at.first_block; block <= at.last_block; ++block) {
-        const float* from = part(block, half) + first;
+        const float* from = part(block, pass) + first;
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           const int row = min(token + i * step, last);
@@ -196,7 +197,7 @@ struct MmaFinish {
   // What is staged, of so many sharers, to the output. A thread has the same features each time; of
   // a gated pair, up lies behind its gate.
   __device__ void finish(const EightEnds& ends, const EightEnds& up_ends, int sharers,
-                         int half) const {
+                         int pass) const {
     const int eights = (at.columns >> output.gated) / kEight, thread = fresh_thread_index();
     const int eight = thread % eights;
     const std::int64_t n = std::int64_t{at.first_feature} + eight * kEight;
@@ -205,11 +206,11 @@ struct MmaFinish {
         output.gated ? eight / 2 * (2 * kTileHeight) + eight % 2 * kEight : eight * kEight;
     const Activation activation = output.finish.activation;
 #pragma unroll 1
-    for (int token = thread / eights; token < min(kHalf, tokens - half * kHalf);
+    for (int token = thread / eights; token < min(kPass, tokens - pass * kPass);
          token += kMmaThreads / eights) {
       float values[kEight] = {}, ups[kEight] = {};
       for (int sharer = 0; sharer < sharers; ++sharer) {
-        const float* from = staged + (sharer * kHalf + token) * pitch + column;
+        const float* from = staged + (sharer * kPass + token) * pitch + column;
         add_eight(from, values);
         if (output.gated) add_eight(from + kTileHeight, ups);
       }
@@ -223,7 +224,7 @@ struct MmaFinish {
 #pragma unroll
         for (int i = 0; i < kEight; ++i) values[i] *= ups[i];
       }
-      store_values(output, values, at.first_token + half * kHalf + token, n);
+      store_values(output, values, at.first_token + pass * kPass + token, n);
     }
   }
 };
@@ -254,25 +255,28 @@ __device__ inline void finish_block(const MmaOutput& output, const MmaPlace& at,
   ends.load(output.row_scales[0], gain, output.finish.bias, n, output.features);
   if (output.gated)
     up_ends.load(output.row_scales[1], gain, output.finish.up_bias, n, output.features);
-    // First what this block has; then, if it is the last to come with its part, what all have. One
-    // loop, because code that runs once comes from memory.
+  // First what this block has; then, if it is the last to come with its part, what all have. One
+  // loop, because code that runs once comes from memory.
+  constexpr int kPasses = MmaFinish<kTokens>::kPasses;
 #pragma unroll 1
-  for (int pass = 0; pass < (at.whole() ? 2 : 4); ++pass) {
-    const int half = pass % 2;
-    if (pass == 2 && !comes_last(output.counters + at.tile, at.last_block - at.first_block + 1)) {
+  for (int i = 0; i < (at.whole() ? kPasses : 2 * kPasses); ++i) {
+    const int pass = i % kPasses;
+    const bool own = i < kPasses;
+    if (i == kPasses &&
+        !comes_last(output.counters + at.tile, at.last_block - at.first_block + 1)) {
       return;
     }
     __syncthreads();  // what was there has been read
-    if (pass < 2) {
-      block.put_sums(sums, half);
+    if (own) {
+      block.put_sums(sums, pass);
     } else {
-      block.load_parts(half);
+      block.load_parts(pass);
     }
     __syncthreads();
-    if (pass < 2 && !at.whole()) {
-      block.store_part(half);
+    if (own && !at.whole()) {
+      block.store_part(pass);
     } else {
-      block.finish(ends, up_ends, pass < 2 ? 1 << at.sharers_log2 : 1, half);
+      block.finish(ends, up_ends, own ? 1 << at.sharers_log2 : 1, pass);
     }
   }
 }

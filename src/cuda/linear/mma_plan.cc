@@ -49,7 +49,7 @@ int mma_shared_bytes(const MmaWork& work, const MmaPlan& plan) {
   const int sharers = 1 << plan.sharers_log2;
   const int stages =
       kMmaStages * (sharers * mma_stage_bytes(plan.tokens) + kMmaWarps * 2 * work.tile_bytes);
-  const int sums = sharers * (plan.tokens / 2) * mma_sum_pitch(plan.columns()) * 4;
+  const int sums = sharers * mma_pass_tokens(plan.tokens) * mma_sum_pitch(plan.columns()) * 4;
   return std::max(stages, sums) + work.table_bytes;
 }
 

@@ -31,8 +31,11 @@ inline constexpr int kMmaPitch = kPair + 8;
 TESSERA_HOST_DEVICE constexpr int mma_stage_bytes(int tokens) { return tokens * kMmaPitch * 2; }
 // Of a sharer: one to work on, one on its way.
 inline constexpr int kMmaStages = 2;
-// Sums at the end, half of a tile's tokens at a time: [sharer][token][column]. Rows are so far
-// apart that what a warp's lanes write at once lies in different banks.
+// Sums at the end, of all tokens of a tile or of as many as there is room for: [sharer][token]
+// [column]. Rows are so far apart that what a warp's lanes write at once lies in different banks.
+TESSERA_HOST_DEVICE constexpr int mma_pass_tokens(int tokens) {
+  return tokens == 128 ? 64 : tokens;
+}
 TESSERA_HOST_DEVICE constexpr int mma_sum_pitch(int columns) { return columns + 4; }
 
 // What there is to do.
