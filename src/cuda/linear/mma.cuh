@@ -136,8 +136,10 @@ struct MmaCopies {
     }
     pair = (lane < 16 ? tiles[0] : tiles[1]) * args.pairs + first_pair;
     const TileScales& mine = lane < 16 ? args.weights[0].scales : args.weights[1].scales;
-    scales = static_cast<const char*>(mine.scales) + at;
-    zeros = reinterpret_cast<const char*>(mine.zeros) + at;
+    if constexpr (S != ScaleMode::none) scales = static_cast<const char*>(mine.scales) + at;
+    if constexpr (Z && S != ScaleMode::none) {
+      zeros = reinterpret_cast<const char*>(mine.zeros) + at;
+    }
   }
 
   // The next pair; the one after that is `step` on.
