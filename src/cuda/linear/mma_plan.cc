@@ -13,20 +13,21 @@ struct Costs {
   int tokens;
   double pair, sharer;  // of a multiprocessor: a block's pairs, one of each warp; activations of
                         // one sharer
+  double alone;         // so much longer with one block than with all that run at once
   int at_once;          // blocks of a multiprocessor
 };
-constexpr Costs kCosts[] = {{.tokens = 32, .pair = 0.6, .sharer = 0.8, .at_once = 2},
-                            {.tokens = 64, .pair = 1.7, .sharer = 0.15, .at_once = 1},
-                            {.tokens = 128, .pair = 2.6, .sharer = 0.65, .at_once = 1}};
+constexpr Costs kCosts[] = {{.tokens = 32, .pair = 1.25, .sharer = 0, .alone = 1.5, .at_once = 2},
+                            {.tokens = 64, .pair = 1.7, .sharer = 0.15, .alone = 1, .at_once = 1},
+                            {.tokens = 128, .pair = 2.6, .sharer = 0.65, .alone = 1, .at_once = 1}};
 // Of parts through memory, and of each byte that the last block of a tile reads.
-constexpr double kParts = 7, kPartByte = 1 / 40e3;
+constexpr double kParts = 5, kPartByte = 1 / 40e3;
 
 double cost_of(const MmaPlan& plan, const MmaWork& work, const Costs& costs) {
   const int rounds = (plan.blocks + work.multiprocessors - 1) / work.multiprocessors;
   const int sharers = 1 << plan.sharers_log2;
   const int units = plan.block_units + (plan.longer > 0 ? 1 : 0);
-  const double loop =
-      rounds * ((units + sharers - 1) / sharers) * (costs.pair + costs.sharer * sharers);
+  const double loop = rounds * ((units + sharers - 1) / sharers) *
+                      (costs.pair + costs.sharer * sharers) * (rounds == 1 ? costs.alone : 1);
   if (plan.whole_tiles()) return loop;
   const std::int64_t parts = plan.blocks / plan.tiles() + 1;
   return loop + kParts + kPartByte * static_cast<double>(parts * plan.tokens * plan.columns() * 4);
