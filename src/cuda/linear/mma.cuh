@@ -190,14 +190,14 @@ struct MmaShare {
   }
 
   // Steps 0 and 1 of a slab, or 2 and 3, with the scales of their blocks.
-  __device__ void decode(int slab, int half, RowState& rows, Pair (&a)[2][4]) const {
+  __device__ void decode(int slab, int side, RowState& rows, Pair (&a)[2][4]) const {
     Fragments all;
     decode_words<F, S, Z, T>(words, raw, slab, rows, all);
     if constexpr (S != ScaleMode::none) scale_fragments<F, T>(raw, slab, rows.inverse, all);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
 #pragma unroll
-      for (int r = 0; r < 4; ++r) a[j][r] = all[2 * half + j][r];
+      for (int r = 0; r < 4; ++r) a[j][r] = all[2 * side + j][r];
     }
   }
 };
@@ -238,11 +238,11 @@ __device__ inline void multiply_pair(const MmaArgs& args, const T* x, const char
   const int lane = threadIdx.x % 32;
   MmaShare<F, S, Z, T> shares[2];
   Pair a[2][2][2][4];  // [this half of a slab, the next][tile][step]
-  const auto decode = [&](int half) {
+  const auto decode = [&](int quarter) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (half % 2 == 0) shares[i].load_words(stage + i * kPairBytes, half / 2);
-      shares[i].decode(half / 2, half % 2, rows[i], a[half % 2][i]);
+      if (quarter % 2 == 0) shares[i].load_words(stage + i * kPairBytes, quarter / 2);
+      shares[i].decode(quarter / 2, quarter % 2, rows[i], a[quarter % 2][i]);
     }
   };
 #pragma unroll
@@ -257,17 +257,17 @@ __device__ inline void multiply_pair(const MmaArgs& args, const T* x, const char
   constexpr bool kAhead = true;
   if (kAhead) decode(0);
 #pragma unroll
-  for (int half = 0; half < 4; ++half) {
-    if (half + kAhead < 4) decode(half + kAhead);
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    if (quarter + kAhead < 4) decode(quarter + kAhead);
 #pragma unroll
     for (int c = 0; c < kTokens / 8; ++c) {
       const uint4 eight = *reinterpret_cast<const uint4*>(x + c * (8 * kMmaPitch) +
-                                                          half / 2 * kSlab + half % 2 * 8);
+                                                          quarter / 2 * kSlab + quarter % 2 * 8);
       const Pair b[2][2] = {{eight.x, eight.y}, {eight.z, eight.w}};
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) mma_16x8x16(sums[i][c], a[half % 2][i][step], b[step], T{});
+        for (int i = 0; i < 2; ++i) mma_16x8x16(sums[i][c], a[quarter % 2][i][step], b[step], T{});
       }
     }
   }
