@@ -34,33 +34,21 @@ __device__ inline float times_normal(float x) {
   return x * (x < 0.f ? tail : 1.f - tail);
 }
 
-// Of several numbers, which wait for the special function unit together.
-template <int n>
-__device__ inline void activate(Activation activation, float (&values)[n]) {
-  const auto each = [&](auto function) {
-#pragma unroll
-    for (float& x : values) x = function(x);
-  };
+__device__ inline float activate(Activation activation, float x) {
   switch (activation) {
     case Activation::none:
-      return;
-    case Activation::relu:  // comparing, unlike a maximum, lets NaN through
-      return each([](float x) { return x < 0.f ? 0.f : x; });
+      return x;
+    case Activation::relu:
+      return x < 0.f ? 0.f : x;  // comparing, unlike a maximum, lets NaN through
     case Activation::gelu:
-      return each([](float x) { return times_normal(x); });
+      return times_normal(x);
     case Activation::gelu_tanh:
       // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2 u)) with u = sqrt(2 / pi) (x + 0.044715 x^3).
-      return each([](float x) {
-        return times_sigmoid(x, 2 * 0.79788456f * x * (1.f + 0.044715f * x * x));
-      });
+      return times_sigmoid(x, 2 * 0.79788456f * x * (1.f + 0.044715f * x * x));
     case Activation::silu:
-      return each([](float x) { return times_sigmoid(x, x); });
+      return times_sigmoid(x, x);
   }
-}
-__device__ inline float activate(Activation activation, float x) {
-  float one[] = {x};
-  activate(activation, one);
-  return one[0];
+  return x;
 }
 
 // The same out of line, for the end of a kernel: there its many instructions would lie in the way
@@ -70,12 +58,6 @@ __device__ inline float activate(Activation activation, float x) {
 template <typename = void>
 __device__ __noinline__ float activate_apart(Activation activation, float x) {
   return activate(activation, x);
-}
-template <typename = void>
-__device__ __noinline__ float4 activate_apart(Activation activation, float4 x) {
-  float four[] = {x.x, x.y, x.z, x.w};
-  activate(activation, four);
-  return {four[0], four[1], four[2], four[3]};
 }
 
 // Each but the sum may be missing. R: Rows, or what is simpler and has its row<T>().

@@ -1,10 +1,11 @@
-// linear() and gated_linear(): which kernel takes a product, and the road to it.
+// linear() and gated_linear(): the kernels that take a product, and the road to each; choose.h says
+// which it is.
 //
 // cuda.stream: a few rows of f16 or bf16 (stream.cuh). Weights go through the tensor cores once,
 // the epilogue is part of the kernel.
 //
-// cuda.strips: the same on Hopper, for more than kStreamBest of them (strips.cuh), up to 16, and
-// more of small weights; where there are too few strips, cuda.panels from 9 rows on.
+// cuda.strips: the same on Hopper, from 5 rows on (strips.cuh), up to 16, and more of small
+// weights; where there are too few strips, cuda.panels from 9 rows on.
 //
 // cuda.panels: more rows of f16 or bf16, on Hopper (panels.cuh). Weights are decoded in registers,
 // the epilogue is part of the kernel. cuda.wide: hundreds of them (wide.cuh), weights are decoded
@@ -22,7 +23,7 @@
 // cuda.cublaslt: the operands are x and a dense matrix of one dtype. Dense factors of one dtype are
 // read where they are; factors of two dtypes meet in f32. A packed weight is decoded into the
 // workspace, in the dtype of x: for f16 and bf16 each weight is rounded once more, by no more than
-// the activations are. Decoding pays with many rows (kCrossovers). Where there is no more to the
+// the activations are. Decoding pays with many rows. Where there is no more to the
 // epilogue than a bias and a residual of the output's dtype, the library writes the output itself.
 //
 // cuda.plain.decode: few rows of x, and a weight that would have to be converted. It is decoded in
@@ -30,8 +31,6 @@
 #include "cuda/linear/linear.h"
 
 #include <algorithm>
-#include <iterator>
-#include <limits>
 #include <optional>
 #include <string_view>
 
@@ -39,118 +38,19 @@
 #include "core/rows.h"
 #include "core/workspace.h"
 #include "cuda/dequantize.h"
+#include "cuda/linear/choose.h"
 #include "cuda/linear/decode_tiles.h"
 #include "cuda/linear/matrix.h"
-#include "cuda/linear/mma.h"
-#include "cuda/linear/panels.h"
 #include "cuda/linear/plain.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/repack.h"
 #include "cuda/linear/stream.h"
 #include "cuda/linear/strips.h"
-#include "cuda/linear/wide.h"
 #include "cuda/matmul.h"
 #include "quant/codec.h"
 
 namespace tessera::cuda {
 namespace {
-
-constexpr const char* kStream = "cuda.stream";
-constexpr const char* kStrips = "cuda.strips";
-constexpr const char* kLibrary = "cuda.cublaslt";
-constexpr const char* kPlain = "cuda.plain.decode";
-
-// Of so many rows cuda.stream is faster than cuda.strips, which does not wait for all activations
-// before the first product, but starts later.
-constexpr std::int64_t kStreamBest = 4;
-
-// By the numbers that a weight in tiles has: up to how many rows cuda.strips is faster than
-// cuda.panels, though it decodes weights anew for each 16 of them; from how many rows on cuda.wide
-// is faster than what there is for fewer; and from how many on, where cuda.wide does not pay or
-// does not take the activations, the weight is decoded once and the library multiplies: where there
-// is cuda.panels, and where there is cuda.mma alone. Decoding costs what its bytes do; cuda.panels
-// costs about 6 us whatever there is to do, and a tenth more for each row than the library;
-// cuda.mma costs more than twice as much for each row. Measured on an H200:
-// docs/results/h200/linear.md.
-struct Crossover {
-  std::int64_t weights, strips, wide, library, after_mma;
-};
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-constexpr Crossover kCrossovers[] = {
-    {.weights = 4'000'000, .strips = 128, .wide = kNever, .library = 80, .after_mma = 65},
-    {.weights = 5'000'000, .strips = 128, .wide = 600, .library = 1024, .after_mma = 65},
-    {.weights = 17'000'000, .strips = 48, .wide = 600, .library = 1024, .after_mma = 65},
-    {.weights = 20'000'000, .strips = 16, .wide = 600, .library = 1024, .after_mma = 65},
-    {.weights = 40'000'000, .strips = 16, .wide = 450, .library = 512, .after_mma = 65},
-    {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400, .after_mma = 129},
-    {.weights = kNever, .strips = 16, .wide = 129, .library = 1700, .after_mma = 193},
-};
-// Of fewer rows than these, cuda.wide does not pay where half of its last 256 would be empty:
-// cuda.panels has 128 to a block.
-constexpr std::int64_t kWideAnyRows = 1024, kPanelRows = 128;
-
-const Crossover& crossover(const Weight& weight) {
-  const std::int64_t weights = checked_mul(weight.in_features, weight.out_features);
-  return *std::find_if(std::begin(kCrossovers), std::end(kCrossovers),
-                       [&](const Crossover& at) { return weights <= at.weights; });
-}
-
-// ---- the choice ---------------------------------------------------------------------------------
-
-const char* choose_for_weight(const Tensor& x, const Weight& weight, std::int64_t rows) {
-  // A sum over nothing is no matter for the library.
-  if (weight.in_features == 0) return kPlain;
-  const bool converts = weight.format != Format::dense || weight.data.dtype != x.dtype;
-  return converts && rows <= kPlainRows ? kPlain : kLibrary;
-}
-
-// Without an epilogue, into f32.
-Product bare_product(const Tensor& x, const Weight& weight, const Tensor& out) {
-  return {.x = x, .weight = weight, .out = out};
-}
-
-// The kernels that decode tiles as they multiply.
-struct TileKernel {
-  const char* name;
-  std::int64_t (*scratch_bytes)(Context&, const Product&, std::int64_t rows);
-  void (*multiply)(Context&, const Product&, void* scratch);
-};
-constexpr TileKernel kWide{"cuda.wide", wide_scratch_bytes, multiply_wide};
-constexpr TileKernel kPanels{"cuda.panels", panels_scratch_bytes, multiply_panels};
-constexpr TileKernel kMma{"cuda.mma", mma_scratch_bytes, multiply_mma};
-
-bool wide_pays(const Weight& weight, std::int64_t rows) {
-  const bool half_empty = (rows - 1) / kPanelRows % 2 == 0;
-  return rows >= crossover(weight).wide && (rows >= kWideAnyRows || !half_empty);
-}
-
-// The one for this product; null if there is none, or it does not pay.
-const TileKernel* tile_kernel(Context& ctx, const Product& product, std::int64_t rows) {
-  if (rows <= kPlainRows) return nullptr;
-  const Crossover& at = crossover(product.weight);
-  if (wide_pays(product.weight, rows) && wide_takes(ctx, product)) return &kWide;
-  if (rows < at.library && panels_take(ctx, product)) return &kPanels;
-  // Both products of a gated pair by cuda.panels are faster.
-  const bool panels =
-      product.gated() && panels_take(ctx, bare_product(product.x, product.weight, Tensor()));
-  return !panels && rows < at.after_mma && mma_takes(product) ? &kMma : nullptr;
-}
-
-const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
-  const bool strips_pay = rows > kStreamBest && rows <= crossover(product.weight).strips;
-  if (strips_pay && strips_take(ctx, product, rows)) return kStrips;
-  const TileKernel* tiles = tile_kernel(ctx, product, rows);
-  const bool streams = rows <= stream_rows_at_most(ctx, product);
-  if (streams && (tiles == nullptr || tiles == &kMma)) return kStream;
-  if (tiles != nullptr) return tiles->name;
-  if (!product.gated()) return choose_for_weight(product.x, product.weight, rows);
-  const auto choose_for = [&](const Weight& weight) {
-    const TileKernel* kernel = tile_kernel(ctx, bare_product(product.x, weight, Tensor()), rows);
-    return kernel != nullptr ? kernel->name : choose_for_weight(product.x, weight, rows);
-  };
-  const char *gate = choose_for(product.weight), *up = choose_for(product.up);
-  return std::string_view(gate) == up ? gate : "cuda.mixed";
-}
 
 // ---- operands -----------------------------------------------------------------------------------
 
@@ -219,6 +119,12 @@ void multiply_by_library(Context& ctx, const Tensor& x, const Weight& weight, co
   matmul(ctx, operand(ctx, frame, x, dtype), factor, out, addends);
 }
 
+void multiply_by_tiles(Context& ctx, const TileKernel& kernel, const Product& product) {
+  Workspace::Frame frame(ctx.workspace());
+  const std::int64_t rows = Rows(product.x).rows();
+  kernel.multiply(ctx, product, frame.take<char>(kernel.scratch_bytes(ctx, product, rows)));
+}
+
 // x W^T as f32 [rows, out_features], in the workspace.
 const float* multiply(Context& ctx, Workspace::Frame& frame, const Tensor& x,
                       const Weight& weight) {
@@ -226,9 +132,8 @@ const float* multiply(Context& ctx, Workspace::Frame& frame, const Tensor& x,
   const Tensor product = frame.take(DType::f32, {rows, weight.out_features});
   const Product bare = bare_product(x, weight, product);
   if (const TileKernel* kernel = tile_kernel(ctx, bare, rows)) {
-    Workspace::Frame inner(ctx.workspace());
-    kernel->multiply(ctx, bare, inner.take<char>(kernel->scratch_bytes(ctx, bare, rows)));
-  } else if (choose_for_weight(x, weight, rows) == kPlain) {
+    multiply_by_tiles(ctx, *kernel, bare);
+  } else if (choose_for_weight(x, weight, rows) == kPlainDecode) {
     Workspace::Frame inner(ctx.workspace());
     multiply_few(ctx, x, published(ctx, inner, weight), product.ptr<float>());
   } else {
@@ -272,8 +177,7 @@ const char* run(Context& ctx, const Product& product) {
   }
   const std::int64_t rows = Rows(product.x).rows();
   if (const TileKernel* tiles = tile_kernel(ctx, product, rows)) {
-    Workspace::Frame frame(ctx.workspace());
-    tiles->multiply(ctx, product, frame.take<char>(tiles->scratch_bytes(ctx, product, rows)));
+    multiply_by_tiles(ctx, *tiles, product);
     return kernel;
   }
   const std::optional<DirectOutput> direct = direct_output(product);
@@ -326,7 +230,7 @@ std::int64_t factor_bytes(Context& ctx, const Tensor& x, const Weight& weight, s
     return tile_kernel_bytes(ctx, *kernel, bare, rows);
   }
   const std::int64_t unpacked = published_bytes(weight);
-  if (choose_for_weight(x, weight, rows) == kPlain) return unpacked;
+  if (choose_for_weight(x, weight, rows) == kPlainDecode) return unpacked;
   const DType dtype = operand_dtype(x, weight);
   const std::int64_t factor =
       weight.format == Format::dense
@@ -356,17 +260,9 @@ std::int64_t bytes_for(Context& ctx, const Product& product, std::int64_t rows) 
 std::int64_t most_bytes(Context& ctx, const Product& product) {
   const std::int64_t rows = Rows(product.x).rows();
   std::int64_t most = bytes_for(ctx, product, rows);
-  const auto include = [&](std::int64_t fewer) {
+  for (const std::int64_t fewer : rows_of_other_kernels(product)) {
     most = std::max(most, bytes_for(ctx, product, std::min(rows, fewer)));
-  };
-  include(kPlainRows);
-  for (const Weight* weight : {&product.weight, &product.up}) {
-    if (!weight->defined()) continue;
-    include(crossover(*weight).wide - 1);
-    include(crossover(*weight).library - 1);
-    include(crossover(*weight).after_mma - 1);
   }
-  for (std::int64_t fewer = kPanelRows; fewer <= kWideAnyRows; fewer += kPanelRows) include(fewer);
   return most;
 }
 

@@ -279,11 +279,7 @@ struct FeatureEnds {
     }
     if (activation == Activation::none) return;
 #pragma unroll
-    for (int i = 0; i < 2 * kGroupSums; i += 4) {
-      const float4 four =
-          activate_apart(activation, float4{sums[i], sums[i + 1], sums[i + 2], sums[i + 3]});
-      sums[i] = four.x, sums[i + 1] = four.y, sums[i + 2] = four.z, sums[i + 3] = four.w;
-    }
+    for (float& sum : sums) sum = activate_apart(activation, sum);
   }
 };
 
