@@ -10,7 +10,6 @@
 
 #include "cuda/linear/fragments.cuh"
 #include "cuda/linear/panel_load.cuh"
-#include "cuda/linear/scaled_words.cuh"
 #include "cuda/linear/scales.cuh"
 #include "cuda/linear/staged_tile.cuh"
 #include "cuda/linear/wide_load.cuh"
@@ -103,7 +102,10 @@ struct WideDecoder {
                          Fragments (&a)[kTilesEach]) const {
 #pragma unroll
     for (int i = 0; i < kTilesEach; ++i) {
-      decode_scaled<F, S, Z, T>(words.codes[slab][i], words.raw[i], slab, rows[i], a[i]);
+      decode_words<F, S, Z, T>(words.codes[slab][i], words.raw[i], slab, rows[i], a[i]);
+      if constexpr (S != ScaleMode::none) {
+        scale_fragments<F, T>(words.raw[i], slab, rows[i].inverse, a[i]);
+      }
     }
   }
 
