@@ -115,11 +115,10 @@ def peer_times(shape, a):
 
 
 def our_rows(shape, a):
-    """The ceilings and Tessera's rows, by format. Few rows of all formats come first: after many the card's clock stays low for a while."""
+    """The ceilings and Tessera's rows, by format. Few rows of all formats come first, then each larger number of them: after many rows the
+    card's clock stays low for a while."""
     ceilings, found = None, []
-    for part in ([M for M in a.rows if M <= 64], [M for M in a.rows if M > 64]):
-        if not part:
-            continue
+    for part in filter(None, [[M for M in a.rows if M <= 64], *([M] for M in sorted(a.rows) if M > 64)]):
         lines = list(table.ours(a.program, "linear", "--shapes", shape, "--rows", ",".join(map(str, part)),
                                 "--formats", ",".join(a.formats), "--dtypes", "bf16"))
         if not lines:
