@@ -10,6 +10,7 @@
 #include "cuda/linear/plain.h"
 #include "cuda/linear/stream.h"
 #include "cuda/linear/strips.h"
+#include "cuda/linear/tile_layout.h"
 #include "cuda/linear/wide.h"
 
 namespace tessera::cuda {
@@ -18,6 +19,10 @@ namespace {
 // Of so many rows cuda.stream is faster than cuda.strips, which does not wait for all activations
 // before the first product, but starts later.
 constexpr std::int64_t kStreamBest = 4;
+
+// Of no more rows than cuda.stream takes, cuda.panels pays where rows of W are so long (pairs of
+// slabs) that they make too few strips.
+constexpr int kLongRows = 40;
 
 // By the numbers that a weight in tiles has: up to how many rows cuda.strips is faster than
 // cuda.panels, though it decodes weights anew for each 16 of them; from how many rows on cuda.wide
@@ -84,7 +89,8 @@ const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
   if (strips_pay && strips_take(ctx, product, rows)) return kStrips.data();
   const TileKernel* tiles = tile_kernel(ctx, product, rows);
   const bool streams = rows <= stream_rows_at_most(ctx, product);
-  if (streams && (tiles == nullptr || tiles == &kMma)) return kStream.data();
+  const bool tiles_pay = tiles != nullptr && tiles != &kMma && pairs_of(product.weight) > kLongRows;
+  if (streams && !tiles_pay) return kStream.data();
   if (tiles != nullptr) return tiles->name;
   if (!product.gated()) return choose_for_weight(product.x, product.weight, rows);
   const auto choose_for = [&](const Weight& weight) {
