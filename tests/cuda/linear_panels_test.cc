@@ -3,14 +3,13 @@
 
 #include <set>
 
-#include "cuda/hopper_kernels.h"
+#include "cuda/hopper_test.h"
 #include "cuda/linear/panel_plan.h"
 #include "cuda/linear/panels.h"
 #include "cuda/linear/product.h"
 #include "cuda/state.h"
 #include "cuda/tiled_weights.h"
 #include "support/compare.h"
-#include "support/devices.h"
 #include "support/linear_case.h"
 #include "tessera/buffer.h"
 #include "tessera/linear.h"
@@ -18,7 +17,7 @@
 namespace tessera::test {
 namespace {
 
-class CudaPanelsTest : public DeviceTest {};
+class CudaPanelsTest : public HopperTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, CudaPanelsTest, testing::Values(Device::cuda()), device_name);
 
 // The scratch must outlive the work.
@@ -31,7 +30,6 @@ void multiply_by_panels(Context& ctx, const LinearArgs& args, Buffer& scratch) {
 
 // Of few weights and many rows, which linear() decodes once.
 TEST_P(CudaPanelsTest, PanelsOfManyTokens) {
-  if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
   int calls = 0;
   for (const WeightCase& weight : tiled_weights()) {
     for (DType dtype : {DType::f16, DType::bf16}) {
@@ -50,11 +48,53 @@ TEST_P(CudaPanelsTest, PanelsOfManyTokens) {
   EXPECT_GE(calls, 2 * 2 * 6);  // formats
 }
 
+// Around the borders of slabs and pairs, and fewer rows than a block takes.
+TEST_P(CudaPanelsTest, FewTokensOfAnyLength) {
+  int calls = 0;
+  for (const WeightCase& weight : tiled_weights()) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      for (std::int64_t rows : {1, 13, 30}) {
+        for (std::int64_t in : {1, 63, 80, 129, 513}) {
+          LinearCall call(
+              ctx(), {.rows = {rows}, .in = in, .out = 33, .weight = weight, .x_dtype = dtype});
+          if (!cuda::panels_take(ctx(), cuda::product_of(call.args))) continue;
+          SCOPED_TRACE(weight.text());
+          Buffer scratch;
+          multiply_by_panels(ctx(), call.args, scratch);
+          EXPECT_TRUE(call.correct());
+          ++calls;
+        }
+      }
+    }
+  }
+  EXPECT_GE(calls, 6 * 2 * 3 * 5);  // formats
+}
+
+// The thread that asks for weights is slower than all others where its code is in no cache: it once
+// waited for a place that had been used by then, for ever.
+TEST_P(CudaPanelsTest, WhoAsksComesLast) {
+  constexpr std::int64_t kCache = 64 << 20;
+  const Buffer from(kCache, ctx().device()), to(kCache, ctx().device());
+  for (const WeightCase& weight : tiled_weights()) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      LinearCall call(ctx(),
+                      {.rows = {13}, .in = 1, .out = 17, .weight = weight, .x_dtype = dtype});
+      if (!cuda::panels_take(ctx(), cuda::product_of(call.args))) continue;
+      SCOPED_TRACE(weight.text());
+      for (int i = 0; i < 10; ++i) {
+        Buffer scratch;
+        copy_bytes(ctx(), to.data(), ctx().device(), from.data(), ctx().device(), kCache);
+        multiply_by_panels(ctx(), call.args, scratch);
+        EXPECT_TRUE(call.correct());
+      }
+    }
+  }
+}
+
 // All ways in which the blocks of cuda.panels share tiles (panel_plan.h): sums are added up in the
 // same order each time.
 TEST_P(CudaPanelsTest, BlocksOfPanelsShareTiles) {
   const cuda::DeviceLimits& limits = ctx().cuda_state().limits();
-  if (!cuda::has_hopper_kernels(limits)) GTEST_SKIP() << "no Hopper GPU";
   const struct {
     std::int64_t rows, in, out;
   } sizes[] = {

@@ -85,6 +85,7 @@ __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBa
   if (args.x.boxed) tile::prefetch_map(&args.x_map);
   // The first weights do not wait for the kernels ahead. Only a few: x comes behind all that has
   // been asked for by then.
+  static_assert(Stage::kStages >= kPanelsAhead);
   PanelCursor weights_at{Segments(args.work)};
   int ahead = 0;
   for (; ahead < kPanelsAhead && weights_at.valid; ++ahead, weights_at.advance()) {
@@ -94,8 +95,12 @@ __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBa
   tile::Ring<Stage::kStages> ring;
   for (PanelCursor at{Segments(args.work)}; at.valid; at.advance(), ring.advance(), --ahead) {
     char* stage = stages + ring.place * Stage::kBytes;
-    tile::wait(barriers.empty[ring.place], ring.parity ^ 1);
-    if (ahead <= 0) load_weights<Stage>(args, at, stage, barriers.full[ring.place]);
+    if (ahead <= 0) {
+      // Not for a place that has its weights: where others bring x, it may have been used by now,
+      // and its barrier be a phase ahead.
+      tile::wait(barriers.empty[ring.place], ring.parity ^ 1);
+      load_weights<Stage>(args, at, stage, barriers.full[ring.place]);
+    }
     if (args.x.boxed) load_x<Stage>(args, at, stage, barriers.raw[ring.place]);
   }
 }
