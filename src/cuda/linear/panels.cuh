@@ -34,6 +34,7 @@
 #include "cuda/linear/panel_stage.cuh"
 #include "cuda/linear/panel_walk.cuh"
 #include "cuda/linear/panel_work.cuh"
+#include "cuda/linear/scaled_words.cuh"
 #include "cuda/linear/scales.cuh"
 #include "cuda/linear/staged_tile.cuh"
 #include "cuda/tile/grid_dependency.cuh"
@@ -82,8 +83,7 @@ struct PanelWarp {
 #pragma unroll
     for (std::uint32_t& word : words) asm volatile("" : "+r"(word));
     Fragments all;
-    decode_words<F, S, Z, T>(words, raw, slab, rows, all);
-    if constexpr (S != ScaleMode::none) scale_fragments<F, T>(raw, slab, rows.inverse, all);
+    decode_scaled<F, S, Z, T>(words, raw, slab, rows, all);
 #pragma unroll
     for (int j = 0; j < kSteps; ++j) {
 #pragma unroll

@@ -10,6 +10,7 @@
 
 #include "cuda/linear/fragments.cuh"
 #include "cuda/linear/panel_load.cuh"
+#include "cuda/linear/scaled_words.cuh"
 #include "cuda/linear/scales.cuh"
 #include "cuda/linear/staged_tile.cuh"
 #include "cuda/linear/wide_load.cuh"
@@ -102,10 +103,7 @@ struct WideDecoder {
                          Fragments (&a)[kTilesEach]) const {
 #pragma unroll
     for (int i = 0; i < kTilesEach; ++i) {
-      decode_words<F, S, Z, T>(words.codes[slab][i], words.raw[i], slab, rows[i], a[i]);
-      if constexpr (S != ScaleMode::none) {
-        scale_fragments<F, T>(words.raw[i], slab, rows[i].inverse, a[i]);
-      }
+      decode_scaled<F, S, Z, T>(words.codes[slab][i], words.raw[i], slab, rows[i], a[i]);
     }
   }
 
