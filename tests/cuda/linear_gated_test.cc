@@ -1,10 +1,8 @@
 // gated_linear() of many rows on Hopper: two products in f32, and a pass over both.
 #include <gtest/gtest.h>
 
-#include "cuda/hopper_kernels.h"
-#include "cuda/state.h"
+#include "cuda/hopper_test.h"
 #include "support/compare.h"
-#include "support/devices.h"
 #include "support/gated_case.h"
 #include "support/linear_case.h"
 #include "tessera/linear.h"
@@ -12,14 +10,7 @@
 namespace tessera::test {
 namespace {
 
-class CudaGatedTest : public DeviceTest {
- protected:
-  void SetUp() override {
-    DeviceTest::SetUp();
-    if (IsSkipped()) return;
-    if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
-  }
-};
+class CudaGatedTest : public HopperTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, CudaGatedTest, testing::Values(Device::cuda()), device_name);
 
 TEST_P(CudaGatedTest, ManyRowsAreCorrectAndTheSameTwice) {

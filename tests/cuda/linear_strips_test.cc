@@ -3,27 +3,20 @@
 
 #include <set>
 
-#include "cuda/hopper_kernels.h"
+#include "cuda/hopper_test.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/strip_plan.h"
 #include "cuda/linear/strips.h"
-#include "cuda/state.h"
 #include "cuda/tiled_weights.h"
 #include "support/compare.h"
-#include "support/devices.h"
 #include "support/linear_case.h"
 #include "tessera/linear.h"
 
 namespace tessera::test {
 namespace {
 
-class CudaStripsTest : public DeviceTest {
+class CudaStripsTest : public HopperTest {
  protected:
-  void SetUp() override {
-    DeviceTest::SetUp();
-    if (IsSkipped()) return;
-    if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
-  }
   bool takes(const LinearCall& call) {
     return cuda::strips_take(ctx(), cuda::product_of(call.args), call.args.x.shape[0]);
   }

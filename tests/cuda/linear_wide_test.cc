@@ -3,14 +3,13 @@
 
 #include <cmath>
 
-#include "cuda/hopper_kernels.h"
+#include "cuda/hopper_test.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/tile_layout.h"
 #include "cuda/linear/wide.h"
 #include "cuda/state.h"
 #include "cuda/tiled_weights.h"
 #include "support/compare.h"
-#include "support/devices.h"
 #include "support/linear_case.h"
 #include "tessera/buffer.h"
 #include "tessera/linear.h"
@@ -18,15 +17,9 @@
 namespace tessera::test {
 namespace {
 
-class CudaWideTest : public DeviceTest {
+class CudaWideTest : public HopperTest {
  protected:
   using Planner = cuda::WidePlan(std::int64_t, int, std::int64_t, int);
-
-  void SetUp() override {
-    DeviceTest::SetUp();
-    if (IsSkipped()) return;
-    if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
-  }
 
   // Twice: both are correct and equal in all bits. False: the kernel does not take it.
   bool check(const LinearCase& c, Planner& planner = cuda::plan_wide) {

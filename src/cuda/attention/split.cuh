@@ -1,23 +1,23 @@
-// Attention, forward, where a sequence has few query rows: decoding against a
-// long cache. There is little to compute and much to read, so the keys of a
-// sequence are split among blocks, and among the four warps of a block, and
-// each warp streams its keys and values through a ring of shared memory of its
-// own without waiting for anyone:
+// Attention, forward, where a sequence has few query rows: decoding against a long cache. There is
+// little to compute and much to read, so the keys of a sequence are split among blocks, and among
+// the four warps of a block, and each warp streams its keys and values through a ring of shared
+// memory of its own without waiting for anyone:
 //
-//   keys, in steps of 16   | 0 1 2 3   4 5 6 7 | 8 9 10 11   12 13 14 15 |
-//   steps of a block warp                     0 1 2 3   0 1 2 3   0 1  2  3 0
-//   1  2  3        are dealt to warps
+//   keys, in steps of 16   |  0  1  2  3   4  5  6  7 |  8  9 10 11  12 13 14 15 |
+//   block                  |            0             |             1            |
+//   warp of it             |  0  1  2  3   0  1  2  3 |  0  1  2  3   0  1  2  3 |
 //
-// All query heads that share a key head are rows of the same mma.sync, of which
-// there are 16. What the warps of a block have found is merged in shared
-// memory: softmaxes over parts of the keys combine by their (largest, sum,
-// out). If the block had all keys that is the output; otherwise it goes to the
-// workspace, and a second kernel merges the parts of each row.
+// All query heads that share a key head are rows of the same mma.sync, of which there are 16. What
+// the warps of a block have found is merged in shared memory: softmaxes over parts of the keys
+// combine by their (largest, sum, out). If the block had all keys that is the output; otherwise it
+// goes to the workspace, and the parts of each row are merged (split_merge.cuh): by the block that
+// comes last, or, of many rows, by a second kernel.
 #pragma once
 
 #include "cuda/attention/fragments.cuh"
 #include "cuda/attention/key_walk.cuh"
 #include "cuda/attention/shared_rows.cuh"
+#include "cuda/attention/split_merge.cuh"
 #include "cuda/attention/tensor_core.h"
 #include "cuda/attention_call.h"
 #include "cuda/block_reduce.cuh"
@@ -53,8 +53,7 @@ struct Shared {
   KeyWalk walk;
 };
 
-// The steps of a sequence: those of the sinks, if any, and then those of the
-// band.
+// The steps of a sequence: those of the sinks, if any, and then those of the band.
 struct Steps {
   int sink_steps, begin, count;
 
@@ -106,8 +105,7 @@ struct Loader {
   }
 };
 
-// The steps of one warp: every fourth of the block's that the mask lets someone
-// see.
+// The steps of one warp: every fourth of the block's that the mask lets someone see.
 struct WarpSteps {
   const Part& part;
   const KeyWalk& walk;
@@ -191,23 +189,7 @@ __device__ void share(const WarpRows<1, dim>& state, Shared<dim>& shared) {
   }
 }
 
-// What softmaxes over parts of the keys are worth in one over all of them.
-struct Merged {
-  float largest = -INFINITY, sum = 0.f;
-
-  // What a part's sums are multiplied by.
-  __device__ float weight(float part_largest) const {
-    return part_largest == -INFINITY ? 0.f : fast_exp2(part_largest - largest);
-  }
-};
-
-__device__ inline float log_sum_exp(const Merged& merged) {
-  constexpr float kLn2 = 0.6931471805599453f;
-  return merged.sum == 0.f ? -INFINITY : (merged.largest + log2f(merged.sum)) * kLn2;
-}
-
-// Merges the warps' findings: a warp takes every fourth row, a lane every 32nd
-// element of it.
+// Merges the warps' findings: a warp takes every fourth row, a lane every 32nd element of it.
 template <typename T, int dim>
 __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const Partials& partials,
                             std::int64_t slot, int split, bool alone) {
@@ -247,8 +229,7 @@ __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const P
   }
 }
 
-// A sequence's key head. In 32 bits, in which a division takes a quarter of the
-// time.
+// A sequence's key head. In 32 bits, in which a division takes a quarter of the time.
 struct Slot {
   int sequence, kv_head;
 
@@ -258,61 +239,6 @@ struct Slot {
     kv_head = static_cast<int>(slot % kv_heads);
   }
 };
-
-// Merges the parts of one row, by one warp. Some parts at a time: all that is loaded of them is on
-// its way at once, and what went before is brought to the same largest.
-template <typename T, int dim>
-__device__ void merge_row(const QueryRows& rows, int row, std::uint32_t slot,
-                          const Partials& partials, int splits) {
-  constexpr int kElements = (dim + 31) / 32;      // of a lane: every 32nd
-  constexpr int kParts = kElements <= 4 ? 8 : 4;  // at a time
-  const AttentionCall& call = rows.call;
-  const int lane = lane_of_warp();
-  const auto most_rows = static_cast<std::uint32_t>(partials.rows);
-  const std::int64_t first = std::int64_t{slot} * partials.splits * most_rows + row;
-  const auto* stats = reinterpret_cast<const float2*>(partials.largest_and_sum) + first;
-  const float* sums = partials.sums + first * call.dim + lane;
-  Merged merged;
-  float out[kElements] = {};
-  for (int begin = 0; begin < splits; begin += kParts) {
-    float2 part[kParts];
-    float values[kParts][kElements];
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      const bool there = begin + i < splits;
-      const std::uint32_t at = static_cast<std::uint32_t>(begin + i) * most_rows;
-      part[i] = there ? stats[at] : make_float2(-INFINITY, 0.f);
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) {
-        const bool exists = there && lane + 32 * e < call.dim;
-        values[i][e] = exists ? sums[std::int64_t{at} * call.dim + 32 * e] : 0.f;
-      }
-    }
-    const float before = merged.largest;
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) merged.largest = fmaxf(merged.largest, part[i].x);
-    const float kept = merged.weight(before);
-    merged.sum *= kept;
-#pragma unroll
-    for (float& element : out) element *= kept;
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      const float weight = merged.weight(part[i].x);
-      merged.sum += weight * part[i].y;
-#pragma unroll
-      for (int e = 0; e < kElements; ++e) out[e] += weight * values[i][e];
-    }
-  }
-  const float factor = merged.sum == 0.f ? 0.f : 1.f / merged.sum;
-  T* to = call.query_row<T>(call.out, rows.sequence, rows.query(row), rows.head(row)) + lane;
-#pragma unroll
-  for (int e = 0; e < kElements; ++e) {
-    if (lane + 32 * e < call.dim) to[32 * e] = from_f32<T>(factor * out[e]);
-  }
-  if (lane == 0 && call.lse != nullptr) {
-    *call.lse_at(rows.sequence, rows.query(row), rows.head(row)) = log_sum_exp(merged);
-  }
-}
 
 // Block slot * splits + split.
 template <typename T, int dim, bool lean>

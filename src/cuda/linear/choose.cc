@@ -20,10 +20,6 @@ namespace {
 // before the first product, but starts later.
 constexpr std::int64_t kStreamBest = 4;
 
-// Of no more rows than cuda.stream takes, cuda.panels pays where rows of W are so long (pairs of
-// slabs) that they make too few strips.
-constexpr int kLongRows = 40;
-
 // By the numbers that a weight in tiles has: up to how many rows cuda.strips is faster than
 // cuda.panels, though it decodes weights anew for each 16 of them; from how many rows on cuda.wide
 // is faster than what there is for fewer; and from how many on, where cuda.wide does not pay or
@@ -89,7 +85,9 @@ const char* choose(Context& ctx, const Product& product, std::int64_t rows) {
   if (strips_pay && strips_take(ctx, product, rows)) return kStrips.data();
   const TileKernel* tiles = tile_kernel(ctx, product, rows);
   const bool streams = rows <= stream_rows_at_most(ctx, product);
-  const bool tiles_pay = tiles != nullptr && tiles != &kMma && pairs_of(product.weight) > kLongRows;
+  // Of so few rows cuda.panels pays where rows of W are so long that they make too few strips.
+  const bool tiles_pay =
+      tiles != nullptr && tiles != &kMma && pairs_of(product.weight) > kShortRowPairs;
   if (streams && !tiles_pay) return kStream.data();
   if (tiles != nullptr) return tiles->name;
   if (!product.gated()) return choose_for_weight(product.x, product.weight, rows);

@@ -134,16 +134,10 @@ void decode_as(const Launch& launch, const Weight& weight, const DecodeArgs& arg
                   .threads = kThreads,
                   .shared_bytes = weight.format == Format::nf4 ? kNf4TableBytes : 0};
   const bool vectors = args.columns % 8 == 0 && reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
-  with_tile_kind(weight.format, scale_mode(weight), [&](auto kind) {
-    using Kind = decltype(kind);
-    if constexpr (Kind::kFormat != Format::dense) {
-      if constexpr (Kind::kTakesZeros) {
-        if (args.scales.zeros) {
-          return launch(decode_pairs<Kind::kFormat, Kind::kScales, true, T>, grid, args, vectors,
-                        out);
-        }
-      }
-      launch(decode_pairs<Kind::kFormat, Kind::kScales, false, T>, grid, args, vectors, out);
+  const bool zeros = args.scales.zeros != nullptr;
+  with_tile_kind(weight.format, scale_mode(weight), zeros, [&]<Format F, ScaleMode S, bool Z>() {
+    if constexpr (F != Format::dense) {
+      launch(decode_pairs<F, S, Z, T>, grid, args, vectors, out);
     }
   });
 }

@@ -1,10 +1,8 @@
 // The host's side of mma.cuh.
 #include "cuda/linear/mma.h"
 
-#include <algorithm>
-#include <bit>
-
 #include "cuda/linear/mma_kernels.h"
+#include "cuda/linear/tile_boxes.h"
 #include "cuda/state.h"
 #include "cuda/vectors.h"
 
@@ -23,11 +21,6 @@ bool takes_weight(const Weight& weight) {
          aligned(weight.scales) && aligned(weight.zeros);
 }
 
-bool alike(const Weight& a, const Weight& b) {
-  return a.format == b.format && a.group == b.group && a.zeros.defined() == b.zeros.defined() &&
-         a.data.shape[1] == b.data.shape[1];
-}
-
 // Eight numbers of 16 bits at a time.
 bool in_vectors(const Tensor& tensor) {
   return !tensor.defined() ||
@@ -38,19 +31,8 @@ MmaWeight argument(const Weight& weight) {
   return {.codes = weight.data.data, .scales = tile_scales(weight)};
 }
 
-// Of a tile's pair; blocks of scales may be those of several pairs.
-MmaTileBytes tile_bytes(const Weight& weight) {
-  const int blocks =
-      weight.group == 0 ? 0 : static_cast<int>(std::max<std::int64_t>(1, kPair / weight.group));
-  const int scales = blocks * kTileHeight;
-  return {.codes = pair_bytes(weight.format),
-          .scales = scales * static_cast<int>(size_of(weight.scales.dtype)),
-          .zeros = weight.zeros.defined() ? scales : 0};
-}
-
-int pairs_of_block_log2(const Weight& weight) {
-  const auto pairs = static_cast<unsigned>(std::max<std::int64_t>(1, weight.group / kPair));
-  return std::bit_width(pairs) - 1;
+MmaTileBytes bytes_of(const TileBoxes& boxes) {
+  return {.codes = boxes.code_bytes, .scales = boxes.scale_bytes, .zeros = boxes.zero_bytes};
 }
 
 MmaWork work_of(Context& ctx, const Product& product, std::int64_t rows) {
@@ -59,7 +41,7 @@ MmaWork work_of(Context& ctx, const Product& product, std::int64_t rows) {
   return {.columns = weight.data.shape[0] * kTileHeight * (product.gated() ? 2 : 1),
           .pairs = pairs_of(weight),
           .rows = rows,
-          .tile_bytes = tile_bytes(weight).all(),
+          .tile_bytes = bytes_of(tile_box_sizes(weight)).all(),
           .table_bytes = weight.format == Format::nf4 ? kNf4TableBytes : 0,
           .multiprocessors = limits.multiprocessors,
           .shared_bytes = limits.shared_bytes};
@@ -90,9 +72,10 @@ void multiply_mma(Context& ctx, const Product& product, const MmaPlan& plan, voi
   const Tensor x = *as_matrix(product.x);
   const Weight& weight = product.weight;
   const Weight& second = product.gated() ? product.up : weight;
+  const TileBoxes boxes = tile_box_sizes(weight);
   const MmaArgs args{.weights = {argument(weight), argument(second)},
-                     .bytes = tile_bytes(weight),
-                     .pairs_of_block_log2 = pairs_of_block_log2(weight),
+                     .bytes = bytes_of(boxes),
+                     .scale_shift = boxes.scale_shift,
                      .tiles = static_cast<int>(weight.data.shape[0]),
                      .pairs = pairs_of(weight),
                      .plan = plan,

@@ -1,6 +1,6 @@
 // linear() and gated_linear() of some dozens of rows of activations on any GPU since Ampere:
-// weights go from memory into registers, are decoded there, and mma.sync multiplies them with
-// activations from shared memory.
+// weights are decoded in registers, and mma.sync multiplies them with activations from shared
+// memory.
 //
 //                   tokens (32, 64, 128)
 //                    +------------------+
@@ -15,9 +15,9 @@
 // columns and take every other pair of slabs (128 along k). Blocks share what there is to do evenly
 // (mma_plan.h).
 //
-// Activations come by cp.async, while the warps work on those that came before: a pair of slabs for
-// each sharer at a time, as they lie. Codes are in registers one or two slabs ahead, and in the
-// second cache some pairs ahead of that.
+// Activations, codes and scales come into shared memory by cp.async while the warps work on what
+// came before: a pair of slabs for each sharer at a time, as they lie. Activations are the block's,
+// weights each warp's own.
 #pragma once
 
 #include "cuda/dynamic_shared.cuh"
@@ -25,7 +25,9 @@
 #include "cuda/linear/matrix.h"
 #include "cuda/linear/mma_finish.cuh"
 #include "cuda/linear/mma_plan.h"
+#include "cuda/linear/scaled_words.cuh"
 #include "cuda/linear/scales.cuh"
+#include "cuda/linear/staged_tile.cuh"
 #include "cuda/linear/tile_layout.h"
 #include "cuda/tile/cp_async.cuh"
 #include "cuda/tile/grid_dependency.cuh"
@@ -49,8 +51,8 @@ struct MmaTileBytes {
 struct MmaArgs {
   MmaWeight weights[2];  // of a warp's two tiles: the same one twice, or gate and up
   MmaTileBytes bytes;
-  int pairs_of_block_log2;  // of scales
-  int tiles, pairs;         // of 16 features; of slabs, in a row
+  int scale_shift;   // log2 of the pairs that share scales
+  int tiles, pairs;  // of 16 features; of slabs, in a row
   MmaPlan plan;
   MatrixRows x;  // [rows, columns]
   int columns;
@@ -157,7 +159,7 @@ struct MmaCopies {
     if constexpr (S != ScaleMode::none) {
       const MmaTileBytes& bytes = args.bytes;
       const int at = lane % 16 * 16;
-      const std::int64_t block = pair >> args.pairs_of_block_log2;
+      const std::int64_t block = pair >> args.scale_shift;
       char* place = stage + 2 * kPairBytes + (lane < 16 ? 0 : bytes.scales) + at;
       if (at < bytes.scales) copy_async(place, scales + block * bytes.scales, true);
       if constexpr (kManyScales) {
@@ -181,19 +183,10 @@ struct MmaShare {
   std::uint32_t words[kWords];  // of a slab
   RawScales raw;
 
-  __device__ void load_words(const char* codes, int slab) {
-    const auto* vectors = reinterpret_cast<const uint4*>(codes) + threadIdx.x % 32;
-#pragma unroll
-    for (int i = 0; i < kWords / 4; ++i) {
-      store_words(vectors[32 * (slab * (kWords / 4) + i)], words + 4 * i);
-    }
-  }
-
   // Steps 0 and 1 of a slab, or 2 and 3, with the scales of their blocks.
   __device__ void decode(int slab, int side, RowState& rows, Pair (&a)[2][4]) const {
     Fragments all;
-    decode_words<F, S, Z, T>(words, raw, slab, rows, all);
-    if constexpr (S != ScaleMode::none) scale_fragments<F, T>(raw, slab, rows.inverse, all);
+    decode_scaled<F, S, Z, T>(words, raw, slab, rows, all);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
 #pragma unroll
@@ -241,7 +234,9 @@ __device__ inline void multiply_pair(const MmaArgs& args, const T* x, const char
   const auto decode = [&](int quarter) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (quarter % 2 == 0) shares[i].load_words(stage + i * kPairBytes, quarter / 2);
+      if (quarter % 2 == 0) {
+        load_staged_words(stage + i * kPairBytes, quarter / 2, lane, shares[i].words);
+      }
       shares[i].decode(quarter / 2, quarter % 2, rows[i], a[quarter % 2][i]);
     }
   };
@@ -249,16 +244,12 @@ __device__ inline void multiply_pair(const MmaArgs& args, const T* x, const char
   for (int i = 0; i < 2; ++i) {
     const char* scales = stage + 2 * kPairBytes + i * args.bytes.scales;
     const char* zeros = stage + 2 * (kPairBytes + args.bytes.scales) + i * args.bytes.zeros;
-    load_scales<F, S, Z>({.scales = scales,
-                          .zeros = reinterpret_cast<const std::uint8_t*>(zeros),
-                          .shift = args.weights[0].scales.shift},
-                         0, lane, shares[i].raw);
+    load_staged_scales<F, S, Z>(scales, zeros, args.weights[0].scales.shift, lane, shares[i].raw);
   }
-  constexpr bool kAhead = true;
-  if (kAhead) decode(0);
+  decode(0);
 #pragma unroll
   for (int quarter = 0; quarter < 4; ++quarter) {
-    if (quarter + kAhead < 4) decode(quarter + kAhead);
+    if (quarter + 1 < 4) decode(quarter + 1);
 #pragma unroll
     for (int c = 0; c < kTokens / 8; ++c) {
       const uint4 eight = *reinterpret_cast<const uint4*>(x + c * (8 * kMmaPitch) +

@@ -22,16 +22,9 @@ void mma_tokens(const Launch& launch, const Grid& grid, const MmaArgs& args) {
 template <typename T>
 void mma_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
             const MmaArgs& args) {
-  with_tile_kind(format, mode, [&](auto kind) {
-    using Kind = decltype(kind);
-    if constexpr (Kind::kTakesZeros) {
-      if (args.weights[0].scales.zeros) {
-        return mma_tokens<Kind::kFormat, Kind::kScales, true, T>(launch, grid, args);
-      }
-    }
-    if constexpr (Kind::kFormat != Format::dense) {
-      mma_tokens<Kind::kFormat, Kind::kScales, false, T>(launch, grid, args);
-    }
+  const bool zeros = args.weights[0].scales.zeros != nullptr;
+  with_tile_kind(format, mode, zeros, [&]<Format F, ScaleMode S, bool Z>() {
+    if constexpr (F != Format::dense) mma_tokens<F, S, Z, T>(launch, grid, args);
   });
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cuda/hopper_kernels.h"
-#include "cuda/linear/tile_boxes.h"
 #include "cuda/state.h"
 #include "cuda/tile/tensor_map.h"
 #include "cuda/vectors.h"
@@ -69,15 +68,8 @@ PanelArgs panel_args(Context& ctx, const Product& product, const PanelBoxes& box
   const Tensor x = *as_matrix(product.x);
   const tile::BoxedTensor x_boxes = boxed_x(x, boxes.tokens);
   const Weight& weight = product.weight;
-  const TileBoxes tiles = tile_boxes(weight, boxes.tiles);
   PanelArgs args{
-      .codes = tiles.codes,
-      .scales = tiles.scales,
-      .zeros = tiles.zeros,
-      .scale_bytes = tiles.scale_bytes,
-      .zero_bytes = tiles.zero_bytes,
-      .scale_shift = tiles.scale_shift,
-      .block_shift = tiles.block_shift,
+      .boxes = tile_boxes(weight, boxes.tiles),
       .tiles = static_cast<int>(weight.data.shape[0]),
       .panel_tiles = boxes.tiles,
       .x = {.matrix = MatrixRows(x),

@@ -31,7 +31,7 @@ void panels_with(const Launch& launch, Grid grid, const PanelArgs& args) {
 template <typename T>
 void panels_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
                const PanelArgs& args) {
-  with_panel_kind(format, mode, args.zero_bytes > 0, [&]<Format F, ScaleMode S, bool Z>() {
+  with_panel_kind(format, mode, args.boxes.zero_bytes > 0, [&]<Format F, ScaleMode S, bool Z>() {
     panels_with<F, S, Z, T>(launch, grid, args);
   });
 }

@@ -51,18 +51,18 @@ __device__ inline void load_weights(const PanelArgs& args, const PanelCursor& at
                                     std::uint64_t& barrier) {
   const int pair = at.segment.first;
   const int tile = first_tile(args, at.segment);
-  const int block = pair >> args.scale_shift;
-  tile::arrive_expecting(
-      barrier, args.panel_tiles * (Stage::kCodeBytes + args.scale_bytes + args.zero_bytes));
-  tile::load_box(stage + Stage::kCodes, &args.codes, {pair * (Stage::kCodeBytes / 8), tile},
+  const int block = pair >> args.boxes.scale_shift;
+  tile::arrive_expecting(barrier, args.panel_tiles * (Stage::kCodeBytes + args.boxes.scale_bytes +
+                                                      args.boxes.zero_bytes));
+  tile::load_box(stage + Stage::kCodes, &args.boxes.codes, {pair * (Stage::kCodeBytes / 8), tile},
                  barrier);
   if (Stage::kMostScaleBytes > 0) {
-    tile::load_box(stage + Stage::kScales, &args.scales, {block * (args.scale_bytes / 8), tile},
-                   barrier);
+    tile::load_box(stage + Stage::kScales, &args.boxes.scales,
+                   {block * (args.boxes.scale_bytes / 8), tile}, barrier);
   }
   if (Stage::kMostZeroBytes > 0) {
-    tile::load_box(stage + Stage::kZerosAt, &args.zeros, {block * (args.zero_bytes / 8), tile},
-                   barrier);
+    tile::load_box(stage + Stage::kZerosAt, &args.boxes.zeros,
+                   {block * (args.boxes.zero_bytes / 8), tile}, barrier);
   }
 }
 

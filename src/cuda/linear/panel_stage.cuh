@@ -9,6 +9,7 @@
 #include "cuda/linear/panel_finish.cuh"
 #include "cuda/linear/panel_plan.h"
 #include "cuda/linear/panel_work.cuh"
+#include "cuda/linear/tile_boxes.h"
 #include "cuda/linear/tile_layout.h"
 
 namespace tessera::cuda {
@@ -33,14 +34,10 @@ struct PanelX {
 __device__ inline int panel_warps(int panel_tiles) { return (panel_tiles + 3) / 4 * 4; }
 
 struct PanelArgs {
-  // [tiles, bytes of a row of tiles]: what a pair has of the codes and so on is a box of them.
-  CUtensorMap codes{}, scales{}, zeros{};
-  CUtensorMap x_map{};                  // of [rows, columns]
-  int scale_bytes = 0, zero_bytes = 0;  // of a tile's pair
-  int scale_shift = 0;                  // log2 of the pairs that share them
-  int block_shift = 0;                  // TileScales::shift
-  int tiles = 0;                        // of the weight
-  int panel_tiles = 0;                  // of a panel, at most kPanelTiles
+  TileBoxes boxes{};
+  CUtensorMap x_map{};  // of [rows, columns]
+  int tiles = 0;        // of the weight
+  int panel_tiles = 0;  // of a panel, at most kPanelTiles
   PanelX x{};
   PanelWork work{};
   PanelParts parts{};

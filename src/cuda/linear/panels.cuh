@@ -70,9 +70,9 @@ struct PanelWarp {
   }
 
   __device__ void load_raw(const char* stage, RawScales& raw) const {
-    load_staged_scales<F, S, Z>(stage + Stage::kScales + warp * args.scale_bytes,
-                                stage + Stage::kZerosAt + warp * args.zero_bytes, args.block_shift,
-                                lane, raw);
+    load_staged_scales<F, S, Z>(stage + Stage::kScales + warp * args.boxes.scale_bytes,
+                                stage + Stage::kZerosAt + warp * args.boxes.zero_bytes,
+                                args.boxes.block_shift, lane, raw);
   }
 
   // Steps [first, first + kSteps) of a slab; the compiler leaves out what goes into others. The

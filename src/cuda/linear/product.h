@@ -22,6 +22,12 @@ inline bool made_of_matrices(const Product& product) {
   return fits(product.x) && fits(product.out) && fits(product.residual);
 }
 
+// Whether one kernel can go through both weights of a gated pair side by side.
+inline bool alike(const Weight& gate, const Weight& up) {
+  return up.format == gate.format && up.layout == gate.layout && up.group == gate.group &&
+         up.zeros.defined() == gate.zeros.defined();
+}
+
 inline Product product_of(const LinearArgs& args) {
   return {.x = args.x,
           .weight = args.weight,

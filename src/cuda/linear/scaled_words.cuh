@@ -1,5 +1,5 @@
 // A lane's codes of a slab decoded and multiplied with the scales of their blocks: for kernels in
-// which scales never meet sums (panels.cuh, wide.cuh).
+// which scales never meet sums (panels.cuh, wide.cuh, mma.cuh).
 #pragma once
 
 #include <type_traits>
@@ -36,8 +36,7 @@ __device__ inline void int4_scaled(const std::uint32_t (&words)[4], const Pair (
 
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void decode_scaled(const std::uint32_t (&words)[TileFormat<F, T>::kWords],
-                                     const RawScales& raw, int slab, RowState& rows,
-                                     Fragments& a) {
+                                     const RawScales& raw, int slab, RowState& rows, Fragments& a) {
   if constexpr (F == Format::int4 && S != ScaleMode::none && !Z && std::is_same_v<T, BFloat16>) {
     Pair scales[2];
     scale_pairs<F, T>(raw, slab, rows.inverse, scales);

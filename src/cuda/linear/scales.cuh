@@ -185,56 +185,49 @@ __device__ inline void scale_fragments(const RawScales& raw, int slab, const flo
 
 // ---- every format -------------------------------------------------------------------------------
 
-template <Format format, ScaleMode scales>
-struct TileKind {
-  static constexpr Format kFormat = format;
-  static constexpr ScaleMode kScales = scales;
-  static constexpr bool kTakesZeros = format == Format::int4 || format == Format::int8;
-};
-
-// Calls fn(kind) with the TileKind of a weight: the one list of those that there are.
-template <typename F>
-void with_tile_kind(Format format, ScaleMode mode, F&& fn) {
+// Calls fn.operator()<format, scale mode, zero points>() with what a weight has: the one list of
+// the kinds that there are.
+template <typename Fn>
+void with_tile_kind(Format format, ScaleMode mode, bool zeros, Fn&& fn) {
+  const auto call = [&]<Format F, ScaleMode S>() {
+    if constexpr (F == Format::int4 || F == Format::int8) {
+      if (zeros) return fn.template operator()<F, S, true>();
+    }
+    fn.template operator()<F, S, false>();
+  };
   switch (format) {
     case Format::dense:
-      return fn(TileKind<Format::dense, ScaleMode::none>());
+      return call.template operator()<Format::dense, ScaleMode::none>();
     case Format::nvfp4:
-      return fn(TileKind<Format::nvfp4, ScaleMode::fragments>());
+      return call.template operator()<Format::nvfp4, ScaleMode::fragments>();
     case Format::mxfp4:
-      return fn(TileKind<Format::mxfp4, ScaleMode::fragments>());
+      return call.template operator()<Format::mxfp4, ScaleMode::fragments>();
     case Format::nf4:
-      return fn(TileKind<Format::nf4, ScaleMode::sums>());
+      return call.template operator()<Format::nf4, ScaleMode::sums>();
     case Format::int4:
-      if (mode == ScaleMode::none) return fn(TileKind<Format::int4, ScaleMode::none>());
-      if (mode == ScaleMode::sums) return fn(TileKind<Format::int4, ScaleMode::sums>());
-      return fn(TileKind<Format::int4, ScaleMode::fragments>());
+      if (mode == ScaleMode::none) return call.template operator()<Format::int4, ScaleMode::none>();
+      if (mode == ScaleMode::sums) return call.template operator()<Format::int4, ScaleMode::sums>();
+      return call.template operator()<Format::int4, ScaleMode::fragments>();
     case Format::int8:
-      if (mode == ScaleMode::none) return fn(TileKind<Format::int8, ScaleMode::none>());
-      return fn(TileKind<Format::int8, ScaleMode::sums>());
+      if (mode == ScaleMode::none) return call.template operator()<Format::int8, ScaleMode::none>();
+      return call.template operator()<Format::int8, ScaleMode::sums>();
     case Format::fp8:
-      return fn(TileKind<Format::fp8, ScaleMode::none>());
+      return call.template operator()<Format::fp8, ScaleMode::none>();
   }
 }
 
-// Dense weights have no tiles; rare kinds take another road (takes_panels()) and
-// have no instances of kernels that load by the copy engine.
-template <typename Kind>
-inline constexpr bool kHasPanels =
-    Kind::kFormat == Format::int8   ? Kind::kScales == ScaleMode::none
-    : Kind::kFormat == Format::int4 ? Kind::kScales != ScaleMode::none
-                                    : Kind::kFormat != Format::dense;
+// Dense weights have no tiles; rare kinds take another road (takes_panels()) and have no instances
+// of kernels that load by the copy engine.
+template <Format F, ScaleMode S, bool Z>
+inline constexpr bool kHasPanels = F == Format::int8   ? S == ScaleMode::none && !Z
+                                   : F == Format::int4 ? S != ScaleMode::none
+                                                       : F != Format::dense;
 
-// Calls fn.operator()<format, scale mode, zero points>() with what a weight has.
-template <typename F>
-void with_panel_kind(Format format, ScaleMode mode, bool zeros, F&& fn) {
-  with_tile_kind(format, mode, [&](auto kind) {
-    using Kind = decltype(kind);
-    if constexpr (kHasPanels<Kind>) {
-      if constexpr (Kind::kFormat == Format::int4) {
-        if (zeros) return fn.template operator()<Kind::kFormat, Kind::kScales, true>();
-      }
-      fn.template operator()<Kind::kFormat, Kind::kScales, false>();
-    }
+// The same of those kinds.
+template <typename Fn>
+void with_panel_kind(Format format, ScaleMode mode, bool zeros, Fn&& fn) {
+  with_tile_kind(format, mode, zeros, [&]<Format F, ScaleMode S, bool Z>() {
+    if constexpr (kHasPanels<F, S, Z>) fn.template operator()<F, S, Z>();
   });
 }
 

@@ -1,5 +1,5 @@
-// What a tile has in one pair of slabs, as the copy engine brought it into shared memory: a lane's
-// words and scales.
+// What a tile has in one pair of slabs, copied to shared memory as it lies: a lane's words and
+// scales.
 #pragma once
 
 #include <cstdint>

@@ -80,11 +80,7 @@ std::int64_t stream_rows_at_most(Context& ctx, const Product& product) {
   if (!made_of_matrices(product) || (x.dtype != DType::f16 && x.dtype != DType::bf16)) return 0;
   const Weight &weight = product.weight, &up = product.up;
   if (weight.in_features == 0 || !takes_weight(weight, x.dtype)) return 0;
-  if (product.gated()) {
-    const bool alike = up.format == weight.format && up.layout == weight.layout &&
-                       up.group == weight.group && up.zeros.defined() == weight.zeros.defined();
-    if (!alike || !takes_weight(up, x.dtype)) return 0;
-  }
+  if (product.gated() && !(alike(weight, up) && takes_weight(up, x.dtype))) return 0;
   // Measured: with dense weights the library is faster from 8 rows on.
   for (const std::int64_t rows : {weight.format == Format::dense ? 4 : 16, 8, 4, 1}) {
     if (plan_of(ctx, product, rows)) return rows;

@@ -24,14 +24,9 @@ void stream_columns(const Launch& launch, const Grid& grid, const StreamArgs& ar
 template <typename T>
 void stream_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
                const StreamArgs& args) {
-  with_tile_kind(format, mode, [&](auto kind) {
-    using Kind = decltype(kind);
-    if constexpr (Kind::kTakesZeros) {
-      if (args.weights[0].scales.zeros) {
-        return stream_columns<Kind::kFormat, Kind::kScales, true, T>(launch, grid, args);
-      }
-    }
-    stream_columns<Kind::kFormat, Kind::kScales, false, T>(launch, grid, args);
+  const bool zeros = args.weights[0].scales.zeros != nullptr;
+  with_tile_kind(format, mode, zeros, [&]<Format F, ScaleMode S, bool Z>() {
+    stream_columns<F, S, Z, T>(launch, grid, args);
   });
 }
 

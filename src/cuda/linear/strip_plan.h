@@ -16,6 +16,10 @@ inline constexpr int kStripGroup = 16, kMostStripRows = 128;
 constexpr int strip_columns(int rows) { return rows <= 8 ? 8 : kStripGroup; }
 constexpr int strip_groups(int rows) { return (rows + kStripGroup - 1) / kStripGroup; }
 
+// Pairs of slabs in a row of W, at most, where it does not matter that a few strips leave
+// multiprocessors idle: with 20 it does not, with 80 it does.
+inline constexpr int kShortRowPairs = 40;
+
 struct StripSizes {
   int tiles = 0, pairs = 0;                             // of the weight
   int code_bytes = 0, scale_bytes = 0, zero_bytes = 0;  // of a tile's pair

@@ -30,8 +30,7 @@ bool strips_take(Context& ctx, const Product& product, std::int64_t rows) {
     return false;
   }
   // A few strips of long rows would leave multiprocessors idle for long.
-  constexpr int kShortRows = 40;  // pairs; with 20 it pays, with 80 it does not
-  return pairs_of(product.weight) <= kShortRows ||
+  return pairs_of(product.weight) <= kShortRowPairs ||
          3 * strips_plan(ctx, product).blocks >= 2 * ctx.cuda_state().limits().multiprocessors;
 }
 

@@ -46,9 +46,9 @@ struct WideDecoder {
   }
 
   __device__ void load_raw(const char* from, int tile, RawScales& raw) const {
-    load_staged_scales<F, S, Z>(from + Stage::kScales + tile * args.scale_bytes,
-                                from + Stage::kZerosAt + tile * args.zero_bytes, args.block_shift,
-                                lane, raw);
+    load_staged_scales<F, S, Z>(from + Stage::kScales + tile * args.boxes.scale_bytes,
+                                from + Stage::kZerosAt + tile * args.boxes.zero_bytes,
+                                args.boxes.block_shift, lane, raw);
   }
 
   // The next pair, when it has come.

@@ -15,7 +15,7 @@ void wide_bf16(const Launch& launch, Grid grid, Format format, ScaleMode mode,
 template <typename T>
 void wide_as(const Launch& launch, Grid grid, Format format, ScaleMode mode,
              const PanelArgs& args) {
-  with_panel_kind(format, mode, args.zero_bytes > 0, [&]<Format F, ScaleMode S, bool Z>() {
+  with_panel_kind(format, mode, args.boxes.zero_bytes > 0, [&]<Format F, ScaleMode S, bool Z>() {
     grid.shared_bytes = WideStage<F, S, Z, T>::kAllBytes;
     launch(wide_rows<F, S, Z, T>, grid, args);
   });

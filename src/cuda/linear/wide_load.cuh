@@ -80,19 +80,19 @@ struct WideLoader {
     char* to = packed + packed_ring.place * Stage::kPackedBytes;
     std::uint64_t& barrier = barriers.packed[packed_ring.place];
     tile::arrive_expecting(barrier, kWideTiles * Packed::kCodeBytes);
-    tile::load_box(to + Stage::kCodes, &args.codes,
+    tile::load_box(to + Stage::kCodes, &args.boxes.codes,
                    {packed_at.pair() * (Packed::kCodeBytes / 8), packed_at.first_tile}, barrier);
   }
   __device__ void load_scales() const {
     char* to = packed + packed_ring.place * Stage::kPackedBytes;
     std::uint64_t& barrier = barriers.packed[packed_ring.place];
-    const int block = packed_at.pair() >> args.scale_shift;
-    tile::arrive_expecting(barrier, kWideTiles * (args.scale_bytes + args.zero_bytes));
-    tile::load_box(to + Stage::kScales, &args.scales,
-                   {block * (args.scale_bytes / 8), packed_at.first_tile}, barrier);
+    const int block = packed_at.pair() >> args.boxes.scale_shift;
+    tile::arrive_expecting(barrier, kWideTiles * (args.boxes.scale_bytes + args.boxes.zero_bytes));
+    tile::load_box(to + Stage::kScales, &args.boxes.scales,
+                   {block * (args.boxes.scale_bytes / 8), packed_at.first_tile}, barrier);
     if (Packed::kMostZeroBytes > 0) {
-      tile::load_box(to + Stage::kZerosAt, &args.zeros,
-                     {block * (args.zero_bytes / 8), packed_at.first_tile}, barrier);
+      tile::load_box(to + Stage::kZerosAt, &args.boxes.zeros,
+                     {block * (args.boxes.zero_bytes / 8), packed_at.first_tile}, barrier);
     }
   }
   // Each block of a cluster brings its share of the tokens, to all of them.
