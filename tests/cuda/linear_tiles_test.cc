@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <set>
 #include <vector>
 
 #include "core/half.h"
@@ -132,7 +133,7 @@ TEST_P(CudaTilesTest, OneLongRow) {
   EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.stream"));
 }
 
-// One row of bf16, which the kernel brings to another size, or cannot: 2^27 is the border.
+// One row of bf16, which the kernel may bring to another size, or cannot.
 TEST_P(CudaTilesTest, OneRowOfAnySize) {
   for (const WeightCase& weight : tiled_weights()) {
     for (double scale : {0x1p-60, 0x1p24, 0x1p26, 0x1p27, 0x1p110}) {
@@ -152,6 +153,45 @@ TEST_P(CudaTilesTest, OneRowOfAnySize) {
       for (double value : call.out.read().data) EXPECT_FALSE(std::isfinite(value));
     }
   }
+}
+
+// By the kernel for one row itself, which cuda.stream takes of some weights only: all that the
+// tests of one row above and below have.
+TEST_P(CudaTilesTest, OneRowByItsOwnKernel) {
+  std::set<Format> formats;
+  const auto check = [&](const LinearCase& c) {
+    LinearCall call(ctx(), c);
+    const cuda::Product product = cuda::product_of(call.args);
+    if (!cuda::has_stream_row(ctx(), product)) return;
+    SCOPED_TRACE(c.text());
+    cuda::stream_row(ctx(), product);
+    EXPECT_TRUE(call.correct());
+    const Array first = call.out.read();
+    cuda::stream_row(ctx(), product);
+    EXPECT_TRUE(identical(call.out.read(), first));
+    formats.insert(c.weight.packed->format);
+  };
+  for (const WeightCase& weight : tiled_weights()) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      for (std::int64_t in : {1, 63, 129, 3000}) {
+        check({.rows = {1},
+               .in = in,
+               .out = 81,
+               .weight = weight,
+               .x_dtype = dtype,
+               .activation = Activation::gelu,
+               .bias = DType::f32,
+               .residual = true});
+      }
+      check({.rows = {1}, .in = 1000, .weight = weight, .x_dtype = dtype, .x_sign = 1});
+      check({.rows = {1}, .in = 192, .weight = weight, .x_dtype = dtype, .layout = Layout::sliced});
+    }
+    // 2^47 is the border from which on x is not multiplied with another size.
+    for (double scale : {0x1p-60, 0x1p45, 0x1p46, 0x1p47, 0x1p110}) {
+      check({.rows = {1}, .in = 333, .weight = weight, .x_dtype = DType::bf16, .x_scale = scale});
+    }
+  }
+  EXPECT_EQ(formats, (std::set<Format>{Format::nvfp4, Format::mxfp4, Format::int4}));
 }
 
 // Sums of integers' codes are large where activations have one sign; what is left of them after the

@@ -54,7 +54,9 @@ std::optional<Plan> plan_of(Context& ctx, const Product& product, std::int64_t r
     const std::int64_t slot_bytes = slot_size(rows > 8 || chunks > 1 ? 16 : 8) * 4;
     const std::int64_t slots =
         block_tiles * (chunks > 1 ? 2 : 1) * slot_bytes + kStreamWarps * slot_bytes;
-    const std::int64_t bytes = slots + of_rows + table + rows * x_pitch(chunk) * 2;
+    const std::int64_t row_bytes = rows == 1 ? stream_row_bytes(chunk) : 0;
+    const std::int64_t x_bytes = std::max(row_bytes, rows * x_pitch(chunk) * 2);
+    const std::int64_t bytes = slots + of_rows + table + x_bytes;
     if (bytes <= limits.shared_bytes) return Plan{tiles, grid, chunk, bytes};
   }
   return std::nullopt;
@@ -73,6 +75,50 @@ StreamWeight argument(const Weight& weight) {
   return result;
 }
 
+void start(Context& ctx, const Product& product, const Plan& plan, bool one_row) {
+  const Tensor x = *as_matrix(product.x);
+  const auto rows = static_cast<int>(x.shape[0]);
+  const Weight& weight = product.weight;
+  const StreamArgs args{
+      .weights = {argument(weight), argument(product.gated() ? product.up : weight)},
+      .parts = product.gated() ? 2 : 1,
+      .block_tiles = plan.tiles / plan.grid,
+      .longer_blocks = plan.tiles % plan.grid,
+      .pairs = row_pairs(weight),
+      .chunk_pairs = plan.chunk_pairs,
+      .x = MatrixRows(x),
+      .columns = static_cast<int>(x.shape[1]),
+      .rows = rows,
+      .rows_log2 = static_cast<int>(std::bit_width(static_cast<unsigned>(rows) - 1)),
+      .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
+      .one_row = one_row,
+      .finish = finish_of(product),
+      .out_features = weight.out_features};
+  const Grid grid{.blocks = plan.grid,
+                  .threads = kStreamThreads,
+                  .shared_bytes = static_cast<int>(plan.shared_bytes),
+                  .overlaps = ctx.cuda_state().limits().capability >= 90};
+  const auto kernel = x.dtype == DType::f16 ? stream_f16 : stream_bf16;
+  kernel(Launch(ctx, "linear"), grid, weight.format, scale_mode(weight), args);
+}
+
+// ---- one row ------------------------------------------------------------------------------------
+
+bool has_row(const Product& product, const Plan& plan) {
+  return as_matrix(product.x)->shape[0] == 1 &&
+         has_row_kernel(product.weight.format, scale_mode(product.weight)) &&
+         plan.chunk_pairs == row_pairs(product.weight);
+}
+
+// Measured: int4's shorter loop makes up for the sums of x from so many pairs of a warp on.
+constexpr int kManyPairs = 8;
+
+bool row_pays(const Product& product, const Plan& plan) {
+  const std::int64_t tiles = plan.tiles / plan.grid * (product.gated() ? 2 : 1);
+  return product.weight.format != Format::int4 ||
+         tiles * row_pairs(product.weight) >= kManyPairs * kStreamWarps;
+}
+
 }  // namespace
 
 std::int64_t stream_rows_at_most(Context& ctx, const Product& product) {
@@ -89,31 +135,18 @@ std::int64_t stream_rows_at_most(Context& ctx, const Product& product) {
 }
 
 void stream(Context& ctx, const Product& product) {
-  const Tensor x = *as_matrix(product.x);
-  const std::int64_t rows = x.shape[0];
-  const Plan plan = plan_of(ctx, product, rows).value();
-  const Weight& weight = product.weight;
-  const StreamArgs args{
-      .weights = {argument(weight), argument(product.gated() ? product.up : weight)},
-      .parts = product.gated() ? 2 : 1,
-      .block_tiles = plan.tiles / plan.grid,
-      .longer_blocks = plan.tiles % plan.grid,
-      .pairs = row_pairs(weight),
-      .chunk_pairs = plan.chunk_pairs,
-      .x = MatrixRows(x),
-      .columns = static_cast<int>(x.shape[1]),
-      .rows = static_cast<int>(rows),
-      .rows_log2 = static_cast<int>(std::bit_width(static_cast<unsigned>(rows) - 1)),
-      .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
-      .finish = finish_of(product),
-      .out_features = weight.out_features};
-  const Launch launch(ctx, "linear");
-  const Grid grid{.blocks = plan.grid,
-                  .threads = kStreamThreads,
-                  .shared_bytes = static_cast<int>(plan.shared_bytes),
-                  .overlaps = ctx.cuda_state().limits().capability >= 90};
-  const auto start = product.x.dtype == DType::f16 ? stream_f16 : stream_bf16;
-  start(launch, grid, weight.format, scale_mode(weight), args);
+  const Plan plan = plan_of(ctx, product, as_matrix(product.x)->shape[0]).value();
+  start(ctx, product, plan, has_row(product, plan) && row_pays(product, plan));
+}
+
+bool has_stream_row(Context& ctx, const Product& product) {
+  if (stream_rows_at_most(ctx, product) == 0) return false;
+  const std::optional<Plan> plan = plan_of(ctx, product, 1);
+  return plan && has_row(product, *plan);
+}
+
+void stream_row(Context& ctx, const Product& product) {
+  start(ctx, product, plan_of(ctx, product, 1).value(), true);
 }
 
 }  // namespace tessera::cuda

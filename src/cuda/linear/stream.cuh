@@ -11,11 +11,11 @@
 // Of gated_linear()'s two weights, half of the warps take one, half the other. A warp has the codes
 // of kAhead pairs on their way into registers while it works on one: decode (fragments.cuh), then
 // four mma.sync a slab with the activations, which lie in shared memory. Weights are the 16 rows of
-// A, so that one row of activations and eight cost the same (kColumns: 8 or 16 of them). Where a
-// tile ends, or a warp's share, the sums go to a slot of shared memory. Slot w + v is that of warp
-// w and tile v: one step on is either the next tile or the next warp, so no two meet. In the end
-// the slots of a tile are added up in the order of warps, the same each time, and the epilogue is
-// applied.
+// A; rows of activations are its columns (stream_columns.cuh; kColumns: 8 or 16 of them), but for a
+// single one, of which more can be made (stream_row.cuh; kColumns: 1). Where a tile ends, or a
+// warp's share, the sums go to a slot of shared memory. Slot w + v is that of warp w and tile v:
+// one step on is either the next tile or the next warp, so no two meet. In the end the slots of a
+// tile are added up in the order of warps, the same each time, and the epilogue is applied.
 //
 // Activations that do not fit into shared memory come in chunks along k: all of the above for one
 // chunk of columns, then for the next, and the sums of both are added.
@@ -33,6 +33,8 @@
 #include "cuda/linear/scales.cuh"
 #include "cuda/linear/slab.cuh"
 #include "cuda/linear/stream.h"
+#include "cuda/linear/stream_columns.cuh"
+#include "cuda/linear/stream_row.cuh"
 #include "cuda/linear/stream_slots.cuh"
 #include "cuda/linear/tile_layout.h"
 #include "cuda/tile/cp_async.cuh"
@@ -61,6 +63,7 @@ struct StreamArgs {
   MatrixRows x;                    // [rows, columns]
   int columns, rows, rows_log2;    // rounded up
   bool x_aligned;                  // 16 bytes at a time
+  bool one_row;                    // by the kernel for that
   Finish<MatrixRows> finish;
   std::int64_t out_features;
 };
@@ -112,10 +115,6 @@ struct StreamCursor {
 
 // ---- activations --------------------------------------------------------------------------------
 
-// Rows in shared memory, 16 bytes apart beyond their length: then the eight rows of a fragment lie
-// in different banks.
-TESSERA_HOST_DEVICE inline int x_pitch(int pairs) { return pairs * kPair + 8; }  // elements
-
 // Those of `depth` pairs from `first_pair` on.
 template <typename T>
 __device__ void stage_activations(const StreamArgs& args, int first_pair, int depth, T* shared) {
@@ -138,11 +137,18 @@ __device__ void stage_activations(const StreamArgs& args, int first_pair, int de
   wait_for_copies<0>();
 }
 
-// x: this lane's 16 activations of a slab.
-template <ScaleMode S, typename T>
-__device__ inline void multiply_row(const Decoded<S>& weights, const T* x, float (&sums)[4]) {
-  const auto* vectors = reinterpret_cast<const uint4*>(x);
-  multiply_slab<S, T>(weights, vectors[0], vectors[1], sums);
+// One row, all of it, as stream_row.cuh wants it. Returns whether it is scaled.
+template <Format F, typename T>
+__device__ inline bool stage_row(const StreamArgs& args, T* shared) {
+  using Row = StreamRow<F, T>;
+  const T* from = args.x.row<const T>(0);
+  bool scaled = Row::kScales;
+  while (__syncthreads_or(
+             Row::stage(from, args.columns, args.x_aligned, args.pairs, scaled, shared)) != 0 &&
+         scaled) {
+    scaled = false;
+  }
+  return scaled;
 }
 
 // ---- shared memory ------------------------------------------------------------------------------
@@ -150,7 +156,7 @@ __device__ inline void multiply_row(const Decoded<S>& weights, const T* x, float
 // What lies in it, in this order. [parts] is that of gate and up.
 template <typename T>
 struct StreamPlaces {
-  T* x;               // [rows, x_pitch]
+  T* x;               // [rows, x_pitch], or one row (stream_row.cuh)
   float* slots;       // [parts][tiles + warps of a part][slot]
   float* totals;      // [parts][tiles][slot], of earlier chunks, if there are chunks
   float* row_scales;  // [parts][tiles * 16]
@@ -158,9 +164,9 @@ struct StreamPlaces {
   SlotRange* ranges;  // [tiles]
   Pair* nf4_table;
 
-  __device__ StreamPlaces(const StreamArgs& args, int slot)
+  __device__ StreamPlaces(const StreamArgs& args, int x_bytes, int slot)
       : x(dynamic_shared<T>()),
-        slots(reinterpret_cast<float*>(x + args.rows * x_pitch(args.chunk_pairs))) {
+        slots(reinterpret_cast<float*>(reinterpret_cast<char*>(x) + x_bytes)) {
     const int tiles = (args.block_tiles + (args.longer_blocks > 0)) * args.parts;
     totals = slots + (tiles + kStreamWarps) * slot;
     row_scales = totals + (args.chunk_pairs < args.pairs ? tiles * slot : 0);
@@ -192,9 +198,10 @@ __device__ inline void fetch_for_rows(const StreamArgs& args, int first_tile, in
 template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
 __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args) {
   using Tiles = TileFormat<F, T>;
-  constexpr int kSlot = slot_size(kColumns), kTiles = kColumns / 8;
+  constexpr bool kOneRow = kColumns == 1;
+  constexpr int kSlot = slot_size(kColumns);
   // 32 to 64 KiB on their way, in as many registers as there are.
-  constexpr int kAhead = Tiles::kWords > 4 ? 2 : Tiles::kE2m1 && kTiles == 1 ? 4 : 3;
+  constexpr int kAhead = Tiles::kWords > 4 ? 2 : kOneRow || (Tiles::kE2m1 && kColumns == 8) ? 4 : 3;
   constexpr bool kChunks = stream_in_chunks(kColumns);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int block = static_cast<int>(blockIdx.x);
@@ -205,7 +212,9 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
   const int part = warp >> warps_log2, my_warp = warp & ((1 << warps_log2) - 1);
   const StreamWeight weight = part == 0 ? args.weights[0] : args.weights[1];
   const int slots_of_part = (tiles + (1 << warps_log2)) * kSlot;
-  const StreamPlaces<T> shared(args, kSlot);
+  const int x_bytes =
+      kOneRow ? stream_row_bytes(args.pairs) : args.rows * x_pitch(args.chunk_pairs) * 2;
+  const StreamPlaces<T> shared(args, x_bytes, kSlot);
 
   const int chunk_pairs = kChunks ? args.chunk_pairs : args.pairs;
   for (int first_pair = 0; first_pair < args.pairs; first_pair += chunk_pairs) {
@@ -233,16 +242,21 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
       if constexpr (F == Format::nf4) fill_nf4_table<T>(shared.nf4_table);
       wait_for_earlier_kernels();
     }
-    stage_activations(args, first_pair, depth, shared.x);
-    __syncthreads();
-
-    // Lanes of rows that are not there work on a row that is; nobody reads their sums.
-    const T* rows_x[kTiles];
-#pragma unroll
-    for (int c = 0; c < kTiles; ++c) {
-      const int row = lane / 4 + 8 * c;
-      rows_x[c] = shared.x + min(row, args.rows - 1) * x_pitch(depth) + lane % 4 * 16;
+    bool scaled = false;
+    if constexpr (kOneRow) {
+      scaled = stage_row<F>(args, shared.x);
+    } else {
+      stage_activations(args, first_pair, depth, shared.x);
+      __syncthreads();
     }
+
+    auto sums = [&] {
+      if constexpr (kOneRow) {
+        return StreamRowSums<F, S, Z, T>(shared.x, args.pairs, lane);
+      } else {
+        return StreamColumnSums<F, S, Z, T, kColumns>(shared.x, args.rows, x_pitch(depth), lane);
+      }
+    }();
     int column = (depth - left) * kPair;
     float* slot = shared.slots + part * slots_of_part + (my_warp + tile) * kSlot;
     RowState rows = no_rows<F, T>(shared.nf4_table, lane);
@@ -252,36 +266,23 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
                              first_tile + tile, lane, rows);
     };
     if (begin < end) start_rows();
-    float sums[2][kTiles][4] = {};
     for (int at = begin; at < end; at += kAhead) {
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (at + i >= end) break;
-        Decoded<S> decoded[2];
-        decode_slab<F, S, Z, T>(ring[i], 0, rows, decoded[0]);
-#pragma unroll
-        for (int c = 0; c < kTiles; ++c) multiply_row(decoded[0], rows_x[c] + column, sums[0][c]);
-        decode_slab<F, S, Z, T>(ring[i], 1, rows, decoded[1]);
-        // Loads alone are predicated; a branch here would make the compiler copy, and so wait for,
-        // what they bring.
-        if (at + i + kAhead < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
-        next.advance(depth, args.pairs);
-#pragma unroll
-        for (int c = 0; c < kTiles; ++c) {
-          multiply_row(decoded[1], rows_x[c] + column + kSlab, sums[1][c]);
-        }
+        sums.multiply(ring[i], column, rows, [&] {
+          // Loads alone are predicated; a branch here would make the compiler copy, and so wait
+          // for, what they bring.
+          if (at + i + kAhead < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
+          next.advance(depth, args.pairs);
+        });
         column += kPair;
-        if (--left == 0 || at + i + 1 == end) {
-#pragma unroll
-          for (int c = 0; c < kTiles; ++c) {
-#pragma unroll
-            for (int r = 0; r < 4; ++r) sums[0][c][r] += sums[1][c][r];
-          }
-          put_sums<kColumns>(slot, lane, sums[0]);
-#pragma unroll
-          for (int c = 0; c < kTiles; ++c) {
-#pragma unroll
-            for (int r = 0; r < 4; ++r) sums[0][c][r] = sums[1][c][r] = 0;
+        const bool tile_ends = --left == 0, share_ends = at + i + 1 == end;
+        if (static_cast<int>(tile_ends) | static_cast<int>(share_ends)) {  // one branch
+          if constexpr (kOneRow) {
+            sums.put(slot, lane, scaled);
+          } else {
+            sums.put(slot, lane);
           }
           slot += kSlot;
           column = 0;
@@ -313,7 +314,9 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
           total = sum;
         }
         if constexpr (F != Format::dense) {
-          sum *= Tiles::kGain * shared.row_scales[of * features + feature];
+          const float row_scale = shared.row_scales[of * features + feature];
+          sum = kOneRow ? StreamRow<F, T>::in_full(sum, scaled) * row_scale
+                        : sum * (Tiles::kGain * row_scale);
         }
         return sum + shared.bias[of * features + feature];
       };

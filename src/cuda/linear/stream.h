@@ -13,5 +13,9 @@ inline constexpr int kStreamThreads = 512;  // of each multiprocessor's one bloc
 // bf16 of which a row fits into shared memory; and matrices (matrix.h).
 std::int64_t stream_rows_at_most(Context& ctx, const Product& product);
 void stream(Context& ctx, const Product& product);
+// The kernel for one row (stream_row.cuh), which stream() takes where it is faster: whether there
+// is one for this product, and that kernel itself.
+bool has_stream_row(Context& ctx, const Product& product);
+void stream_row(Context& ctx, const Product& product);
 
 }  // namespace tessera::cuda

@@ -14,6 +14,9 @@ void stream_bf16(const Launch& launch, const Grid& grid, Format format, ScaleMod
 
 template <Format F, ScaleMode S, bool Z, typename T>
 void stream_columns(const Launch& launch, const Grid& grid, const StreamArgs& args) {
+  if constexpr (has_row_kernel(F, S)) {
+    if (args.one_row) return launch(stream_rows<F, S, Z, T, 1>, grid, args);
+  }
   if constexpr (F != Format::dense) {  // of which the library is faster from few rows on
     if (args.rows > 8 || args.chunk_pairs < args.pairs)
       return launch(stream_rows<F, S, Z, T, 16>, grid, args);
