@@ -15,13 +15,13 @@ namespace tessera::cuda {
 // codes are 1024 + n, what has to be subtracted would not be exact.
 __device__ inline void int4_scaled(const std::uint32_t (&words)[4], const Pair (&scales)[2],
                                    Fragments& a) {
-  constexpr Pair kEight = 0x3a803a80u;  // 8 times what an integer 1 becomes: 2^-10
+  constexpr Pair kEightOnes = 0x3a803a80u;  // 8 times what an integer 1 becomes: 2^-10
   static_assert(kBf16Integer == 0x1p-13f);
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
     const Pair low = multiply<BFloat16>(scales[side], kLowBitsToInteger);
     const Pair high = multiply<BFloat16>(scales[side], kHighBitsToInteger);
-    const Pair eight = multiply<BFloat16>(scales[side], kEight);
+    const Pair eight = multiply<BFloat16>(scales[side], kEightOnes);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
