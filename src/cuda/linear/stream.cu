@@ -110,13 +110,14 @@ bool has_row(const Product& product, const Plan& plan) {
          plan.chunk_pairs == row_pairs(product.weight);
 }
 
-// Measured: int4's shorter loop makes up for the sums of x from so many pairs of a warp on.
-constexpr int kManyPairs = 8;
+// Measured: from so many pairs of a warp on the shorter loop makes up for what bringing x costs,
+// with its sums more than without.
+constexpr int kIntegerPairs = 8, kE2m1Pairs = 2;
 
 bool row_pays(const Product& product, const Plan& plan) {
   const std::int64_t tiles = plan.tiles / plan.grid * (product.gated() ? 2 : 1);
-  return product.weight.format != Format::int4 ||
-         tiles * row_pairs(product.weight) >= kManyPairs * kStreamWarps;
+  const int least = product.weight.format == Format::int4 ? kIntegerPairs : kE2m1Pairs;
+  return tiles * row_pairs(product.weight) >= least * kStreamWarps;
 }
 
 }  // namespace

@@ -134,12 +134,12 @@ struct StreamRow {
 // ---- products -----------------------------------------------------------------------------------
 
 // The value is there: what it is made from may be overwritten.
-__device__ inline void settle(float& value) {
+__device__ inline void settle([[maybe_unused]] float& value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+f"(value));
 #endif
 }
-__device__ inline void settle(std::uint32_t& value) {
+__device__ inline void settle([[maybe_unused]] std::uint32_t& value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+r"(value));
 #endif
