@@ -28,20 +28,25 @@ void multiply_by_panels(Context& ctx, const LinearArgs& args, Buffer& scratch) {
   cuda::multiply_panels(ctx, product, scratch.data());
 }
 
+// How many calls this was: none if the kernel does not take it.
+int check(Context& ctx, const LinearCase& c) {
+  SCOPED_TRACE(c.text());
+  LinearCall call(ctx, c);
+  if (!cuda::panels_take(ctx, cuda::product_of(call.args))) return 0;
+  Buffer scratch;
+  multiply_by_panels(ctx, call.args, scratch);
+  EXPECT_TRUE(call.correct());
+  return 1;
+}
+
 // Of few weights and many rows, which linear() decodes once.
 TEST_P(CudaPanelsTest, PanelsOfManyTokens) {
   int calls = 0;
   for (const WeightCase& weight : tiled_weights()) {
     for (DType dtype : {DType::f16, DType::bf16}) {
       for (std::int64_t in : {200, 203}) {  // by the copy engine, and not
-        LinearCall call(ctx(),
-                        {.rows = {130}, .in = in, .out = 37, .weight = weight, .x_dtype = dtype});
-        if (!cuda::panels_take(ctx(), cuda::product_of(call.args))) continue;
-        SCOPED_TRACE(weight.text());
-        Buffer scratch;
-        multiply_by_panels(ctx(), call.args, scratch);
-        EXPECT_TRUE(call.correct());
-        ++calls;
+        calls +=
+            check(ctx(), {.rows = {130}, .in = in, .out = 37, .weight = weight, .x_dtype = dtype});
       }
     }
   }
@@ -55,14 +60,8 @@ TEST_P(CudaPanelsTest, FewTokensOfAnyLength) {
     for (DType dtype : {DType::f16, DType::bf16}) {
       for (std::int64_t rows : {1, 13, 30}) {
         for (std::int64_t in : {1, 63, 80, 129, 513}) {
-          LinearCall call(
-              ctx(), {.rows = {rows}, .in = in, .out = 33, .weight = weight, .x_dtype = dtype});
-          if (!cuda::panels_take(ctx(), cuda::product_of(call.args))) continue;
-          SCOPED_TRACE(weight.text());
-          Buffer scratch;
-          multiply_by_panels(ctx(), call.args, scratch);
-          EXPECT_TRUE(call.correct());
-          ++calls;
+          calls += check(ctx(),
+                         {.rows = {rows}, .in = in, .out = 33, .weight = weight, .x_dtype = dtype});
         }
       }
     }

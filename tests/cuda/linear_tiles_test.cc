@@ -16,6 +16,7 @@
 #include "cuda/tiled_weights.h"
 #include "support/compare.h"
 #include "support/devices.h"
+#include "support/gated_case.h"
 #include "support/linear_case.h"
 #include "tessera/linear.h"
 
@@ -192,6 +193,23 @@ TEST_P(CudaTilesTest, OneRowByItsOwnKernel) {
     }
   }
   EXPECT_EQ(formats, (std::set<Format>{Format::nvfp4, Format::mxfp4, Format::int4}));
+}
+
+TEST_P(CudaTilesTest, OneRowOfAGatedPairByItsOwnKernel) {
+  int calls = 0;
+  for (const WeightCase& weight : tiled_weights()) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      GatedCall call(
+          ctx(), {.rows = 1, .in = 333, .out = 81, .gate = weight, .up = weight, .dtype = dtype});
+      const cuda::Product product = cuda::product_of(call.args);
+      if (!cuda::has_stream_row(ctx(), product)) continue;
+      SCOPED_TRACE(weight.text());
+      cuda::stream_row(ctx(), product);
+      EXPECT_TRUE(call.correct());
+      ++calls;
+    }
+  }
+  EXPECT_GE(calls, 3 * 2);  // formats
 }
 
 // Sums of integers' codes are large where activations have one sign; what is left of them after the
