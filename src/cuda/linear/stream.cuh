@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
 
     auto sums = [&] {
       if constexpr (kOneRow) {
-        return StreamRowSums<F, S, Z, T>(shared.x, args.pairs, lane);
+        return StreamRowSums<F, S, Z, T>(shared.x, args.pairs, scaled, lane);
       } else {
         return StreamColumnSums<F, S, Z, T, kColumns>(shared.x, args.rows, x_pitch(depth), lane);
       }
@@ -279,11 +279,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
         column += kPair;
         const bool tile_ends = --left == 0, share_ends = at + i + 1 == end;
         if (static_cast<int>(tile_ends) | static_cast<int>(share_ends)) {  // one branch
-          if constexpr (kOneRow) {
-            sums.put(slot, lane, scaled);
-          } else {
-            sums.put(slot, lane);
-          }
+          sums.put(slot, lane);
           slot += kSlot;
           column = 0;
           left = depth;

@@ -153,11 +153,13 @@ struct StreamRowSums {
   const char* x;           // what the lane has of it, or zeros
   int x_mask;              // of byte offsets from there: none where there are zeros
   const float* slab_sums;  // of x
+  bool scaled;             // x is, by StreamRow::stage()
   // Of rows g and g + 8. E2M1: of the lane's block in both slabs. int4: of the ones, of those that
   // count sixteenfold, and of scale (times zero point) times the slab's sum of x.
   float sums[2][kInteger ? 3 : 2] = {};
 
-  __device__ StreamRowSums(const T* shared, int pairs, int lane) {
+  __device__ StreamRowSums(const T* shared, int pairs, bool x_is_scaled, int lane)
+      : scaled(x_is_scaled) {
     const char* zeros = reinterpret_cast<const char*>(shared);
     const char* all = zeros + kRowZeroBytes;
     const int t = lane % 4, column = lane / 4;
@@ -265,7 +267,7 @@ struct StreamRowSums {
   }
 
   // The tile's, into a slot; those of the next begin.
-  __device__ void put(float* slot, int lane, bool scaled) {
+  __device__ void put(float* slot, int lane) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       float(&mine)[kInteger ? 3 : 2] = sums[side];
