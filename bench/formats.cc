@@ -9,7 +9,7 @@
 
 #include "core/fail.h"
 #include "core/philox.h"
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"
 #include "tessera/linear.h"

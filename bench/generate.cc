@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "core/philox.h"
-#include "model/config.h"
-#include "model/mapped_file.h"
-#include "model/random_weights.h"
+#include "model/architectures/config.h"
+#include "model/checkpoint/mapped_file.h"
+#include "model/checkpoint/random_weights.h"
 #include "read_bandwidth.h"
 #include "tessera/tessera.h"
 

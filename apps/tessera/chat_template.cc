@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "core/fail.h"
-#include "model/json.h"
+#include "model/checkpoint/json.h"
 #include "prompt.h"
 
 namespace tessera::app {

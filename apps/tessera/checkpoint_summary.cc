@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "core/checked.h"
-#include "model/quant_config.h"
+#include "model/checkpoint/quant_config.h"
 #include "tessera/weight.h"
 
 namespace tessera::app {

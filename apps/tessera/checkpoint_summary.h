@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint.h"
+#include "model/checkpoint/checkpoint.h"
 
 namespace tessera::app {
 

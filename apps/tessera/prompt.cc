@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "core/fail.h"
-#include "model/json.h"
+#include "model/checkpoint/json.h"
 #include "usage_error.h"
 
 namespace tessera::app {

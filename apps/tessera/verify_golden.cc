@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "core/fail.h"
-#include "model/checkpoint.h"
-#include "model/packed_layouts.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/packed_layouts.h"
 #include "reference/modules.h"
 #include "reference/parity.h"
 #include "tessera/quant.h"

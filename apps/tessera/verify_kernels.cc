@@ -13,7 +13,7 @@
 #include "reference/model.h"
 #include "reference/norm.h"
 #include "reference/rotary.h"
-#include "support/test_tensor.h"
+#include "reference/test_tensor.h"
 #include "tessera/attention.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"

@@ -1,7 +1,7 @@
 // Until it ends, attention() of this Context uses one kernel; "": its own choice.
 #pragma once
 
-#include "cuda/attention_choose.h"
+#include "cuda/attention/choose.h"
 #include "tessera/context.h"
 
 namespace tessera::bench {

@@ -10,7 +10,7 @@
 #include "commands.h"
 #include "core/fail.h"
 #include "core/workspace.h"
-#include "cuda/linear/mma.h"
+#include "cuda/linear/portable/mma.h"
 #include "noise.h"
 #include "options.h"
 #include "row.h"

@@ -15,8 +15,8 @@
 
 #include "core/fail.h"
 #include "core/half.h"
-#include "cuda/attention_choose.h"
-#include "cuda/state.h"
+#include "cuda/attention/choose.h"
+#include "cuda/runtime/state.h"
 #include "forced_kernel.h"
 #include "learn.h"
 #include "noise.h"

@@ -8,7 +8,7 @@
 // A thread reads all it needs from memory, number by number: 128 loads for 64 multiply-adds.
 #include <cmath>
 
-#include "cuda/launch.h"
+#include "cuda/runtime/launch.h"
 #include "learn.h"
 
 namespace tessera::learn {

@@ -12,7 +12,7 @@
 // make three ways through memory.
 #include <cmath>
 
-#include "cuda/launch.h"
+#include "cuda/runtime/launch.h"
 #include "register_tile.cuh"
 
 namespace tessera::learn {

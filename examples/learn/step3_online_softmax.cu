@@ -20,8 +20,8 @@
 // Powers of two instead of e: that is what the hardware has; log2(e) goes into the scale.
 #include <cmath>
 
-#include "cuda/dynamic_shared.cuh"
-#include "cuda/launch.h"
+#include "cuda/runtime/dynamic_shared.cuh"
+#include "cuda/runtime/launch.h"
 #include "register_tile.cuh"
 
 namespace tessera::learn {

@@ -14,8 +14,8 @@
 // first, and the short ones fill the gaps at the end. (diff this with step3_online_softmax.cu.)
 #include <cmath>
 
-#include "cuda/dynamic_shared.cuh"
-#include "cuda/launch.h"
+#include "cuda/runtime/dynamic_shared.cuh"
+#include "cuda/runtime/launch.h"
 #include "register_tile.cuh"
 
 namespace tessera::learn {

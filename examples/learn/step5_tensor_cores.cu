@@ -5,7 +5,7 @@
 //   row 0      | 0 1 2 3 4 5 6 7        a row. ldmatrix reads one chunk of eight rows at a time:
 //   row 1      | 0 1 2 3 4 5 6 7        all eight lie in the same four banks, and it takes eight
 //   row 2      | 0 1 2 3 4 5 6 7        turns instead of one.
-#include "cuda/launch.h"
+#include "cuda/runtime/launch.h"
 #include "tensor_cores.cuh"
 
 namespace tessera::learn {

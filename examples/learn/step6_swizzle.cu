@@ -7,7 +7,7 @@
 //   row 2      | 2 3 0 1 6 7 4 5        written in whole 128 bytes: neither way has a conflict.
 //   row 3      | 3 2 1 0 7 6 5 4
 //   ...
-#include "cuda/launch.h"
+#include "cuda/runtime/launch.h"
 #include "tensor_cores.cuh"
 
 namespace tessera::learn {

@@ -19,15 +19,15 @@
 // at c ^ r % 8).
 #include <cmath>
 
-#include "cuda/launch.h"
+#include "cuda/runtime/launch.h"
 #include "cuda/tile/exp2.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/tensor_map.h"
+#include "cuda/tile/hopper/tma.cuh"
 #include "cuda/tile/ldmatrix.cuh"
-#include "cuda/tile/mbarrier.cuh"
 #include "cuda/tile/mma.cuh"
 #include "cuda/tile/pack.cuh"
 #include "cuda/tile/quad.cuh"
-#include "cuda/tile/tensor_map.h"
-#include "cuda/tile/tma.cuh"
 #include "learn.h"
 
 namespace tessera::learn {

@@ -15,14 +15,14 @@
 // they take.)
 #include <cmath>
 
-#include "cuda/launch.h"
+#include "cuda/runtime/launch.h"
 #include "cuda/tile/exp2.cuh"
-#include "cuda/tile/mbarrier.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/tensor_map.h"
+#include "cuda/tile/hopper/tma.cuh"
+#include "cuda/tile/hopper/wgmma.cuh"
 #include "cuda/tile/pack.cuh"
 #include "cuda/tile/quad.cuh"
-#include "cuda/tile/tensor_map.h"
-#include "cuda/tile/tma.cuh"
-#include "cuda/tile/wgmma.cuh"
 #include "learn.h"
 
 namespace tessera::learn {

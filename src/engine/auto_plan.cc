@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "engine/sensitivity.h"
-#include "model/quantize_checkpoint.h"
+#include "model/checkpoint/quantize_checkpoint.h"
 
 namespace tessera {
 namespace {

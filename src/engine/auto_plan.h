@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "model/checkpoint.h"
-#include "model/precision_plan.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/precision_plan.h"
 #include "tessera/context.h"
 #include "tessera/model.h"
 #include "tessera/modules.h"

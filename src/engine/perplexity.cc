@@ -14,7 +14,7 @@
 #include "core/fail.h"
 #include "core/thread_pool.h"
 #include "core/workspace.h"
-#include "cpu/logits.h"
+#include "cpu/sampling/logits.h"
 #include "engine/forward_ids.h"
 
 namespace tessera {

@@ -6,7 +6,7 @@
 
 #include "core/fail.h"
 #include "core/sample_weight.h"
-#include "cpu/draw.h"
+#include "cpu/sampling/draw.h"
 #include "tessera/sampling.h"
 
 namespace tessera {

@@ -9,11 +9,11 @@
 #include "core/available_memory.h"
 #include "core/fail.h"
 #include "core/workspace.h"
-#include "model/architectures.h"
-#include "model/checkpoint.h"
-#include "model/checkpoint_weights.h"
+#include "model/architectures/architectures.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/checkpoint_weights.h"
+#include "model/checkpoint/weight_counter.h"
 #include "model/memory_refusal.h"
-#include "model/weight_counter.h"
 #include "tessera/model.h"
 
 namespace tessera {

@@ -1,8 +1,8 @@
 #include "tessera/attention.h"
 
 #include "core/build_config.h"
-#include "cpu/attention.h"
-#include "cuda/attention.h"
+#include "cpu/attention/attention.h"
+#include "cuda/attention/attention.h"
 #include "ops/attention_args.h"
 #include "ops/op_scope.h"
 

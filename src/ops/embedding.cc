@@ -6,8 +6,8 @@
 
 #include "core/rows.h"
 #include "core/type_switch.h"
-#include "cpu/embedding.h"
-#include "cuda/embedding.h"
+#include "cpu/elementwise/embedding.h"
+#include "cuda/elementwise/embedding.h"
 #include "ops/op_scope.h"
 
 namespace tessera {

@@ -1,7 +1,7 @@
 #include "tessera/kv_append.h"
 
-#include "cpu/kv_append.h"
-#include "cuda/kv_append.h"
+#include "cpu/elementwise/kv_append.h"
+#include "cuda/elementwise/kv_append.h"
 #include "ops/kv_append_args.h"
 #include "ops/op_scope.h"
 

@@ -6,10 +6,10 @@
 
 #include "core/build_config.h"
 #include "core/checked.h"
-#include "cpu/linear.h"
-#include "cpu/weight_tiles.h"
+#include "cpu/linear/linear.h"
+#include "cpu/linear/weight_tiles.h"
+#include "cuda/linear/layout/tile_sizes.h"
 #include "cuda/linear/linear.h"
-#include "cuda/linear/tile_sizes.h"
 #include "ops/check_weight.h"
 #include "ops/op_scope.h"
 #include "quant/codec.h"

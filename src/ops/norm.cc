@@ -3,8 +3,8 @@
 #include <cmath>
 #include <string>
 
-#include "cpu/norm.h"
-#include "cuda/norm.h"
+#include "cpu/elementwise/norm.h"
+#include "cuda/norm/norm.h"
 #include "ops/op_scope.h"
 
 namespace tessera {

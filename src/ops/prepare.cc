@@ -1,9 +1,9 @@
 // prepare(): the layout that this device's kernels are fastest on, made once.
 #include "core/build_config.h"
 #include "core/checked.h"
-#include "cpu/weight_tiles.h"
-#include "cuda/linear/repack.h"
-#include "cuda/linear/tile_sizes.h"
+#include "cpu/linear/weight_tiles.h"
+#include "cuda/linear/layout/repack.h"
+#include "cuda/linear/layout/tile_sizes.h"
 #include "ops/check_weight.h"
 #include "ops/op_scope.h"
 #include "tessera/quant.h"

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "cpu/rotary.h"
-#include "cuda/rotary.h"
+#include "cpu/elementwise/rotary.h"
+#include "cuda/rotary/rotary.h"
 #include "ops/op_scope.h"
 #include "ops/rotary_args.h"
 

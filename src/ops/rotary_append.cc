@@ -1,7 +1,7 @@
 #include "tessera/rotary_append.h"
 
-#include "cpu/rotary_append.h"
-#include "cuda/rotary_append.h"
+#include "cpu/elementwise/rotary_append.h"
+#include "cuda/rotary/rotary_append.h"
 #include "ops/kv_append_args.h"
 #include "ops/op_scope.h"
 #include "ops/rotary_args.h"

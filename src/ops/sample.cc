@@ -4,8 +4,8 @@
 
 #include "core/build_config.h"
 #include "core/sample_weight.h"
-#include "cpu/sample.h"
-#include "cuda/sample.h"
+#include "cpu/sampling/sample.h"
+#include "cuda/sampling/sample.h"
 #include "ops/op_scope.h"
 
 namespace tessera {

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "core/build_config.h"
-#include "cpu/select.h"
-#include "cuda/select.h"
+#include "cpu/sampling/select.h"
+#include "cuda/sampling/select.h"
 #include "ops/op_scope.h"
 
 namespace tessera {

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "cpu/softmax.h"
-#include "cuda/softmax.h"
+#include "cpu/elementwise/softmax.h"
+#include "cuda/elementwise/softmax.h"
 #include "ops/op_scope.h"
 
 namespace tessera {

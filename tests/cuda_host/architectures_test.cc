@@ -1,5 +1,5 @@
 // Which GPUs a build for given architectures runs on.
-#include "cuda/architectures.h"
+#include "cuda/runtime/architectures.h"
 
 #include <gtest/gtest.h>
 

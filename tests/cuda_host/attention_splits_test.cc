@@ -1,7 +1,7 @@
 // How cuda.split shares out the keys of a sequence (attention/tensor_core.h).
 #include <gtest/gtest.h>
 
-#include "cuda/attention/tensor_core.h"
+#include "cuda/attention/portable/tensor_core.h"
 
 namespace tessera::cuda::split {
 namespace {

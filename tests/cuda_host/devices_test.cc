@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cuda/driver_version.h"
+#include "cuda/runtime/driver_version.h"
 #include "cuda_host/fake_cuda_test.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"

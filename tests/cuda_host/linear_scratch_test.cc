@@ -7,17 +7,17 @@
 #include <vector>
 
 #include "core/workspace.h"
-#include "cuda/dequantize.h"
-#include "cuda/linear/decode_tiles.h"
+#include "cuda/linear/hopper/panels.h"
+#include "cuda/linear/hopper/strips.h"
+#include "cuda/linear/hopper/wide.h"
+#include "cuda/linear/layout/decode_tiles.h"
+#include "cuda/linear/layout/repack.h"
 #include "cuda/linear/linear.h"
-#include "cuda/linear/mma.h"
-#include "cuda/linear/panels.h"
-#include "cuda/linear/plain.h"
-#include "cuda/linear/repack.h"
-#include "cuda/linear/stream.h"
-#include "cuda/linear/strips.h"
-#include "cuda/linear/wide.h"
-#include "cuda/matmul.h"
+#include "cuda/linear/matmul.h"
+#include "cuda/linear/portable/mma.h"
+#include "cuda/linear/portable/plain.h"
+#include "cuda/linear/portable/stream.h"
+#include "cuda/quant/dequantize.h"
 #include "cuda_host/fake_cuda_test.h"
 
 namespace tessera::cuda {

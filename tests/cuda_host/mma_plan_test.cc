@@ -1,6 +1,6 @@
 // How cuda.mma shares its work (mma_plan.h): whatever the sizes, all of it is done once, and the
 // scratch that is counted ahead suffices.
-#include "cuda/linear/mma_plan.h"
+#include "cuda/linear/plan/mma_plan.h"
 
 #include <gtest/gtest.h>
 

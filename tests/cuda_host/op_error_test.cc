@@ -9,8 +9,8 @@
 #include <string>
 
 #include "core/workspace.h"
-#include "cuda/errors.h"
-#include "cuda/launch.h"
+#include "cuda/runtime/errors.h"
+#include "cuda/runtime/launch.h"
 #include "cuda_host/fake_cuda_test.h"
 #include "ops/op_scope.h"
 #include "tessera/buffer.h"

@@ -1,6 +1,6 @@
 // How cuda.panels shares its work (panel_plan.h): whatever the sizes, all of it is done once, and
 // blocks that wait for one another run at the same time.
-#include "cuda/linear/panel_plan.h"
+#include "cuda/linear/plan/panel_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "cuda/launch.h"
-#include "cuda/state.h"
+#include "cuda/runtime/launch.h"
+#include "cuda/runtime/state.h"
 #include "cuda_host/fake_cuda_test.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"

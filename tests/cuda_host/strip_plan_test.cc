@@ -1,6 +1,6 @@
 // How cuda.strips shares its work (strip_plan.h): whatever the sizes, all of it is done once, and
 // what it needs fits.
-#include "cuda/linear/strip_plan.h"
+#include "cuda/linear/plan/strip_plan.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Uploads on streams that do nothing until someone waits for them: a slot that is used again too
 // early, or host memory that is read too late, shows as wrong bytes, every time.
-#include "cuda/upload.h"
+#include "cuda/runtime/upload.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/thread_pool.h"
-#include "cuda/state.h"
+#include "cuda/runtime/state.h"
 #include "cuda_host/fake_cuda_test.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"

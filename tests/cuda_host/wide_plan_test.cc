@@ -1,5 +1,5 @@
 // How cuda.wide shares its work (wide_plan.h).
-#include "cuda/linear/wide_plan.h"
+#include "cuda/linear/plan/wide_plan.h"
 
 #include <gtest/gtest.h>
 

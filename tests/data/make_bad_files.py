@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the bad files that tests/model/bad_files_test.cc hands to the readers: each is wrong in one way.
+"""Writes the bad files that tests/model/checkpoint/bad_files_test.cc hands to the readers: each is wrong in one way.
 
     python3 tests/data/make_bad_files.py            # writes tests/data/bad/{safetensors,config,tokenizer}/*
 

@@ -11,7 +11,7 @@ function(tessera_emulate target)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
 endfunction()
 
-file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu ${PROJECT_SOURCE_DIR}/src/cuda/*/*.cu)
+file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 tessera_emulate(tessera ${kernels})
 file(GLOB fakes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emulated/*.cc ${PROJECT_SOURCE_DIR}/tests/cuda_host/fake_*.cc)
 list(FILTER fakes EXCLUDE REGEX "_test.cc$")

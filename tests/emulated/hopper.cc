@@ -1,10 +1,10 @@
 // The emulated GPU is no Hopper.
-#include "cuda/attention/hopper.h"
+#include "cuda/attention/hopper/hopper.h"
 
-#include "cuda/hopper_kernels.h"
-#include "cuda/linear/panels.h"
-#include "cuda/linear/strips.h"
-#include "cuda/linear/wide.h"
+#include "cuda/linear/hopper/panels.h"
+#include "cuda/linear/hopper/strips.h"
+#include "cuda/linear/hopper/wide.h"
+#include "cuda/runtime/hopper_kernels.h"
 
 namespace tessera::cuda {
 

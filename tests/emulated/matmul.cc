@@ -1,6 +1,6 @@
 // In the place of src/cuda/matmul.cc, which calls cuBLASLt: the same product in three loops, f32
 // sums in the order of k.
-#include "cuda/matmul.h"
+#include "cuda/linear/matmul.h"
 
 #include "core/half.h"
 #include "core/type_switch.h"

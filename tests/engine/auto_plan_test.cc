@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "engine/sensitivity.h"
-#include "model/quantize_checkpoint.h"
+#include "model/checkpoint/quantize_checkpoint.h"
 #include "support/files.h"
 #include "tessera/error.h"
 #include "tessera/model.h"

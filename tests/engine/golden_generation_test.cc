@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "model/mapped_file.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/mapped_file.h"
+#include "model/checkpoint/safetensors.h"
 #include "support/devices.h"
 #include "support/files.h"
 #include "tessera/generate.h"

@@ -1,6 +1,6 @@
 // config.json on any bytes.
 #include "fuzz.h"
-#include "model/config.h"
+#include "model/architectures/config.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   tessera::fuzz::takes([&] {

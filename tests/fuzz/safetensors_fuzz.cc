@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "fuzz.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/safetensors.h"
 
 namespace {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "core/size_text.h"
-#include "model/architectures.h"
-#include "model/checkpoint.h"
-#include "model/weight_counter.h"
+#include "model/architectures/architectures.h"
+#include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/weight_counter.h"
 #include "support/devices.h"
 #include "support/files.h"
 #include "support/toy_model.h"

@@ -7,10 +7,10 @@
 
 #include "reference/linear.h"
 #include "reference/modules.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/refusal.h"
-#include "support/test_tensor.h"
 
 namespace tessera::test {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/build_config.h"
-#include "cuda/attention_choose.h"
+#include "cuda/attention/choose.h"
 #include "support/attention_case.h"
 #include "support/devices.h"
 #include "tessera/attention.h"

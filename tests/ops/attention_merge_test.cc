@@ -1,4 +1,4 @@
-#include "cpu/attention_merge.h"
+#include "cpu/attention/attention_merge.h"
 
 #include <gtest/gtest.h>
 
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "reference/attention.h"
-#include "support/test_tensor.h"
+#include "reference/test_tensor.h"
 
 namespace tessera::test {
 namespace {

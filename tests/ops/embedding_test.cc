@@ -9,11 +9,11 @@
 
 #include "reference/embedding.h"
 #include "reference/rounding.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/refusal.h"
 #include "support/simd_targets.h"
-#include "support/test_tensor.h"
 
 namespace tessera::test {
 namespace {

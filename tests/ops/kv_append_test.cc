@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "reference/kv_append.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/refusal.h"
-#include "support/test_tensor.h"
 
 namespace tessera::test {
 namespace {

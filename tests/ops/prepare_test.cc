@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "cpu/weight_tiles.h"
+#include "cpu/linear/weight_tiles.h"
 #include "reference/quant.h"
 #include "support/linear_case.h"
 #include "support/refusal.h"

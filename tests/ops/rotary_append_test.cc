@@ -7,10 +7,10 @@
 
 #include "reference/kv_append.h"
 #include "reference/rotary.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/refusal.h"
-#include "support/test_tensor.h"
 #include "tessera/kv_append.h"
 
 namespace tessera::test {

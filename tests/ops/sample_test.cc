@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "reference/sample.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/refusal.h"
 #include "support/simd_targets.h"
-#include "support/test_tensor.h"
 
 namespace tessera::test {
 namespace {

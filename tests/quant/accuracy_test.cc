@@ -9,8 +9,8 @@
 
 #include "quant/cases.h"
 #include "reference/quant.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
-#include "support/test_tensor.h"
 #include "tessera/quant.h"
 
 namespace tessera::test {

@@ -9,10 +9,10 @@
 #include "quant/random_weight.h"
 #include "reference/quant.h"
 #include "reference/rounding.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/refusal.h"
-#include "support/test_tensor.h"
 #include "tessera/quant.h"
 
 namespace tessera::test {

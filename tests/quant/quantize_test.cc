@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "quant/cases.h"
+#include "reference/test_tensor.h"
 #include "support/refusal.h"
-#include "support/test_tensor.h"
 #include "tessera/quant.h"
 
 namespace tessera::test {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "quant/codec.h"
-#include "support/test_tensor.h"
+#include "reference/test_tensor.h"
 #include "tessera/weight.h"
 
 namespace tessera::test {

@@ -8,7 +8,7 @@
 #include "core/build_config.h"
 #include "core/checked.h"
 #include "core/philox.h"
-#include "cuda/attention_choose.h"
+#include "cuda/attention/choose.h"
 #include "reference/rounding.h"
 
 namespace tessera::test {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "reference/attention.h"
+#include "reference/test_tensor.h"
 #include "support/compare.h"
-#include "support/test_tensor.h"
 #include "tessera/attention.h"
 
 namespace tessera::test {

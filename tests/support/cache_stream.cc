@@ -4,7 +4,7 @@
 
 #include "reference/attention.h"
 #include "reference/rotary.h"
-#include "support/test_tensor.h"
+#include "reference/test_tensor.h"
 #include "tessera/kv_append.h"
 
 namespace tessera::test {

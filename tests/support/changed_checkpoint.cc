@@ -5,8 +5,8 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "model/mapped_file.h"
-#include "model/safetensors.h"
+#include "model/checkpoint/mapped_file.h"
+#include "model/checkpoint/safetensors.h"
 
 namespace tessera::test {
 

@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "reference/linear.h"
+#include "reference/test_tensor.h"
 #include "support/linear_case.h"
-#include "support/test_tensor.h"
 #include "tessera/linear.h"
 
 namespace tessera::test {

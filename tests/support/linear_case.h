@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "support/test_tensor.h"
+#include "reference/test_tensor.h"
 #include "tessera/linear.h"
 #include "tessera/quant.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "support/test_tensor.h"
+#include "reference/test_tensor.h"
 #include "tessera/norm.h"
 
 namespace tessera::test {

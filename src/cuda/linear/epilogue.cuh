@@ -2,9 +2,9 @@
 #pragma once
 
 #include "core/rows.h"
-#include "cuda/element.cuh"
 #include "cuda/linear/matrix.h"
 #include "cuda/linear/product.h"
+#include "cuda/tile/element.cuh"
 #include "cuda/tile/exp2.cuh"
 #include "cuda/tile/reciprocal.cuh"
 #include "tessera/linear.h"

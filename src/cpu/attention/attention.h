@@ -1,0 +1,103 @@
+// Attention on the CPU. Arguments have been checked by src/ops/attention.cc.
+//
+//   attention.cc             which kernel gets which sequence
+//   attention_prefill.cc     many queries: tiles of queries x keys, products in registers
+//   attention_decode.cc      few queries: one pass over the cached keys, split into chunks
+//   attention_chunks.h       keys of decode, cut for the threads
+//   attention_merge.h        results over disjoint keys become one
+//   attention_backward.cc    gradients
+//   attention_layout.h       dense, ragged, paged: where a row lies
+//   attention_work.h         who does what, in which order
+//   attention_mask.h         which keys of a partial tile are hidden
+//   attention_softmax-inl.h  scores to weights: softcap, mask, running softmax, dropout
+//   attention_dot-inl.h      scores of few rows with keys where they lie
+//   attention_tile-inl.h     loads, transpose, matrix product, exp2
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cpu/attention/attention_layout.h"
+#include "tessera/attention.h"
+
+namespace tessera::cpu {
+
+// Returns the kernels that ran: "cpu.prefill", "cpu.decode", or in a ragged batch of both kinds
+// "cpu.prefill+decode".
+const char* attention(Context& ctx, const AttentionArgs& args);
+
+// What attention() takes of the workspace at most: for sequences of any length that fits the
+// tensors or the page table, and for as many queries or fewer.
+std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args);
+
+void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
+
+// ---- shared by the kernels ---------------------------------------------------------------------
+
+// Keys of a tile. 64 x 64 f32 is 16 KB: the transposed keys of head dim 64 fill half of a
+// first-level cache, and a row of scores is four AVX-512 vectors.
+inline constexpr std::int64_t kKeyTile = 64;
+// Query rows that go through scores, softmax and output together: their scores take 8 KB.
+inline constexpr std::int64_t kStripRows = 32;
+
+// How keys turn as they are read: cos and sin of every key position, [n_k, 2, pairs].
+struct KeyTurn {
+  const float* table = nullptr;
+  std::int64_t pairs = 0;
+  RopeStyle style = RopeStyle::half_split;
+
+  bool defined() const { return table != nullptr; }
+  const float* cos(std::int64_t position) const { return table + 2 * position * pairs; }
+  const float* sin(std::int64_t position) const { return cos(position) + pairs; }
+};
+
+// The call, and what follows from it once for all tiles.
+struct AttentionCall {
+  explicit AttentionCall(const AttentionArgs& call_args);
+
+  const AttentionArgs& args;
+  std::int64_t heads, kv_heads, group, dim;
+  std::int64_t key_tile;    // at most kKeyTile; the block of a pattern of small blocks
+  std::int64_t strip_rows;  // at most kStripRows; likewise
+  float scale;              // the given one, or 1 / sqrt(dim)
+  // exponent of 2 = q_factor * (q k), or score_factor * tanh(q_factor * (q k)) with a softcap.
+  float q_factor, score_factor;
+  KeyTurn rope{};
+};
+
+// A tile of queries: row r of it is query q0 + r / group and the (r % group)-th of the heads that
+// share a kv head. They share the tile, and with it every load of keys and values.
+struct QueryTile {
+  Sequence sequence;
+  std::int64_t kv_head, q0, queries, group;
+
+  std::int64_t rows() const { return queries * group; }
+  std::int64_t query(std::int64_t r) const { return q0 + r / group; }
+  std::int64_t head(std::int64_t r) const { return kv_head * group + r % group; }
+  // The query behind the last one of rows [.., r1).
+  std::int64_t query_end(std::int64_t r1) const { return q0 + (r1 + group - 1) / group; }
+};
+
+// Where rows of a query tile meet keys, and what the mask says to that.
+struct Strip {
+  std::int64_t r0, rows;  // rows [r0, r0 + rows) of the tile
+  std::int64_t k0, n;     // keys [k0, k0 + n)
+  TileState state;
+};
+
+struct WorkItem;
+
+// Each item's queries [begin, begin + queries_per_tile), for every kv head.
+void attention_prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> items,
+                       std::int64_t queries_per_tile);
+// All queries of these sequences, for every kv head.
+void attention_decode(Context& ctx, const AttentionCall& call,
+                      std::span<const std::int64_t> sequences);
+
+// What each takes of the workspace. Decode: for `sequences` of up to n_q queries and n_k keys each.
+std::int64_t prefill_scratch_bytes(Context& ctx, const AttentionCall& call,
+                                   std::int64_t queries_per_tile);
+std::int64_t decode_scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,
+                                  std::int64_t n_q, std::int64_t n_k);
+
+}  // namespace tessera::cpu

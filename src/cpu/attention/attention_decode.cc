@@ -1,0 +1,366 @@
+// Attention of few queries over many cached keys. Each key and value is used by a handful of rows
+// only, so nothing is gained from transposing or converting it first: both are read once, where
+// they lie, and f16 and bf16 are promoted in registers. Memory bandwidth is the limit.
+//
+//   keys     | chunk 0      | chunk 1      | chunk 2   |     a task: one chunk, a block of kv heads
+//            | 64 | 64 | .. | 64 | 64 | .. | 64 | ..   |     tiles of 64 keys, running softmax
+//                  v               v             v
+//             (out, lse)      (out, lse)    (out, lse)       merged in order: attention_merge.h
+//
+// In memory the heads of one token lie together, and memory is fast only when read in its own
+// order: head by head, reading takes two to three times as long. So a task takes a block of heads,
+// goes through its tile four tokens at a time, and fetches ahead in memory order:
+//
+//   k  tokens j ..    | head 0 | head 1 | .. |   scores: these are in the cache by now
+//   k  tokens j+4 ..  | head 0 | head 1 | .. |   fetched meanwhile
+//   v  tokens j ..    | head 0 | head 1 | .. |   fetched meanwhile, until the weights are known
+//
+// Chunks and blocks follow from the shape alone, so that results do not depend on the threads.
+#include <algorithm>
+#include <cstdint>
+
+#include "core/checked.h"
+#include "core/thread_pool.h"
+#include "core/type_switch.h"
+#include "core/workspace.h"
+#include "cpu/attention/attention.h"
+#include "cpu/attention/attention_chunks.h"
+#include "cpu/attention/attention_merge.h"
+#include "cpu/attention/attention_work.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/attention/attention_decode.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+// After highway.h.
+#include "cpu/attention/attention_dot-inl.h"
+#include "cpu/attention/attention_softmax-inl.h"
+#include "cpu/attention/attention_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::cpu::HWY_NAMESPACE {
+namespace {
+
+// Heads of a block: 2 KB of neighbouring memory, half a page. Heads that lie apart are not read
+// together.
+std::int64_t heads_per_block(const AttentionCall& call) {
+  const Tensor& k = call.args.k;
+  if (k.strides[2] > k.strides[1]) return 1;
+  constexpr std::int64_t kBlockBytes = 2048;
+  return std::clamp<std::int64_t>(kBlockBytes / (call.dim * size_of(k.dtype)), 1, call.kv_heads);
+}
+
+// Results of all chunks: for each chunk, [kv_heads, rows].
+struct Partials {
+  float* out;  // [.., width]
+  float* lse;  // [..]
+};
+
+// The heads [first, first + count), each with `rows` query rows. Scratch is [count * rows, ..]: all
+// rows of the first head, then all of the next.
+struct HeadBlock {
+  std::int64_t first, count, rows;
+};
+
+// One thread's scratch, for at most `rows` rows of a block.
+struct Scratch {
+  Scratch(Carver& carver, std::int64_t rows, std::int64_t width)
+      : q(carver.take(rows * width)),
+        out(carver.take(rows * width)),
+        key_rows(carver.take(kKeyTile * width)),
+        scores(carver.take(rows * kKeyTile)),
+        max(carver.take(rows)),
+        sum(carver.take(rows)) {}
+
+  float *q, *out;    // [rows, width]
+  float* key_rows;   // [kKeyTile, width]: keys or values that cannot be used where they lie
+  float* scores;     // [rows, kKeyTile]
+  float *max, *sum;  // [rows]
+};
+
+// ---- a tile of keys ----------------------------------------------------------------------------
+
+// out [rows, width] += weights [rows, n] values [n, width]; T is the dtype, or float in scratch.
+template <typename T>
+HWY_NOINLINE void add_values(const float* weights, std::int64_t rows, std::int64_t width,
+                             const T* const* values, std::int64_t n, float* out) {
+  const auto value = [values](std::int64_t k) HWY_ATTR { return values[k]; };
+  const std::int64_t fours = rows / 4 * 4;
+  multiply_rows<4, true>(fours, width, n, {weights, kKeyTile, 1}, value, out, width);
+  multiply_rows<1, true>(rows - fours, width, n, {weights + fours * kKeyTile, kKeyTile, 1}, value,
+                         out + fours * width, width);
+}
+
+// Keys and values of the first head of a block, [k0, k0 + n).
+template <typename T>
+struct KeyTile {
+  KeyTile(const AttentionCall& call, const Sequence& s, std::int64_t head, std::int64_t k0,
+          std::int64_t n) {
+    point_at_keys(call.args, call.args.k, s, head, k0, n, keys);
+    point_at_keys(call.args, call.args.v, s, head, k0, n, values);
+  }
+  const T* keys[kKeyTile];
+  const T* values[kKeyTile];
+};
+
+// How keys meet the queries: where they lie, turned in registers, or, where neither can be, through
+// four rows of scratch.
+enum class KeyPath { stored, turned, scratch };
+
+template <typename T>
+KeyPath key_path(const AttentionCall& call, const HeadBlock& block, std::int64_t width) {
+  // More rows would turn each key too often.
+  const bool few_rows = block.rows <= 2 * kDotRows;
+  if (call.dim != width) return KeyPath::scratch;
+  if (!call.rope.defined()) return KeyPath::stored;
+  return few_rows && TurnedKeys<T>::fits(call.rope) ? KeyPath::turned : KeyPath::scratch;
+}
+
+// The scores of all rows of the block, four keys at a time. A function of its own for each path:
+// the loop must stay tight where keys are used as they lie.
+template <KeyPath kPath, typename T>
+void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
+                std::int64_t k0, std::int64_t n, std::int64_t width, const Scratch& scratch) {
+  const std::int64_t k_stride = call.args.k.strides[2], v_stride = call.args.v.strides[2];
+  // Past the end the last key stands in; its columns are padding.
+  const auto last = [n](std::int64_t j) { return std::min(j, n - 1); };
+  for (std::int64_t j = 0; j < n; j += 4) {
+    std::int64_t token = j, head = 0;  // whose value, and key of four tokens on, is fetched next
+    for (std::int64_t h = 0; h < block.count; ++h) {
+      for (int t = 0; t < 4; ++t) {
+        prefetch_row(tile.keys[last(token + 4)] + head * k_stride, call.dim);
+        prefetch_row(tile.values[last(token)] + head * v_stride, call.dim);
+        if (++head == block.count) head = 0, ++token;
+      }
+      StoredKeys<T> keys;
+      for (int t = 0; t < 4; ++t) keys.rows[t] = tile.keys[last(j + t)] + h * k_stride;
+      const float* q = scratch.q + h * block.rows * width;
+      float* scores = scratch.scores + h * block.rows * kKeyTile + j;
+      if constexpr (kPath == KeyPath::stored) {
+        score_four_keys(q, block.rows, width, keys, scores);
+      } else if constexpr (kPath == KeyPath::turned) {
+        TurnedKeys<T> turned{keys, {}, call.rope.pairs};
+        for (int t = 0; t < 4; ++t) turned.cos[t] = call.rope.cos(k0 + last(j + t));
+        score_four_keys(q, block.rows, width, turned, scores);
+      } else {
+        const std::int64_t count = std::min<std::int64_t>(4, n - j);
+        load_keys(call, keys.rows, k0 + j, count, width, scratch.key_rows);
+        StoredKeys<float> loaded;
+        for (int t = 0; t < 4; ++t) {
+          loaded.rows[t] = scratch.key_rows + std::min<std::int64_t>(t, count - 1) * width;
+        }
+        score_four_keys(q, block.rows, width, loaded, scores);
+      }
+    }
+  }
+}
+
+template <typename T>
+void add_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
+              std::int64_t n, std::int64_t width, const Scratch& scratch) {
+  for (std::int64_t h = 0; h < block.count; ++h) {
+    const float* weights = scratch.scores + h * block.rows * kKeyTile;
+    float* out = scratch.out + h * block.rows * width;
+    const T* values[kKeyTile];
+    for (std::int64_t j = 0; j < n; ++j) values[j] = tile.values[j] + h * call.args.v.strides[2];
+    if (call.dim == width) {
+      add_values(weights, block.rows, width, values, n, out);
+    } else {
+      load_rows(values, n, call.dim, 1.0f, width, scratch.key_rows);
+      const float* rows[kKeyTile];
+      for (std::int64_t j = 0; j < n; ++j) rows[j] = scratch.key_rows + j * width;
+      add_values(weights, block.rows, width, rows, n, out);
+    }
+  }
+}
+
+template <typename T>
+void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& block,
+                const Strip& strip, std::int64_t width, const Scratch& scratch) {
+  const KeyTile<T> tile(call, s, block.first, strip.k0, strip.n);
+  const auto for_each_head = [&](auto&& fn) HWY_ATTR {
+    for (std::int64_t h = 0; h < block.count; ++h) {
+      fn(QueryTile{s, block.first + h, 0, s.n_q, call.group},
+         scratch.scores + h * block.rows * kKeyTile);
+    }
+  };
+  switch (key_path<T>(call, block, width)) {
+    case KeyPath::stored:
+      score_tile<KeyPath::stored>(call, block, tile, strip.k0, strip.n, width, scratch);
+      break;
+    case KeyPath::turned:
+      score_tile<KeyPath::turned>(call, block, tile, strip.k0, strip.n, width, scratch);
+      break;
+    case KeyPath::scratch:
+      score_tile<KeyPath::scratch>(call, block, tile, strip.k0, strip.n, width, scratch);
+      break;
+  }
+  for_each_head([&](const QueryTile& queries, float* scores)
+                    HWY_ATTR { finish_scores(call, queries, strip, scores); });
+  update({scratch.max, scratch.sum, scratch.out, width}, block.count * block.rows, padded(strip.n),
+         scratch.scores);
+  if (call.args.dropout.p > 0) {
+    for_each_head([&](const QueryTile& queries, float* weights)
+                      HWY_ATTR { drop_weights(call.args.dropout, queries, strip, weights); });
+  }
+  add_tile(call, block, tile, strip.n, width, scratch);
+}
+
+// ---- a chunk, and all of them ------------------------------------------------------------------
+
+template <typename T>
+void store_result(const AttentionCall& call, const QueryTile& tile, std::int64_t r,
+                  const float* out, float factor, float lse) {
+  const std::int64_t i = tile.query(r), head = tile.head(r);
+  store_row(out, factor, call.dim, query_row<T>(call.args.out, tile.sequence, i, head));
+  if (call.args.lse.defined()) *lse_at(call.args.lse, tile.sequence, i, head) = lse;
+}
+
+// The results of one head of one chunk: written out where the chunk is all there is.
+template <typename T>
+void store_head(const AttentionCall& call, const QueryTile& tile, const Chunk& chunk,
+                const Running& running, const Partials& partials) {
+  const bool is_all = chunk.begin == 0 && chunk.end == tile.sequence.n_k;
+  for (std::int64_t r = 0; r < tile.rows(); ++r) {
+    const Running row = running.from_row(r);
+    if (is_all) {
+      store_result<T>(call, tile, r, row.out, row_factor(row), row_lse(row));
+    } else {
+      const std::int64_t at = chunk.partial + tile.kv_head * tile.rows() + r;
+      store_row(row.out, row_factor(row), row.width, partials.out + at * row.width);
+      partials.lse[at] = row_lse(row);
+    }
+  }
+}
+
+template <typename T>
+void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chunk,
+                 const HeadBlock& block, const Partials& partials, const Scratch& scratch) {
+  const Mask& mask = call.args.mask;
+  const std::int64_t shift = s.shift(), width = padded(call.dim);
+  const Running running{scratch.max, scratch.sum, scratch.out, width};
+  const auto tile_of = [&](std::int64_t h) {
+    return QueryTile{s, block.first + h, 0, s.n_q, call.group};
+  };
+  for (std::int64_t h = 0; h < block.count; ++h) {
+    load_queries<T>(call.args.q, tile_of(h), call.dim, call.q_factor, width,
+                    scratch.q + h * block.rows * width);
+  }
+  start(running, block.count * block.rows);
+  for (std::int64_t k = chunk.begin; (k = mask.next_visible(0, s.n_q, k, shift)) < chunk.end;) {
+    const std::int64_t k0 = k / call.key_tile * call.key_tile;
+    const std::int64_t n = std::min(call.key_tile, chunk.end - k0);
+    k = k0 + call.key_tile;
+    const TileState state = mask.classify(0, s.n_q, k0, k0 + n, shift);
+    if (state == TileState::skip) continue;
+    visit_keys<T>(call, s, block, {0, block.rows, k0, n, state}, width, scratch);
+  }
+  for (std::int64_t h = 0; h < block.count; ++h) {
+    store_head<T>(call, tile_of(h), chunk, running.from_row(h * block.rows), partials);
+  }
+}
+
+// Into the results of the sequence's first chunk, chunk after chunk.
+template <typename T>
+void merge_chunks(const AttentionCall& call, const QueryTile& tile, std::span<const Chunk> chunks,
+                  const Partials& partials) {
+  const std::int64_t width = padded(call.dim);
+  for (std::int64_t r = 0; r < tile.rows(); ++r) {
+    const auto at = [&](const Chunk& chunk) {
+      return chunk.partial + tile.kv_head * tile.rows() + r;
+    };
+    const std::int64_t first = at(chunks[0]);
+    float *out = partials.out + first * width, *lse = partials.lse + first;
+    for (const Chunk& chunk : chunks.subspan(1)) {
+      merge_attention(out, lse, partials.out + at(chunk) * width, partials.lse[at(chunk)], width);
+    }
+    store_result<T>(call, tile, r, out, 1.0f, *lse);
+  }
+}
+
+// Rows are loaded in whole blocks: one more than there are can be written.
+std::int64_t rows_of_block(const AttentionCall& call, std::int64_t rows_of_head) {
+  return whole_blocks(rows_of_head * heads_per_block(call)) + kBlockRows;
+}
+
+// f32 values of one thread.
+std::int64_t worker_scratch(const AttentionCall& call, std::int64_t rows_of_head) {
+  Carver size;
+  Scratch(size, rows_of_block(call, rows_of_head), padded(call.dim));
+  return size.used();
+}
+
+// What decode() takes for `sequences` of up to n_q queries and n_k keys each.
+std::int64_t scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,
+                           std::int64_t n_q, std::int64_t n_k) {
+  const std::int64_t chunks = checked_mul(sequences, most_chunks(n_k));
+  // The result of a sequence that is one chunk goes where it belongs.
+  const std::int64_t partial_rows =
+      most_chunks(n_k) == 1 ? 0 : checked_mul(chunks, checked_mul(n_q, call.heads));
+  const std::int64_t worker = worker_scratch(call, n_q * call.group);
+  return ScratchSize()
+      .add<Chunk>(chunks)
+      .add<std::int64_t>(sequences + 1)
+      .add<float>(checked_mul(partial_rows, padded(call.dim)))
+      .add<float>(partial_rows)
+      .add<float>(checked_mul(ctx.threads(), worker))
+      .bytes();
+}
+
+void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_t> sequences) {
+  Workspace::Frame frame(ctx.workspace());
+  const ChunkPlan plan = make_chunks(call, sequences, frame);
+  const std::int64_t width = padded(call.dim), block_heads = heads_per_block(call);
+  const std::int64_t blocks = ceil_div(call.kv_heads, block_heads);
+  const Partials partials{frame.take<float>(checked_mul(plan.partial_rows, width)),
+                          frame.take<float>(plan.partial_rows)};
+  const std::int64_t rows = rows_of_block(call, plan.most_rows);
+  const std::int64_t worker_stride = worker_scratch(call, plan.most_rows);
+  float* memory = frame.take<float>(checked_mul(ctx.threads(), worker_stride));
+  with_float_type(call.args.q.dtype, [&](auto type) {
+    using T = decltype(type);
+    ctx.pool().parallel_for(
+        std::ssize(plan.chunks) * blocks, [&](std::int64_t task, int worker) HWY_ATTR {
+          const Chunk& chunk = plan.chunks[static_cast<std::size_t>(task / blocks)];
+          const Sequence s = sequence_of(call.args, chunk.sequence);
+          const std::int64_t first = task % blocks * block_heads;
+          const HeadBlock block{first, std::min(block_heads, call.kv_heads - first),
+                                s.n_q * call.group};
+          Carver carver(memory + worker * worker_stride);
+          visit_chunk<T>(call, s, chunk, block, partials, Scratch(carver, rows, width));
+        });
+    if (plan.partial_rows == 0) return;
+    ctx.pool().parallel_for(
+        std::ssize(sequences) * call.kv_heads, [&](std::int64_t task, int) HWY_ATTR {
+          const std::size_t i = static_cast<std::size_t>(task / call.kv_heads);
+          const Sequence s = sequence_of(call.args, sequences[i]);
+          const std::span chunks(plan.chunks.begin() + plan.first[i],
+                                 plan.chunks.begin() + plan.first[i + 1]);
+          if (chunks.size() == 1) return;
+          merge_chunks<T>(call, {s, task % call.kv_heads, 0, s.n_q, call.group}, chunks, partials);
+        });
+  });
+}
+
+}  // namespace
+}  // namespace tessera::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::cpu {
+
+HWY_EXPORT(decode);
+HWY_EXPORT(scratch_bytes);
+
+void attention_decode(Context& ctx, const AttentionCall& call,
+                      std::span<const std::int64_t> sequences) {
+  HWY_DYNAMIC_DISPATCH(decode)(ctx, call, sequences);
+}
+
+std::int64_t decode_scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,
+                                  std::int64_t n_q, std::int64_t n_k) {
+  return HWY_DYNAMIC_DISPATCH(scratch_bytes)(ctx, call, sequences, n_q, n_k);
+}
+
+}  // namespace tessera::cpu
+#endif

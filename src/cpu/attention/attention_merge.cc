@@ -1,0 +1,21 @@
+#include "cpu/attention/attention_merge.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace tessera::cpu {
+
+void merge_attention(float* out, float* lse, const float* other_out, float other_lse,
+                     std::int64_t dim) {
+  if (other_lse == -std::numeric_limits<float>::infinity()) return;
+  // Over the larger one: no exponential overflows, and one of the two is 1.
+  const float largest = std::max(*lse, other_lse);
+  const float ours = std::exp(*lse - largest), theirs = std::exp(other_lse - largest);
+  const float sum = ours + theirs;
+  const float a = ours / sum, b = theirs / sum;
+  for (std::int64_t i = 0; i < dim; ++i) out[i] = a * out[i] + b * other_out[i];
+  *lse = largest + std::log(sum);
+}
+
+}  // namespace tessera::cpu

@@ -1,0 +1,72 @@
+// Rows of a table, by index: a copy where the dtypes agree, a conversion through f32 vectors where
+// they do not.
+#include "cpu/elementwise/embedding.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+
+#include "core/rows.h"
+#include "core/type_switch.h"
+#include "cpu/elementwise/for_each_row.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/elementwise/embedding.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/simd/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::cpu::HWY_NAMESPACE {
+namespace {
+
+template <typename From, typename To>
+void convert_row(const From* from, To* to, std::size_t n) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memcpy(to, from, n * sizeof(To));
+  } else {
+    const hn::ScalableTag<float> d;
+    const std::size_t lanes = hn::Lanes(d);
+    for (std::size_t i = 0; i < n; i += lanes) {
+      const std::size_t count = std::min(lanes, n - i);
+      store_f32_up_to(d, load_f32_up_to(d, from + i, count), to + i, count);
+    }
+  }
+}
+
+template <typename Index, typename From, typename To>
+void copy_rows(Context& ctx, const EmbeddingArgs& args) {
+  const Rows ids(args.ids), table(args.table), out(args.out);
+  const std::size_t n = static_cast<std::size_t>(table.cols());
+  for_each_row(ctx.pool(), out.rows(), out.cols(), [&](std::int64_t i, int) HWY_ATTR {
+    const Index id = ids.row<const Index>(i / ids.cols())[i % ids.cols()];
+    convert_row(table.row<const From>(id), out.row<To>(i), n);
+  });
+}
+
+void embedding(Context& ctx, const EmbeddingArgs& args) {
+  with_index_type(args.ids.dtype, [&](auto index) {
+    with_float_type(args.table.dtype, [&](auto from) {
+      with_float_type(args.out.dtype, [&](auto to) {
+        copy_rows<decltype(index), decltype(from), decltype(to)>(ctx, args);
+      });
+    });
+  });
+}
+
+}  // namespace
+}  // namespace tessera::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::cpu {
+
+HWY_EXPORT(embedding);
+
+void embedding(Context& ctx, const EmbeddingArgs& args) {
+  HWY_DYNAMIC_DISPATCH(embedding)(ctx, args);
+}
+
+}  // namespace tessera::cpu
+#endif

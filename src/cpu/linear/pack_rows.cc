@@ -1,0 +1,43 @@
+#include "cpu/linear/pack_rows.h"
+
+#include <algorithm>
+
+#include "core/type_switch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/linear/pack_rows.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/simd/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::cpu::HWY_NAMESPACE {
+namespace {
+
+void pack(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+  with_float_type(dtype, [&](auto type) HWY_ATTR {
+    for (std::int64_t m = row; m < row + rows; ++m) {
+      float* out = packed_row(to, m);
+      convert_row_to_f32(hn::ScalableTag<float>(), x.row<const decltype(type)>(m), out,
+                         static_cast<std::size_t>(to.depth));
+      std::fill(out + to.depth, out + packed_row_stride(to.depth), 0.f);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace tessera::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::cpu {
+
+HWY_EXPORT(pack);
+
+void pack_rows(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+  HWY_DYNAMIC_DISPATCH(pack)(x, dtype, row, rows, to);
+}
+
+}  // namespace tessera::cpu
+#endif

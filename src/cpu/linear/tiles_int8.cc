@@ -1,0 +1,252 @@
+// Tiled weights times 8-bit activations: integer dot products, one f32 sum for each block of 32.
+//
+//   weight tile, block b: 32 weights x 16 rows      x, block b: 32 bytes, a scale   } for each row
+//
+//     codes --> steps[0 .. 7], in registers          row 0 |q0..q31|s|
+//               [4 weights x 16 rows] each           row 1 |q0..q31|s|
+//                     |                                     ...
+//                     +-- dot8 with each row of x --> sum [16 rows] i32
+//                                                     out[row] += sum * weight scale * s
+//
+// A block of the weight is decoded once for all rows of x. With one row the kernel is bound by the
+// memory that the weight comes from; with many, by the dot products: 8 of them against two
+// multiplications (nvfp4: three) with the scales. AVX-512 takes two tiles at a time, because it
+// would otherwise wait for the loads that broadcast x.
+//
+// int8's zero points: sum (code - zero) q = sum code q - zero * sum q, all in whole numbers. x
+// comes with -sum q then, from which, times zero, a dot product starts.
+#include <algorithm>
+#include <type_traits>
+
+#include "core/checked.h"
+#include "core/type_switch.h"
+#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/prefetch.h"
+#include "cpu/linear/weight_tiles.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/linear/tiles_int8.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/linear/quantize_activations-inl.h"
+#include "cpu/linear/tile_codec-inl.h"
+#include "cpu/simd/dot8-inl.h"
+#include "cpu/simd/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::cpu::HWY_NAMESPACE {
+namespace {
+
+// x is packed as [blocks][rows], so that the rows that meet one block of the weight lie together.
+ActivationBlock* blocks_of(const PackedInput& x) {
+  return reinterpret_cast<ActivationBlock*>(x.data);
+}
+
+// x starts its dot products with -offset times the sums of its blocks.
+void pack(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, int offset,
+          PackedInput& to) {
+  with_float_type(dtype, [&](auto type) HWY_ATTR {
+    for (std::int64_t m = row; m < row + rows; ++m) {
+      quantize_row(x.row<const decltype(type)>(m), static_cast<std::size_t>(to.depth), offset,
+                   blocks_of(to) + m, static_cast<std::size_t>(to.rows));
+    }
+  });
+}
+
+// Tiles that are multiplied together and share the broadcasts of x: with 32 registers, two blocks
+// of eight steps fit.
+constexpr int kTiles = kSlices == 1 ? 2 : 1;
+static_assert(kTileCols % (kTiles * kTileRows) == 0);
+
+// One block of kTiles tiles, decoded: of a slice of their rows. `zeros`: int8 with zero points.
+template <Format format, bool zeros>
+struct DecodedBlock {
+  static constexpr int kOffset = dot8_offset(range_of(format));
+
+  HWY_INLINE DecodedBlock(const Tile (&tiles)[kTiles], std::int64_t block, int slice) {
+    for (int t = 0; t < kTiles; ++t) {
+      decode_block<format, kOffset>(tiles[t], block, slice, steps[t]);
+      load_block_scales<format>(tiles[t], block, slice, scales[t]);
+      if constexpr (zeros) {
+        shifted_zeros[t] =
+            hn::Add(load_zeros<std::int8_t>(tiles[t], block, slice), hn::Set(I32(), kOffset));
+      }
+    }
+  }
+
+  // Where the dot products of a tile with x start, for start as x has it.
+  HWY_INLINE VI32 start_of([[maybe_unused]] int tile, std::int32_t start) const {
+    if constexpr (zeros) return hn::Mul(hn::Set(I32(), start), shifted_zeros[tile]);
+    return hn::Set(I32(), start);
+  }
+
+  VI32 steps[kTiles][kSteps];
+  VF32 scales[kTiles][2];
+  VI32 shifted_zeros[kTiles];
+};
+
+// Dot products of the steps [first, first + n) with the block of x.
+template <Format format, int first, int n, bool zeros>
+HWY_INLINE void dot(const DecodedBlock<format, zeros>& w, const ActivationBlock& x,
+                    std::int32_t start, VF32 (&dots)[kTiles]) {
+  const VI32* steps[kTiles];
+  VI32 sums[kTiles];
+  for (int t = 0; t < kTiles; ++t) {
+    steps[t] = w.steps[t] + first;
+    sums[t] = w.start_of(t, start);
+  }
+  dot8<range_of(format), n>(I32(), steps, x.q + 4 * first, sums);
+  for (int t = 0; t < kTiles; ++t) dots[t] = hn::ConvertTo(F32(), sums[t]);
+}
+
+// out[t] += the block's dot products with x, times the scales of both.
+template <Format format, bool zeros>
+HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const ActivationBlock& x,
+                             float* out) {
+  const F32 d;
+  const VF32 x_scale = hn::Set(d, x.scale);
+  VF32 dots[kTiles];
+  if constexpr (format == Format::nvfp4) {  // two scales to a block
+    VF32 high[kTiles];
+    dot<format, 0, kSteps / 2>(w, x, x.start_of_half[0], dots);
+    dot<format, kSteps / 2, kSteps / 2>(w, x, x.start_of_half[1], high);
+    for (int t = 0; t < kTiles; ++t, out += kTileRows) {
+      dots[t] = hn::MulAdd(dots[t], w.scales[t][0], hn::Mul(high[t], w.scales[t][1]));
+      hn::StoreU(hn::MulAdd(dots[t], x_scale, hn::LoadU(d, out)), d, out);
+    }
+  } else {  // x's scale first: a weight's can be as large as f32 goes
+    dot<format, 0, kSteps>(w, x, x.start, dots);
+    for (int t = 0; t < kTiles; ++t, out += kTileRows) {
+      dots[t] = hn::Mul(dots[t], x_scale);
+      hn::StoreU(hn::MulAdd(dots[t], w.scales[t][0], hn::LoadU(d, out)), d, out);
+    }
+  }
+}
+
+// Asks for the block that lies `ahead` bytes on.
+template <Format format>
+HWY_INLINE void prefetch_block(const Tile& tile, std::int64_t block, std::int64_t ahead) {
+  for (std::int64_t byte = 0; byte < block_bytes(format); byte += kStepBytes) {
+    prefetch_to_l2(tile.codes + block * block_bytes(format) + byte, ahead);
+  }
+}
+
+// out [rows, kTiles * 16 of kTileCols] = x times the tiles. `prefetches`: the tiles that come next,
+// `ahead` bytes on, are asked for. Long rows are streamed faster without.
+template <Format format, bool zeros, bool prefetches>
+void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] std::int64_t ahead,
+                    const ActivationBlock* x, std::int64_t x_stride, std::int64_t rows,
+                    float factor, float* out) {
+  constexpr int cols = kTiles * kTileRows;
+  for (std::int64_t m = 0; m < rows; ++m) std::fill_n(out + m * kTileCols, cols, 0.f);
+  for (std::int64_t block = 0; block < tiles[0].blocks; ++block, x += x_stride) {
+    if constexpr (prefetches) {
+      for (const Tile& tile : tiles) prefetch_block<format>(tile, block, ahead);
+    }
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const DecodedBlock<format, zeros> decoded(tiles, block, slice);
+      float* sums = out + slice * kSliceRows;
+      for (std::int64_t m = 0; m < rows; ++m) multiply_add(decoded, x[m], sums + m * kTileCols);
+    }
+  }
+  for (std::int64_t m = 0; m < rows; ++m) {
+    for (int c = 0; c < cols; ++c) out[m * kTileCols + c] *= factor;
+  }
+}
+
+template <Format format, bool zeros>
+void multiply_product(const Weight& weight, const PackedInput& x, const ProductTile& product) {
+  const std::int64_t last_tile = weight.data.shape[0] - 1;
+  const std::int64_t ahead = kTiles * weight.data.strides[0];
+  const auto multiply_all = ahead <= kPrefetchRoom ? multiply_tiles<format, zeros, true>
+                                                   : multiply_tiles<format, zeros, false>;
+  for (std::int64_t col = 0; col < product.cols; col += kTiles * kTileRows) {
+    Tile tiles[kTiles];
+    for (int t = 0; t < kTiles; ++t) {  // past the last, it is repeated: nobody reads the result
+      tiles[t] = tile_of(weight, std::min((product.col + col) / kTileRows + t, last_tile));
+    }
+    multiply_all(tiles, ahead, blocks_of(x) + product.row, x.rows, product.rows,
+                 value_factor(weight), product.out + col);
+  }
+}
+
+void multiply(const Weight& weight, const PackedInput& x, const ProductTile& product) {
+  if (weight.format == Format::int8 && weight.zeros.defined()) {
+    return multiply_product<Format::int8, true>(weight, x, product);
+  }
+  with_tile_format(weight.format, [&](auto format) HWY_ATTR {
+    multiply_product<format(), false>(weight, x, product);
+  });
+}
+
+std::int64_t input_bytes(std::int64_t rows, std::int64_t depth) {
+  return checked_mul(checked_mul(ceil_div(depth, kBlock), rows), sizeof(ActivationBlock));
+}
+
+bool is_wide(Format format) { return range_of(format) == Dot8Range::wide; }
+
+void pack_narrow(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+  pack(x, dtype, row, rows, dot8_offset(Dot8Range::narrow), to);
+}
+void pack_wide(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+  pack(x, dtype, row, rows, dot8_offset(Dot8Range::wide), to);
+}
+void pack_for_zeros(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+                    PackedInput& to) {
+  pack(x, dtype, row, rows, 1, to);
+}
+
+}  // namespace
+}  // namespace tessera::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::cpu {
+
+HWY_EXPORT(input_bytes);
+HWY_EXPORT(is_wide);
+HWY_EXPORT(pack_narrow);
+HWY_EXPORT(pack_wide);
+HWY_EXPORT(pack_for_zeros);
+HWY_EXPORT(multiply);
+
+const LinearKernel& tiles_int8_kernel(const Weight& weight) {
+  // 96 rows of 4096 activations take 590 KB: they stay in a 1 MB L2 cache while the tiles pass by.
+  static constexpr LinearKernel kNarrow{
+      .name = "cpu.tiles.int8",
+      .max_rows = 96,
+      .input_bytes =
+          [](std::int64_t rows, std::int64_t depth) {
+            return HWY_DYNAMIC_DISPATCH(input_bytes)(rows, depth);
+          },
+      .pack =
+          [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+            return HWY_DYNAMIC_DISPATCH(pack_narrow)(x, dtype, row, rows, to);
+          },
+      .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },
+      .multiply = [](const Weight& w, const PackedInput& x, const ProductTile& tile,
+                     char*) { return HWY_DYNAMIC_DISPATCH(multiply)(w, x, tile); },
+  };
+  static constexpr LinearKernel kWide = [] {
+    LinearKernel kernel = kNarrow;
+    kernel.pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+                     PackedInput& to) {
+      return HWY_DYNAMIC_DISPATCH(pack_wide)(x, dtype, row, rows, to);
+    };
+    return kernel;
+  }();
+  static constexpr LinearKernel kZeros = [] {
+    LinearKernel kernel = kNarrow;
+    kernel.pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+                     PackedInput& to) {
+      return HWY_DYNAMIC_DISPATCH(pack_for_zeros)(x, dtype, row, rows, to);
+    };
+    return kernel;
+  }();
+  if (weight.format == Format::int8 && weight.zeros.defined()) return kZeros;
+  return HWY_DYNAMIC_DISPATCH(is_wide)(weight.format) ? kWide : kNarrow;
+}
+
+}  // namespace tessera::cpu
+#endif

@@ -1,0 +1,121 @@
+#include "cpu/linear/weight_tiles.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/checked.h"
+#include "core/thread_pool.h"
+
+namespace tessera::cpu {
+namespace {
+
+// The code of weight k of a published row.
+std::uint8_t published_code(Format format, const std::uint8_t* row, std::int64_t k) {
+  if (format == Format::int8) return row[k];
+  const bool high =
+      (k % 2 == 1) != (format == Format::nf4);  // nf4 alone stores the high half first
+  return high ? row[k / 2] >> 4 : row[k / 2] & 15;
+}
+
+// Sixteen rows of [row, block] become blocks of sixteen: T is as wide as an element.
+template <typename T>
+void interleave(const Tensor& from, const Tensor& to, std::int64_t tile) {
+  const std::int64_t first = tile * kTileRows;
+  const std::int64_t rows = std::min(kTileRows, from.shape[0] - first);
+  T* out = to.ptr<T>() + tile * to.strides[0];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const T* row = from.ptr<const T>() + (first + r) * from.strides[0];
+    for (std::int64_t block = 0; block < from.shape[1]; ++block) {
+      out[block * kTileRows + r] = row[block];
+    }
+  }
+}
+
+void interleave_scales(const Tensor& from, const Tensor& to, std::int64_t tile) {
+  switch (size_of(from.dtype)) {
+    case 1:
+      return interleave<std::uint8_t>(from, to, tile);
+    case 2:
+      return interleave<std::uint16_t>(from, to, tile);
+    default:
+      return interleave<std::uint32_t>(from, to, tile);
+  }
+}
+
+void interleave_codes(const Weight& published, const Weight& tiled, std::int64_t tile) {
+  const Format format = published.format;
+  const std::int64_t first = tile * kTileRows;
+  const std::int64_t rows = std::min(kTileRows, published.out_features - first);
+  std::uint8_t* out = tiled.data.ptr<std::uint8_t>() + tile * tiled.data.strides[0];
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const std::uint8_t* row =
+        published.data.ptr<const std::uint8_t>() + (first + r) * published.data.strides[0];
+    for (std::int64_t k = 0; k < published.in_features; ++k) {
+      const std::uint8_t code = published_code(format, row, k);
+      if (format == Format::int8) {
+        out[k / 4 * kStepBytes + 4 * r + k % 4] = code;
+      } else {
+        const int shift = k % 8 < 4 ? 0 : 4;
+        out[k / 8 * kStepBytes + 4 * r + k % 4] |= static_cast<std::uint8_t>(code << shift);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool has_tiles(Format format, std::int64_t group) {
+  switch (format) {
+    case Format::nvfp4:
+    case Format::mxfp4:
+    case Format::nf4:
+      return group == info(format).default_group;
+    case Format::int4:
+    case Format::int8:
+      return group >= 0 && group % kBlock == 0;  // 0: the whole row
+    default:
+      return false;
+  }
+}
+
+TileSizes tile_sizes(Format format, std::int64_t group, std::int64_t out_features,
+                     std::int64_t in_features) {
+  const std::int64_t blocks = ceil_div(in_features, kBlock);
+  const std::int64_t padded = checked_mul(blocks, kBlock);
+  return {.tiles = ceil_div(out_features, kTileRows),
+          .blocks = blocks,
+          .bytes = checked_mul(padded, kTileRows * info(format).bits) / 8,
+          .scales = group == 0 ? 1 : ceil_div(padded, group)};
+}
+
+void write_tiles(Context& ctx, const Weight& published, const Weight& tiled) {
+  ctx.pool().parallel_for(tiled.data.shape[0], [&](std::int64_t tile, int) {
+    const auto clear = [tile](const Tensor& t) {
+      const std::int64_t bytes = t.strides[0] * size_of(t.dtype);
+      std::memset(t.ptr<char>() + tile * bytes, 0, static_cast<std::size_t>(bytes));
+    };
+    clear(tiled.data);
+    clear(tiled.scales);
+    interleave_codes(published, tiled, tile);
+    interleave_scales(published.scales, tiled.scales, tile);
+    if (!published.zeros.defined()) return;
+    clear(tiled.zeros);
+    interleave<std::uint8_t>(published.zeros, tiled.zeros, tile);
+  });
+}
+
+Tile tile_of(const Weight& weight, std::int64_t tile) {
+  const auto start = [tile](const Tensor& t) {
+    return t.ptr<const std::uint8_t>() + tile * t.strides[0] * size_of(t.dtype);
+  };
+  const std::int64_t blocks = ceil_div(weight.in_features, kBlock);
+  return {.codes = start(weight.data),
+          .scales = start(weight.scales),
+          .scale_dtype = weight.scales.dtype,
+          .zeros = weight.zeros.defined() ? start(weight.zeros) : nullptr,
+          .blocks = blocks,
+          .blocks_per_scale = weight.group == 0 ? std::max<std::int64_t>(blocks, 1)
+                                                : std::max<std::int64_t>(weight.group / kBlock, 1)};
+}
+
+}  // namespace tessera::cpu

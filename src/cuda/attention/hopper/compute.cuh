@@ -1,0 +1,338 @@
+// The computing side of the Hopper attention kernel: a warpgroup and its 64 rows of every item.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/attention/hopper/block.cuh"
+#include "cuda/attention/hopper/call.h"
+#include "cuda/attention/hopper/pattern.cuh"
+#include "cuda/attention/hopper/products.cuh"
+#include "cuda/attention/hopper/softmax.cuh"
+#include "cuda/attention/hopper/work.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/warpgroup.cuh"
+#include "cuda/tile/hopper/wgmma.cuh"
+
+namespace tessera::cuda::hopper {
+
+template <typename K>
+class Warpgroup {
+ public:
+  __device__ Warpgroup(const HopperCall& call, K& block, int index)
+      : call_(call), block_(block), bar_(*block.barriers), index_(index) {
+    if (K::kTiles.take_turns && index == 0) tile::barrier_arrive(1, 2 * tile::kWarpgroup);
+  }
+
+  __device__ void run() {
+    if constexpr (K::kTiles.ahead) {
+      run_ahead();
+    } else {
+      run_each();
+    }
+  }
+
+ private:
+  using Item = std::conditional_t<K::kPattern, PatternWork, Work>;
+  using Scores = float[K::kKeys / 2];
+  using Output = float[K::kDim / 2];
+  using Weights = std::uint32_t[K::kKeys / 16][4];
+
+  __device__ void run_each() {
+    while (true) {
+      const int item = await_item();
+      if constexpr (!K::kPattern) release_item();
+      if (item >= call_.items) break;
+      if constexpr (K::kPattern) {
+        // Left in shared memory, and asked for when it is needed: it takes no registers.
+        attend_item(bar_.pattern_items[slot_.place]);
+        __syncwarp();  // all lanes have read it
+        release_item();
+      } else {
+        attend_item(find_work<K::kRows, K::kKeys>(call_, item));
+      }
+    }
+  }
+
+  // From one lane to all: so the compiler knows that a warp does not diverge over it.
+  __device__ static int same_in_all(int x) { return __shfl_sync(0xffffffffu, x, 0); }
+
+  __device__ int await_item() {
+    tile::wait(bar_.item_full[slot_.place], slot_.parity);
+    return same_in_all(bar_.items[slot_.place]);
+  }
+  __device__ void release_item() {
+    release(bar_.item_free[slot_.place]);
+    slot_.advance();
+  }
+
+  // The first of this warpgroup's rows.
+  __device__ int row_of(const Item& work) const { return work.row + 64 * index_; }
+
+  __device__ void attend_item(const Item& work) {
+    const auto span = find_span<K::kKeys>(call_, work, row_of(work));
+    const int tiles = span.tiles;
+    Output o;
+#pragma unroll
+    for (float& x : o) x = 0.f;
+    Softmax softmax;
+    if (tiles > 0) await_queries();
+    pass_over(0, span.begin);
+    if constexpr (!K::kOverlaps) {
+#pragma unroll 1
+      for (int i = span.begin; i < span.end; ++i) weigh_and_add(work, span, i, softmax, o);
+      if (tiles > 0) release(bar_.q_free[index_]);
+    } else if (span.begin < span.end) {
+      Weights p;
+      float rescale[2];  // of nothing yet
+      weigh(work, span, span.begin, softmax, rescale, p);
+#pragma unroll 1
+      for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
+      release(bar_.q_free[index_]);
+      add_last(p, o);
+    } else if (tiles > 0) {
+      release(bar_.q_free[index_]);
+    }
+    pass_over(span.end, tiles);
+    const int row = row_of(work);
+    if (row > -64) store<K>(call_, work, row, o, softmax);
+  }
+
+  // ---- ahead: an item's first scores run beside the store of the last one's output --------------
+
+  struct Job {
+    Work work;
+    Span span;
+    bool there;
+  };
+
+  __device__ Job take_job() {
+    const int item = await_item();
+    release_item();
+    const Work work = find_work<K::kRows, K::kKeys>(call_, min(item, call_.items - 1));
+    return {work, find_span<K::kKeys>(call_, work, row_of(work)), item < call_.items};
+  }
+
+  __device__ void run_ahead() {
+    Job job = take_job();
+    if (!job.there) return;
+    Scores s;  // of the first tile that is seen
+    begin(job.span, s);
+    while (true) {
+      const Work work = job.work;
+      const Span span = job.span;
+      Output o;
+#pragma unroll
+      for (float& x : o) x = 0.f;
+      Softmax softmax;
+      if (span.begin < span.end) {
+        Weights p;
+        float rescale[2];  // of nothing yet
+        finish_weights(work, span, span.begin, s, softmax, rescale, p);
+#pragma unroll 1
+        for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
+        release(bar_.q_free[index_]);
+        job = take_job();
+        // Where nothing lies between this tile and the next item's first.
+        if (job.there && span.end == span.tiles && job.span.begin == 0 && job.span.end > 0) {
+          add_last_and_begin(work, softmax, p, o, s);
+          continue;
+        }
+        add_last(p, o);
+      } else {
+        if (span.tiles > 0) release(bar_.q_free[index_]);
+        job = take_job();
+      }
+      pass_over(span.end, span.tiles);
+      store<K>(call_, work, row_of(work), o, softmax);
+      if (!job.there) break;
+      begin(job.span, s);
+    }
+  }
+
+  // The scores of an item's first tile, with nothing else under way.
+  __device__ void begin(const Span& span, Scores& s) {
+    if (span.tiles > 0) await_queries();
+    pass_over(0, span.begin);
+    if (span.begin < span.end) {
+      Scores fresh;  // products would make older ones live until here
+      first_scores(span.begin, fresh);
+      copy(fresh, s);
+    } else {
+#pragma unroll
+      for (float& x : s) x = 0.f;
+    }
+  }
+
+  // The last output of an item, its store, and beside it the scores of the next one's first tile.
+  // No branches: the assembler would serialise the products.
+  __device__ void add_last_and_begin(const Work& work, const Softmax& softmax, const Weights& p,
+                                     Output& o, Scores& s) {
+    const tile::Ring<K::kStages> last = stage_;
+    stage_.advance();
+    tile::wait(bar_.v_full[last.place], last.parity);
+    if (has_turn(0)) await_turn();
+    tile::pin(o);
+    tile::wgmma_fence();
+    start_output<K>(o, p, block_.v + last.place * K::kKeyBytes);
+    tile::wait(bar_.k_full[stage_.place], stage_.parity);
+    await_queries();
+    Scores fresh;
+    tile::wgmma_fence();
+    start_scores<K>(fresh, queries(), block_.k + stage_.place * K::kKeyBytes);
+    if (has_turn(0)) pass_turn();
+    tile::wgmma_wait<1>();
+    tile::pin(o);
+    release(bar_.v_free[last.place]);
+    store<K>(call_, work, row_of(work), o, softmax);
+    tile::wgmma_wait<0>();
+    tile::pin(fresh);
+    copy(fresh, s);
+  }
+
+  __device__ static void copy(const Scores& from, Scores& to) {
+#pragma unroll
+    for (int j = 0; j < K::kKeys / 2; ++j) to[j] = from[j];
+  }
+
+  // ---- tiles
+  // --------------------------------------------------------------------------------------
+
+  __device__ void await_queries() {
+    tile::wait(bar_.q_full[index_], q_parity_);
+    q_parity_ ^= 1;
+  }
+
+  // The tile of keys that lies in the current place.
+  __device__ int tile_at(const Item& work, int i) const {
+    if constexpr (K::kPattern) {
+      return same_in_all(bar_.tile_of_stage[stage_.place]);
+    } else {
+      return work.tile(i);
+    }
+  }
+
+  // Tiles that other warpgroups see, and this one does not.
+  __device__ void pass_over(int from, int end) {
+#pragma unroll 1
+    for (int i = from; i < end; ++i) {
+      tile::wait(bar_.k_full[stage_.place], stage_.parity);
+      if (has_turn(i)) {
+        await_turn();
+        pass_turn();
+      }
+      release(bar_.k_free[stage_.place]);
+      tile::wait(bar_.v_full[stage_.place], stage_.parity);
+      release(bar_.v_free[stage_.place]);
+      stage_.advance();
+    }
+  }
+
+  // The weights of tile i, with nothing else under way.
+  template <typename SpanOf>
+  __device__ void weigh(const Item& work, const SpanOf& span, int i, Softmax& softmax,
+                        float (&rescale)[2], Weights& p) {
+    Scores s;
+    first_scores(i, s);
+    finish_weights(work, span, i, s, softmax, rescale, p);
+  }
+  __device__ void first_scores(int i, Scores& s) {
+    tile::wait(bar_.k_full[stage_.place], stage_.parity);
+    if (has_turn(i)) await_turn();
+    tile::wgmma_fence();
+    start_scores<K>(s, queries(), block_.k + stage_.place * K::kKeyBytes);
+    if (has_turn(i)) pass_turn();
+    tile::wgmma_wait<0>();
+    tile::pin(s);
+  }
+  template <typename SpanOf>
+  __device__ void finish_weights(const Item& work, const SpanOf& span, int i, Scores& s,
+                                 Softmax& softmax, float (&rescale)[2], Weights& p) {
+    const int key_tile = tile_at(work, i);
+    release(bar_.k_free[stage_.place]);
+    if (!span.full(i)) hide<K::kKeys>(call_, s, row_of(work), key_tile);
+    softmax.weigh(s, call_.exponent_scale, rescale);
+    to_operand<typename K::T>(s, p);
+  }
+
+  // Tile i by itself.
+  template <typename SpanOf>
+  __device__ void weigh_and_add(const Item& work, const SpanOf& span, int i, Softmax& softmax,
+                                Output& o) {
+    Weights p;
+    float rescale[2];
+    weigh(work, span, i, softmax, rescale, p);
+#pragma unroll
+    for (int j = 0; j < K::kDim / 2; ++j) o[j] *= rescale[j / 2 % 2];
+    add_last(p, o);
+  }
+
+  // The scores of tile i are started, then the output of the tile before; the softmax of tile i
+  // runs beside the latter.
+  template <typename SpanOf>
+  __device__ void add_and_weigh(const Item& work, const SpanOf& span, int i, Softmax& softmax,
+                                Weights& p, Output& o) {
+    Scores s;
+    float rescale[2];
+    const tile::Ring<K::kStages> last = stage_;
+    stage_.advance();
+    tile::wait(bar_.v_full[last.place], last.parity);
+    tile::wait(bar_.k_full[stage_.place], stage_.parity);
+    await_turn();
+    tile::pin(o);
+    tile::wgmma_fence();
+    start_scores<K>(s, queries(), block_.k + stage_.place * K::kKeyBytes);
+    start_output<K>(o, p, block_.v + last.place * K::kKeyBytes);
+    pass_turn();
+
+    tile::wgmma_wait<1>();
+    tile::pin(s);
+    const int key_tile = tile_at(work, i);
+    release(bar_.k_free[stage_.place]);
+    if (!span.full(i)) hide<K::kKeys>(call_, s, row_of(work), key_tile);
+    softmax.weigh(s, call_.exponent_scale, rescale);
+    tile::finish_first(softmax.sum[0] + softmax.sum[1], block_.q);
+
+    tile::wgmma_wait<0>();
+    tile::pin(o);
+    release(bar_.v_free[last.place]);
+    to_operand<typename K::T>(s, p);
+#pragma unroll
+    for (int j = 0; j < K::kDim / 2; ++j) o[j] *= rescale[j / 2 % 2];
+  }
+
+  __device__ void add_last(const Weights& p, Output& o) {
+    tile::wait(bar_.v_full[stage_.place], stage_.parity);
+    tile::pin(o);
+    tile::wgmma_fence();
+    start_output<K>(o, p, block_.v + stage_.place * K::kKeyBytes);
+    tile::wgmma_wait<0>();
+    tile::pin(o);
+    release(bar_.v_free[stage_.place]);
+    stage_.advance();
+  }
+
+  // Turns at the tensor cores: barrier 1 + w calls warpgroup w. Each takes one turn at every tile
+  // of an item, or at every one but the first.
+  __device__ static bool has_turn(int i) { return i > 0 || K::kTiles.first_turn; }
+  __device__ void await_turn() const {
+    if constexpr (K::kTiles.take_turns) tile::barrier_sync(1 + index_, 2 * tile::kWarpgroup);
+  }
+  __device__ void pass_turn() const {
+    if constexpr (K::kTiles.take_turns) {
+      tile::barrier_arrive(1 + (index_ + 1) % K::kWarpgroups, 2 * tile::kWarpgroup);
+    }
+  }
+
+  __device__ const unsigned char* queries() const { return block_.q + index_ * K::kQueryBytes; }
+
+  const HopperCall& call_;
+  K& block_;
+  typename K::Barriers& bar_;
+  const int index_;
+  tile::Ring<K::kStages> stage_;
+  tile::Ring<2> slot_;
+  std::uint32_t q_parity_ = 0;
+};
+
+}  // namespace tessera::cuda::hopper

@@ -1,0 +1,135 @@
+// The fetching side of the Hopper attention kernel: one thread keeps the copy engine busy. Under a
+// pattern of blocks another one looks up what to fetch.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "cuda/attention/hopper/block.cuh"
+#include "cuda/attention/hopper/call.h"
+#include "cuda/attention/hopper/pattern.cuh"
+#include "cuda/attention/hopper/work.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/tma.cuh"
+
+namespace tessera::cuda::hopper {
+
+template <typename K>
+__device__ void fetch_rows(unsigned char* to, const CUtensorMap& map, int rows, int row, int head,
+                           int batch, std::uint64_t& full) {
+  tile::arrive_expecting(full, static_cast<std::uint32_t>(K::kPanels * rows * 128));
+#pragma unroll
+  for (int panel = 0; panel < K::kPanels; ++panel) {
+    tile::load_box(to + panel * rows * 128, &map, {64 * panel, row, head, batch}, full);
+  }
+}
+
+// Hands out a block's items: whoever is done takes the next, the longest first.
+struct Dealer {
+  const HopperCall& call;
+  int item = static_cast<int>(blockIdx.x);
+
+  __device__ bool done() const { return item >= call.items; }
+  __device__ void next() { item = static_cast<int>(gridDim.x) + atomicAdd(&call.counters[0], 1); }
+  // The last block leaves the counters as it found them.
+  __device__ void leave() const {
+    if (atomicAdd(&call.counters[1], 1) == static_cast<int>(gridDim.x) - 1) {
+      call.counters[0] = call.counters[1] = 0;
+    }
+  }
+};
+
+// Where the fetching thread stands.
+template <typename K>
+struct Fetcher {
+  const HopperCall& call;
+  K& block;
+  tile::Ring<K::kStages> stage{};
+  std::uint32_t q_parity = 1;
+
+  // The tiles of an item; Item is Work or PatternWork.
+  template <typename Item>
+  __device__ void fetch_item(const Item& work) {
+    auto& bar = *block.barriers;
+    const int tiles = work.tiles();
+    const int kv_head = work.head / call.group;
+    for (int i = 0; i < tiles; ++i) {
+      const int key_tile = work.tile(i);
+      const int row = key_tile * K::kKeys;
+      tile::wait(bar.k_free[stage.place], stage.parity ^ 1);
+      if constexpr (K::kPattern) bar.tile_of_stage[stage.place] = key_tile;
+      fetch_rows<K>(block.k + stage.place * K::kKeyBytes, call.k, K::kKeys, row, kv_head,
+                    work.batch, bar.k_full[stage.place]);
+      if (i == 0) {
+        for (int w = 0; w < K::kWarpgroups; ++w) {
+          tile::wait(bar.q_free[w], q_parity);
+          fetch_rows<K>(block.q + w * K::kQueryBytes, call.q, 64, work.row + 64 * w, work.head,
+                        work.batch, bar.q_full[w]);
+        }
+        q_parity ^= 1;
+      }
+      tile::wait(bar.v_free[stage.place], stage.parity ^ 1);
+      fetch_rows<K>(block.v + stage.place * K::kKeyBytes, call.v, K::kKeys, row, kv_head,
+                    work.batch, bar.v_full[stage.place]);
+      stage.advance();
+    }
+  }
+};
+
+// Tells the other warpgroups which item is next, and under a pattern what it is.
+template <typename K>
+__device__ void publish_item(K& block, tile::Ring<2>& slot, int item,
+                             const PatternWork& work = {}) {
+  auto& bar = *block.barriers;
+  tile::wait(bar.item_free[slot.place], slot.parity ^ 1);
+  bar.items[slot.place] = item;
+  if constexpr (K::kPattern) bar.pattern_items[slot.place] = work;
+  tile::arrive(bar.item_full[slot.place]);
+  slot.advance();
+}
+
+// Under a band all threads find out by themselves what an item is.
+template <typename K>
+__device__ void fetch(const HopperCall& call, K& block) {
+  Fetcher<K> fetcher{call, block};
+  tile::Ring<2> slot;
+  Dealer dealer{call};
+  for (; true; dealer.next()) {
+    publish_item(block, slot, dealer.item);
+    if (dealer.done()) break;
+    fetcher.fetch_item(find_work<K::kRows, K::kKeys>(call, dealer.item));
+  }
+  dealer.leave();
+}
+
+// A pattern is looked up once for all of them, by a thread that has nothing else to do: it takes
+// several trips to memory, each waiting for the last.
+template <typename K>
+__device__ void deal_pattern(const HopperCall& call, K& block) {
+  tile::Ring<2> slot;
+  Dealer dealer{call};
+  for (; true; dealer.next()) {
+    PatternWork work{};
+    if (!dealer.done()) work = find_pattern_work<K::kRows, K::kKeys>(call, dealer.item);
+    publish_item(block, slot, dealer.item, work);
+    if (dealer.done()) break;
+  }
+  dealer.leave();
+}
+
+template <typename K>
+__device__ void fetch_pattern(const HopperCall& call, K& block) {
+  auto& bar = *block.barriers;
+  Fetcher<K> fetcher{call, block};
+  tile::Ring<2> slot;
+  while (true) {
+    tile::wait(bar.item_full[slot.place], slot.parity);
+    if (bar.items[slot.place] >= call.items) break;
+    fetcher.fetch_item(bar.pattern_items[slot.place]);
+    tile::arrive(bar.item_free[slot.place]);
+    slot.advance();
+  }
+}
+
+}  // namespace tessera::cuda::hopper

@@ -1,0 +1,54 @@
+// Attention forward for Hopper (sm_90a).
+//
+//   warpgroup 0       fetches: tiles of q, k and v come by the copy engine, as soon as their place
+//                     in shared memory is free
+//   warpgroups 1 ..   compute, 64 query rows each:
+//
+//                 S = q k^T   (tensor cores, S in registers)
+//                 P = 2^(scale S - largest), sums and largest of each row
+//                 O = rescaled O + P v   (tensor cores, P from registers)
+//
+// Two overlaps keep the tensor cores busy. Within a warpgroup, the next tile's S is started before
+// this tile's O, and the softmax of the next tile runs beside the latter. Among warpgroups, they
+// take turns in starting products, so that one's softmax falls into the other's products.
+//
+// Blocks are as many as the GPU has processors, or twice as many where two fit on one, and stay:
+// each takes one item of work after the other. While the last tile of an item is finished and
+// stored, the first ones of the next are on their way, and where it pays (HopperTiles::ahead) its
+// first scores are under way.
+#pragma once
+
+#include "cuda/attention/hopper/block.cuh"
+#include "cuda/attention/hopper/call.h"
+#include "cuda/attention/hopper/compute.cuh"
+#include "cuda/attention/hopper/fetch.cuh"
+#include "cuda/tile/hopper/warpgroup.cuh"
+
+namespace tessera::cuda::hopper {
+
+template <typename K>
+__global__ void __launch_bounds__(K::kThreads, K::kTiles.blocks)
+    attend(const __grid_constant__ HopperCall call) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  extern __shared__ __align__(1024) unsigned char shared[];
+  K block(shared);
+  block.init();
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / tile::kWarpgroup, 0);
+  if (warpgroup == 0) {
+    tile::give_up_registers<K::kFetchRegisters>();
+    if constexpr (K::kPattern) {
+      if (threadIdx.x == 0) fetch_pattern<K>(call, block);
+      if (threadIdx.x == 32) deal_pattern<K>(call, block);
+    } else {
+      if (threadIdx.x == 0) fetch<K>(call, block);
+    }
+  } else {
+    tile::take_registers<K::kComputeRegisters>();
+    Warpgroup<K>(call, block, warpgroup - 1).run();
+  }
+#else
+  __trap();  // the host launches this on Hopper alone
+#endif
+}
+
+}  // namespace tessera::cuda::hopper

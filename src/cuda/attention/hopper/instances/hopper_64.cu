@@ -1,0 +1,8 @@
+#include "cuda/attention/hopper/launch.cuh"
+
+namespace tessera::cuda {
+
+template void launch_hopper_kernel<Half, 64>(const Launch&, const HopperCall&, HopperMask, int);
+template void launch_hopper_kernel<BFloat16, 64>(const Launch&, const HopperCall&, HopperMask, int);
+
+}  // namespace tessera::cuda

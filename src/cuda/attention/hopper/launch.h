@@ -1,0 +1,14 @@
+// The instances of the Hopper kernel, each compiled in a file of its own.
+#pragma once
+
+#include "cuda/attention/hopper/call.h"
+#include "cuda/runtime/launch.h"
+
+namespace tessera::cuda {
+
+// `blocks` of them, which share out call.items. T is Half or BFloat16.
+template <typename T, int dim>
+void launch_hopper_kernel(const Launch& launch, const HopperCall& call, HopperMask mask,
+                          int blocks);
+
+}  // namespace tessera::cuda

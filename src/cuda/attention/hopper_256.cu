@@ -1,9 +1,0 @@
-#include "cuda/attention/hopper_launch.cuh"
-
-namespace tessera::cuda {
-
-template void launch_hopper_kernel<Half, 256>(const Launch&, const HopperCall&, HopperMask, int);
-template void launch_hopper_kernel<BFloat16, 256>(const Launch&, const HopperCall&, HopperMask,
-                                                  int);
-
-}  // namespace tessera::cuda

@@ -1,8 +1,0 @@
-#include "cuda/attention/hopper_launch.cuh"
-
-namespace tessera::cuda {
-
-template void launch_hopper_kernel<Half, 96>(const Launch&, const HopperCall&, HopperMask, int);
-template void launch_hopper_kernel<BFloat16, 96>(const Launch&, const HopperCall&, HopperMask, int);
-
-}  // namespace tessera::cuda

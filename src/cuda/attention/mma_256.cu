@@ -1,9 +1,0 @@
-// The mma.sync kernel for head dims up to 256.
-#include "cuda/attention/mma.cuh"
-
-namespace tessera::cuda::mma {
-
-template void launch<Half, 256>(Context&, const AttentionCall&, const TensorCoreOptions&);
-template void launch<BFloat16, 256>(Context&, const AttentionCall&, const TensorCoreOptions&);
-
-}  // namespace tessera::cuda::mma

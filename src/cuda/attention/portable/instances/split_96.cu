@@ -1,0 +1,11 @@
+// The split kernel for head dims up to 96.
+#include "cuda/attention/portable/split.cuh"
+
+namespace tessera::cuda::split {
+
+template void launch<Half, 96>(Context&, const AttentionCall&, const TensorCoreOptions&,
+                               const Partials&);
+template void launch<BFloat16, 96>(Context&, const AttentionCall&, const TensorCoreOptions&,
+                                   const Partials&);
+
+}  // namespace tessera::cuda::split

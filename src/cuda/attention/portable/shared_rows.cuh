@@ -1,0 +1,199 @@
+// Rows of q, k and v on their way into shared memory, 16 bytes at a time.
+//
+// Rows that begin on 16 bytes and are a multiple of 8 elements long travel by
+// cp.async; all others element by element, through registers. Behind the head
+// dim, and in rows that are not there, zeros land: they add nothing to a
+// product. Keys of a page that is not in the pool become NaN afterwards
+// (lose_row), by whoever found that out: that costs the others nothing.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/attention/call.h"
+#include "cuda/attention/portable/small_sequence.cuh"
+#include "cuda/attention/portable/tensor_core.h"
+#include "cuda/rotary/rope.cuh"
+#include "cuda/tile/cp_async.cuh"
+#include "cuda/tile/element.cuh"
+#include "cuda/tile/padded_rows.cuh"
+
+namespace tessera::cuda {
+
+// Where a row lies, in units from the first row of its head (KeyUnits); or one
+// of these.
+inline constexpr std::uint32_t kLostRow = 0xfffffffeu;  // of a page that is not in the pool
+inline constexpr std::uint32_t kNoRow = 0xffffffffu;    // behind the last key
+
+struct KeyRow {
+  std::uint32_t k, v;
+};
+
+// Where key j and its value lie.
+__device__ inline KeyRow find_key_row(const AttentionCall& call, const KeyUnits& units,
+                                      const SmallSequence& s, int j) {
+  if (j >= s.n_k) return {kNoRow, kNoRow};
+  std::uint32_t batch = static_cast<std::uint32_t>(s.k_batch);
+  std::uint32_t row = static_cast<std::uint32_t>(s.k_begin) + static_cast<std::uint32_t>(j);
+  if (call.page_table != nullptr) {
+    const auto slot = static_cast<std::uint32_t>(j < s.hole_begin ? j : j + s.hole_size);
+    const std::uint32_t page = slot / units.page_size;
+    batch = static_cast<std::uint32_t>(call.page_table[s.index * call.table_stride + page]);
+    row = slot - page * units.page_size;
+    if (batch >= static_cast<std::uint32_t>(call.pool_pages)) return {kLostRow, kLostRow};
+  }
+  return {batch * units.k_batch + row * units.k_row, batch * units.v_batch + row * units.v_row};
+}
+
+// Where the keys and values of a tile lie. Found once for each row, not by each
+// of the threads that copy a part of it.
+template <int keys>
+struct KeyRowTable {
+  std::uint32_t k[keys], v[keys];
+
+  // Thread t finds row t; the others have nothing to do. True if it is lost.
+  __device__ bool find(const AttentionCall& call, const KeyUnits& units, const SmallSequence& s,
+                       int k0) {
+    const int row = static_cast<int>(threadIdx.x);
+    if (row >= keys) return false;
+    const KeyRow found = find_key_row(call, units, s, k0 + row);
+    k[row] = found.k;
+    v[row] = found.v;
+    return found.k == kLostRow;
+  }
+};
+
+// Row `row` of the keys becomes NaN, and with it the scores of all queries that
+// see it.
+template <int dim>
+__device__ void lose_row(unsigned char* keys, int row) {
+  for (int chunk = 0; chunk < dim / 8; ++chunk) {
+    *reinterpret_cast<uint4*>(keys + PaddedRows<dim>::at(row, chunk)) =
+        make_uint4(~0u, ~0u, ~0u, ~0u);
+  }
+}
+
+// Eight elements from `from` on, of which those from n on do not exist.
+template <typename T>
+__device__ uint4 eight_elements(const T* from, int n) {
+  std::uint32_t pairs[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const std::uint32_t low = 2 * i < n ? from[2 * i].bits : 0u;
+    const std::uint32_t high = 2 * i + 1 < n ? from[2 * i + 1].bits : 0u;
+    pairs[i] = low | high << 16;
+  }
+  return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+}
+
+// Copies `rows` rows by `threads` threads: each has one chunk of every
+// kAtOnce-th row, so that all of its addresses follow from one.
+template <int dim, int rows, int threads>
+struct RowCopy {
+  using Rows = PaddedRows<dim>;
+  static constexpr int kAtOnce = threads / Rows::kChunks;  // rows
+  static constexpr int kTurns = (rows + kAtOnce - 1) / kAtOnce;
+
+  int row, chunk, left;  // left: elements of the row from the chunk on
+
+  __device__ RowCopy(int thread, int actual_dim)
+      : row(thread / Rows::kChunks), chunk(thread % Rows::kChunks), left(actual_dim - 8 * chunk) {}
+
+  // to [rows, dim] = base + the rows that row_at(r) names. All threads ask it
+  // for every row of theirs, and then start all copies. Closes no group.
+  template <typename T, typename RowAt>
+  __device__ void by_vectors(unsigned char* to, const T* base, RowAt row_at) const {
+    std::uint32_t units[kTurns];
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) units[turn] = row_at(inside(turn) ? place(turn) : 0);
+    unsigned char* at = to + Rows::at(row, chunk);
+    const auto* from = reinterpret_cast<const unsigned char*>(base) + 16 * chunk;
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (!inside(turn)) continue;
+      const bool there = units[turn] < kLostRow && left > 0;
+      copy_async(at + turn * kAtOnce * Rows::kRowBytes, from + std::uint64_t{units[turn]} * 16,
+                 there);
+    }
+  }
+  template <typename T, typename RowAt>
+  __device__ void by_elements(unsigned char* to, const T* base, RowAt row_at) const {
+#pragma unroll 1
+    for (int turn = 0; turn < kTurns; ++turn) {
+      const std::uint32_t units = row_at(inside(turn) ? place(turn) : 0);
+      if (!inside(turn)) continue;
+      const bool there = units < kLostRow && left > 0;
+      *reinterpret_cast<uint4*>(to + Rows::at(place(turn), chunk)) =
+          eight_elements(base + (there ? units + 8u * chunk : 0u), there ? left : 0);
+    }
+  }
+  template <typename T, typename RowAt>
+  __device__ void copy(unsigned char* to, const T* base, bool vectors, RowAt row_at) const {
+    if (vectors) {
+      by_vectors(to, base, row_at);
+    } else {
+      by_elements(to, base, row_at);
+    }
+  }
+
+ private:
+  __device__ int place(int turn) const { return row + turn * kAtOnce; }
+  __device__ bool inside(int turn) const {
+    return (threads % Rows::kChunks == 0 || row < kAtOnce) &&
+           (rows % kAtOnce == 0 || place(turn) < rows);
+  }
+};
+
+// to [rows, dim] = query rows; row_of(r) is null where there is none. Each is
+// needed once, so this is not the place to be short of instructions.
+template <int dim, int rows, int threads, typename T, typename RowOf>
+__device__ void load_queries(unsigned char* to, int actual_dim, bool vectors, RowOf row_of) {
+  using Rows = PaddedRows<dim>;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x); i < rows * Rows::kChunks; i += threads) {
+    const int row = i / Rows::kChunks, chunk = i % Rows::kChunks, left = actual_dim - 8 * chunk;
+    const T* from = row_of(row);
+    const bool there = from != nullptr && left > 0;
+    unsigned char* at = to + Rows::at(row, chunk);
+    if (vectors) {
+      copy_async(at, there ? from + 8 * chunk : from, there);
+    } else {
+      *reinterpret_cast<uint4*>(at) =
+          eight_elements(there ? from + 8 * chunk : from, there ? left : 0);
+    }
+  }
+}
+
+// Turns key r of `rows` keys in shared memory by its position k0 + r. A thread
+// has one pair and a run of keys: it computes the turn of the first and goes on
+// from key to key by the turn of one position, which over at most 64 steps is
+// off by 64 roundings of f32. `thread` of `threads` calls.
+template <int dim, int rows, typename T>
+__device__ void turn_keys(const AttentionCall& call, unsigned char* keys, int k0, int thread,
+                          int threads) {
+  using Rows = PaddedRows<dim>;
+  const auto at = [&](int row, int d) {
+    return reinterpret_cast<T*>(keys + Rows::at(row, d / 8)) + d % 8;
+  };
+  const int pairs = static_cast<int>(call.pairs);
+  if (pairs == 0) return;
+  const int runs = std::max(1, threads / pairs);  // of keys, as long as there are threads
+  const int length = (rows + runs - 1) / runs;
+  for (int item = thread; item < runs * pairs; item += threads) {
+    const int pair = item % pairs, begin = item / pairs * length;
+    const int end = std::min(rows, begin + length);
+    const int first = call.half_split ? pair : 2 * pair;
+    const int second = call.half_split ? pair + pairs : 2 * pair + 1;
+    const CosSin step = cos_sin(1, call.inv_freq[pair]);
+    CosSin turn = cos_sin(k0 + begin, call.inv_freq[pair]);
+    for (int r = begin; r < end; ++r) {
+      const TurnedPair pair_out = turned(to_f32(*at(r, first)), to_f32(*at(r, second)), turn);
+      *at(r, first) = from_f32<T>(pair_out.first);
+      *at(r, second) = from_f32<T>(pair_out.second);
+      const TurnedPair next = turned(turn.cos, turn.sin, step);
+      turn = {next.first, next.second};
+    }
+  }
+}
+
+}  // namespace tessera::cuda

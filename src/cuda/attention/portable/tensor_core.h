@@ -1,0 +1,104 @@
+// The tensor core kernels of sm_80 and later, for f16 and bf16, as the host sees them.
+//
+//   mma.cuh     tiles of many query rows: one block walks over all keys of its rows
+//   split.cuh   sequences of few query rows: the keys are split among blocks, and what they find
+//               is merged
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/attention/call.h"
+
+namespace tessera::cuda {
+
+// The rows of one sequence and key head that the split kernel takes: one mma.sync.
+inline constexpr std::int64_t kFewRows = 16;
+
+// Queries times heads, or keys, of a sequence at most: sums of four such numbers are ints.
+inline constexpr int kMostPositions = 1 << 28;
+
+// Strides of keys and values in units that leave 32 bits enough: of 8 elements where every row is
+// made of whole chunks of 16 bytes and begins on one (`vectors`), else of one element.
+struct KeyUnits {
+  bool vectors;
+  std::uint32_t k_batch, k_row, v_batch, v_row;
+  std::uint32_t page_size;
+};
+
+// Whether nothing comes between scores and their softmax. What a kernel might have to do takes
+// registers from it, and time to load its instructions, whether it does or not; so there are
+// instances without.
+inline bool is_lean(const AttentionCall& call) {
+  return !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
+}
+
+struct TensorCoreOptions {
+  KeyUnits units;
+  bool leave_few = false;  // mma: sequences of few rows are left to the split kernel
+};
+
+namespace mma {
+
+template <typename T, int dim>
+void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options);
+
+}  // namespace mma
+
+namespace split {
+
+// A step is 16 keys. A sequence's steps are shared out evenly among blocks of four warps.
+inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 32;
+
+// Steps of a warp at least: what blocks find has to be merged, which takes as long as some steps.
+// Long sequences have blocks enough, and the merge less to read. Measured on an H200
+// (docs/results/h200/decode.md).
+inline constexpr int kShortSteps = 128, kShortLeast = 2, kLongLeast = 4;
+
+// How many blocks share the keys of one head at most: 256 for all heads of a sequence are two for
+// each multiprocessor of the largest GPU there is, which all run at the same time. That depends on
+// the sequence alone and not on what else is in the batch, and so do the bits of the result.
+constexpr int split_limit(std::int64_t kv_heads) {
+  return static_cast<int>(std::clamp<std::int64_t>(256 / kv_heads, 8, kMostSplits));
+}
+TESSERA_HOST_DEVICE constexpr int steps_of_split(int steps, int limit) {
+  const int share = (steps + limit - 1) / limit, of_warp = (share + kWarps - 1) / kWarps;
+  const int least = steps <= kShortSteps ? kShortLeast : kLongLeast;
+  return std::max(least, of_warp) * kWarps;
+}
+TESSERA_HOST_DEVICE constexpr int splits_of(int steps, int limit) {
+  const int each = steps_of_split(steps, limit);
+  return std::max(1, (steps + each - 1) / each);  // a sequence without keys has an output too
+}
+// For up to so many keys: at most one step is not full beside the last, the one that ends the
+// sinks. Of fewer steps there may be more splits, if they are short.
+constexpr int most_splits(std::int64_t keys, int limit) {
+  const auto of = [&](std::int64_t steps, int least) {
+    return static_cast<int>(std::min<std::int64_t>(limit, (steps + least - 1) / least));
+  };
+  const std::int64_t steps = (keys + kStepKeys - 1) / kStepKeys + 1;
+  const int of_short = of(std::min<std::int64_t>(steps, kShortSteps), kWarps * kShortLeast);
+  return std::max(of_short, of(steps, kWarps * kLongLeast));
+}
+
+// What the blocks found of a row: sums [slots, splits, rows, dim] of values weighted by
+// 2^(score - largest), and for each row (largest, sum of weights). A slot is a sequence's key head.
+struct Partials {
+  float* sums = nullptr;
+  float* largest_and_sum = nullptr;
+  int limit = 1;   // of splits, for this number of heads
+  int splits = 1;  // for this number of keys; 1: there are no partials
+  int rows = 1;    // at most, of a slot
+  // A zero for each slot: the block that comes last merges. Null: a second kernel does.
+  std::int32_t* counters = nullptr;
+};
+
+// Up to so many rows the last block merges by itself, two to a warp.
+inline constexpr std::int64_t kMergedRows = 8;
+
+template <typename T, int dim>
+void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
+            const Partials& partials);
+
+}  // namespace split
+}  // namespace tessera::cuda

@@ -1,0 +1,71 @@
+// Keys and values into the pages of a cache: one block for each token, a thread for every 256th
+// element. A slot out of range cannot be reported from here without waiting for the device; that
+// token is dropped.
+#include "cuda/elementwise/kv_append.h"
+
+#include "cuda/runtime/launch.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+
+// k or v, and its pool.
+struct Side {
+  void* from;
+  std::int64_t token_stride, head_stride;
+  void* to;
+  std::int64_t page_stride, row_stride, pool_head_stride;
+
+  Side(const Tensor& tensor, const Tensor& pages)
+      : from(tensor.data),
+        token_stride(tensor.strides[0]),
+        head_stride(tensor.strides[1]),
+        to(pages.data),
+        page_stride(pages.strides[0]),
+        row_stride(pages.strides[1]),
+        pool_head_stride(pages.strides[2]) {}
+};
+
+struct AppendShape {
+  std::int64_t tokens, heads, dim, pages, page_size;
+};
+
+// T is an unsigned integer of the element's size: bits are copied as they are.
+template <typename T>
+__device__ void copy_token(const Side& side, const AppendShape& shape, std::int64_t token,
+                           std::int64_t slot) {
+  const T* from = static_cast<const T*>(side.from) + token * side.token_stride;
+  T* to = static_cast<T*>(side.to) + slot / shape.page_size * side.page_stride +
+          slot % shape.page_size * side.row_stride;
+  for (std::int64_t i = threadIdx.x; i < shape.heads * shape.dim; i += kThreads) {
+    const std::int64_t head = i / shape.dim, d = i % shape.dim;
+    to[head * side.pool_head_stride + d] = from[head * side.head_stride + d];
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    append(Side k, Side v, const std::int32_t* slots, AppendShape shape) {
+  for (std::int64_t token = blockIdx.x; token < shape.tokens; token += gridDim.x) {
+    const std::int64_t slot = slots[token];
+    if (slot < 0 || slot >= shape.pages * shape.page_size) continue;
+    copy_token<T>(k, shape, token, slot);
+    copy_token<T>(v, shape, token, slot);
+  }
+}
+
+}  // namespace
+
+void kv_append(Context& ctx, const KvAppendArgs& args) {
+  if (args.k.numel() == 0) return;
+  const Side k(args.k, args.k_pages), v(args.v, args.v_pages);
+  const AppendShape shape{args.k.shape[0], args.k.shape[1], args.k.shape[2], args.k_pages.shape[0],
+                          args.k_pages.shape[1]};
+  const std::int32_t* slots = args.slots.ptr<const std::int32_t>();
+  const Launch launch(ctx, "kv_append");
+  const auto kernel = size_of(args.k.dtype) == 2 ? append<std::uint16_t> : append<std::uint32_t>;
+  launch(kernel, {.blocks = shape.tokens, .threads = kThreads}, k, v, slots, shape);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,96 @@
+#include "cuda/linear/hopper/panel_args.h"
+
+#include <algorithm>
+
+#include "cuda/runtime/hopper_kernels.h"
+#include "cuda/runtime/state.h"
+#include "cuda/tile/hopper/tensor_map.h"
+#include "cuda/tile/vectors.h"
+
+namespace tessera::cuda {
+namespace {
+
+// So that all pairs that are shared, of less than two tiles to a multiprocessor, count in 31 bits.
+constexpr std::int64_t kMostColumns = 1 << 26;
+
+// Two neighbours at once.
+bool in_pairs(const Tensor& tensor) {
+  if (!tensor.defined()) return true;
+  const Tensor matrix = *as_matrix(tensor);
+  return size_of(tensor.dtype) == 2 && reinterpret_cast<std::uintptr_t>(tensor.data) % 4 == 0 &&
+         matrix.shape[1] % 2 == 0 && (matrix.shape[0] == 1 || matrix.strides[0] % 2 == 0);
+}
+
+tile::BoxedTensor boxed_x(const Tensor& matrix, int tokens) {
+  return {.data = matrix.data,
+          .dtype = matrix.dtype,
+          .sizes = {matrix.shape[1], matrix.shape[0], 1, 1},
+          .strides = {matrix.strides[0], 0, 0},
+          .box_rows = tokens};
+}
+
+}  // namespace
+
+bool takes_panels(Context& ctx, const Product& product) {
+  const Tensor& x = product.x;
+  const Weight& weight = product.weight;
+  // The groups and zero points of int8 are rare: they take another road.
+  const bool int8_by_rows =
+      weight.format != Format::int8 || (weight.group == 0 && !weight.zeros.defined());
+  const bool int4_in_groups = weight.format != Format::int4 || weight.group != 0;
+  const auto aligned = [](const Tensor& part) {  // as tensor maps want it
+    return reinterpret_cast<std::uintptr_t>(part.data) % 16 == 0;
+  };
+  return has_hopper_kernels(ctx.cuda_state().limits()) && !product.gated() &&
+         made_of_matrices(product) && (x.dtype == DType::f16 || x.dtype == DType::bf16) &&
+         weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups &&
+         weight.in_features <= kMostColumns && aligned(weight.data) && aligned(weight.scales) &&
+         aligned(weight.zeros);
+}
+
+bool has_boxed_x(const Product& product) {
+  return tile::can_be_boxed(boxed_x(*as_matrix(product.x), 1));
+}
+
+PanelWork even_work(std::int64_t tiles, int pairs, int token_blocks, int blocks) {
+  const int all = static_cast<int>(tiles);
+  // Two rounds or less are shared.
+  const int whole = all % blocks == 0 ? all : std::max(0, all / blocks - 1) * blocks;
+  return {.pairs = pairs,
+          .token_blocks = token_blocks,
+          .whole_tiles = whole,
+          .run_pairs = (all - whole) * pairs / blocks,
+          .longer_runs = (all - whole) * pairs % blocks};
+}
+
+PanelArgs panel_args(Context& ctx, const Product& product, const PanelBoxes& boxes,
+                     const PanelWork& work, void* scratch) {
+  const Tensor x = *as_matrix(product.x);
+  const tile::BoxedTensor x_boxes = boxed_x(x, boxes.tokens);
+  const Weight& weight = product.weight;
+  PanelArgs args{
+      .boxes = tile_boxes(weight, boxes.tiles),
+      .tiles = static_cast<int>(weight.data.shape[0]),
+      .panel_tiles = boxes.tiles,
+      .x = {.matrix = MatrixRows(x),
+            .rows = x.shape[0],
+            .columns = static_cast<int>(x.shape[1]),
+            .boxed = tile::can_be_boxed(x_boxes)},
+      .work = work,
+      .parts = {.sums = static_cast<float4*>(scratch), .flags = nullptr},
+      .output = {.finish = finish_of(product),
+                 .row_scales = weight.row_scales.ptr<const float>(),
+                 .rows = x.shape[0],
+                 .features = weight.out_features,
+                 .pairs = in_pairs(product.out) && in_pairs(product.residual),
+                 .eights = size_of(product.out.dtype) == 2 && !product.residual.defined() &&
+                           weight.out_features % 8 == 0 && rows_begin_on_vectors(product.out)}};
+  if (work.split == 0) {
+    args.parts.flags =
+        reinterpret_cast<std::uint32_t*>(ctx.cuda_state().counters() + State::kWorkCounters);
+  }
+  if (args.x.boxed) args.x_map = tile::make_tensor_map(x_boxes);
+  return args;
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,332 @@
+// What becomes of a tile's sums (panels.cuh): parts of it are put into memory and added up, the
+// whole goes through the epilogue to the output.
+//
+// Sums are as wgmma leaves them, features by tokens; in the output features lie side by side:
+// 16-bit numbers are turned, eight features by eight tokens at a time. The epilogue is a loop over
+// groups of tokens, because its code runs once for each tile and comes from memory: what is
+// unrolled takes longer to fetch than to run. So sums go through shared memory, where they can be
+// counted.
+#pragma once
+
+#include "cuda/linear/epilogue.cuh"
+#include "cuda/linear/layout/fragments.cuh"
+#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/matrix.h"
+#include "cuda/tile/flag.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/hopper/warpgroup.cuh"
+#include "cuda/tile/turn.cuh"
+
+namespace tessera::cuda {
+
+// ---- parts --------------------------------------------------------------------------------------
+
+// Of each run at most one: [eight tokens][thread] of four sums, and a flag for each warp.
+struct PanelParts {
+  float4* sums;
+  std::uint32_t* flags;
+};
+
+template <int kTokens, int kWarps>
+__device__ inline void put_part(const PanelParts& parts, int run,
+                                const float (&sums)[kTokens / 2]) {
+  float4* to = parts.sums + std::int64_t{run} * (kTokens / 8 * kWarps * 32) + threadIdx.x;
+#pragma unroll
+  for (int j = 0; j < kTokens / 8; ++j) {
+    __stcg(to + j * (kWarps * 32),
+           float4{sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]});
+  }
+}
+template <int kWarps>
+__device__ inline void announce_part(const PanelParts& parts, int run) {
+  tile::raise_flag(parts.flags + run * kWarps + threadIdx.x / 32);
+}
+
+// Until `count` parts are there, from `first` on.
+template <int kWarps>
+__device__ inline void wait_for_parts(const PanelParts& parts, int first, int count) {
+  const int lane = threadIdx.x % 32;
+  for (int i = 0; i < count; i += 32) {
+    const int mine = min(i + lane, count - 1);
+    tile::take_flags(parts.flags + (first + mine) * kWarps + threadIdx.x / 32);
+  }
+}
+
+template <int kTokens, int kWarps>
+__device__ inline void add_part(const PanelParts& parts, int run, float (&sums)[kTokens / 2]) {
+  const float4* from = parts.sums + std::int64_t{run} * (kTokens / 8 * kWarps * 32) + threadIdx.x;
+#pragma unroll
+  for (int j = 0; j < kTokens / 8; ++j) {
+    const float4 part = __ldcg(from + j * (kWarps * 32));
+    sums[4 * j] += part.x, sums[4 * j + 1] += part.y;
+    sums[4 * j + 2] += part.z, sums[4 * j + 3] += part.w;
+  }
+}
+
+// ---- the output ---------------------------------------------------------------------------------
+
+struct PanelOutput {
+  Finish<MatrixRows> finish;
+  const float* row_scales;
+  std::int64_t rows, features;
+  // Of 16-bit numbers: they may be read and written two at a time; they may be written eight at a
+  // time, and nothing is added to them.
+  bool pairs, eights;
+};
+
+// A warp's share of a tile: 16 features of kTokens tokens.
+struct WarpOutput {
+  std::int64_t first_token, first_feature;
+  int tokens, features;  // that there are from there on
+
+  // Up to token `end_token` and feature `end_feature` at most.
+  __device__ WarpOutput(const PanelOutput& output, std::int64_t token, std::int64_t end_token,
+                        std::int64_t feature, std::int64_t end_feature)
+      : first_token(token),
+        first_feature(feature),
+        tokens(static_cast<int>(min(output.rows, end_token) - token)),
+        features(static_cast<int>(min(output.features, end_feature) - feature)) {}
+
+  __device__ void skip_tokens(int count) {
+    first_token += count;
+    tokens -= count;
+  }
+};
+
+// Sums of two groups of eight tokens, of which the second is `step` tokens on: number i of a lane
+// is that of feature lane / 4 + side_of(i) * 8 and token token_of(i, lane, step).
+constexpr int kGroupSums = 4;
+constexpr int side_of(int i) { return i / 2 % 2; }
+__device__ inline int token_of(int i, int lane, int step) {
+  return i / kGroupSums * step + lane % 4 * 2 + i % 2;
+}
+using TwoGroups = float[2 * kGroupSums];
+
+// Writers take two groups each time and go on to the next two. kBrief: in few instructions.
+
+// Each number where it is: a warp's store fills 32 bytes of each of four tokens.
+struct FloatsWriter {
+  static constexpr bool kBrief = false;
+  const PanelOutput& output;
+  WarpOutput at;
+  int step;
+
+  __device__ FloatsWriter(const PanelOutput& all, const WarpOutput& mine, int second, char*)
+      : output(all), at(mine), step(second) {}
+
+  __device__ void operator()(const TwoGroups& values) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 2 * kGroupSums; ++i) {
+      const int token = token_of(i, lane, step), feature = lane / 4 + side_of(i) * 8;
+      if (token < at.tokens && feature < at.features) {
+        output.finish.template store_as<float>(values[i], at.first_token + token,
+                                               at.first_feature + feature);
+      }
+    }
+    at.skip_tokens(2 * step);
+  }
+};
+
+// Numbers of 16 bits are f16 or bf16, which is not known when this is compiled: two of them.
+__device__ inline Pair pair_as(bool f16, float first, float second) {
+  return f16 ? pair_of<Half>(first, second) : pair_of<BFloat16>(first, second);
+}
+__device__ inline float value_as(bool f16, std::uint32_t bits) {
+  const auto half = static_cast<std::uint16_t>(bits);
+  return f16 ? to_f32(Half{half}) : to_f32(BFloat16{half});
+}
+
+// Two neighbours of 16 bits, of which `count` are there.
+__device__ inline Pair load_two(const std::uint16_t* from, int count, bool aligned) {
+  if (aligned) return count > 0 ? *reinterpret_cast<const Pair*>(from) : 0;
+  const Pair low = count > 0 ? from[0] : 0, high = count > 1 ? from[1] : 0;
+  return high << 16 | low;
+}
+__device__ inline void store_two(std::uint16_t* to, Pair pair, int count, bool aligned) {
+  if (aligned) {
+    if (count > 0) *reinterpret_cast<Pair*>(to) = pair;
+    return;
+  }
+  if (count > 0) to[0] = static_cast<std::uint16_t>(pair);
+  if (count > 1) to[1] = static_cast<std::uint16_t>(pair >> 16);
+}
+
+// Of token lane / 4 and of features lane % 4 * 2 on: as lanes hold them when an 8 x 8 matrix has
+// been turned. With what is added to them.
+struct PairsWriter {
+  static constexpr bool kBrief = false;
+  const PanelOutput& output;
+  WarpOutput at;
+  int step;
+
+  __device__ PairsWriter(const PanelOutput& all, const WarpOutput& mine, int second, char*)
+      : output(all), at(mine), step(second) {}
+
+  __device__ void operator()(TwoGroups& values) {
+    const int lane = threadIdx.x % 32, feature = lane % 4 * 2;
+    const Finish<MatrixRows>& finish = output.finish;
+    const bool f16 = finish.dtype == DType::f16;
+#pragma unroll
+    for (int i = 0; i < 2 * kGroupSums; i += 2) {
+      const int token = i / kGroupSums * step + lane / 4, first = feature + 8 * side_of(i);
+      const int count = token < at.tokens ? at.features - first : 0;
+      if (finish.has_residual) {
+        const auto* residual =
+            finish.residual.row<const std::uint16_t>(at.first_token + token) + at.first_feature;
+        const Pair added = tile::turn_8x8(load_two(residual + first, count, output.pairs));
+        values[i] += value_as(f16, added);
+        values[i + 1] += value_as(f16, added >> 16);
+      }
+      const Pair pair = tile::turn_8x8(pair_as(f16, values[i], values[i + 1]));
+      auto* out = finish.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + first;
+      store_two(out, pair, count, output.pairs);
+    }
+    at.skip_tokens(2 * step);
+  }
+};
+
+// By way of this warp's shared memory, where 16 features of 16 tokens come together: a lane then
+// stores eight of them. Rows are apart by 16 bytes more than their length: then eight of them lie
+// in different banks.
+inline constexpr int kStagedPitch = 2 * kTileHeight + 16;  // bytes
+inline constexpr int kStagedBytes = 1024;                  // of a warp: this, or two groups of sums
+static_assert(16 * kStagedPitch <= kStagedBytes && 2 * kGroupSums * 32 * 4 <= kStagedBytes);
+
+struct EightsWriter {
+  static constexpr bool kBrief = true;
+  char *put, *take;
+  std::uint16_t* out;
+  std::int64_t advance;
+  int tokens, two_steps;  // tokens: how many there are from this lane's on
+  bool f16;
+
+  __device__ EightsWriter(const PanelOutput& output, const WarpOutput& at, int step, char* staged) {
+    const int lane = threadIdx.x % 32;
+    // stmatrix: of lanes 0 to 15 features 0 to 7 and 8 to 15 of eight tokens, then of the others.
+    put = staged + (lane / 16 * 8 + lane % 8) * kStagedPitch + lane / 8 % 2 * 16;
+    take = staged + lane / 2 * kStagedPitch + lane % 2 * 16;
+    const int token = lane / 16 * step + lane / 2 % 8, feature = lane % 2 * 8;
+    out = output.finish.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + feature;
+    f16 = output.finish.dtype == DType::f16;
+    two_steps = 2 * step;
+    advance = two_steps * output.finish.out.stride;
+    tokens = feature < at.features ? at.tokens - token : 0;
+  }
+
+  __device__ void operator()(const TwoGroups& values) {
+    Pair pairs[4];
+#pragma unroll
+    for (int p = 0; p < 4; ++p) pairs[p] = pair_as(f16, values[2 * p], values[2 * p + 1]);
+    __syncwarp();  // what was there has been read
+    tile::store_turned(put, pairs);
+    __syncwarp();
+    if (tokens > 0) *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(take);
+    out += advance;
+    tokens -= two_steps;
+  }
+};
+
+// Calls fn(writer) with the one for this output. step: from the first group to the second of two.
+template <typename F>
+__device__ inline void with_writer(const PanelOutput& output, const WarpOutput& at, int step,
+                                   char* staged, F&& fn) {
+  if (output.finish.dtype == DType::f32) {
+    fn(FloatsWriter(output, at, step, staged));
+  } else if (output.eights) {
+    fn(EightsWriter(output, at, step, staged));
+  } else {
+    fn(PairsWriter(output, at, step, staged));
+  }
+}
+
+// What is read ahead for a tile that no kernel writes.
+__device__ inline void prefetch_for_tile(const PanelOutput& output, std::int64_t first_feature) {
+  const std::int64_t feature = first_feature + threadIdx.x % 16;
+  if (threadIdx.x % 32 >= 16 || feature >= output.features) return;
+  prefetch(output.row_scales + feature);
+  const AnyFloats& bias = output.finish.bias;
+  if (bias.given()) prefetch(static_cast<const char*>(bias.data) + feature * size_of(bias.dtype));
+}
+
+// What the sums of a lane's two features are multiplied with, and what is added.
+struct FeatureEnds {
+  float scales[2], biases[2];
+
+  __device__ FeatureEnds(const PanelOutput& output, float gain, const WarpOutput& at) {
+    const AnyFloats& bias = output.finish.bias;
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      const int feature = threadIdx.x % 32 / 4 + 8 * side;
+      const bool there = feature < at.features;
+      scales[side] = there ? gain * output.row_scales[at.first_feature + feature] : 0;
+      biases[side] = there && bias.given() ? bias[at.first_feature + feature] : 0;
+    }
+  }
+
+  // Until they are there: the compiler would wait for them where they are used.
+  __device__ void load() {
+#pragma unroll
+    for (int side = 0; side < 2; ++side) {
+      asm volatile("" : "+f"(scales[side]), "+f"(biases[side])::"memory");
+    }
+  }
+
+  __device__ void apply(Activation activation, TwoGroups& sums) const {
+#pragma unroll
+    for (int i = 0; i < 2 * kGroupSums; ++i) {
+      sums[i] = sums[i] * scales[side_of(i)] + biases[side_of(i)];
+    }
+    if (activation == Activation::none) return;
+#pragma unroll
+    for (float& sum : sums) sum = activate_apart(activation, sum);
+  }
+};
+
+// Two groups of a warp's sums, by a number that the compiler does not know: through memory.
+template <int n>
+__device__ inline void pick_groups(const float (&sums)[n], int first, TwoGroups& two,
+                                   char* staged) {
+  auto* mine = reinterpret_cast<float4*>(staged) + threadIdx.x % 32;
+#pragma unroll
+  for (int j = 0; j < n / kGroupSums; ++j) {
+    if (j / 2 * 2 == first) {
+      mine[j % 2 * 32] = {sums[4 * j], sums[4 * j + 1], sums[4 * j + 2], sums[4 * j + 3]};
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float4 four = mine[j * 32];
+    two[4 * j] = four.x, two[4 * j + 1] = four.y, two[4 * j + 2] = four.z, two[4 * j + 3] = four.w;
+  }
+}
+
+// All of a warp's sums, from registers.
+template <int n>
+__device__ inline void finish_tile(const PanelOutput& output, const FeatureEnds& ends,
+                                   const WarpOutput& at, const float (&sums)[n], char* staged) {
+  with_writer(output, at, 8, staged, [&](auto writer) {
+    const auto finish = [&](TwoGroups& two) {
+      ends.apply(output.finish.activation, two);
+      writer(two);
+    };
+    if constexpr (decltype(writer)::kBrief) {
+#pragma unroll
+      for (int first = 0; first < n; first += 2 * kGroupSums) {
+        TwoGroups two;
+#pragma unroll
+        for (int i = 0; i < 2 * kGroupSums; ++i) two[i] = sums[first + i];
+        finish(two);
+      }
+    } else {
+#pragma unroll 1
+      for (int first = 0; first < n / kGroupSums; first += 2) {
+        TwoGroups two;
+        pick_groups(sums, first, two, staged);
+        finish(two);
+      }
+    }
+  });
+}
+
+}  // namespace tessera::cuda

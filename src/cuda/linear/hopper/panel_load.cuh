@@ -1,0 +1,190 @@
+// The warps of a block of panels.cuh that load. For each pair of slabs one thread has the copy
+// engine bring codes, scales and activations; three warps then bring the activations into the order
+// that tile_layout.h wants:
+//
+//   of a slab, element   16 t + 4 j + 2 h + e   (t, j: 0 to 3; h, e: 0 or 1)
+//   goes to              16 j + 8 h + 2 t + e
+//
+// of its row. Lane 4 r + t takes the 16 elements t of row r, eight words, of which number 2 j + h
+// becomes word t of 16 bytes in their new place: what stmatrix does with the words of four lanes.
+#pragma once
+
+#include "cuda/linear/hopper/panel_stage.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/tma.cuh"
+#include "cuda/tile/turn.cuh"
+
+namespace tessera::cuda {
+
+// Beside the one that asks.
+inline constexpr int kPanelOrderWarps = 3;
+// Pairs whose weights are asked for at once.
+inline constexpr int kPanelsAhead = 2;
+// Who arrives when a pair is there: the thread that asks, for weights, and each of these warps, or
+// each lane of them where they write activations one by one (copy_pairs()).
+__device__ inline std::uint32_t panel_arrivals(bool boxed) {
+  return 1 + kPanelOrderWarps * (boxed ? 1 : 32);
+}
+
+// Goes from pair to pair of all that the block has to do.
+struct PanelCursor {
+  Segments segments;
+  Segment segment;
+  bool valid;
+
+  __device__ explicit PanelCursor(const Segments& all) : segments(all) {
+    valid = segments.next(segment);
+  }
+  __device__ void advance() {
+    if (++segment.first == segment.end) valid = segments.next(segment);
+  }
+};
+
+// Of the weight, in this block's panel.
+__device__ inline int first_tile(const PanelArgs& args, const Segment& segment) {
+  return segment.tile / args.work.token_blocks * args.panel_tiles;
+}
+
+template <typename Stage>
+__device__ inline void load_weights(const PanelArgs& args, const PanelCursor& at, char* stage,
+                                    std::uint64_t& barrier) {
+  const int pair = at.segment.first;
+  const int tile = first_tile(args, at.segment);
+  const int block = pair >> args.boxes.scale_shift;
+  tile::arrive_expecting(barrier, args.panel_tiles * (Stage::kCodeBytes + args.boxes.scale_bytes +
+                                                      args.boxes.zero_bytes));
+  tile::load_box(stage + Stage::kCodes, &args.boxes.codes, {pair * (Stage::kCodeBytes / 8), tile},
+                 barrier);
+  if (Stage::kMostScaleBytes > 0) {
+    tile::load_box(stage + Stage::kScales, &args.boxes.scales,
+                   {block * (args.boxes.scale_bytes / 8), tile}, barrier);
+  }
+  if (Stage::kMostZeroBytes > 0) {
+    tile::load_box(stage + Stage::kZerosAt, &args.boxes.zeros,
+                   {block * (args.boxes.zero_bytes / 8), tile}, barrier);
+  }
+}
+
+// As it lies in memory, swizzled; zeros for what is beyond the matrix.
+template <typename Stage>
+__device__ inline void load_x(const PanelArgs& args, const PanelCursor& at, char* stage,
+                              std::uint64_t& barrier) {
+  const int token = at.segment.tile % args.work.token_blocks * Stage::kTokens;
+  tile::arrive_expecting(barrier, Stage::kXBytes);
+#pragma unroll
+  for (int slab = 0; slab < 2; ++slab) {
+    tile::load_box(stage + Stage::kX + slab * (Stage::kXBytes / 2), &args.x_map,
+                   {at.segment.first * kPair + slab * kSlab, token, 0, 0}, barrier);
+  }
+}
+
+// By one thread.
+template <typename Stage>
+__device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBarriers& barriers) {
+  if (args.x.boxed) tile::prefetch_map(&args.x_map);
+  // The first weights do not wait for the kernels ahead. Only a few: x comes behind all that has
+  // been asked for by then.
+  static_assert(Stage::kStages >= kPanelsAhead);
+  PanelCursor weights_at{Segments(args.work)};
+  int ahead = 0;
+  for (; ahead < kPanelsAhead && weights_at.valid; ++ahead, weights_at.advance()) {
+    load_weights<Stage>(args, weights_at, stages + ahead * Stage::kBytes, barriers.full[ahead]);
+  }
+  wait_for_earlier_kernels();
+  tile::Ring<Stage::kStages> ring;
+  for (PanelCursor at{Segments(args.work)}; at.valid; at.advance(), ring.advance(), --ahead) {
+    char* stage = stages + ring.place * Stage::kBytes;
+    if (ahead <= 0) {
+      // Not for a place that has its weights: where others bring x, it may have been used by now,
+      // and its barrier be a phase ahead.
+      tile::wait(barriers.empty[ring.place], ring.parity ^ 1);
+      load_weights<Stage>(args, at, stage, barriers.full[ring.place]);
+    }
+    if (args.x.boxed) load_x<Stage>(args, at, stage, barriers.raw[ring.place]);
+  }
+}
+
+// ---- the order of activations -------------------------------------------------------------------
+
+// Part p of 16 bytes of row r in eight rows that are swizzled.
+__device__ inline int swizzled(int r, int p) { return r * 128 + (p ^ r) * 16; }
+
+// Eight rows of a slab, in their place.
+__device__ inline void order_rows(char* rows) {
+  const int lane = threadIdx.x % 32;
+  std::uint32_t words[2][4];
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint4 part =
+        *reinterpret_cast<const uint4*>(rows + swizzled(lane / 4, lane % 4 * 2 + half));
+    words[half][0] = part.x, words[half][1] = part.y;
+    words[half][2] = part.z, words[half][3] = part.w;
+  }
+  __syncwarp();  // all have read what others overwrite
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    tile::store_8x8(rows + swizzled(lane % 8, half * 4 + lane / 8), words[half]);
+  }
+}
+
+// A row of both slabs from memory that the copy engine does not take: a lane for each two elements.
+__device__ inline void copy_row(const PanelX& x, std::int64_t token, int column, char* eight_rows,
+                                int slab_bytes) {
+  const int lane = threadIdx.x % 32;
+  char* to = eight_rows + swizzled(static_cast<int>(token % 8), lane % 8) + lane / 8 * 4;
+  const auto* from = x.matrix.row<const std::uint16_t>(token);
+  for (int k = column + 2 * lane; k < column + kPair; k += kSlab, to += slab_bytes) {
+    const std::uint32_t low = k < x.columns ? from[k] : 0;
+    const std::uint32_t high = k + 1 < x.columns ? from[k + 1] : 0;
+    *reinterpret_cast<std::uint32_t*>(to) = high << 16 | low;
+  }
+}
+
+// Both by each of kPanelOrderWarps warps, of which this is number `warp`. Rows beyond the matrix
+// are zeros or stay as they are: their sums go nowhere.
+template <typename Stage>
+__device__ void order_pairs(const PanelArgs& args, char* stages, const PanelBarriers& barriers,
+                            int warp) {
+  int pairs = 0;
+  Segments segments(args.work);
+  for (Segment segment; segments.next(segment);) pairs += segment.end - segment.first;
+  const int rows = static_cast<int>(min(args.x.rows, std::int64_t{Stage::kTokens}));
+  tile::Ring<Stage::kStages> ring;
+  for (; pairs > 0; --pairs, ring.advance()) {
+    char* x = stages + ring.place * Stage::kBytes + Stage::kX;
+    tile::wait(barriers.raw[ring.place], ring.parity);
+#pragma unroll 1
+    for (int row = 8 * warp; row < rows; row += 8 * kPanelOrderWarps) {
+      order_rows(x + row * 128);
+      order_rows(x + row * 128 + Stage::kXBytes / 2);
+    }
+    tile::publish_shared();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) tile::arrive(barriers.full[ring.place]);
+  }
+}
+
+template <typename Stage>
+__device__ void copy_pairs(const PanelArgs& args, char* stages, const PanelBarriers& barriers,
+                           int warp) {
+  wait_for_earlier_kernels();
+  tile::Ring<Stage::kStages> ring;
+  for (PanelCursor at{Segments(args.work)}; at.valid; at.advance(), ring.advance()) {
+    const int first = at.segment.tile % args.work.token_blocks * Stage::kTokens;
+    const int rows = static_cast<int>(min(args.x.rows - first, std::int64_t{Stage::kTokens}));
+    char* x = stages + ring.place * Stage::kBytes + Stage::kX;
+    tile::wait(barriers.empty[ring.place], ring.parity ^ 1);
+#pragma unroll 1
+    for (int row = warp; row < rows; row += kPanelOrderWarps) {
+      copy_row(args.x, first + row, at.segment.first * kPair, x + row / 8 * 1024,
+               Stage::kXBytes / 2);
+    }
+    // Each lane for itself: compute-sanitizer's racecheck does not see that one lane's arrival
+    // stands for what others wrote before they met it.
+    tile::publish_shared();
+    tile::arrive(barriers.full[ring.place]);
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,94 @@
+// What the warps of a block of panels.cuh have in common: the arguments, and what lies in shared
+// memory for one pair of slabs.
+#pragma once
+
+#include <cuda.h>
+
+#include "cuda/linear/hopper/panel_epilogue.cuh"
+#include "cuda/linear/hopper/panel_work.cuh"
+#include "cuda/linear/layout/fragments.cuh"
+#include "cuda/linear/layout/tile_boxes.h"
+#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/matrix.h"
+#include "cuda/linear/plan/panel_plan.h"
+
+namespace tessera::cuda {
+
+inline constexpr int kPanelWarps = kPanelTiles;
+inline constexpr int kPanelThreads = kPanelWarps * 32 + 128;  // and a warpgroup that loads
+
+// Registers: a block of so many threads gets 96 for each; who loads gives most of them to the
+// others.
+inline constexpr int kPanelRegisters = 112, kPanelLoadRegisters = 32;
+static_assert(kPanelWarps * 32 * kPanelRegisters + 128 * kPanelLoadRegisters <= kPanelThreads * 96);
+
+// The activations, [rows, columns].
+struct PanelX {
+  MatrixRows matrix{};
+  std::int64_t rows = 0;
+  int columns = 0;
+  bool boxed = false;  // has a tensor map
+};
+
+// Warps that multiply: whole warpgroups.
+__device__ inline int panel_warps(int panel_tiles) { return (panel_tiles + 3) / 4 * 4; }
+
+struct PanelArgs {
+  TileBoxes boxes{};
+  CUtensorMap x_map{};  // of [rows, columns]
+  int tiles = 0;        // of the weight
+  int panel_tiles = 0;  // of a panel, at most kPanelTiles
+  PanelX x{};
+  PanelWork work{};
+  PanelParts parts{};
+  PanelOutput output;
+};
+
+// Of each stage: x has come, all is there and in order, all has been used. And of each warp: its
+// sums have come from other blocks (panel_split.cuh).
+struct PanelBarriers {
+  std::uint64_t *raw, *full, *empty, *split;
+
+  __device__ PanelBarriers(std::uint64_t* memory, int stages)
+      : raw(memory), full(raw + stages), empty(full + stages), split(empty + stages) {}
+};
+
+// Bytes of a tile's pair, at most.
+template <Format F, ScaleMode S, bool Z, typename T>
+struct PackedPair {
+  static constexpr int kCodeBytes = TileFormat<F, T>::kWords * 4 * 32 * 2;
+  // Of f32 there are 2 or, where blocks are less than a slab, up to 8 to a row.
+  static constexpr int kMostScaleBytes = S == ScaleMode::none   ? 0
+                                         : F == Format::nvfp4   ? 128
+                                         : F == Format::mxfp4   ? 64
+                                         : S == ScaleMode::sums ? 128
+                                                                : 512;
+  static constexpr int kMostZeroBytes = Z ? kMostScaleBytes / 4 : 0;
+};
+
+// What lies in shared memory for one pair.
+template <Format F, ScaleMode S, bool Z, typename T, int tokens>
+struct PanelStage : PackedPair<F, S, Z, T> {
+  using Packed = PackedPair<F, S, Z, T>;
+  static constexpr int kTokens = tokens;
+  static constexpr int kX = 0;
+  static constexpr int kXBytes = 2 * kTokens * 128;
+  static constexpr int kCodes = kX + kXBytes;
+  static constexpr int kScales = kCodes + kPanelTiles * Packed::kCodeBytes;
+  static constexpr int kZerosAt = kScales + kPanelTiles * Packed::kMostScaleBytes;
+  static constexpr int kBytes =
+      (kZerosAt + kPanelTiles * Packed::kMostZeroBytes + 1023) / 1024 * 1024;
+
+  // Beside the stages: the table of nf4, where sums become rows of the output, barriers.
+  static constexpr int kTableBytes = F == Format::nf4 ? kNf4TableBytes : 0;
+  static constexpr int kOutputBytes = kPanelWarps * kStagedBytes;
+  static constexpr int kBarrierBytes = (3 * 8 + kPanelWarps) * 8;
+  static constexpr int kBesides =
+      kTableBytes + kOutputBytes + kBarrierBytes + 1024;  // 1024: to align stages
+  static constexpr int kRoom = 227 * 1024 - kBesides;
+  static constexpr int kStages = kRoom / kBytes < 8 ? kRoom / kBytes : 8;
+  static_assert(kStages >= 2);
+  static constexpr int kAllBytes = kStages * kBytes + kBesides;
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,246 @@
+// linear() of many rows of activations on Hopper: weights are decoded in registers and go from
+// there into the tensor cores (wgmma), which take the activations from shared memory.
+//
+// A block makes a tile of up to 256 features by kTokens rows of x at a time. Weights are the 64
+// rows of A, so that a warpgroup's registers hold what its lanes have decoded; x is B:
+//
+//                     tokens (N: 32 to 128)
+//                   +--------------------------+
+//   x (shared)   k  |  slab: 64 x N, swizzled  |
+//                   +--------------------------+
+//        k
+//     +--------+    +--------------------------+
+//     | 64 rows|    |  sums of warpgroup 0     |   warp w of it: tile w of the weight, 16 rows
+//     +--------+    +--------------------------+
+//     | 64 rows|    |  sums of warpgroup 1     |
+//     +--------+    +--------------------------+
+//        ...           ... up to warpgroup 3
+//      W, decoded
+//
+// While the products of some warpgroups run, others decode; with 128 tokens each also decodes its
+// own next step.
+//
+// Four more warps run ahead (panel_load.cuh): for each pair of slabs they bring the codes and
+// scales of the block's tiles and the activations into one of kStages places; the warps give a
+// place back when their products with it have ended. How blocks share the work is planned by the
+// host (panel_plan.h); what is done with the sums says panel_finish.cuh.
+#pragma once
+
+#include "cuda/linear/hopper/panel_epilogue.cuh"
+#include "cuda/linear/hopper/panel_load.cuh"
+#include "cuda/linear/hopper/panel_split.cuh"
+#include "cuda/linear/hopper/panel_stage.cuh"
+#include "cuda/linear/hopper/panel_tile_loop.cuh"
+#include "cuda/linear/hopper/panel_work.cuh"
+#include "cuda/linear/layout/fragments.cuh"
+#include "cuda/linear/layout/scaled_words.cuh"
+#include "cuda/linear/layout/scales.cuh"
+#include "cuda/linear/layout/staged_tile.cuh"
+#include "cuda/runtime/dynamic_shared.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/warpgroup.cuh"
+#include "cuda/tile/hopper/wgmma.cuh"
+
+namespace tessera::cuda {
+
+// ---- the warpgroups -----------------------------------------------------------------------------
+
+// The place of one warp's share in a stage, and its progress through them.
+template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
+struct PanelWarp {
+  using Stage = PanelStage<F, S, Z, T, kTokens>;
+  using Wgmma = tile::Wgmma<kTokens>;
+  using Element = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
+  static constexpr int kWords = TileFormat<F, T>::kWords;
+  // Steps of the tensor cores, 16 deep, that are decoded and started together, and how many such
+  // groups there are registers for. Measured: with up to 64 tokens one group at a time is best, the
+  // other warpgroups fill the time.
+  static constexpr int kSteps = kTokens > 64 ? 1 : kTokens > 32 ? 2 : 4;
+  static constexpr int kAhead = kTokens > 64 ? 2 : 1;
+
+  const PanelArgs& args;
+  const char* stages;
+  PanelBarriers barriers;
+  int lane, warp;
+  tile::Ring<Stage::kStages> ring{};
+
+  __device__ void load_slab(const char* stage, int slab, std::uint32_t (&words)[kWords]) const {
+    load_staged_words(stage + Stage::kCodes + warp * Stage::kCodeBytes, slab, lane, words);
+  }
+
+  __device__ void load_raw(const char* stage, RawScales& raw) const {
+    load_staged_scales<F, S, Z>(stage + Stage::kScales + warp * args.boxes.scale_bytes,
+                                stage + Stage::kZerosAt + warp * args.boxes.zero_bytes,
+                                args.boxes.block_shift, lane, raw);
+  }
+
+  // Steps [first, first + kSteps) of a slab; the compiler leaves out what goes into others. The
+  // scales of blocks always meet the fragments here.
+  __device__ void decode(std::uint32_t (&words)[kWords], const RawScales& raw, int slab, int first,
+                         RowState& rows, Pair (&a)[kSteps][4]) const {
+    // Words of their own, lest all steps are decoded at once and kept.
+#pragma unroll
+    for (std::uint32_t& word : words) asm volatile("" : "+r"(word));
+    Fragments all;
+    decode_scaled<F, S, Z, T>(words, raw, slab, rows, all);
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) a[j][r] = all[first + j][r];
+    }
+  }
+
+  __device__ void start_products(const char* stage, int slab, int first, const Pair (&a)[kSteps][4],
+                                 float (&sums)[kTokens / 2]) const {
+    const std::uint64_t b = tile::depth_contiguous(stage + Stage::kX + slab * (Stage::kXBytes / 2));
+    tile::wgmma_fence();
+#pragma unroll
+    for (int j = 0; j < kSteps; ++j) {
+      Wgmma::template registers<Element, tile::BLayout::depth_contiguous>(
+          sums, a[j], tile::moved(b, 32 * (first + j)));
+    }
+    tile::wgmma_commit();
+  }
+
+  __device__ void give_back(int place) const {
+    if (lane == 0) tile::arrive(barriers.empty[place]);
+  }
+
+  __device__ void multiply(int first_pair, int end, RowState& rows, float (&sums)[kTokens / 2]) {
+    constexpr int kGroups = 8 / kSteps;  // of a pair
+    Pair a[kAhead][kSteps][4];
+    int before = -1;  // the place before this one
+    for (int pair = first_pair; pair < end; ++pair, ring.advance()) {
+      // Known to the compiler as the same in all lanes, as descriptors have to be.
+      const int place = __shfl_sync(0xffffffffu, ring.place, 0);
+      const char* stage = stages + place * Stage::kBytes;
+      tile::wait(barriers.full[place], ring.parity);
+      RawScales raw{};
+      std::uint32_t words[2][kWords];
+      load_raw(stage, raw);
+      load_slab(stage, 0, words[0]);
+      load_slab(stage, 1, words[1]);
+#pragma unroll
+      for (int group = 0; group < kGroups; ++group) {
+        const int slab = group * kSteps / 4, first = group * kSteps % 4;
+        tile::wgmma_wait<kAhead - 1>();  // a[group % kAhead] is free
+        if (group == kAhead - 1 && before >= 0) give_back(before);
+        decode(words[slab], raw, slab, first, rows, a[group % kAhead]);
+        start_products(stage, slab, first, a[group % kAhead], sums);
+      }
+      before = ring.place;
+    }
+    tile::wgmma_wait<0>();
+    give_back(before);
+    tile::pin(sums);
+  }
+
+  __device__ WarpOutput output_of(const Segment& segment) const {
+    const std::int64_t token = std::int64_t{segment.tile % args.work.token_blocks} * kTokens;
+    const std::int64_t tile = first_tile(args, segment);
+    return {args.output, token, token + kTokens, (tile + warp) * kTileHeight,
+            (tile + args.panel_tiles) * kTileHeight};
+  }
+
+  // With what the other blocks of the cluster have of the same tile.
+  __device__ void finish_split(const Segment& segment, const float (&sums)[kTokens / 2],
+                               char* staged) const {
+    const int warps = panel_warps(args.panel_tiles);
+    WarpOutput at = output_of(segment);
+    FeatureEnds ends(args.output, TileFormat<F, T>::kGain, at);
+    const PanelSplit<kTokens> shared{
+        .split = args.work.split,
+        .rank = tile::cluster_rank(),
+        .room = args.work.split_groups,
+        .groups = (at.tokens + 7) / 8,
+        .received = reinterpret_cast<float4*>(const_cast<char*>(stages)),
+        .barriers = barriers.split};
+    static_assert(Stage::kStages * Stage::kBytes >= PanelSplit<kTokens>::most_bytes());
+    shared.meet(warps);
+    shared.send(sums);
+    ends.load();
+    shared.receive();
+    at.skip_tokens(8 * shared.rank);
+    with_writer(args.output, at, 8 * shared.split, staged, [&](auto writer) {
+#pragma unroll 1
+      for (int group = 0; group < shared.count(); group += 2) {
+        TwoGroups all;
+        shared.add_up(group, all);
+        ends.apply(args.output.finish.activation, all);
+        writer(all);
+      }
+    });
+  }
+
+  __device__ void run(const Pair* nf4_table, char* staged) {
+    RowState rows = no_rows<F, T>(nf4_table, lane);
+    const auto start = [&](const Segment& segment) {
+      const int tile = first_tile(args, segment) + warp;
+      // Tiles beyond the matrix repeat the last one's.
+      const int last = min(tile, args.tiles - 1);
+      start_tile<F, S, Z, T>({}, args.output.row_scales + last * kTileHeight, last, lane, rows);
+      prefetch_for_tile(args.output, std::int64_t{tile} * kTileHeight);
+    };
+    walk_tiles<kTokens, kPanelWarps>(
+        args.work, args.parts, Segments(args.work), start,
+        [&](int first, int end, float(&sums)[kTokens / 2]) { multiply(first, end, rows, sums); },
+        [&](const Segment& segment, const float(&sums)[kTokens / 2]) {
+          if (args.work.split > 0) return finish_split(segment, sums, staged);
+          const WarpOutput at = output_of(segment);
+          finish_tile(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at, sums,
+                      staged);
+        });
+  }
+};
+
+template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
+__global__ void __launch_bounds__(kPanelThreads, 1)
+    panel_rows(const __grid_constant__ PanelArgs args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Stage = PanelStage<F, S, Z, T, kTokens>;
+  char* stages = dynamic_shared<char>();
+  stages += (1024 - static_cast<std::uint32_t>(__cvta_generic_to_shared(stages)) % 1024) % 1024;
+  char* besides = stages + Stage::kStages * Stage::kBytes;
+  Pair* table = reinterpret_cast<Pair*>(besides);
+  const PanelBarriers barriers(
+      reinterpret_cast<std::uint64_t*>(besides + Stage::kTableBytes + Stage::kOutputBytes),
+      Stage::kStages);
+  const int warps = panel_warps(args.panel_tiles);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Stage::kStages; ++i) {
+      tile::init_barrier(barriers.raw[i], 1);
+      tile::init_barrier(barriers.full[i], panel_arrivals(args.x.boxed));
+      tile::init_barrier(barriers.empty[i], static_cast<std::uint32_t>(warps));
+    }
+    for (int i = 0; i < kPanelWarps; ++i) tile::init_barrier(barriers.split[i], 1);
+    tile::publish_barriers();
+  }
+  if constexpr (F == Format::nf4) fill_nf4_table<T>(table);
+  __syncthreads();
+  let_next_kernel_start();
+
+  if (threadIdx.x >= kPanelWarps * 32) {
+    tile::give_up_registers<kPanelLoadRegisters>();
+    const int warp = static_cast<int>(threadIdx.x) / 32 - kPanelWarps;
+    if (warp > 0 && args.x.boxed) {
+      order_pairs<Stage>(args, stages, barriers, warp - 1);
+    } else if (warp > 0) {
+      copy_pairs<Stage>(args, stages, barriers, warp - 1);
+    } else if (threadIdx.x % 32 == 0) {
+      ask_for_pairs<Stage>(args, stages, barriers);
+    }
+  } else if (static_cast<int>(threadIdx.x) < warps * 32) {
+    tile::take_registers<kPanelRegisters>();
+    const int thread = static_cast<int>(threadIdx.x);
+    PanelWarp<F, S, Z, T, kTokens> warp{.args = args,
+                                        .stages = stages,
+                                        .barriers = barriers,
+                                        .lane = thread % 32,
+                                        .warp = __shfl_sync(0xffffffffu, thread / 32, 0)};
+    warp.run(table, besides + Stage::kTableBytes + warp.warp * kStagedBytes);
+  }
+#endif
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,331 @@
+// linear() of a few rows of activations on Hopper: weights and activations pass through shared
+// memory side by side, and as many warps as possible decode.
+//
+// A block makes a strip of up to 28 tiles (16 rows of W each, tile_layout.h) at a time, for up to
+// 16 rows of x; where there are more, each strip is made for each group of 16. It goes
+// along k by pairs of slabs (128 columns): the copy engine brings the codes and scales of the
+// strip's tiles, and the activations, of one pair into one of several stages. Each tile has some
+// warps, which take its pairs in turn (strip_plan.h); with three:
+//
+//            pair 0      pair 1      pair 2      pair 3
+//          +-----------+-----------+-----------+-----------+
+//   x      | rows x 128|           |           |           |
+//          +-----------+-----------+-----------+-----------+
+//   tile 0 |  warp 0   |  warp 1   |  warp 2   |  warp 0   | ...
+//   tile 1 |  warp 3   |  warp 4   |  warp 5   |  warp 3   |
+//   ...
+//
+// A warp decodes 16 x 128 weights in registers and multiplies them with mma.sync (slab.cuh):
+// weights are the 16 rows of A, activations the columns of B, kColumns of them. At the end of a
+// strip the sums of a tile's warps are added up in their order, the same each time, and the
+// epilogue is applied.
+//
+// What it is bound by: about 220 instructions for a warp's pair, most of them decoding, so that
+// four-bit weights at 16 rows take about as long to decode as to read.
+#pragma once
+
+#include "cuda/linear/epilogue.cuh"
+#include "cuda/linear/layout/fragments.cuh"
+#include "cuda/linear/layout/scales.cuh"
+#include "cuda/linear/layout/staged_tile.cuh"
+#include "cuda/linear/layout/tile_boxes.h"
+#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/matrix.h"
+#include "cuda/linear/plan/strip_plan.h"
+#include "cuda/linear/portable/slab.cuh"
+#include "cuda/runtime/dynamic_shared.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/tma.cuh"
+#include "cuda/tile/hopper/warpgroup.cuh"
+
+namespace tessera::cuda {
+
+struct StripArgs {
+  TileBoxes boxes{};
+  CUtensorMap x{};           // [slabs of a row, rows, 64]
+  int tiles = 0, pairs = 0;  // of the weight
+  StripPlan plan{};
+  int rows = 0, rows_log2 = 0;  // of x; of a group, rounded up
+  Finish<MatrixRows> finish;
+  const float* row_scales = nullptr;
+  std::int64_t out_features = 0;
+};
+
+// Weights that are asked for before the kernels ahead have ended. Only a few pairs: activations
+// come behind all that has been asked for by then.
+inline constexpr int kStripsAhead = 3;
+// The block's barrier of the warps that multiply.
+inline constexpr int kStripBarrier = 1;
+
+// ---- shared memory ------------------------------------------------------------------------------
+
+template <Format F, typename T, int kColumns>
+struct StripStage {
+  static constexpr int kCodeBytes = TileFormat<F, T>::kWords * 4 * 32 * 2;  // of a tile's pair
+  static constexpr int kSlabBytes = kColumns * 128;                         // of x
+  static constexpr int kXBytes = 2 * kSlabBytes;                            // then codes, scales
+};
+
+// What lies in it, in this order (strip_plan.cc counts it); stages on a boundary of 1024 bytes, as
+// swizzled boxes have to be.
+struct StripPlaces {
+  char* stages;
+  float* slots;                 // [warp][slot]
+  float* row_scales;            // [tile][row]
+  float* bias;                  // [tile][row]
+  std::uint64_t *full, *empty;  // of each stage
+  Pair* nf4_table;
+
+  __device__ StripPlaces(const StripPlan& plan, int columns) {
+    stages = dynamic_shared<char>();
+    stages += (1024 - static_cast<std::uint32_t>(__cvta_generic_to_shared(stages)) % 1024) % 1024;
+    slots = reinterpret_cast<float*>(stages + plan.stages * plan.stage_bytes);
+    row_scales = slots + plan.warps() * slot_size(columns);
+    bias = row_scales + plan.tiles * kTileHeight;
+    full = reinterpret_cast<std::uint64_t*>(bias + plan.tiles * kTileHeight);
+    empty = full + plan.stages;
+    nf4_table = reinterpret_cast<Pair*>(empty + plan.stages);
+  }
+};
+
+// ---- a block's strips and pairs -----------------------------------------------------------------
+
+// Neighbouring blocks have different strips of the same group.
+struct StripItem {
+  int strip, group;
+
+  __device__ StripItem(const StripPlan& plan, int item)
+      : strip(plan.groups == 1 ? item : item % plan.strips),
+        group(plan.groups == 1 ? 0 : item / plan.strips) {}
+};
+
+// The stage of pair number `number`, counted through all strips of the block.
+struct StripRing {
+  int place;
+  std::uint32_t parity;
+
+  __device__ StripRing(int number, int stages)
+      : place(number % stages), parity(static_cast<std::uint32_t>(number / stages) & 1) {}
+  __device__ void advance(int step, int stages) {
+    place += step;
+    if (place >= stages) place -= stages, parity ^= 1;
+  }
+};
+
+// ---- loading ------------------------------------------------------------------------------------
+
+// Calls load(item, pair, place) for all pairs, each when its stage is free.
+template <typename F>
+__device__ void for_each_pair(const StripArgs& args, const StripPlaces& shared, F&& load) {
+  const StripPlan& plan = args.plan;
+  StripRing ring(0, plan.stages);
+  for (int number = static_cast<int>(blockIdx.x); number < plan.items();
+       number += static_cast<int>(gridDim.x)) {
+    const StripItem item(plan, number);
+    for (int pair = 0; pair < args.pairs; ++pair, ring.advance(1, plan.stages)) {
+      tile::wait(shared.empty[ring.place], ring.parity ^ 1);
+      load(item, pair, ring.place);
+    }
+  }
+}
+
+// Both by one thread each, of different warps: to ask for a copy takes long.
+template <typename Stage, bool kScales, bool kZeros>
+__device__ void load_weights(const StripArgs& args, const StripPlaces& shared) {
+  const StripPlan& plan = args.plan;
+  const TileBoxes& boxes = args.boxes;
+  const std::uint32_t bytes =
+      plan.tiles * (Stage::kCodeBytes + boxes.scale_bytes + boxes.zero_bytes);
+  int ahead = kStripsAhead;
+  for_each_pair(args, shared, [&](const StripItem& item, int pair, int place) {
+    if (ahead-- == 0) wait_for_earlier_kernels();
+    std::uint64_t& barrier = shared.full[place];
+    char* codes = shared.stages + place * plan.stage_bytes + Stage::kXBytes;
+    char* scales = codes + plan.tiles * Stage::kCodeBytes;
+    const int tile = item.strip * plan.tiles, block = pair >> boxes.scale_shift;
+    tile::arrive_expecting(barrier, bytes);
+    tile::load_box(codes, &boxes.codes, {pair * (Stage::kCodeBytes / 8), tile}, barrier);
+    if constexpr (kScales) {
+      tile::load_box(scales, &boxes.scales, {block * (boxes.scale_bytes / 8), tile}, barrier);
+    }
+    if constexpr (kZeros) {
+      tile::load_box(scales + plan.zeros_at, &boxes.zeros, {block * (boxes.zero_bytes / 8), tile},
+                     barrier);
+    }
+  });
+}
+template <typename Stage>
+__device__ void load_activations(const StripArgs& args, const StripPlaces& shared) {
+  tile::prefetch_map(&args.x);
+  wait_for_earlier_kernels();
+  for_each_pair(args, shared, [&](const StripItem& item, int pair, int place) {
+    tile::arrive_expecting(shared.full[place], Stage::kXBytes);
+    tile::load_box(shared.stages + place * args.plan.stage_bytes, &args.x,
+                   {0, item.group * kStripGroup, 2 * pair, 0}, shared.full[place]);
+  });
+}
+
+// ---- a warp's share -----------------------------------------------------------------------------
+
+template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
+struct StripWarp {
+  using Stage = StripStage<F, T, kColumns>;
+  using Tiles = TileFormat<F, T>;
+  static constexpr int kTiles = kColumns / 8;
+
+  const StripArgs& args;
+  const StripPlaces& shared;
+  int lane, tile, share;  // of the strip's tiles, and of the warps of that
+
+  __device__ void load_pair(const char* stage, SlabPair<Tiles::kWords>& pair) const {
+    const char* codes = stage + Stage::kXBytes;
+    const char* scales = codes + args.plan.tiles * Stage::kCodeBytes;
+#pragma unroll
+    for (int slab = 0; slab < 2; ++slab) {
+      load_staged_words(codes + tile * Stage::kCodeBytes, slab, lane, pair.words[slab]);
+    }
+    load_staged_scales<F, S, Z>(scales + tile * args.boxes.scale_bytes,
+                                scales + args.plan.zeros_at + tile * args.boxes.zero_bytes,
+                                args.boxes.block_shift, lane, pair.scales);
+  }
+
+  // Of one slab of x: 16 neighbours of a row for each lane, in two parts of a swizzled row.
+  __device__ void multiply(const Decoded<S>& decoded, const char* x,
+                           float (&sums)[kTiles][4]) const {
+    const int row = lane / 4, part = lane % 4 * 2;
+#pragma unroll
+    for (int c = 0; c < kTiles; ++c) {
+      const char* mine = x + c * 1024 + row * 128;
+      multiply_slab<S, T>(decoded, *reinterpret_cast<const uint4*>(mine + (part ^ row) * 16),
+                          *reinterpret_cast<const uint4*>(mine + ((part + 1) ^ row) * 16), sums[c]);
+    }
+  }
+
+  // The pairs of a strip, of which the first one is number `first` of the block's. A stage always
+  // belongs to the warps of the same share (there are a multiple of `shares`), which so see each of
+  // its phases: who missed one would take the next for it.
+  __device__ void run(int first, RowState& rows, float (&sums)[kTiles][4]) const {
+    const StripPlan& plan = args.plan;
+    int number = first + (share + plan.shares - first % plan.shares) % plan.shares;
+    StripRing ring(number, plan.stages);
+    for (; number < first + args.pairs;
+         number += plan.shares, ring.advance(plan.shares, plan.stages)) {
+      const char* stage = shared.stages + ring.place * plan.stage_bytes;
+      tile::wait(shared.full[ring.place], ring.parity);
+      SlabPair<Tiles::kWords> codes;
+      load_pair(stage, codes);
+#pragma unroll
+      for (int slab = 0; slab < 2; ++slab) {
+        Decoded<S> decoded;
+        decode_slab<F, S, Z, T>(codes, slab, rows, decoded);
+        multiply(decoded, stage + slab * Stage::kSlabBytes, sums);
+      }
+      __syncwarp();
+      if (lane == 0) tile::arrive(shared.empty[ring.place]);
+    }
+  }
+};
+
+// ---- the end of a strip -------------------------------------------------------------------------
+
+// What belongs to a row of W: each thread reads those of one at the start, for the end.
+struct StripEnd {
+  float row_scale = 0, bias = 0;
+
+  __device__ StripEnd(const StripArgs& args, int strip) {
+    const int features = args.plan.tiles * kTileHeight, row = static_cast<int>(threadIdx.x);
+    const std::int64_t n = std::int64_t{strip} * features + row;
+    if (row >= features || n >= args.out_features) return;
+    row_scale = args.row_scales[n];
+    if (args.finish.bias.given()) bias = args.finish.bias[n];
+  }
+  __device__ void put(const StripArgs& args, const StripPlaces& shared) const {
+    if (static_cast<int>(threadIdx.x) >= args.plan.tiles * kTileHeight) return;
+    shared.row_scales[threadIdx.x] = row_scale;
+    shared.bias[threadIdx.x] = bias;
+  }
+};
+
+// A thread for each tile, row of x (of a power of two of them) and row of W.
+template <int kColumns>
+__device__ void finish_strip(const StripArgs& args, const StripItem& item, float gain,
+                             const StripPlaces& shared) {
+  constexpr int kSlot = slot_size(kColumns);
+  const StripPlan& plan = args.plan;
+  const int features = plan.tiles * kTileHeight, log2 = args.rows_log2;
+  for (int i = static_cast<int>(threadIdx.x); i < features << log2; i += plan.warps() * 32) {
+    const int row = i % kTileHeight, of_group = (i / kTileHeight) & ((1 << log2) - 1);
+    const int v = i / kTileHeight >> log2, feature = v * kTileHeight + row;
+    const int m = item.group * kStripGroup + of_group;
+    const std::int64_t n = std::int64_t{item.strip} * features + feature;
+    if (m >= args.rows || n >= args.out_features) continue;
+    const float* from = shared.slots + v * plan.shares * kSlot + of_group * kSlotPitch + row;
+    float sum = 0;
+#pragma unroll 1  // a short way to the end of the kernel, for instructions too
+    for (int k = 0; k < plan.shares; ++k) sum += from[k * kSlot];
+    float value = sum * (gain * shared.row_scales[feature]) + shared.bias[feature];
+    if (args.finish.activation != Activation::none) {
+      value = activate_apart(args.finish.activation, value);
+    }
+    args.finish.store(value, m, n);
+  }
+}
+
+// ---- the kernel ---------------------------------------------------------------------------------
+
+template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
+__global__ void __launch_bounds__(kMostStripThreads, 1)
+    strip_rows(const __grid_constant__ StripArgs args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Stage = StripStage<F, T, kColumns>;
+  const StripPlan& plan = args.plan;
+  const StripPlaces shared(plan, kColumns);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
+  const int warp = __shfl_sync(0xffffffffu, thread / 32, 0), threads = plan.warps() * 32;
+  if (thread == 0) {
+    for (int i = 0; i < plan.stages; ++i) {
+      tile::init_barrier(shared.full[i], 2);  // weights, activations
+      tile::init_barrier(shared.empty[i], static_cast<std::uint32_t>(plan.tiles));
+    }
+    tile::publish_barriers();
+  }
+  if constexpr (F == Format::nf4) fill_nf4_table<T>(shared.nf4_table);
+  __syncthreads();
+  let_next_kernel_start();
+
+  if (warp >= plan.warps()) {
+    if (lane != 0) return;
+    if (warp == plan.warps()) {
+      load_weights<Stage, S != ScaleMode::none, Z>(args, shared);
+    } else {
+      load_activations<Stage>(args, shared);
+    }
+    return;
+  }
+  const StripWarp<F, S, Z, T, kColumns> mine{.args = args,
+                                             .shared = shared,
+                                             .lane = lane,
+                                             .tile = warp / plan.shares,
+                                             .share = warp % plan.shares};
+  RowState rows = no_rows<F, T>(shared.nf4_table, lane);
+  int first = 0;
+  for (int number = static_cast<int>(blockIdx.x); number < plan.items();
+       number += static_cast<int>(gridDim.x), first += args.pairs) {
+    const StripItem item(plan, number);
+    const StripEnd end(args, item.strip);
+    // Tiles beyond the matrix repeat the last one's.
+    const int tile = min(item.strip * plan.tiles + mine.tile, args.tiles - 1);
+    start_tile<F, S, Z, T>({}, args.row_scales + tile * kTileHeight, tile, lane, rows);
+    float sums[kColumns / 8][4] = {};
+    mine.run(first, rows, sums);
+    end.put(args, shared);
+    put_sums<kColumns>(shared.slots + warp * slot_size(kColumns), lane, sums);
+    tile::barrier_sync(kStripBarrier, threads);
+    finish_strip<kColumns>(args, item, TileFormat<F, T>::kGain, shared);
+    tile::barrier_sync(kStripBarrier, threads);  // all slots have been read
+  }
+#endif
+}
+
+}  // namespace tessera::cuda

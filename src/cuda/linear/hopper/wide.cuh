@@ -1,0 +1,163 @@
+// linear() of hundreds of rows of activations on Hopper: weights are decoded into shared memory,
+// from where the tensor cores (wgmma) take both factors. So what is decoded once serves 256 tokens,
+// and the activations stay as they are.
+//
+// A block makes a tile of 128 features by 256 rows of x at a time, 64 deep at each step:
+//
+//                      tokens (N: 256)
+//                    +--------------------------+
+//   x (shared)    k  |  slab: 64 x 256          |   by the copy engine, swizzled
+//                    +--------------------------+
+//        k: 64
+//     +---------+    +--------------------------+
+//     | 64 rows |    |  sums of warpgroup 0     |   128 registers of each thread
+//     +---------+    +--------------------------+
+//     | 64 rows |    |  sums of warpgroup 1     |
+//     +---------+    +--------------------------+
+//      W (shared),
+//      decoded by warpgroup 2
+//
+// Three things run at the same time, each on its own slab: the copy engine (wide_load.cuh), a
+// warpgroup that decodes (wide_decode.cuh), two that multiply. Up to kSlabs slabs are on their way;
+// a barrier of each tells when x and weights are there, another when they have been used.
+//
+// Two blocks make a cluster, on the same tokens: each brings half of x, to both, because the second
+// cache cannot feed all blocks with all of it. Clusters share tiles of 256 features as blocks of
+// panels.cuh do (panel_work.cuh); what is done with the sums says panel_finish.cuh.
+#pragma once
+
+#include "cuda/linear/hopper/panel_epilogue.cuh"
+#include "cuda/linear/hopper/panel_tile_loop.cuh"
+#include "cuda/linear/hopper/wide_decode.cuh"
+#include "cuda/linear/hopper/wide_load.cuh"
+#include "cuda/linear/hopper/wide_stage.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/hopper/cluster.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/warpgroup.cuh"
+#include "cuda/tile/hopper/wgmma.cuh"
+
+namespace tessera::cuda {
+
+template <Format F, ScaleMode S, bool Z, typename T>
+struct WideMultiplier {
+  using Stage = WideStage<F, S, Z, T>;
+  using Wgmma = tile::Wgmma<kWideTokens>;
+  using Element = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
+  using Sums = float[kWideTokens / 2];
+
+  const PanelArgs& args;
+  const char* slabs;
+  WideBarriers<Stage> barriers;
+  int lane, warp;
+  tile::Ring<Stage::kSlabs> ring{};
+
+  // Those of the cluster's first blocks come first.
+  __device__ PanelParts parts_of_block() const {
+    const int before = wide_rank() * (static_cast<int>(gridDim.x) / kWideCluster);
+    return {.sums = args.parts.sums +
+                    std::int64_t{before} * (kWideTokens / 8 * kWideMultiplyWarps * 32),
+            .flags = args.parts.flags + before * kWideMultiplyWarps};
+  }
+
+  // To all blocks that bring something into it.
+  __device__ void give_back(int place) const {
+    if (lane < kWideCluster) tile::arrive_at(tile::shared_of(lane, &barriers.empty[place]));
+  }
+
+  // Of the first slab; others are so many times 16 bytes on.
+  __device__ std::uint64_t uniform(std::uint64_t descriptor) const {
+    const auto low = static_cast<std::uint32_t>(descriptor);
+    return (descriptor & 0xffffffff00000000u) | __shfl_sync(0xffffffffu, low, 0);
+  }
+
+  __device__ void multiply(int pairs, Sums& sums) {
+    const int warpgroup = warp / 4;
+    const std::uint64_t a0 =
+        uniform(tile::depth_contiguous(slabs + Stage::kW + warpgroup * (64 * 128)));
+    const std::uint64_t b0 = uniform(tile::depth_contiguous(slabs + Stage::kX));
+    int before = -1;
+#pragma unroll 1
+    for (int slab = 0; slab < 2 * pairs; ++slab, ring.advance()) {
+      // Known to the compiler as the same in all lanes, as descriptors have to be.
+      const int place = __shfl_sync(0xffffffffu, ring.place, 0);
+      tile::wait(barriers.full[place], ring.parity);
+      const std::uint64_t a = tile::moved(a0, place * Stage::kBytes),
+                          b = tile::moved(b0, place * Stage::kBytes);
+      tile::wgmma_fence();
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        Wgmma::template shared<Element, tile::BLayout::depth_contiguous>(
+            sums, tile::moved(a, 32 * j), tile::moved(b, 32 * j), true);
+      }
+      tile::wgmma_commit();
+      tile::wgmma_wait<1>();
+      if (before >= 0) give_back(before);
+      before = place;
+    }
+    tile::wgmma_wait<0>();
+    give_back(before);
+    tile::pin(sums);
+  }
+
+  __device__ void run(char* staged) {
+    const auto first_feature = [&](const Segment& segment) {
+      return std::int64_t{wide_first_tile(args, segment) + warp} * kTileHeight;
+    };
+    walk_tiles<kWideTokens, kWideMultiplyWarps>(
+        args.work, parts_of_block(), wide_segments(args),
+        [&](const Segment& segment) { prefetch_for_tile(args.output, first_feature(segment)); },
+        [&](int first, int end, Sums& sums) { multiply(end - first, sums); },
+        [&](const Segment& segment, const Sums& sums) {
+          const std::int64_t token = wide_first_token(args, segment);
+          const WarpOutput at(args.output, token, token + kWideTokens, first_feature(segment),
+                              args.output.features);
+          finish_tile(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at, sums,
+                      staged);
+        });
+  }
+};
+
+template <Format F, ScaleMode S, bool Z, typename T>
+__global__ void __launch_bounds__(kWideThreads, 1)
+    wide_rows(const __grid_constant__ PanelArgs args) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  using Stage = WideStage<F, S, Z, T>;
+  // On a boundary that the tensor cores want; known when this is compiled, unlike
+  // dynamic_shared()'s.
+  extern __shared__ __align__(1024) char slabs[];
+  char* packed = slabs + Stage::kSlabs * Stage::kBytes;
+  char* table = packed + Stage::kPackedPairs * Stage::kPackedBytes;
+  char* staged = table + Stage::kTableBytes;
+  const WideBarriers<Stage> barriers(
+      reinterpret_cast<std::uint64_t*>(staged + Stage::kOutputBytes));
+  if (threadIdx.x == 0) barriers.init();
+  if constexpr (F == Format::nf4) fill_nf4_table<T>(reinterpret_cast<Pair*>(table));
+  __syncthreads();
+  tile::cluster_meet();
+  let_next_kernel_start();
+
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x) / 32, 0);
+  if (warp < kWideMultiplyWarps) {
+    tile::take_registers<kWideMultiplyRegisters>();
+    WideMultiplier<F, S, Z, T> multiplier{
+        .args = args, .slabs = slabs, .barriers = barriers, .lane = lane, .warp = warp};
+    multiplier.run(staged + warp * kStagedBytes);
+  } else {
+    tile::give_up_registers<kWideDecodeRegisters>();
+    WideDecoder<F, S, Z, T> decoder{.args = args,
+                                    .slabs = slabs,
+                                    .packed = packed,
+                                    .barriers = barriers,
+                                    .lane = lane,
+                                    .warp = warp - kWideMultiplyWarps};
+    decoder.run(reinterpret_cast<const Pair*>(table));
+  }
+  // Nobody may end while others still write into its memory.
+  __syncwarp();
+  tile::cluster_meet();
+#endif
+}
+
+}  // namespace tessera::cuda

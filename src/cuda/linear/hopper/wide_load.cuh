@@ -1,0 +1,133 @@
+// What the copy engine brings for wide.cuh: pairs of packed slabs, two ahead of who decodes them;
+// and slabs of x, as soon as there is room for them.
+#pragma once
+
+#include "cuda/linear/hopper/panel_load.cuh"
+#include "cuda/linear/hopper/panel_work.cuh"
+#include "cuda/linear/hopper/wide_stage.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/hopper/mbarrier.cuh"
+#include "cuda/tile/hopper/tma.cuh"
+
+namespace tessera::cuda {
+
+// ---- where a block is ---------------------------------------------------------------------------
+
+// Clusters share the work; of a cluster's features a block has its own.
+__device__ inline Segments wide_segments(const PanelArgs& args) {
+  return Segments(args.work, static_cast<int>(blockIdx.x) / kWideCluster,
+                  static_cast<int>(gridDim.x) / kWideCluster);
+}
+__device__ inline int wide_rank() { return static_cast<int>(blockIdx.x) % kWideCluster; }
+__device__ inline int wide_first_tile(const PanelArgs& args, const Segment& segment) {
+  return (segment.tile / args.work.token_blocks * kWideCluster + wide_rank()) * kWideTiles;
+}
+__device__ inline int wide_first_token(const PanelArgs& args, const Segment& segment) {
+  return segment.tile % args.work.token_blocks * kWideTokens;
+}
+
+// From pair to pair of all that the block has to do.
+struct WideCursor {
+  const PanelArgs& args;
+  PanelCursor at;
+  int tile = -1;       // what the next one belongs to
+  int first_tile = 0;  // of the weight
+
+  __device__ explicit WideCursor(const PanelArgs& all) : args(all), at(wide_segments(all)) {
+    update();
+  }
+  __device__ bool valid() const { return at.valid; }
+  __device__ int pair() const { return at.segment.first; }
+  __device__ void advance() {
+    at.advance();
+    update();
+  }
+  // Dividing is for when there is a reason to.
+  __device__ void update() {
+    if (tile == at.segment.tile) return;
+    tile = at.segment.tile;
+    first_tile = wide_first_tile(args, at.segment);
+  }
+};
+
+// ---- copies -------------------------------------------------------------------------------------
+
+// The warps that decode ask for copies too, each for its own: asking takes its time.
+struct WideDuties {
+  bool x[2];    // of each slab of a pair
+  bool codes;   // of the pairs to come
+  bool scales;  // and zero points
+
+  __device__ bool packed() const { return codes || scales; }
+  // Of a lane.
+  __device__ WideDuties(int warp, bool first_lane)
+      : x{warp == 0 && first_lane, warp == 1 && first_lane},
+        codes(warp == 2 && first_lane),
+        scales(warp == 3 && first_lane) {}
+};
+
+template <typename Stage>
+struct WideLoader {
+  using Packed = typename Stage::Packed;
+  const PanelArgs& args;
+  char *slabs, *packed;
+  WideBarriers<Stage> barriers;
+  WideDuties duties;
+  WideCursor packed_at;  // the next pair to ask for, and where it goes
+  tile::Ring<Stage::kPackedPairs> packed_ring{};
+
+  __device__ void load_codes() const {
+    char* to = packed + packed_ring.place * Stage::kPackedBytes;
+    std::uint64_t& barrier = barriers.packed[packed_ring.place];
+    tile::arrive_expecting(barrier, kWideTiles * Packed::kCodeBytes);
+    tile::load_box(to + Stage::kCodes, &args.boxes.codes,
+                   {packed_at.pair() * (Packed::kCodeBytes / 8), packed_at.first_tile}, barrier);
+  }
+  __device__ void load_scales() const {
+    char* to = packed + packed_ring.place * Stage::kPackedBytes;
+    std::uint64_t& barrier = barriers.packed[packed_ring.place];
+    const int block = packed_at.pair() >> args.boxes.scale_shift;
+    tile::arrive_expecting(barrier, kWideTiles * (args.boxes.scale_bytes + args.boxes.zero_bytes));
+    tile::load_box(to + Stage::kScales, &args.boxes.scales,
+                   {block * (args.boxes.scale_bytes / 8), packed_at.first_tile}, barrier);
+    if (Packed::kMostZeroBytes > 0) {
+      tile::load_box(to + Stage::kZerosAt, &args.boxes.zeros,
+                     {block * (args.boxes.zero_bytes / 8), packed_at.first_tile}, barrier);
+    }
+  }
+  // Each block of a cluster brings its share of the tokens, to all of them.
+  __device__ void load_x(int column, int token, int place) const {
+    constexpr int kShare = kWideTokens / kWideCluster;
+    char* to = slabs + place * Stage::kBytes + Stage::kX + wide_rank() * kShare * 128;
+    std::uint64_t& barrier = barriers.full[place];
+    tile::arrive_expecting(barrier, Stage::kXBytes);
+    const std::int32_t at[4] = {column, token + wide_rank() * kShare, 0, 0};
+    constexpr std::uint16_t kAllBlocks = (1 << kWideCluster) - 1;
+    tile::load_box_for(kAllBlocks, to, &args.x_map, at, barrier);
+  }
+
+  // The first weights do not wait for the kernels ahead.
+  __device__ void start() {
+    if (!duties.packed()) {
+      if (duties.x[0] || duties.x[1]) wait_for_earlier_kernels();
+      return;
+    }
+    for (int i = 0; i < Stage::kPackedPairs; ++i) next_packed();
+  }
+  // Asks for a pair of packed slabs, when there is room.
+  __device__ void next_packed() {
+    if (!packed_at.valid()) return;
+    if (duties.codes || (duties.scales && Packed::kMostScaleBytes > 0)) {
+      tile::wait(barriers.unpacked[packed_ring.place], packed_ring.parity ^ 1);
+      if (duties.codes) {
+        load_codes();
+      } else {
+        load_scales();
+      }
+    }
+    packed_ring.advance();
+    packed_at.advance();
+  }
+};
+
+}  // namespace tessera::cuda

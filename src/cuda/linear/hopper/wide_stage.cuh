@@ -1,0 +1,81 @@
+// What the warps of a block of wide.cuh have in common: who they are, and what lies in shared
+// memory.
+#pragma once
+
+#include "cuda/linear/hopper/panel_stage.cuh"
+#include "cuda/linear/layout/fragments.cuh"
+#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/plan/wide_plan.h"
+#include "cuda/tile/hopper/mbarrier.cuh"
+
+namespace tessera::cuda {
+
+// Warps that multiply, in warpgroups of 64 features each, and warps that decode and ask for copies.
+inline constexpr int kWideMultiplyWarps = 8, kWideDecodeWarps = 4;
+inline constexpr int kWideThreads = (kWideMultiplyWarps + kWideDecodeWarps) * 32;
+static_assert(kWideMultiplyWarps == kWideTiles);
+
+// Registers: a block of so many threads gets 168 for each. Sums of 64 x 256 are 128 for each thread
+// that multiplies.
+inline constexpr int kWideMultiplyRegisters = 184, kWideDecodeRegisters = 136;
+static_assert(kWideMultiplyWarps * kWideMultiplyRegisters +
+                  kWideDecodeWarps * kWideDecodeRegisters <=
+              (kWideMultiplyWarps + kWideDecodeWarps) * 168);
+
+// A ring of slabs that the tensor cores read, [features, 64] and [tokens, 64], and a ring of packed
+// pairs of slabs.
+template <Format F, ScaleMode S, bool Z, typename T>
+struct WideStage {
+  using Packed = PackedPair<F, S, Z, T>;
+  static constexpr int kX = 0;
+  static constexpr int kXBytes = kWideTokens * 128;
+  static constexpr int kW = kX + kXBytes;
+  static constexpr int kBytes = kW + kWideTiles * kTileHeight * 128;
+
+  static constexpr int kCodes = 0;
+  static constexpr int kScales = kCodes + kWideTiles * Packed::kCodeBytes;
+  static constexpr int kZerosAt = kScales + kWideTiles * Packed::kMostScaleBytes;
+  static constexpr int kPackedBytes = kZerosAt + kWideTiles * Packed::kMostZeroBytes;
+  static constexpr int kPackedPairs = 2;
+
+  // Beside the slabs: packed pairs, the table of nf4, where sums become rows of the output,
+  // barriers.
+  static constexpr int kTableBytes = F == Format::nf4 ? kNf4TableBytes : 0;
+  static constexpr int kOutputBytes = kWideMultiplyWarps * kStagedBytes;
+  static constexpr int kBarrierBytes = 128;
+  static constexpr int kBesides = kPackedPairs * kPackedBytes + kTableBytes + kOutputBytes +
+                                  kBarrierBytes + 1024;  // 1024: what aligning slabs may take
+  static constexpr int kRoom = 227 * 1024 - kBesides;
+  static constexpr int kSlabs = kRoom / kBytes < 4 ? kRoom / kBytes : 4;
+  static_assert(kSlabs >= 3);
+  static constexpr int kAllBytes = kSlabs * kBytes + kBesides;
+};
+
+// Of each slab: x has come and weights are decoded; both have been multiplied. Of each packed pair:
+// it has come; it has been read.
+template <typename Stage>
+struct WideBarriers {
+  std::uint64_t *full, *empty, *packed, *unpacked;
+
+  __device__ explicit WideBarriers(std::uint64_t* memory)
+      : full(memory),
+        empty(full + Stage::kSlabs),
+        packed(empty + Stage::kSlabs),
+        unpacked(packed + Stage::kPackedPairs) {
+    static_assert((2 * Stage::kSlabs + 2 * Stage::kPackedPairs) * 8 <= Stage::kBarrierBytes);
+  }
+
+  __device__ void init() const {
+    for (int i = 0; i < Stage::kSlabs; ++i) {
+      tile::init_barrier(full[i], 1 + kWideDecodeWarps * 32);  // who asks for x; lanes that decode
+      tile::init_barrier(empty[i], kWideCluster * kWideMultiplyWarps);
+    }
+    for (int i = 0; i < Stage::kPackedPairs; ++i) {
+      tile::init_barrier(packed[i], Stage::Packed::kMostScaleBytes > 0 ? 2 : 1);
+      tile::init_barrier(unpacked[i], kWideDecodeWarps);
+    }
+    tile::publish_barriers();
+  }
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,78 @@
+#include "cuda/linear/plan/panel_plan.h"
+
+#include <algorithm>
+
+namespace tessera::cuda {
+namespace {
+
+// ---- what a plan costs --------------------------------------------------------------------------
+
+// Microseconds on an H200, beside what every call costs (docs/results/h200/linear.md).
+struct Costs {
+  double pair, warpgroup;  // of a pair, and for each warpgroup that multiplies
+  double exchange;         // of sums within a cluster
+  double parts;            // of parts through memory
+};
+constexpr Costs kFewestTokens{.pair = 0.12, .warpgroup = 0.185, .exchange = 1.0, .parts = 3};
+constexpr Costs kFewTokens{.pair = 0.12, .warpgroup = 0.224, .exchange = 1.1, .parts = 3.8};
+constexpr Costs kManyTokens{.pair = 0.3, .warpgroup = 0.292, .exchange = 1.1, .parts = 6};
+
+double cost_of(const PanelPlan& plan, int pairs) {
+  const Costs& costs = plan.tokens == 32   ? kFewestTokens
+                       : plan.tokens == 64 ? kFewTokens
+                                           : kManyTokens;
+  const double pair = costs.pair + costs.warpgroup * ((plan.panel_tiles + 3) / 4);
+  if (plan.split > 0) {
+    return (pairs + plan.split - 1) / plan.split * pair + (plan.split > 1 ? costs.exchange : 0);
+  }
+  const std::int64_t all = plan.tiles() * pairs;
+  return static_cast<double>((all + plan.blocks - 1) / plan.blocks) * pair + costs.parts;
+}
+
+// ---- plans --------------------------------------------------------------------------------------
+
+PanelPlan sizes_of(std::int64_t weight_tiles, std::int64_t rows, int panel_tiles) {
+  const int tokens = panel_tokens(rows);
+  return {.tokens = tokens,
+          .token_blocks = static_cast<int>((rows + tokens - 1) / tokens),
+          .panel_tiles = panel_tiles,
+          .panels = static_cast<int>((weight_tiles + panel_tiles - 1) / panel_tiles)};
+}
+
+// How many clusters run at the same time, all in all. They stay within a part of the GPU, where
+// some multiprocessors are left over: on an H200, of 132, there is room for 66 of 2, 30 of 4, 15
+// of 8.
+int clusters_at_once(int split, int multiprocessors) {
+  return split <= 2 ? multiprocessors / split : multiprocessors * 11 / 12 / split;
+}
+
+}  // namespace
+
+PanelPlan plan_even_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows,
+                           int multiprocessors) {
+  PanelPlan plan = sizes_of(weight_tiles, rows, kPanelTiles);
+  // A tile's sums are added up by one block: no more than five parts, of at least four pairs.
+  const std::int64_t least = std::max(4, (pairs + 3) / 4);
+  const std::int64_t most = std::max(plan.tiles(), plan.tiles() * pairs / least);
+  plan.blocks = static_cast<int>(std::min<std::int64_t>(most, multiprocessors));
+  return plan;
+}
+
+PanelPlan plan_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows,
+                      int multiprocessors) {
+  PanelPlan best = plan_even_panels(weight_tiles, pairs, rows, multiprocessors);
+  double least = cost_of(best, pairs);
+  for (int panel_tiles = kPanelTiles; panel_tiles > 0; --panel_tiles) {
+    for (const int split : kPanelSplits) {
+      PanelPlan plan = sizes_of(weight_tiles, rows, panel_tiles);
+      plan.split = split;
+      if (split > pairs || plan.tiles() > clusters_at_once(split, multiprocessors)) continue;
+      plan.blocks = static_cast<int>(plan.tiles()) * split;
+      const double cost = cost_of(plan, pairs);
+      if (cost < least) best = plan, least = cost;  // of equal ones that with the highest panels
+    }
+  }
+  return best;
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,10 @@
+#include "cuda/linear/portable/stream_kernels.h"
+
+namespace tessera::cuda {
+
+void stream_bf16(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
+                 const StreamArgs& args) {
+  stream_as<BFloat16>(launch, grid, format, mode, args);
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,284 @@
+// What becomes of a block's sums (mma.cuh): those of warps that share columns are added up, parts
+// of several blocks too, and the whole goes through the epilogue to the output.
+//
+// Lanes hold sums as mma.sync leaves them; by way of shared memory they come to lie in the order of
+// the output, where a thread takes eight neighbouring features of a token at a time.
+#pragma once
+
+#include "cuda/linear/epilogue.cuh"
+#include "cuda/linear/layout/fragments.cuh"
+#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/matrix.h"
+#include "cuda/linear/plan/mma_plan.h"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/last_block.cuh"
+#include "cuda/tile/thread_index.cuh"
+
+namespace tessera::cuda {
+
+struct MmaOutput {
+  Finish<MatrixRows> finish;
+  const float* row_scales[2];  // of the weight, or of gate and up
+  bool gated;
+  bool vectors;  // eight numbers may be read and written at a time
+  int rows;
+  std::int64_t features;
+  float* parts;            // [block][its first tile, another][token][column]
+  std::int32_t* counters;  // [tile], zeros
+};
+
+// What a block has of a tile of the output: its columns by its tokens.
+struct MmaPlace {
+  int tile, first_token, first_feature;
+  int columns, sharers_log2;
+  int block, first_block, last_block;  // this one, and those that have a part of the tile
+
+  __device__ bool whole() const { return first_block == last_block; }
+  // Of a block. The tile that it comes to last is that of which it has the first part.
+  __device__ std::int64_t part(int of_block) const {
+    return 2 * std::int64_t{of_block} + (of_block == first_block ? 1 : 0);
+  }
+};
+
+// ---- eight features -----------------------------------------------------------------------------
+
+inline constexpr int kEight = 8;
+
+// What the sums of eight features are multiplied with, and what is added.
+struct EightEnds {
+  float scales[kEight], biases[kEight];
+
+  __device__ void load(const float* row_scales, float gain, const AnyFloats& bias, std::int64_t n,
+                       std::int64_t features) {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      const bool there = n + i < features;
+      scales[i] = there ? gain * row_scales[n + i] : 0;
+      biases[i] = there && bias.given() ? bias[n + i] : 0;
+    }
+  }
+  __device__ void apply(float (&values)[kEight]) const {
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) values[i] = values[i] * scales[i] + biases[i];
+  }
+};
+
+__device__ inline void add_eight(const float* from, float (&values)[kEight]) {
+  const float4 low = *reinterpret_cast<const float4*>(from);
+  const float4 high = *reinterpret_cast<const float4*>(from + 4);
+  values[0] += low.x, values[1] += low.y, values[2] += low.z, values[3] += low.w;
+  values[4] += high.x, values[5] += high.y, values[6] += high.z, values[7] += high.w;
+}
+
+// 16 bytes at a time.
+template <typename T>
+__device__ inline void store_eight(const Finish<MatrixRows>& finish, float (&values)[kEight], int m,
+                                   std::int64_t n) {
+  if (finish.has_residual) {
+    const uint4 added = *reinterpret_cast<const uint4*>(finish.residual.row<const T>(m) + n);
+    const Pair pairs[4] = {added.x, added.y, added.z, added.w};
+#pragma unroll
+    for (int i = 0; i < kEight; ++i) {
+      values[i] += to_f32(T{static_cast<std::uint16_t>(pairs[i / 2] >> (16 * (i % 2)))});
+    }
+  }
+  Pair pairs[4];
+#pragma unroll
+  for (int p = 0; p < 4; ++p) pairs[p] = pair_of<T>(values[2 * p], values[2 * p + 1]);
+  *reinterpret_cast<uint4*>(finish.out.row<T>(m) + n) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+}
+
+template <typename T>
+__device__ inline void store_each(const Finish<MatrixRows>& finish, const float (&values)[kEight],
+                                  int m, std::int64_t n, std::int64_t features) {
+#pragma unroll
+  for (int i = 0; i < kEight; ++i) {
+    if (n + i < features) finish.store_as<T>(values[i], m, n + i);
+  }
+}
+
+__device__ inline void store_values(const MmaOutput& output, float (&values)[kEight], int m,
+                                    std::int64_t n) {
+  const Finish<MatrixRows>& finish = output.finish;
+  if (finish.dtype == DType::f32) {
+    store_each<float>(finish, values, m, n, output.features);
+  } else if (finish.dtype == DType::f16) {
+    if (output.vectors) return store_eight<Half>(finish, values, m, n);
+    store_each<Half>(finish, values, m, n, output.features);
+  } else {
+    if (output.vectors) return store_eight<BFloat16>(finish, values, m, n);
+    store_each<BFloat16>(finish, values, m, n, output.features);
+  }
+}
+
+// ---- a block's sums -----------------------------------------------------------------------------
+
+template <int kTokens>
+struct MmaFinish {
+  static constexpr int kPass = mma_pass_tokens(kTokens), kPasses = kTokens / kPass;
+  static constexpr int kGroups = kPass / 8;
+  const MmaOutput& output;
+  const MmaPlace& at;
+  float* staged;
+  int pitch, tokens;  // that there are
+
+  __device__ MmaFinish(const MmaOutput& all, const MmaPlace& place, float* shared)
+      : output(all),
+        at(place),
+        staged(shared),
+        pitch(mma_sum_pitch(place.columns)),
+        tokens(min(kTokens, all.rows - place.first_token)) {}
+
+  // [tile of the warp][eight tokens][sum], as mma.sync leaves them.
+  __device__ void put_sums(const float (&sums)[2][kTokens / 8][4], int pass) const {
+    const int thread = fresh_thread_index(), lane = thread % 32;
+    const int sharer = thread / 32 & ((1 << at.sharers_log2) - 1);
+    const int column = (thread / 32 >> at.sharers_log2) * kMmaWarpColumns + lane / 4;
+    float* mine = staged + (sharer * kPass + lane % 4 * 2) * pitch + column;
+#pragma unroll
+    for (int c = 0; c < kGroups; ++c) {
+#pragma unroll
+      for (int i = 0; i < 2 * 4; ++i) {
+        const int tile = i / 4, r = i % 4;
+        mine[(c * 8 + r % 2) * pitch + tile * kTileHeight + r / 2 * 8] =
+            pass == 0 ? sums[tile][c][r] : sums[tile][kTokens / 8 - kGroups + c][r];
+      }
+    }
+  }
+
+  // Of a block's part, in memory.
+  __device__ float* part(int block, int pass) const {
+    return output.parts + (at.part(block) * kTokens + pass * kPass) * at.columns;
+  }
+
+  // What is staged, into memory.
+  __device__ void store_part(int pass) const {
+    const int fours = at.columns / 4, thread = fresh_thread_index();
+    const int first = thread % fours * 4;
+    float* to = part(at.block, pass) + first;
+    for (int token = thread / fours; token < min(kPass, tokens - pass * kPass);
+         token += kMmaThreads / fours) {
+      float4 sum = *reinterpret_cast<const float4*>(staged + token * pitch + first);
+      if (at.sharers_log2 > 0) {
+        const float4 other =
+            *reinterpret_cast<const float4*>(staged + (kPass + token) * pitch + first);
+        sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
+      }
+      __stcg(reinterpret_cast<float4*>(to + token * at.columns), sum);
+    }
+  }
+
+  // All parts of the tile, added up in their order, from memory.
+  __device__ void load_parts(int pass) const {
+    constexpr int kAtOnce = 4;  // tokens, whose loads are under way together
+    const int fours = at.columns / 4, thread = fresh_thread_index();
+    const int first = thread % fours * 4, step = kMmaThreads / fours;
+    const int last = min(kPass, tokens - pass * kPass) - 1;
+    for (int token = thread / fours; token <= last; token += kAtOnce * step) {
+      float4 all[kAtOnce] = {};
+#pragma unroll 2
+      for (int block = at.first_block; block <= at.last_block; ++block) {
+        const float* from = part(block, pass) + first;
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int row = min(token + i * step, last);
+          const float4 four = __ldcg(reinterpret_cast<const float4*>(from + row * at.columns));
+          all[i].x += four.x, all[i].y += four.y, all[i].z += four.z, all[i].w += four.w;
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int row = min(token + i * step, last);
+        *reinterpret_cast<float4*>(staged + row * pitch + first) = all[i];
+      }
+    }
+  }
+
+  // What is staged, of so many sharers, to the output. A thread has the same features each time; of
+  // a gated pair, up lies behind its gate.
+  __device__ void finish(const EightEnds& ends, const EightEnds& up_ends, int sharers,
+                         int pass) const {
+    const int eights = (at.columns >> output.gated) / kEight, thread = fresh_thread_index();
+    const int eight = thread % eights;
+    const std::int64_t n = std::int64_t{at.first_feature} + eight * kEight;
+    if (n >= output.features) return;
+    const int column =
+        output.gated ? eight / 2 * (2 * kTileHeight) + eight % 2 * kEight : eight * kEight;
+    const Activation activation = output.finish.activation;
+#pragma unroll 1
+    for (int token = thread / eights; token < min(kPass, tokens - pass * kPass);
+         token += kMmaThreads / eights) {
+      float values[kEight] = {}, ups[kEight] = {};
+      for (int sharer = 0; sharer < sharers; ++sharer) {
+        const float* from = staged + (sharer * kPass + token) * pitch + column;
+        add_eight(from, values);
+        if (output.gated) add_eight(from + kTileHeight, ups);
+      }
+      ends.apply(values);
+      if (activation != Activation::none) {
+#pragma unroll
+        for (float& value : values) value = activate_apart(activation, value);
+      }
+      if (output.gated) {
+        up_ends.apply(ups);
+#pragma unroll
+        for (int i = 0; i < kEight; ++i) values[i] *= ups[i];
+      }
+      store_values(output, values, at.first_token + pass * kPass + token, n);
+    }
+  }
+};
+
+// What is read at the end, into the second cache: features of a block.
+__device__ inline void prefetch_ends(const MmaOutput& output, std::int64_t first_feature,
+                                     int features) {
+  const int i = static_cast<int>(threadIdx.x);
+  if (i >= features || first_feature + i >= output.features) return;
+  const auto fetch = [&](const float* row_scales, const AnyFloats& bias) {
+    prefetch(row_scales + first_feature + i);
+    if (bias.given()) {
+      prefetch(static_cast<const char*>(bias.data) + (first_feature + i) * size_of(bias.dtype));
+    }
+  };
+  fetch(output.row_scales[0], output.finish.bias);
+  if (output.gated) fetch(output.row_scales[1], output.finish.up_bias);
+}
+
+// By all threads.
+template <int kTokens>
+__device__ inline void finish_block(const MmaOutput& output, const MmaPlace& at, float gain,
+                                    const float (&sums)[2][kTokens / 8][4], float* staged) {
+  const MmaFinish<kTokens> block(output, at, staged);
+  const int eights = (at.columns >> output.gated) / kEight;
+  const std::int64_t n = std::int64_t{at.first_feature} + fresh_thread_index() % eights * kEight;
+  EightEnds ends, up_ends;
+  ends.load(output.row_scales[0], gain, output.finish.bias, n, output.features);
+  if (output.gated)
+    up_ends.load(output.row_scales[1], gain, output.finish.up_bias, n, output.features);
+  // First what this block has; then, if it is the last to come with its part, what all have. One
+  // loop, because code that runs once comes from memory.
+  constexpr int kPasses = MmaFinish<kTokens>::kPasses;
+#pragma unroll 1
+  for (int i = 0; i < (at.whole() ? kPasses : 2 * kPasses); ++i) {
+    const int pass = i % kPasses;
+    const bool own = i < kPasses;
+    if (i == kPasses &&
+        !comes_last(output.counters + at.tile, at.last_block - at.first_block + 1)) {
+      return;
+    }
+    __syncthreads();  // what was there has been read
+    if (own) {
+      block.put_sums(sums, pass);
+    } else {
+      block.load_parts(pass);
+    }
+    __syncthreads();
+    if (own && !at.whole()) {
+      block.store_part(pass);
+    } else {
+      block.finish(ends, up_ends, own ? 1 << at.sharers_log2 : 1, pass);
+    }
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,330 @@
+// linear() of a few rows (1 to 16) of activations: weights stream from memory through the tensor
+// cores once, and nothing waits but for them.
+//
+// A block on each multiprocessor takes a run of tiles (16 rows of W, tile_layout.h), and its warps
+// share the pairs of slabs (128 columns) of all of them evenly, in one long row:
+//
+//   tile 0                tile 1                tile 2
+//   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
+//   [ warp 0    ][ warp 1    ][ warp 2    ] ...   [ warp 15    ]
+//
+// Of gated_linear()'s two weights, half of the warps take one, half the other. A warp has the codes
+// of kAhead pairs on their way into registers while it works on one: decode (fragments.cuh), then
+// four mma.sync a slab with the activations, which lie in shared memory. Weights are the 16 rows of
+// A; rows of activations are its columns (stream_columns.cuh; kColumns: 8 or 16 of them), but for a
+// single one, of which more can be made (stream_row.cuh; kColumns: 1). Where a tile ends, or a
+// warp's share, the sums go to a slot of shared memory. Slot w + v is that of warp w and tile v:
+// one step on is either the next tile or the next warp, so no two meet. In the end the slots of a
+// tile are added up in the order of warps, the same each time, and the epilogue is applied.
+//
+// Activations that do not fit into shared memory come in chunks along k: all of the above for one
+// chunk of columns, then for the next, and the sums of both are added.
+//
+// The kernel overlaps with the one ahead of it: the first weights are loaded before that has ended.
+// A layer's weights take 3 to 30 us to read, so what happens before the first and after the last of
+// them counts: no division by a number that is not a constant, nothing read from global memory at
+// the end that could have been read at the start.
+#pragma once
+
+#include "cuda/linear/epilogue.cuh"
+#include "cuda/linear/layout/fragments.cuh"
+#include "cuda/linear/layout/scales.cuh"
+#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/matrix.h"
+#include "cuda/linear/portable/slab.cuh"
+#include "cuda/linear/portable/stream.h"
+#include "cuda/linear/portable/stream_columns.cuh"
+#include "cuda/linear/portable/stream_row.cuh"
+#include "cuda/linear/portable/stream_slots.cuh"
+#include "cuda/runtime/dynamic_shared.cuh"
+#include "cuda/tile/cp_async.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+
+namespace tessera::cuda {
+
+inline constexpr unsigned kStreamWarpsLog2 = 4;
+inline constexpr int kStreamWarps = 1 << kStreamWarpsLog2;
+static_assert(kStreamWarps * 32 == kStreamThreads);
+
+// One of the two matrices of gated_linear(), or the only one.
+struct StreamWeight {
+  const void* codes = nullptr;
+  std::int64_t stride = 0;  // of a dense weight's rows, which are read where they are
+  TileScales scales{};
+  const float* row_scales = nullptr;
+};
+
+struct StreamArgs {
+  StreamWeight weights[2];
+  int parts;                       // 1, or 2: gate and up
+  int block_tiles, longer_blocks;  // tiles of a block; the first blocks have one more
+  int pairs;                       // of slabs, in a row
+  int chunk_pairs;                 // of which activations are in shared memory together
+  MatrixRows x;                    // [rows, columns]
+  int columns, rows, rows_log2;    // rounded up
+  bool x_aligned;                  // 16 bytes at a time
+  bool one_row;                    // by the kernel for that
+  Finish<MatrixRows> finish;
+  std::int64_t out_features;
+};
+
+// The kernel for up to 8 rows has all their columns at once. That spares it some arithmetic.
+constexpr bool stream_in_chunks(int columns) { return columns > 8; }
+
+// ---- loading ------------------------------------------------------------------------------------
+
+// Pair number `at` of the weight, counted through all tiles. Weights are read once: they go past
+// the first cache.
+template <Format F, ScaleMode S, bool Z, typename T>
+__device__ inline void load_pair(const StreamArgs& args, const StreamWeight& weight, int at,
+                                 int lane, SlabPair<TileFormat<F, T>::kWords>& to) {
+  constexpr int kVectors = TileFormat<F, T>::kWords / 4;
+#pragma unroll
+  for (int i = 0; i < 2 * kVectors; ++i) {
+    const uint4* codes;
+    if constexpr (F == Format::dense) {  // where they are: two vectors of row g, two of row g + 8
+      const int tile = at / args.pairs, slab = i / kVectors, side = i % kVectors / 2;
+      const std::int64_t row =
+          min(std::int64_t{tile} * kTileHeight + lane / 4 + side * 8, args.out_features - 1);
+      const int column = at % args.pairs * kPair + slab * kSlab + lane % 4 * 16 + i % 2 * 8;
+      codes = reinterpret_cast<const uint4*>(static_cast<const T*>(weight.codes) +
+                                             row * weight.stride + column);
+    } else {
+      codes = static_cast<const uint4*>(weight.codes) + std::int64_t{at} * (64 * kVectors) + lane +
+              32 * i;
+    }
+    store_words(__ldcs(codes), to.words[i / kVectors] + i % kVectors * 4);
+  }
+  load_scales<F, S, Z>(weight.scales, at, lane, to.scales);
+}
+
+// Where a warp's next load is: the pairs of a tile, as many as the chunk has, then those of the
+// next tile; without chunks simply one after the other.
+template <bool kChunks>
+struct StreamCursor {
+  int at;    // counted through all tiles
+  int left;  // of this tile
+
+  __device__ void advance(int depth, int pairs) {
+    ++at;
+    if constexpr (kChunks) {
+      if (--left == 0) at += pairs - depth, left = depth;
+    }
+  }
+};
+
+// ---- activations --------------------------------------------------------------------------------
+
+// Those of `depth` pairs from `first_pair` on.
+template <typename T>
+__device__ void stage_activations(const StreamArgs& args, int first_pair, int depth, T* shared) {
+  constexpr int kVector = 16 / sizeof(T);
+  const int first = first_pair * kPair, columns = args.columns - first, padded = depth * kPair;
+  for (int m = 0; m < args.rows; ++m) {
+    const T* from = args.x.row<const T>(m) + first;
+    T* to = shared + m * x_pitch(depth);
+    if (args.x_aligned) {
+      for (int k = threadIdx.x * kVector; k < padded; k += kStreamThreads * kVector) {
+        copy_async(to + k, from + k, k < columns);
+      }
+    } else {
+      for (int k = threadIdx.x; k < padded; k += kStreamThreads) {
+        to[k] = k < columns ? from[k] : T{};
+      }
+    }
+  }
+  close_copy_group();
+  wait_for_copies<0>();
+}
+
+// One row, all of it, as stream_row.cuh wants it. Returns whether it is scaled.
+template <Format F, typename T>
+__device__ inline bool stage_row(const StreamArgs& args, T* shared) {
+  using Row = StreamRow<F, T>;
+  const T* from = args.x.row<const T>(0);
+  bool scaled = Row::kScales;
+  while (__syncthreads_or(
+             Row::stage(from, args.columns, args.x_aligned, args.pairs, scaled, shared)) != 0 &&
+         scaled) {
+    scaled = false;
+  }
+  return scaled;
+}
+
+// ---- shared memory ------------------------------------------------------------------------------
+
+// What lies in it, in this order. [parts] is that of gate and up.
+template <typename T>
+struct StreamPlaces {
+  T* x;               // [rows, x_pitch], or one row (stream_row.cuh)
+  float* slots;       // [parts][tiles + warps of a part][slot]
+  float* totals;      // [parts][tiles][slot], of earlier chunks, if there are chunks
+  float* row_scales;  // [parts][tiles * 16]
+  float* bias;        // [parts][tiles * 16]
+  SlotRange* ranges;  // [tiles]
+  Pair* nf4_table;
+
+  __device__ StreamPlaces(const StreamArgs& args, int x_bytes, int slot)
+      : x(dynamic_shared<T>()),
+        slots(reinterpret_cast<float*>(reinterpret_cast<char*>(x) + x_bytes)) {
+    const int tiles = (args.block_tiles + (args.longer_blocks > 0)) * args.parts;
+    totals = slots + (tiles + kStreamWarps) * slot;
+    row_scales = totals + (args.chunk_pairs < args.pairs ? tiles * slot : 0);
+    bias = row_scales + tiles * kTileHeight;
+    ranges = reinterpret_cast<SlotRange*>(bias + tiles * kTileHeight);
+    nf4_table = reinterpret_cast<Pair*>(ranges + tiles);
+  }
+};
+
+// What the end of the kernel needs and no kernel writes.
+template <Format F, typename T>
+__device__ inline void fetch_for_rows(const StreamArgs& args, int first_tile, int features,
+                                      const StreamPlaces<T>& shared) {
+  for (int row = threadIdx.x; row < features; row += kStreamThreads) {
+    const std::int64_t n = std::int64_t{first_tile} * kTileHeight + row;
+    const bool there = n < args.out_features;
+    for (int part = 0; part < args.parts; ++part) {
+      const AnyFloats& bias = part == 0 ? args.finish.bias : args.finish.up_bias;
+      const StreamWeight& weight = part == 0 ? args.weights[0] : args.weights[1];
+      if constexpr (F != Format::dense)
+        shared.row_scales[part * features + row] = weight.row_scales[n];
+      shared.bias[part * features + row] = there && bias.given() ? bias[n] : 0.f;
+    }
+  }
+}
+
+// ---- the kernel ---------------------------------------------------------------------------------
+
+template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
+__global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args) {
+  using Tiles = TileFormat<F, T>;
+  constexpr bool kOneRow = kColumns == 1;
+  constexpr int kSlot = slot_size(kColumns);
+  // 32 to 64 KiB on their way, in as many registers as there are.
+  constexpr int kAhead = Tiles::kWords > 4 ? 2 : kOneRow || (Tiles::kE2m1 && kColumns == 8) ? 4 : 3;
+  constexpr bool kChunks = stream_in_chunks(kColumns);
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
+  const int block = static_cast<int>(blockIdx.x);
+  const int first_tile = block * args.block_tiles + min(block, args.longer_blocks);
+  const int tiles = args.block_tiles + (block < args.longer_blocks);
+  const int features = tiles * kTileHeight;
+  const unsigned warps_log2 = args.parts == 2 ? kStreamWarpsLog2 - 1 : kStreamWarpsLog2;
+  const int part = warp >> warps_log2, my_warp = warp & ((1 << warps_log2) - 1);
+  const StreamWeight weight = part == 0 ? args.weights[0] : args.weights[1];
+  const int slots_of_part = (tiles + (1 << warps_log2)) * kSlot;
+  const int x_bytes =
+      kOneRow ? stream_row_bytes(args.pairs) : args.rows * x_pitch(args.chunk_pairs) * 2;
+  const StreamPlaces<T> shared(args, x_bytes, kSlot);
+
+  const int chunk_pairs = kChunks ? args.chunk_pairs : args.pairs;
+  for (int first_pair = 0; first_pair < args.pairs; first_pair += chunk_pairs) {
+    const int depth = min(chunk_pairs, args.pairs - first_pair);
+    const Shares shares{.pairs = static_cast<unsigned>(tiles * depth),
+                        .tiles = static_cast<unsigned>(tiles),
+                        .warps_log2 = warps_log2};
+    const int begin = shares.first(my_warp), end = shares.first(my_warp + 1);
+    int tile = shares.first_tile(my_warp, depth);
+    int left = (tile + 1) * depth - begin;  // pairs of the tile
+
+    // The first weights are on their way before anything else.
+    StreamCursor<kChunks> next{.at = (first_tile + tile) * args.pairs + first_pair + depth - left,
+                               .left = left};
+    SlabPair<Tiles::kWords> ring[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (begin + i < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
+      next.advance(depth, args.pairs);
+    }
+    if (thread < tiles) shared.ranges[thread] = slots_of_tile(shares, thread, depth);
+    if (first_pair == 0) {
+      let_next_kernel_start();
+      fetch_for_rows<F>(args, first_tile, features, shared);
+      if constexpr (F == Format::nf4) fill_nf4_table<T>(shared.nf4_table);
+      wait_for_earlier_kernels();
+    }
+    bool scaled = false;
+    if constexpr (kOneRow) {
+      scaled = stage_row<F>(args, shared.x);
+    } else {
+      stage_activations(args, first_pair, depth, shared.x);
+      __syncthreads();
+    }
+
+    auto sums = [&] {
+      if constexpr (kOneRow) {
+        return StreamRowSums<F, S, Z, T>(shared.x, args.pairs, scaled, lane);
+      } else {
+        return StreamColumnSums<F, S, Z, T, kColumns>(shared.x, args.rows, x_pitch(depth), lane);
+      }
+    }();
+    int column = (depth - left) * kPair;
+    float* slot = shared.slots + part * slots_of_part + (my_warp + tile) * kSlot;
+    RowState rows = no_rows<F, T>(shared.nf4_table, lane);
+    const auto start_rows = [&] {
+      start_tile<F, S, Z, T>(weight.scales,
+                             shared.row_scales + part * features + tile * kTileHeight,
+                             first_tile + tile, lane, rows);
+    };
+    if (begin < end) start_rows();
+    for (int at = begin; at < end; at += kAhead) {
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (at + i >= end) break;
+        sums.multiply(ring[i], column, rows, [&] {
+          // Loads alone are predicated; a branch here would make the compiler copy, and so wait
+          // for, what they bring.
+          if (at + i + kAhead < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
+          next.advance(depth, args.pairs);
+        });
+        column += kPair;
+        const bool tile_ends = --left == 0, share_ends = at + i + 1 == end;
+        if (static_cast<int>(tile_ends) | static_cast<int>(share_ends)) {  // one branch
+          sums.put(slot, lane);
+          slot += kSlot;
+          column = 0;
+          left = depth;
+          ++tile;
+          if (at + i + 1 < end) start_rows();
+        }
+      }
+    }
+    __syncthreads();
+
+    // A thread for each tile, row of x (of a power of two of them) and row of W.
+    const bool last = first_pair + depth == args.pairs;
+    const int log2 = args.rows_log2;
+    for (int i = thread; i < features << log2; i += kStreamThreads) {
+      const int row = i % kTileHeight, m = (i / kTileHeight) & ((1 << log2) - 1);
+      const int v = i / kTileHeight >> log2, feature = v * kTileHeight + row;
+      const std::int64_t n = std::int64_t{first_tile} * kTileHeight + feature;
+      if (m >= args.rows || n >= args.out_features) continue;
+      const SlotRange range = shared.ranges[v];
+      const auto product = [&](int of) {
+        const float* from = shared.slots + of * slots_of_part + range.first * kSlot;
+        float sum = 0;
+#pragma unroll 1  // a short way to the end of the kernel, for instructions too
+        for (int k = 0; k < range.count; ++k) sum += from[k * kSlot + m * kSlotPitch + row];
+        if (chunk_pairs < args.pairs) {
+          float& total = shared.totals[(of * tiles + v) * kSlot + m * kSlotPitch + row];
+          if (first_pair > 0) sum += total;
+          total = sum;
+        }
+        if constexpr (F != Format::dense) {
+          const float row_scale = shared.row_scales[of * features + feature];
+          sum = kOneRow ? StreamRow<F, T>::in_full(sum, scaled) * row_scale
+                        : sum * (Tiles::kGain * row_scale);
+        }
+        return sum + shared.bias[of * features + feature];
+      };
+      float value = product(0);
+      if (args.finish.activation != Activation::none) {
+        value = activate_apart(args.finish.activation, value);
+      }
+      if (args.parts == 2) value *= product(1);
+      if (last) args.finish.store(value, m, n);
+    }
+    if (!last) __syncthreads();  // the next chunk has other ranges
+  }
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,36 @@
+// The instances of the streaming kernel, one file for each dtype of activations so that they are
+// compiled side by side.
+#pragma once
+
+#include "cuda/linear/portable/stream.cuh"
+#include "cuda/runtime/launch.h"
+
+namespace tessera::cuda {
+
+void stream_f16(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
+                const StreamArgs& args);
+void stream_bf16(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
+                 const StreamArgs& args);
+
+template <Format F, ScaleMode S, bool Z, typename T>
+void stream_columns(const Launch& launch, const Grid& grid, const StreamArgs& args) {
+  if constexpr (has_row_kernel(F, S)) {
+    if (args.one_row) return launch(stream_rows<F, S, Z, T, 1>, grid, args);
+  }
+  if constexpr (F != Format::dense) {  // of which the library is faster from few rows on
+    if (args.rows > 8 || args.chunk_pairs < args.pairs)
+      return launch(stream_rows<F, S, Z, T, 16>, grid, args);
+  }
+  launch(stream_rows<F, S, Z, T, 8>, grid, args);
+}
+
+template <typename T>
+void stream_as(const Launch& launch, const Grid& grid, Format format, ScaleMode mode,
+               const StreamArgs& args) {
+  const bool zeros = args.weights[0].scales.zeros != nullptr;
+  with_tile_kind(format, mode, zeros, [&]<Format F, ScaleMode S, bool Z>() {
+    stream_columns<F, S, Z, T>(launch, grid, args);
+  });
+}
+
+}  // namespace tessera::cuda

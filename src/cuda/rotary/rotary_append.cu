@@ -1,0 +1,255 @@
+// Queries turned, keys turned into the cache's pages, values into the pages: one kernel, each
+// element read and written once.
+//
+//              query heads        key heads          value heads
+//   token t  | q0 | q1 | ...    | k0 | k1 | ...    | v0 | v1 | ...
+//            '---- block (t, 0) ----'---- block (t, 1) ----' ...     many tokens: one block each
+//
+// A block first makes the cosines and sines of its token, once for all heads. Then its threads walk
+// over the units of its heads: where rows lie on 16 bytes, a unit is 16 bytes, with the 16 bytes it
+// is paired with; else the same with 4 bytes; else an element, with its other one.
+#include "cuda/rotary/rotary_append.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "core/host_device.h"
+#include "core/type_switch.h"
+#include "cuda/rotary/rope.cuh"
+#include "cuda/runtime/launch.h"
+#include "cuda/runtime/state.h"
+#include "cuda/tile/grid_dependency.cuh"
+#include "cuda/tile/piece.cuh"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kTablePairs = 512;  // heads of up to 1024; what lies beyond is computed in place
+
+// One of q, k and v, and where it goes.
+struct Part {
+  const void* from;
+  std::int64_t token_stride, head_stride;
+  void* to;
+  std::int64_t to_head_stride;
+  // From a token to its place: with pages, slot / page_size and slot % page_size; else token and 0.
+  std::int64_t to_strides[2];
+  int heads;
+  int pairs;       // to be turned; 0: it is copied
+  int unit_bytes;  // 16 or 4; 0: an element
+  bool in_place;   // nothing beside the pairs is written
+
+  // Of one head.
+  TESSERA_HOST_DEVICE int units(int dim, int element_bytes) const {
+    const int size = unit_bytes == 0 ? 1 : unit_bytes / element_bytes;
+    return (in_place ? pairs : dim - pairs) / size;
+  }
+};
+
+struct AppendCall {
+  Part parts[3];  // q, k, v
+  std::int64_t tokens, slots_of_pool;
+  std::uint32_t page_size;  // a slot has 31 bits
+  int dim, heads_of_block, blocks_of_token;
+  const float* inv_freq;
+  int pairs;
+  const void* positions;
+  DType position_dtype;
+  const std::int32_t* slots;
+  bool half_split;
+};
+
+// The turns of one token: from the table where they are in it.
+struct Turns {
+  const CosSin* table;
+  const float* inv_freq;
+  std::int64_t position;
+  __device__ CosSin operator[](int pair) const {
+    return pair < kTablePairs ? table[pair] : cos_sin(position, inv_freq[pair]);
+  }
+};
+
+template <typename T>
+struct Head {
+  const T* from;
+  T* to;
+};
+
+// Unit u of a head in pieces: pairs (i, i + pairs) of half-split heads first, then the rest.
+template <int kBytes, typename T>
+__device__ void move_piece(Head<T> head, int unit, int pairs, const CosSin* table) {
+  using Unit = Piece<T, kBytes>;
+  constexpr int kSize = Unit::kSize;
+  const int turned_units = pairs / kSize;
+  if (unit >= turned_units) {
+    const int at = (unit + turned_units) * kSize;
+    store_piece(head.to + at, load_piece<kBytes>(head.from + at));
+    return;
+  }
+  const int at = unit * kSize;
+  const Unit first = load_piece<kBytes>(head.from + at);
+  const Unit second = load_piece<kBytes>(head.from + at + pairs);
+  TurnedPair out[kSize];
+#pragma unroll
+  for (int i = 0; i < kSize; ++i) out[i] = turned(first[i], second[i], table[at + i]);
+  Unit piece;
+  piece.set([&](int i) { return out[i].first; });
+  store_piece(head.to + at, piece);
+  piece.set([&](int i) { return out[i].second; });
+  store_piece(head.to + at + pairs, piece);
+}
+
+// Unit u of a head in elements.
+template <typename T>
+__device__ void move_element(Head<T> head, int unit, int pairs, bool half_split,
+                             const Turns& turns) {
+  if (unit >= pairs) {
+    head.to[unit + pairs] = head.from[unit + pairs];
+    return;
+  }
+  const int first = half_split ? unit : 2 * unit, second = half_split ? unit + pairs : 2 * unit + 1;
+  const TurnedPair pair = turned(to_f32(head.from[first]), to_f32(head.from[second]), turns[unit]);
+  head.to[first] = from_f32<T>(pair.first);
+  head.to[second] = from_f32<T>(pair.second);
+}
+
+// Heads [begin, end) of one part.
+template <typename T>
+__device__ void move_heads(const AppendCall& call, const Part& part, std::int64_t token,
+                           std::int64_t place, std::int64_t place_row, int begin, int end,
+                           const Turns& turns) {
+  const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
+  T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + place_row * part.to_strides[1];
+  const int units = part.units(call.dim, static_cast<int>(sizeof(T)));
+  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * units; i += kThreads) {
+    const int h = begin + i / units, unit = i % units;
+    const Head<T> head{from + h * part.head_stride, to + h * part.to_head_stride};
+    if (part.unit_bytes == 16) {
+      move_piece<16>(head, unit, part.pairs, turns.table);
+    } else if (part.unit_bytes == 4) {
+      move_piece<4>(head, unit, part.pairs, turns.table);
+    } else {
+      move_element(head, unit, part.pairs, call.half_split, turns);
+    }
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
+  __shared__ CosSin table[kTablePairs];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const std::int64_t blocks = call.tokens * call.blocks_of_token;
+  for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
+    // Divisions of 32 bits, of a quarter of the instructions of 64: where a token has several
+    // blocks, their number has no more.
+    const auto narrow = static_cast<std::uint32_t>(b);
+    const auto of_token = static_cast<std::uint32_t>(call.blocks_of_token);
+    const std::int64_t token = of_token == 1 ? b : narrow / of_token;
+    const int first = of_token == 1 ? 0 : static_cast<int>(narrow % of_token) * call.heads_of_block;
+    const std::int64_t position = index_at(call.positions, call.position_dtype, token);
+    const std::int64_t slot = call.slots[token];
+    const bool has_slot = slot >= 0 && slot < call.slots_of_pool;
+    // Blocks of values alone turn nothing.
+    const bool turns_some =
+        first < call.parts[0].heads + (call.parts[1].pairs > 0 ? call.parts[1].heads : 0);
+    const int entries = !turns_some ? 0 : call.pairs < kTablePairs ? call.pairs : kTablePairs;
+    for (int pair = static_cast<int>(threadIdx.x); pair < entries; pair += kThreads) {
+      table[pair] = cos_sin(position, call.inv_freq[pair]);
+    }
+    __syncthreads();
+    const Turns turns{table, call.inv_freq, position};
+    int before = 0;  // heads of the parts before
+    for (int p = 0; p < 3; ++p) {
+      const Part& part = call.parts[p];
+      const int begin = std::max(first - before, 0);
+      const int end = std::min(first + call.heads_of_block - before, part.heads);
+      before += part.heads;
+      if (begin >= end || (p > 0 && !has_slot)) continue;
+      const auto narrow_slot = static_cast<std::uint32_t>(slot);
+      const std::int64_t place = p == 0 ? token : narrow_slot / call.page_size;
+      const std::int64_t row = p == 0 ? 0 : narrow_slot % call.page_size;
+      move_heads<T>(call, part, token, place, row, begin, end, turns);
+    }
+    __syncthreads();  // the table is free
+  }
+}
+
+// ---- the launch ---------------------------------------------------------------------------------
+
+// The largest unit that heads and halves consist of, and that all rows lie on.
+int unit_bytes_of(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
+  if (pairs > kTablePairs || (pairs > 0 && !half_split)) return 0;
+  for (const int bytes : {kPieceBytes, 4}) {
+    const std::int64_t size = bytes / size_of(from.dtype);
+    const bool whole = from.shape[2] % size == 0 && pairs % size == 0;
+    if (whole && rows_on_pieces(from, bytes) && rows_on_pieces(to, bytes)) return bytes;
+  }
+  return 0;
+}
+
+// `to` is like `from`, or a pool of pages.
+Part make_part(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
+  const bool paged = to.rank == 4;
+  return {.from = from.data,
+          .token_stride = from.strides[0],
+          .head_stride = from.strides[1],
+          .to = to.data,
+          .to_head_stride = to.strides[to.rank - 2],
+          .to_strides = {to.strides[0], paged ? to.strides[1] : 0},
+          .heads = static_cast<int>(from.shape[1]),
+          .pairs = static_cast<int>(pairs),
+          .unit_bytes = unit_bytes_of(from, to, pairs, half_split),
+          .in_place = from.data == to.data};
+}
+
+}  // namespace
+
+void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
+  const std::int64_t tokens = args.q.shape[0], pairs = args.rope.inv_freq.shape[0];
+  const std::int64_t heads = args.q.shape[1] + 2 * args.k.shape[1];
+  if (tokens == 0 || heads == 0 || args.q.shape[2] == 0) return;
+  const bool half_split = args.rope.style == RopeStyle::half_split;
+  const Part parts[] = {make_part(args.q, args.q_out, pairs, half_split),
+                        make_part(args.k, args.k_pages, args.turn_keys ? pairs : 0, half_split),
+                        make_part(args.v, args.v_pages, 0, half_split)};
+  const auto dim = static_cast<int>(args.q.shape[2]);
+  std::int64_t units = 0;
+  for (const Part& part : parts) {
+    units += std::int64_t{part.heads} * part.units(dim, size_of(args.q.dtype));
+  }
+  // Four units for each thread, and at least as many blocks as keep a large GPU busy; each has a
+  // head. A token of so many that blocks have more than 31 bits has one.
+  constexpr std::int64_t kManyBlocks = 264, kUnits = 4 * kThreads;
+  const std::int64_t wanted = std::max((units + kUnits - 1) / kUnits, kManyBlocks / tokens);
+  const bool narrow = tokens <= std::numeric_limits<std::int32_t>::max() / heads;
+  const std::int64_t blocks_of_token = narrow ? std::clamp<std::int64_t>(wanted, 1, heads) : 1;
+  const std::int64_t heads_of_block = (heads + blocks_of_token - 1) / blocks_of_token;
+  const AppendCall call{
+      .parts = {parts[0], parts[1], parts[2]},
+      .tokens = tokens,
+      .slots_of_pool = args.k_pages.shape[0] * args.k_pages.shape[1],
+      .page_size = static_cast<std::uint32_t>(
+          std::min<std::int64_t>(args.k_pages.shape[1], std::numeric_limits<std::uint32_t>::max())),
+      .dim = dim,
+      .heads_of_block = static_cast<int>(heads_of_block),
+      .blocks_of_token = static_cast<int>((heads + heads_of_block - 1) / heads_of_block),
+      .inv_freq = args.rope.inv_freq.ptr<const float>(),
+      .pairs = static_cast<int>(pairs),
+      .positions = args.positions.data,
+      .position_dtype = args.positions.dtype,
+      .slots = args.slots.ptr<const std::int32_t>(),
+      .half_split = half_split};
+  const Launch launch(ctx, "rotary_append");
+  with_float_type(args.q.dtype, [&](auto type) {
+    launch(append_turned<decltype(type)>,
+           {.blocks = tokens * call.blocks_of_token,
+            .threads = kThreads,
+            .overlaps = ctx.cuda_state().limits().capability >= 90},
+           call);
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,80 @@
+// What the host side of every kernel needs: the right device, the Context's stream, and errors.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <new>
+#include <string>
+#include <type_traits>
+
+#include "cuda/runtime/start_kernel.h"
+#include "tessera/context.h"
+#include "tessera/device.h"
+
+namespace tessera::cuda {
+
+// Throws Error (device) "<attempt> failed: <CUDA's name and text>" unless `error` is success;
+// DeviceLost where the error ends GPU work (errors.h).
+void check(cudaError_t error, const std::string& attempt);
+
+// Makes a device the calling thread's current one until the object ends.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(Device device);
+  // For destructors: where the device cannot be had, they go on without.
+  DeviceGuard(Device device, std::nothrow_t) noexcept;
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+ private:
+  cudaError_t make_current(Device device) noexcept;
+
+  int previous_ = -1;  // none: it was current already
+};
+
+struct Grid {
+  std::int64_t blocks;  // one for each item; see Launch
+  dim3 threads;
+  int shared_bytes = 0;
+  bool overlaps = false;  // may start before the kernel ahead ends (tile/grid_dependency.cuh)
+  int cluster = 1;        // neighbouring blocks that start together (tile/cluster.cuh)
+};
+
+// Launches on the Context's device and stream:
+//
+//   Launch launch(ctx, "softmax");
+//   launch(softmax_rows<T>, {.blocks = rows, .threads = kThreads}, x, out);
+//
+// Throws if the launch is refused. What goes wrong inside the kernel shows at the next wait.
+class Launch {
+ public:
+  Launch(Context& ctx, const char* kernel)
+      : guard_(ctx.device()),
+        state_(ctx.cuda_state()),
+        stream_(static_cast<cudaStream_t>(ctx.stream())),
+        kernel_(kernel) {}
+
+  // A grid's 31 bits may be fewer than the blocks asked for; kernels step over the rest.
+  template <typename... Params>
+  void operator()(void (*kernel)(Params...), const Grid& grid,
+                  const std::type_identity_t<Params>&... args) const {
+    const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 0x7fffffff));
+    start_kernel(state_, kernel, dim3(blocks), grid.threads,
+                 static_cast<std::size_t>(grid.shared_bytes), stream_, grid.overlaps, grid.cluster,
+                 args...);
+    check();
+  }
+
+ private:
+  void check() const;
+
+  DeviceGuard guard_;
+  State& state_;
+  cudaStream_t stream_;
+  const char* kernel_;
+};
+
+}  // namespace tessera::cuda

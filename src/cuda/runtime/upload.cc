@@ -1,0 +1,101 @@
+#include "cuda/runtime/upload.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "core/fail.h"
+#include "core/format.h"
+#include "core/thread_pool.h"
+#include "cuda/runtime/launch.h"
+
+namespace tessera::cuda {
+namespace {
+
+// What a thread copies at a time: enough of them in a chunk to balance, each long enough for the
+// prefetchers.
+constexpr std::int64_t kPieceBytes = 256 << 10;
+
+char* pinned(std::int64_t bytes, Device device) {
+  const DeviceGuard guard(device);
+  void* memory = nullptr;
+  const cudaError_t error =
+      cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    fail(ErrorCode::out_of_memory,
+         "uploads to {} pass through {} MiB of pinned host memory, which could not be had: free "
+         "host memory, or raise what the process may lock (ulimit -l)",
+         device, bytes >> 20);
+  }
+  if (error != cudaSuccess) check(error, fmt::format("pinning {} bytes of host memory", bytes));
+  return static_cast<char*>(memory);
+}
+
+}  // namespace
+
+// ---- PinnedRing ---------------------------------------------------------------------------------
+
+PinnedRing::PinnedRing(Device device, std::int64_t slot_bytes, int slots)
+    : device_(device), slot_bytes_(slot_bytes), memory_(pinned(slot_bytes * slots, device)) {
+  const DeviceGuard guard(device);
+  for (int i = 0; i < slots; ++i) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    sent_.emplace_back(event);
+  }
+}
+
+// Nothing can be done about a failure here: a broken device has stopped reading.
+PinnedRing::~PinnedRing() {
+  for (const auto& event : sent_) cudaEventSynchronize(event.get());
+}
+
+// An event that was never recorded has passed.
+char* PinnedRing::wait_for_slot() {
+  const cudaError_t error = cudaEventSynchronize(sent_[turn_].get());
+  if (error != cudaSuccess) check(error, fmt::format("waiting for an upload to {}", device_));
+  return slot();
+}
+
+void PinnedRing::send(void* to, std::int64_t bytes, cudaStream_t stream) {
+  cudaError_t error =
+      cudaMemcpyAsync(to, slot(), static_cast<std::size_t>(bytes), cudaMemcpyHostToDevice, stream);
+  if (error == cudaSuccess) error = cudaEventRecord(sent_[turn_].get(), stream);
+  if (error != cudaSuccess) {
+    check(error, fmt::format("copying {} bytes from cpu to {}", bytes, device_));
+  }
+  turn_ = (turn_ + 1) % sent_.size();
+}
+
+// ---- Uploader -----------------------------------------------------------------------------------
+
+void Uploader::copy(void* to, const void* from, std::int64_t bytes) {
+  char* const target = static_cast<char*>(to);
+  const char* const source = static_cast<const char*>(from);
+  if (bytes <= kSmallBytes) {
+    if (bytes > 0) copy_small(target, source, bytes);
+    return;
+  }
+  for (std::int64_t done = 0; done < bytes; done += kChunkBytes) {
+    copy_chunk(target + done, source + done, std::min(kChunkBytes, bytes - done));
+  }
+}
+
+void Uploader::copy_small(char* to, const char* from, std::int64_t bytes) {
+  if (!small_) small_.emplace(device_, kSmallBytes, kSmallSlots);
+  std::memcpy(small_->wait_for_slot(), from, static_cast<std::size_t>(bytes));
+  small_->send(to, bytes, stream_);
+}
+
+void Uploader::copy_chunk(char* to, const char* from, std::int64_t bytes) {
+  if (!chunks_) chunks_.emplace(device_, kChunkBytes, kChunkSlots);
+  char* const slot = chunks_->wait_for_slot();
+  pool_.parallel_for((bytes + kPieceBytes - 1) / kPieceBytes, [&](std::int64_t piece, int) {
+    const std::int64_t begin = piece * kPieceBytes;
+    const std::int64_t end = std::min(begin + kPieceBytes, bytes);
+    std::memcpy(slot + begin, from + begin, static_cast<std::size_t>(end - begin));
+  });
+  chunks_->send(to, bytes, stream_);
+}
+
+}  // namespace tessera::cuda

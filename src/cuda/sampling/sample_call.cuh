@@ -1,0 +1,78 @@
+// What the kernels of sample() have in common: the call, the largest logit that all weights are
+// taken beside, and sums of weights in shared memory.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rows.h"
+#include "core/sample_weight.h"
+#include "cuda/sampling/sample_kernels.h"
+#include "cuda/sampling/sort_keys.cuh"
+#include "cuda/tile/block_reduce.cuh"
+
+namespace tessera::cuda {
+
+struct SampleCall {
+  Rows logits;
+  std::int64_t parts;
+  SampleScratch scratch;
+  float scale;          // of differences: weight_scale()
+  bool head;            // not all are kept
+  std::uint64_t top_k;  // 0: all
+  double top_p;
+  std::uint64_t least;  // weight, by min_p
+  std::uint64_t seed, draw;
+
+  template <typename T>
+  __device__ ElementKeys<T> part_keys(std::int64_t row, std::int64_t part) const {
+    const std::int64_t begin = part * kSamplePart, end = begin + kSamplePart;
+    return {logits.row<const T>(row), begin, end < logits.cols() ? end : logits.cols()};
+  }
+};
+
+// What all weights of a row are taken beside.
+struct LargestLogit {
+  Key key;
+
+  // NaN or infinite: no token can be drawn.
+  __device__ bool is_bad() const {
+    return value_bits(key) >= kInfinityBits || value_bits(key) <= kLeastBits;
+  }
+  __device__ std::uint64_t weight(float logit, float scale) const {
+    return sample_weight(logit, value_of(key), scale);
+  }
+  // Falling logits, rising bins.
+  __device__ int bin(float logit) const {
+    constexpr float kBinsPerUnit = 64.f;
+    const float place = (value_of(key) - logit) * kBinsPerUnit;
+    return place < kSampleBins - 1 ? static_cast<int>(place) : kSampleBins - 1;
+  }
+};
+
+template <int kWarps>
+__device__ LargestLogit largest_of_row(const SampleCall& call, std::int64_t row) {
+  Key largest = 0;
+  for (std::int64_t p = threadIdx.x; p < call.parts; p += blockDim.x) {
+    const Key key = call.scratch.largest[row * call.parts + p];
+    if (key > largest) largest = key;
+  }
+  return {block_reduce<kWarps>(largest, Max())};
+}
+
+// Weights added up in shared memory, which has atomic additions of 32 bits alone: most weights have
+// no upper bits, and few additions overflow the lower ones.
+template <int kSize>
+struct SharedWeights {
+  std::uint32_t low[kSize], high[kSize];
+
+  __device__ void add(int i, Key weight) {
+    const auto lower = static_cast<std::uint32_t>(weight);
+    const std::uint32_t old = atomicAdd(&low[i], lower);
+    const std::uint32_t upper =
+        static_cast<std::uint32_t>(weight >> 32) + (old + lower < old ? 1u : 0u);
+    if (upper != 0) atomicAdd(&high[i], upper);
+  }
+  __device__ Key at(int i) const { return static_cast<Key>(high[i]) << 32 | low[i]; }
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,128 @@
+// The rotary part of config.json. Four generations of keys say the same few things:
+//
+//                     gpt_neox, old        llama family, old       all, new (rope_parameters)
+//   theta             rotary_emb_base      rope_theta              rope_theta
+//   share of a head   rotary_pct           -                       partial_rotary_factor
+//   scaling           rope_scaling.type    rope_scaling.rope_type  rope_type
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+
+#include "core/fail.h"
+#include "model/architectures/config.h"
+#include "model/checkpoint/quote.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr double kDefaultTheta = 10000.0;
+constexpr double kNeoxShare = 0.25;  // gpt_neox's own default
+constexpr std::int64_t kMaxPositions = INT32_MAX;
+
+double positive(const JsonView& json, std::string_view key, double value) {
+  if (std::isfinite(value) && value > 0) return value;
+  fail(ErrorCode::file, "{}: {} is {}; it must be a positive number", json.where(), key, value);
+}
+
+// The first of the keys that is given; each of the views may be missing.
+struct Place {
+  const JsonView* json;
+  const char* key;
+};
+double first_of(std::initializer_list<Place> places, double otherwise) {
+  for (const auto& [json, key] : places) {
+    if (!json) continue;
+    if (const auto value = json->optional_number(key)) return positive(*json, key, *value);
+  }
+  return otherwise;
+}
+
+double required(const JsonView& json, const char* key, const char* type) {
+  if (const auto value = json.optional_number(key)) return positive(json, key, *value);
+  fail(ErrorCode::file, "{}: rope type {} needs the key {}", json.where(), type, key);
+}
+
+void read_scaling(const JsonView& json, const JsonView& rope, const ModelConfig& config,
+                  RopeConfig& to) {
+  const std::string type =
+      rope.optional_string("rope_type").value_or(rope.optional_string("type").value_or("default"));
+  if (type == "default") return;
+  if (type == "linear") {
+    to.scaling = RopeScaling::linear;
+    to.factor = required(rope, "factor", "linear");
+  } else if (type == "llama3") {
+    to.scaling = RopeScaling::llama3;
+    to.factor = required(rope, "factor", "llama3");
+    to.low_freq_factor = required(rope, "low_freq_factor", "llama3");
+    to.high_freq_factor = required(rope, "high_freq_factor", "llama3");
+    if (to.high_freq_factor <= to.low_freq_factor) {
+      fail(ErrorCode::file, "{}: high_freq_factor {} must be greater than low_freq_factor {}",
+           rope.where(), to.high_freq_factor, to.low_freq_factor);
+    }
+    const char* key = "original_max_position_embeddings";
+    auto original = json.optional_integer(key, 1, kMaxPositions);
+    if (!original) original = rope.optional_integer(key, 1, kMaxPositions);
+    to.original_max_positions = original.value_or(config.max_positions);
+  } else {
+    fail(ErrorCode::file, "{}: rope type {} is not supported; supported: default, linear, llama3",
+         rope.where(), in_quotes(type));
+  }
+}
+
+// rope_scaling stands above rope_parameters, as in transformers; an empty object is none.
+std::optional<JsonView> rope_object(const JsonView& json) {
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    auto rope = json.optional_object(key);
+    if (!rope || rope->json().empty()) continue;
+    for (const char* layers : {"full_attention", "sliding_attention"}) {
+      if (rope->has(layers)) {
+        fail(ErrorCode::file,
+             "{}: {} differs by layer type ({}), which is not supported; one set of parameters for "
+             "all layers is",
+             json.where(), key, layers);
+      }
+    }
+    return rope;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+RopeConfig parse_rope(const JsonView& json, const ModelConfig& config) {
+  const std::optional<JsonView> given = rope_object(json);
+  const JsonView* rope = given ? &*given : nullptr;
+  const bool neox = config.architecture == Architecture::gpt_neox;
+
+  RopeConfig result;
+  double share = 1.0;
+  if (neox) {
+    result.theta = first_of(
+        {{rope, "rope_theta"}, {&json, "rotary_emb_base"}, {&json, "rope_theta"}}, kDefaultTheta);
+    share = first_of(
+        {{rope, "partial_rotary_factor"}, {&json, "rotary_pct"}, {&json, "partial_rotary_factor"}},
+        kNeoxShare);
+  } else {
+    result.theta = first_of({{rope, "rope_theta"}, {&json, "rope_theta"}}, kDefaultTheta);
+    share = first_of({{rope, "partial_rotary_factor"}, {&json, "partial_rotary_factor"}}, 1.0);
+    if (share != 1.0) {
+      fail(ErrorCode::file,
+           "{}: partial_rotary_factor is {}; {} rotates whole heads, only gpt_neox parts of them",
+           json.where(), share, name(config.architecture));
+    }
+  }
+  if (share > 1.0) {
+    fail(ErrorCode::file, "{}: {} of each head is to be rotated; at most 1 (all of it) is accepted",
+         json.where(), share);
+  }
+  result.dims = static_cast<std::int64_t>(static_cast<double>(config.head_dim) * share);
+  if (result.dims < 2 || result.dims % 2 != 0) {
+    fail(ErrorCode::file,
+         "{}: {} of {} elements of a head are to be rotated; an even number from 2 on is accepted",
+         json.where(), result.dims, config.head_dim);
+  }
+  if (rope) read_scaling(json, *rope, config, result);
+  return result;
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,51 @@
+// A folder with config.json and model.safetensors, or model.safetensors.index.json and its shards.
+// Files are memory-mapped and stay so as long as the Checkpoint lives. A tensor that a file stores
+// unaligned is copied, so that every tensor of a Checkpoint is aligned to its elements.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "model/checkpoint/json.h"
+#include "model/checkpoint/safetensors.h"
+#include "tessera/buffer.h"
+
+namespace tessera::model {
+
+class MappedFile;  // model/mapped_file.h
+
+class Checkpoint {
+ public:
+  // Throws one sentence for a missing folder, a folder without config.json, a missing shard, a
+  // tensor in two shards or in none, an index that names a file outside of the folder.
+  static std::shared_ptr<const Checkpoint> open(const std::filesystem::path& directory);
+  ~Checkpoint();
+
+  const std::filesystem::path& directory() const { return directory_; }
+  const Json& config() const { return config_; }                    // config.json
+  const Json& hf_quant_config() const { return hf_quant_config_; }  // null where there is none
+  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  const StoredTensor* find(std::string_view name) const;  // null where there is none
+  // Throws where there is none, naming it and the folder.
+  const StoredTensor& at(std::string_view name) const;
+
+ private:
+  Checkpoint();
+  void open_shards(const std::filesystem::path& index);
+  void add_file(const std::filesystem::path& file);
+  void align_tensors();
+  void index_names();
+
+  std::filesystem::path directory_;
+  Json config_, hf_quant_config_;
+  std::vector<std::unique_ptr<MappedFile>> files_;
+  std::vector<Buffer> copies_;  // of unaligned tensors
+  std::vector<StoredTensor> tensors_;
+  std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_
+};
+
+}  // namespace tessera::model

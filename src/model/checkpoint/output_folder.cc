@@ -1,0 +1,122 @@
+#include "model/checkpoint/output_folder.h"
+
+#include <algorithm>
+#include <array>
+#include <span>
+#include <system_error>
+#include <utility>
+
+#include "core/fail.h"
+#include "model/checkpoint/atomic_file.h"
+
+namespace tessera::model {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Weights in whatever format, the index of their shards, and what says how others packed them.
+bool is_model_file(const fs::path& file) {
+  constexpr std::array<std::string_view, 9> kWeights = {
+      ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ot"};
+  const std::string name = file.filename().string(), extension = file.extension().string();
+  return name == "config.json" || name == "hf_quant_config.json" || name.ends_with(".index.json") ||
+         std::find(kWeights.begin(), kWeights.end(), extension) != kWeights.end();
+}
+
+bool is_hidden(const fs::path& file) { return file.filename().string().starts_with("."); }
+
+[[noreturn]] void fail_on(const char* what, const fs::path& path, const std::error_code& error) {
+  fail(ErrorCode::file, "cannot {} {}: {}", what, path.string(), error.message());
+}
+
+}  // namespace
+
+OutputFolder::OutputFolder(fs::path path, fs::path from, bool force, std::int64_t bytes)
+    : path_(std::move(path)), from_(std::move(from)) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path_, error);
+  if (fs::exists(status)) {
+    if (!fs::is_directory(status)) {
+      fail(ErrorCode::file, "{} is not a folder; a model is written to a folder", path_.string());
+    }
+    if (fs::equivalent(path_, from_, error)) {
+      fail(ErrorCode::invalid_argument, "{} would be written over itself; choose another folder",
+           from_.string());
+    }
+    const bool empty = fs::is_empty(path_, error);
+    if (error) fail_on("read", path_, error);
+    if (!empty && !force) {
+      fail(ErrorCode::file, "{} exists and is not empty; choose another folder, or give --force",
+           path_.string());
+    }
+  } else {
+    create();
+  }
+  const fs::space_info space = fs::space(path_, error);
+  if (!error && std::cmp_less(space.available, bytes)) {
+    remove_all();
+    fail(ErrorCode::file, "{} has {} bytes free, and the new checkpoint takes {}", path_.string(),
+         space.available, bytes);
+  }
+}
+
+OutputFolder::~OutputFolder() {
+  if (!keep_) remove_all();
+}
+
+void OutputFolder::create() {
+  std::error_code error;
+  for (fs::path folder = fs::absolute(path_); !fs::exists(folder, error);
+       folder = folder.parent_path()) {
+    if (!folder.filename().empty()) created_.push_back(folder);  // empty: after a last slash
+  }
+  fs::create_directories(path_, error);
+  if (!error) return;
+  remove_all();
+  fail_on("make the folder", path_, error);
+}
+
+void OutputFolder::remove_all() const {
+  std::error_code ignored;
+  for (const fs::path& file : written_) fs::remove(file, ignored);
+  for (const fs::path& folder : created_) fs::remove(folder, ignored);  // only empty ones go
+}
+
+void OutputFolder::write(const std::string& name, std::string_view text) {
+  AtomicFile file(path_ / name, static_cast<std::int64_t>(text.size()));
+  file.write(std::as_bytes(std::span(text.data(), text.size())));
+  file.commit();
+  wrote(name);
+}
+
+void OutputFolder::remove_old_model() const {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_old = name.starts_with("model") && is_model_file(entry.path()) &&
+                        name != "model.safetensors";  // that one is ours
+    if (entry.is_regular_file(error) && (is_old || name == "hf_quant_config.json")) {
+      fs::remove(entry.path(), error);
+    }
+    if (error) fail_on("remove", entry.path(), error);
+  }
+  if (error) fail_on("read", path_, error);
+}
+
+void OutputFolder::copy_others() {
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(from_, error)) {
+    if (!entry.is_regular_file(error) || is_model_file(entry.path()) || is_hidden(entry.path())) {
+      continue;
+    }
+    const std::string name = entry.path().filename().string();
+    wrote(name);
+    fs::copy_file(entry.path(), path_ / name, fs::copy_options::overwrite_existing, error);
+    if (error) fail_on("write", path_ / name, error);
+    // A copy of a read-only file can be replaced later.
+    fs::permissions(path_ / name, fs::perms::owner_write, fs::perm_options::add, error);
+  }
+  if (error) fail_on("read", from_, error);
+}
+
+}  // namespace tessera::model

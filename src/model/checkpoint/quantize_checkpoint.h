@@ -1,0 +1,64 @@
+// From a dense checkpoint to a packed one, layer by layer: the memory it takes is that of the
+// largest layer, whatever the size of the model. Everything that is no linear layer is copied as it
+// is, the tokenizer's files included.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "model/checkpoint/checkpoint.h"
+#include "tessera/context.h"
+#include "tessera/modules.h"
+#include "tessera/quant.h"
+
+namespace tessera::model {
+
+// A matrix of the checkpoint that can be packed.
+struct PackableLayer {
+  std::string name;  // "model.layers.0.mlp.up_proj"
+  std::int64_t out_features = 0, in_features = 0;
+  std::int64_t dense_bytes = 0;  // as the file has it
+  bool embedding = false;        // of tokens; also the head where it is tied
+};
+// In the order of their names, layer 10 after layer 9. Refuses a checkpoint that is packed already.
+std::vector<PackableLayer> packable_layers(const Checkpoint& checkpoint);
+
+// The options with a group that all layers take without a remainder, which other programs insist
+// on: for int4 without a given group, the largest of 128, 64 and 32 that divides every row.
+QuantizeOptions with_fitting_group(QuantizeOptions options,
+                                   const std::vector<PackableLayer>& layers);
+
+// What the layer takes in the new checkpoint: codes, scales, zero points, padding.
+std::int64_t stored_bytes(const PackableLayer& layer, const QuantizeOptions& options);
+
+struct QuantizeCheckpointArgs {
+  std::filesystem::path out{};  // a folder that is new or empty
+  QuantizeOptions options{};
+  PrecisionPlan plan{};    // a layer is packed, with `options`, unless the plan calls it dense
+  bool embedding = false;  // is packed as well, unless the plan calls it dense
+  bool force = false;      // `out` may hold files; a model among them is replaced
+  // Called with bytes of dense weights done and in all.
+  std::function<void(std::int64_t done, std::int64_t total)> progress{};
+};
+
+struct QuantizedLayer {
+  std::string name;
+  bool packed = false;
+  std::int64_t dense_bytes = 0, stored_bytes = 0;
+  double relative_error = 0;  // |W' - W| / |W|, Frobenius norms; 0 for a dense layer
+};
+
+struct QuantizedCheckpoint {
+  std::vector<QuantizedLayer> layers;
+  std::int64_t bytes_before = 0, bytes_after = 0;  // of all tensors
+};
+
+// Refuses out == in, a folder that holds files (unless `force`), and a disk without room. Where
+// anything fails, what it wrote is removed.
+QuantizedCheckpoint quantize_checkpoint(Context& ctx, const Checkpoint& checkpoint,
+                                        const QuantizeCheckpointArgs& args);
+
+}  // namespace tessera::model

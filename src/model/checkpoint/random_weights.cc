@@ -1,0 +1,131 @@
+#include "model/checkpoint/random_weights.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/philox.h"
+#include "model/architectures/architectures.h"
+#include "model/checkpoint/weight_source.h"
+
+namespace tessera::model {
+namespace {
+
+// Normal enough: four uniform numbers summed, with the deviation that language models start
+// training from. After a norm no layer of any size leaves the range of f16 with it.
+std::vector<float> make_noise(std::int64_t count) {
+  constexpr float kDeviation = 0.02f;
+  constexpr float kSumDeviation = 0.57735f;  // of four uniform numbers: sqrt(4 / 12)
+  std::vector<float> noise(static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < noise.size(); ++i) {
+    float sum = -2.f;
+    for (const std::uint32_t word : philox(1, {static_cast<std::uint32_t>(i), 0, 0, 0})) {
+      sum += static_cast<float>(word) * 0x1p-32f;
+    }
+    noise[i] = sum * (kDeviation / kSumDeviation);
+  }
+  return noise;
+}
+
+// Every tensor is cut from one block of noise that is repeated without end. As the block's length
+// is prime, rows do not come again in any regular way.
+class RandomWeights final : public WeightSource {
+ public:
+  RandomWeights(Context& ctx, DType dense_dtype, const std::optional<QuantizeOptions>& pack)
+      : WeightSource(ctx), dtype_(dense_dtype), pack_(pack) {
+    constexpr std::int64_t kBlock = 1'048'573;  // the largest prime below 2^20
+    noise_ = converted(make_noise(kBlock));
+  }
+
+  // Whatever an architecture asks for is there.
+  bool has_module(std::string_view) const override { return true; }
+  bool shares_table(const std::string&, const std::string&) override { return true; }
+
+  Weight linear(const std::string& module, std::int64_t out, std::int64_t in) override {
+    Buffer buffer = noise(out, in);
+    const Tensor matrix = buffer.tensor(dtype_, {out, in});
+    return add_linear(module, matrix, std::move(buffer));
+  }
+
+  Tensor vector(const std::string& name, std::int64_t n) override {
+    // A norm multiplies by its weight: by one, as before training.
+    const bool is_norm = name.ends_with(".weight");
+    Buffer buffer =
+        is_norm ? converted(std::vector<float>(static_cast<std::size_t>(n), 1.f)) : noise(1, n);
+    const Tensor tensor = buffer.tensor(dtype_, {n});
+    keep(std::move(buffer));
+    return tensor;
+  }
+
+  Tensor table(const std::string&, std::int64_t rows, std::int64_t n) override {
+    Buffer buffer = noise(rows, n);
+    const Tensor tensor = buffer.tensor(dtype_, {rows, n});
+    keep(std::move(buffer));
+    return tensor;
+  }
+
+  Weight tied_head(const std::string& module, const std::string&, const Tensor& table) override {
+    return add_linear(module, table, Buffer());
+  }
+
+  void finish() override { ctx_.synchronize(); }  // from here on any Context may use the model
+
+ private:
+  // `memory` is the matrix's own, or empty where it lies in a table's.
+  Weight add_linear(const std::string& module, const Tensor& matrix, Buffer memory) {
+    if (pack_ && pack_->format != Format::dense) {
+      const PackedWeight packed = naming(module, [&] { return quantize(ctx_, matrix, *pack_); });
+      return add_layer(module, prepared(module, packed));
+    }
+    if (memory.data()) keep(std::move(memory));
+    return add_layer(module, Weight::dense(matrix));
+  }
+
+  void keep(Buffer buffer) {
+    bytes_ += buffer.bytes();
+    buffers_.push_back(std::move(buffer));
+  }
+
+  // Numbers of the host, on the device in the dtype of dense weights.
+  Buffer converted(const std::vector<float>& values) {
+    const auto n = static_cast<std::int64_t>(values.size());
+    const Buffer from(DType::f32, {1, n}, ctx_.device());
+    copy_bytes(ctx_, from.data(), from.device(), values.data(), Device::cpu(), from.bytes());
+    Buffer to(dtype_, {1, n}, ctx_.device());
+    dequantize(ctx_, Weight::dense(from.tensor(DType::f32, {1, n})), to.tensor(dtype_, {1, n}));
+    ctx_.synchronize();  // before `from` goes
+    return to;
+  }
+
+  // The next rows * n numbers of the endless noise.
+  Buffer noise(std::int64_t rows, std::int64_t n) {
+    Buffer to(dtype_, {rows, n}, ctx_.device());
+    for (std::int64_t done = 0; done < to.bytes();) {
+      const std::int64_t bytes = std::min(to.bytes() - done, noise_.bytes() - at_);
+      copy_bytes(ctx_, static_cast<char*>(to.data()) + done, to.device(),
+                 static_cast<const char*>(noise_.data()) + at_, noise_.device(), bytes);
+      done += bytes;
+      at_ = (at_ + bytes) % noise_.bytes();
+    }
+    return to;
+  }
+
+  DType dtype_;  // of dense weights
+  std::optional<QuantizeOptions> pack_;
+  Buffer noise_;
+  std::int64_t at_ = 0;  // byte of noise_ that comes next
+};
+
+}  // namespace
+
+std::unique_ptr<Model> make_random_model(Context& ctx, const ModelConfig& config,
+                                         const RandomModelOptions& options) {
+  const DType dtype = model_dtype(ctx, config, options.dtype);
+  RandomWeights weights(ctx, ctx.device().is_cpu() ? config.stored_dtype : dtype, options.pack);
+  return make_model(config, dtype, weights);
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,112 @@
+#include "model/checkpoint/weight_counter.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "core/checked.h"
+#include "cuda/linear/layout/tile_layout.h"
+#include "tessera/quant.h"
+
+namespace tessera::model {
+namespace {
+
+std::int64_t bytes_of(const StoredTensor& stored) {
+  return static_cast<std::int64_t>(stored.data.size());
+}
+
+// As safetensors calls it.
+std::string_view stored_name(DType dtype) {
+  return dtype == DType::f16 ? "F16" : dtype == DType::bf16 ? "BF16" : "F32";
+}
+
+// What so many packed bytes become as prepare() lays them out on a GPU: rows and columns are filled
+// up to whole tiles, and every row has one number more (cuda/linear/tile_layout.h).
+std::int64_t in_tiles(std::int64_t bytes, std::int64_t out, std::int64_t in) {
+  if (out == 0 || in == 0) return bytes;
+  const std::int64_t rows = checked_align(out, cuda::kTileHeight);
+  const std::int64_t columns = checked_align(in, cuda::kPair);
+  const std::int64_t of_row = checked_mul((bytes + out - 1) / out, columns) / in + 1;
+  return checked_mul(rows, checked_add(of_row, static_cast<std::int64_t>(sizeof(float))));
+}
+
+}  // namespace
+
+void WeightCounter::take(std::int64_t bytes) {
+  bytes_ = checked_add(bytes_, bytes);
+  taken_ = checked_add(taken_, bytes);
+}
+
+std::int64_t WeightCounter::stored_bytes(const std::string& module) const {
+  std::int64_t bytes = 0;
+  for (const StoredTensor* part : packed_parts(module)) bytes = checked_add(bytes, bytes_of(*part));
+  return bytes;
+}
+
+// On the CPU a view of the file, whose pages the system may drop at any time.
+void WeightCounter::count_dense(const StoredTensor& stored) {
+  if (ctx_.device().is_cpu()) {
+    bytes_ = checked_add(bytes_, bytes_of(stored));
+    return;
+  }
+  take(checked_mul(checked_product(stored.shape), size_of(dtype_)));
+  if (stored.dtype != stored_name(dtype_)) staged_ = std::max(staged_, bytes_of(stored));
+}
+
+// As large on the device as in the file, up to the padding of its layout there.
+Weight WeightCounter::count_stored(const std::string& module, std::int64_t out, std::int64_t in) {
+  const std::int64_t bytes = stored_bytes(module);
+  take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
+  if (!ctx_.device().is_cpu()) staged_ = std::max(staged_, bytes);
+  return add_layer(module, {});
+}
+
+// quantize() makes a copy that prepare() reads; on a GPU it needs the matrix as stored and in f32.
+Weight WeightCounter::count_packed(const std::string& module, std::int64_t out, std::int64_t in) {
+  const std::int64_t bytes = naming(module, [&] { return packed_bytes(*options_.pack, out, in); });
+  take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
+  std::int64_t scratch = bytes;
+  if (!ctx_.device().is_cpu()) {
+    staged_ = std::max(staged_, bytes_of(checkpoint_->at(module + ".weight")));
+    scratch = checked_add(scratch, checked_mul(checked_mul(out, in), sizeof(float)));
+  }
+  scratch_ = std::max(scratch_, scratch);
+  return add_layer(module, {});
+}
+
+Weight WeightCounter::linear(const std::string& module, std::int64_t out, std::int64_t in) {
+  const bool packs = packs_layer(module, module);
+  if (is_packed(module)) return count_stored(module, out, in);
+  const StoredTensor& stored = checkpoint_->at(module + ".weight");
+  if (packs) return count_packed(module, out, in);
+  count_dense(stored);
+  return add_layer(module, {});
+}
+
+Tensor WeightCounter::vector(const std::string& name, std::int64_t n) {
+  count_dense(checkpoint_->at(name));
+  return Tensor(nullptr, dtype_, {n}, ctx_.device());
+}
+
+// A table that the file has packed is decoded.
+Tensor WeightCounter::table(const std::string& module, std::int64_t rows, std::int64_t n) {
+  const Tensor table(nullptr, dtype_, {rows, n}, ctx_.device());
+  if (!is_packed(module)) {
+    count_dense(checkpoint_->at(module + ".weight"));
+    return table;
+  }
+  if (!ctx_.device().is_cpu()) {
+    staged_ = std::max(staged_, stored_bytes(module));
+  }
+  take(table.bytes());
+  return table;
+}
+
+Weight WeightCounter::tied_head(const std::string& module, const std::string& head,
+                                const Tensor& table) {
+  const bool packs = packs_layer(module, head);
+  if (is_packed(module)) return count_stored(module, table.size(0), table.size(1));
+  if (packs) return count_packed(module, table.size(0), table.size(1));
+  return add_layer(module, {});
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,40 @@
+// What the weights of a model will take on a device, before any of them is there: the constructor
+// of the architecture asks for them as it does to load them, and each is counted.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "model/checkpoint/checkpoint_weights.h"
+
+namespace tessera::model {
+
+class WeightCounter final : public CheckpointWeights {
+ public:
+  using CheckpointWeights::CheckpointWeights;
+
+  // Shapes without memory. What is refused by name is refused here already.
+  Weight linear(const std::string& module, std::int64_t out, std::int64_t in) override;
+  Tensor vector(const std::string& name, std::int64_t n) override;
+  Tensor table(const std::string& module, std::int64_t rows, std::int64_t n) override;
+  Weight tied_head(const std::string& module, const std::string& head,
+                   const Tensor& table) override;
+
+  // Memory that the weights take: not what stays in the mapped file.
+  std::int64_t taken() const { return taken_; }
+  // The most that is needed beside them while one is loaded.
+  std::int64_t loading() const { return staged_ + scratch_; }
+
+ private:
+  void count_dense(const StoredTensor& stored);
+  // Of a layer that the file has packed, and of one that is packed on the way.
+  Weight count_stored(const std::string& module, std::int64_t out, std::int64_t in);
+  Weight count_packed(const std::string& module, std::int64_t out, std::int64_t in);
+  void take(std::int64_t bytes);
+  // Of packed_parts().
+  std::int64_t stored_bytes(const std::string& module) const;
+
+  std::int64_t taken_ = 0, staged_ = 0, scratch_ = 0;
+};
+
+}  // namespace tessera::model

@@ -1,0 +1,88 @@
+// Gives the layers of a model their weights, as the device wants them. An architecture asks by the
+// names that transformers gives its tensors; where the numbers come from is the matter of the two
+// kinds of source: a checkpoint (checkpoint_weights.h), or chance (random_weights.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "model/checkpoint/checkpoint.h"
+#include "tessera/buffer.h"
+#include "tessera/context.h"
+#include "tessera/error.h"
+#include "tessera/model.h"
+
+namespace tessera::model {
+
+// What the weights of a model point into.
+struct WeightStorage {
+  std::shared_ptr<const Checkpoint> checkpoint;  // where they lie in mapped files
+  std::vector<Buffer> buffers;
+};
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  WeightSource(const WeightSource&) = delete;
+  WeightSource& operator=(const WeightSource&) = delete;
+
+  // Is there any tensor of this module: "lm_head.weight", "lm_head.weight_packed", ...?
+  virtual bool has_module(std::string_view module) const = 0;
+
+  // May a head that the config ties to a table share it? Not where the source has both and they
+  // differ, which is noted.
+  virtual bool shares_table(const std::string& table, const std::string& head) = 0;
+
+  // MODULE.weight [out, in], dense or packed.
+  virtual Weight linear(const std::string& module, std::int64_t out, std::int64_t in) = 0;
+  // [n], of any float dtype on the CPU, of the model's on a GPU.
+  virtual Tensor vector(const std::string& name, std::int64_t n) = 0;
+  // MODULE.weight [rows, n], dense.
+  virtual Tensor table(const std::string& module, std::int64_t rows, std::int64_t n) = 0;
+  // The head that shares a table: the same memory, unless that is packed or to be packed. The layer
+  // goes by the table's name, as in the file; keep_dense may also call it `head`, the name it would
+  // have if it were not shared.
+  virtual Weight tied_head(const std::string& module, const std::string& head,
+                           const Tensor& table) = 0;
+  // f32 numbers that the loader has made, on the model's device.
+  Tensor constants(const std::vector<float>& values);
+
+  // When all is read.
+  virtual void finish() {}
+
+  std::vector<LayerInfo> take_layers() { return std::move(layers_); }
+  std::vector<std::string> take_notes() { return std::move(notes_); }
+  virtual WeightStorage take_storage() { return {nullptr, std::move(buffers_)}; }
+  std::int64_t bytes() const { return bytes_; }
+
+ protected:
+  explicit WeightSource(Context& ctx) : ctx_(ctx) {}
+
+  // Lists a linear layer.
+  Weight add_layer(const std::string& name, const Weight& weight);
+  // A weight in the published layout becomes one in the layout of the device's kernels. A refusal
+  // begins with the layer's name.
+  Weight prepared(const std::string& layer, const PackedWeight& weight);
+
+  Context& ctx_;
+  std::vector<Buffer> buffers_;
+  std::vector<LayerInfo> layers_;
+  std::vector<std::string> notes_;
+  std::int64_t bytes_ = 0;
+};
+
+// Runs a step and puts the layer's name before what it refuses.
+template <typename Step>
+auto naming(const std::string& layer, Step&& step) {
+  try {
+    return step();
+  } catch (const Error& error) {
+    throw Error(error.code(), layer + ": " + error.what());
+  }
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,85 @@
+// Byte-pair encoding: a word's characters become symbols, and of all neighbours that the list of
+// merges names, the pair that stands highest in it is joined first, until none is left.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/tokenizer/vocabulary.h"
+
+namespace tessera::model {
+
+struct BpeOptions {
+  std::optional<std::string> unk_token{};   // for characters that are not in the vocabulary
+  std::string continuing_subword_prefix{};  // of every symbol but a word's first
+  std::string end_of_word_suffix{};         // of a word's last symbol
+  bool fuse_unk = false;                    // a run of unknown characters is one token
+  bool byte_fallback = false;               // an unknown character is its bytes: <0x00> ... <0xFF>
+  bool ignore_merges = false;               // a word that is in the vocabulary is that token
+};
+
+// A pair of tokens, by id, and the token they make.
+struct Merge {
+  std::int32_t left, right, result;
+};
+
+// From a pair to its rank in the list of merges. A flat table: merging asks it for every pair.
+class MergeTable {
+ public:
+  MergeTable() = default;
+  explicit MergeTable(const std::vector<Merge>& merges);  // the best first
+
+  static constexpr std::uint32_t kNone = UINT32_MAX;
+  std::uint32_t rank(std::int32_t left, std::int32_t right) const;
+  std::int32_t result(std::uint32_t rank) const { return results_[rank]; }
+
+ private:
+  struct Slot {
+    std::uint64_t pair;
+    std::uint32_t rank;  // kNone where the slot is empty
+  };
+  std::size_t slot_of(std::uint64_t pair) const;
+
+  std::vector<Slot> slots_;            // a power of two
+  std::vector<std::int32_t> results_;  // by rank
+};
+
+class Bpe {
+ public:
+  // What encode() needs room for; used again from word to word.
+  struct Scratch {
+    struct Symbol {
+      std::int32_t id;  // kNoToken once it has been joined to the one before
+      std::int32_t previous, next;
+    };
+    std::vector<Symbol> symbols;
+    std::vector<std::uint64_t> queue;
+  };
+
+  Bpe() = default;
+  Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options);
+
+  // Adds the word's ids. O(n log n) in its length.
+  void encode(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  const Vocabulary& vocabulary() const { return vocabulary_; }
+
+ private:
+  std::int32_t find_character(std::string_view character, bool first, bool last) const;
+  void add_symbols(std::string_view word, Scratch& scratch) const;
+  bool add_bytes(std::string_view character, Scratch& scratch) const;
+  void merge(Scratch& scratch) const;
+  void push_pair(std::int32_t at, Scratch& scratch) const;
+
+  Vocabulary vocabulary_;
+  MergeTable merges_;
+  BpeOptions options_;
+  std::int32_t unk_ = kNoToken;
+  std::array<std::int32_t, 256> byte_tokens_{};
+  std::vector<std::int32_t> character_tokens_;  // by code point, for the first of them
+};
+
+}  // namespace tessera::model

@@ -1,0 +1,144 @@
+#include "model/tokenizer/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <utility>
+
+#include "core/fail.h"
+#include "model/checkpoint/quote.h"
+#include "model/tokenizer/oniguruma.h"
+#include "model/tokenizer/unicode.h"
+
+namespace tessera::model {
+namespace {
+
+// Steps before a match is given up: a pattern that means well takes a few for each byte, one that
+// backtracks without end any number.
+constexpr std::size_t kMatchLimitBase = 10'000;
+constexpr std::size_t kMatchLimitPerByte = 64;
+constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, where there is no JIT
+constexpr std::size_t kJitStackStart = 64 << 10;
+constexpr std::size_t kJitStackMost = std::size_t{512} << 20;  // reserved, and used only if needed
+
+template <typename T, void (*release)(T*)>
+struct Release {
+  void operator()(T* pointer) const { release(pointer); }
+};
+template <typename T, void (*release)(T*)>
+using Handle = std::unique_ptr<T, Release<T, release>>;
+
+using MatchData = Handle<pcre2_match_data, pcre2_match_data_free>;
+using MatchContext = Handle<pcre2_match_context, pcre2_match_context_free>;
+using CompileContext = Handle<pcre2_compile_context, pcre2_compile_context_free>;
+using JitStack = Handle<pcre2_jit_stack, pcre2_jit_stack_free>;
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 256> text{};
+  pcre2_get_error_message(code, text.data(), text.size());
+  return reinterpret_cast<const char*>(text.data());
+}
+
+template <typename T>
+T* required(T* pointer) {
+  if (pointer == nullptr) fail(ErrorCode::out_of_memory, "no memory left for a pattern");
+  return pointer;
+}
+
+MatchContext make_match_context(std::size_t text_bytes) {
+  MatchContext context(required(pcre2_match_context_create(nullptr)));
+  const std::size_t limit = kMatchLimitBase + kMatchLimitPerByte * text_bytes;
+  pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(std::min<std::size_t>(
+                                           limit, std::numeric_limits<std::uint32_t>::max())));
+  pcre2_set_heap_limit(context.get(), kHeapLimitKib);
+  return context;
+}
+
+}  // namespace
+
+struct Regex::Code {
+  Handle<pcre2_code, pcre2_code_free> code;
+  std::string where;
+
+  // The number of matched groups, or an error below zero. Most matches need little stack; one that
+  // ran out of it is tried again with plenty.
+  int match(std::string_view text, std::size_t from, pcre2_match_data* data,
+            MatchContext& context) const {
+    const auto attempt = [&] {
+      return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
+                         PCRE2_NO_UTF_CHECK, data, context.get());
+    };
+    const int result = attempt();
+    if (result != PCRE2_ERROR_JIT_STACKLIMIT) return result;
+    const JitStack stack(required(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr)));
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+    const int second = attempt();
+    pcre2_jit_stack_assign(context.get(), nullptr, nullptr);
+    return second;
+  }
+};
+
+Regex Regex::pcre(const std::string& pattern, const std::string& where) {
+  const CompileContext context(required(pcre2_compile_context_create(nullptr)));
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_set_bsr(context.get(), PCRE2_BSR_UNICODE);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  auto code = std::make_shared<Code>();
+  code->where = where;
+  code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE,
+                                 &error, &offset, context.get()));
+  if (code->code == nullptr) {
+    fail(ErrorCode::unsupported, "{}: the pattern {} cannot be used: {} at byte {}", where,
+         in_quotes(pattern), message_of(error), offset);
+  }
+  // Where the machine forbids generated code, the interpreter does the same more slowly.
+  pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);
+  return Regex(std::move(code));
+}
+
+Regex Regex::oniguruma(std::string_view pattern, const std::string& where) {
+  return pcre(pcre_from_oniguruma(pattern, where), where);
+}
+
+void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
+  const MatchData data(required(pcre2_match_data_create(1, nullptr)));
+  MatchContext context = make_match_context(text.size());
+  constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  std::size_t from = 0, last_end = kNone;
+  while (from <= text.size()) {
+    const int result = code_->match(text, from, data.get(), context);
+    if (result == PCRE2_ERROR_NOMATCH) return;
+    if (result < 0) {
+      fail(ErrorCode::unsupported, "{}: the pattern takes too much time or memory on this text: {}",
+           code_->where, message_of(result));
+    }
+    const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(data.get());
+    const Span span{found[0], found[1]};
+    if (span.begin == span.end && span.end == last_end) {
+      if (from == text.size()) return;
+      next_code_point(text, from);
+      continue;
+    }
+    matches.push_back(span);
+    from = last_end = span.end;
+  }
+}
+
+Pattern::Pattern(std::string literal) : literal_(std::move(literal)) {}
+Pattern::Pattern(Regex regex) : regex_{std::move(regex)} {}
+
+void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const {
+  if (!regex_.empty()) return regex_.front().find_all(text, matches);
+  for (std::size_t at = text.find(literal_); at != std::string_view::npos;
+       at = text.find(literal_, at + literal_.size())) {
+    matches.push_back({at, at + literal_.size()});
+  }
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,149 @@
+#include "tessera/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/fail.h"
+#include "model/tokenizer/tokenizer_parts.h"
+#include "model/tokenizer/unicode.h"
+
+namespace tessera {
+namespace {
+
+using model::kNoToken;
+
+// Four times the largest published file; read whole into memory.
+constexpr std::int64_t kMaxFileBytes = 128 << 20;
+
+// What the decoder is given for an id; refuses ids that no token has.
+std::string_view decoder_token(const Tokenizer::Parts& parts, std::int32_t id) {
+  const auto added = parts.added.by_id.find(id);
+  if (added != parts.added.by_id.end()) return added->second.decoded;
+  const model::Vocabulary& vocabulary = parts.bpe.vocabulary();
+  if (!vocabulary.has(id)) {
+    fail(ErrorCode::invalid_argument, "token id {} is not in the vocabulary; ids are below {}", id,
+         std::max<std::int64_t>(vocabulary.size(), parts.added.last_id + 1));
+  }
+  return vocabulary.token(id);
+}
+
+// Adds the ids of a text in which there are no added tokens any more.
+void encode_words(const Tokenizer::Parts& parts, std::string_view text, bool at_start,
+                  model::Bpe::Scratch& scratch, std::vector<std::int32_t>& ids) {
+  model::Pieces pieces{std::string(text), {{0, text.size(), at_start}}};
+  parts.pre_tokenizer(pieces);
+  const std::string_view words = pieces.text;
+  for (const model::Piece& piece : pieces.pieces) {
+    parts.bpe.encode(words.substr(piece.begin, piece.end - piece.begin), scratch, ids);
+  }
+}
+
+}  // namespace
+
+Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::~Tokenizer() = default;
+Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
+Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
+
+Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
+  const auto file = std::filesystem::is_directory(path) ? path / "tokenizer.json" : path;
+  const model::Json json = model::read_json_file(file, kMaxFileBytes);
+  return Tokenizer(std::make_unique<Parts>(model::parse_tokenizer(json, file.string())));
+}
+
+Tokenizer Tokenizer::from_json(std::string_view json, const std::string& where) {
+  return Tokenizer(
+      std::make_unique<Parts>(model::parse_tokenizer(model::parse_json(json, where), where)));
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
+  const std::size_t wrong = model::find_invalid_utf8(text);
+  if (wrong != std::string_view::npos) {
+    fail(ErrorCode::invalid_argument, "the text is not UTF-8: byte {} is 0x{:02X}", wrong,
+         static_cast<unsigned char>(text[wrong]));
+  }
+  std::vector<std::int32_t> ids;
+  model::Bpe::Scratch scratch;
+  for (const model::Segment& outer : parts_->added.in_text.split(text)) {
+    if (outer.id != kNoToken) {
+      ids.push_back(outer.id);
+      continue;
+    }
+    const std::string normalized =
+        parts_->normalizer(std::string(text.substr(outer.begin, outer.end - outer.begin)));
+    for (const model::Segment& inner : parts_->added.in_normalized.split(normalized)) {
+      if (inner.id != kNoToken) {
+        ids.push_back(inner.id);
+        continue;
+      }
+      const auto words = std::string_view(normalized).substr(inner.begin, inner.end - inner.begin);
+      encode_words(*parts_, words, outer.begin == 0 && inner.begin == 0, scratch, ids);
+    }
+  }
+  return add_special ? parts_->post_processor(std::move(ids)) : ids;
+}
+
+std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
+  std::string text;
+  model::Decoder::State state = parts_->decoder.start();
+  for (const std::int32_t id : ids) {
+    const std::string_view token = decoder_token(*parts_, id);
+    if (!skip_special || !is_special(id)) parts_->decoder.push(token, state, text);
+  }
+  parts_->decoder.finish(state, text);
+  return text;
+}
+
+std::int64_t Tokenizer::vocab_size() const {
+  return std::max<std::int64_t>(parts_->bpe.vocabulary().size(), parts_->added.last_id + 1);
+}
+
+std::string_view Tokenizer::token(std::int32_t id) const {
+  const auto added = parts_->added.by_id.find(id);
+  if (added != parts_->added.by_id.end()) return added->second.token.content;
+  return parts_->bpe.vocabulary().token(id);
+}
+
+std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
+  const auto added = parts_->added.by_content.find(std::string(token));
+  if (added != parts_->added.by_content.end()) return added->second;
+  const std::int32_t id = parts_->bpe.vocabulary().find(token);
+  return id == kNoToken ? std::nullopt : std::optional(id);
+}
+
+bool Tokenizer::is_special(std::int32_t id) const {
+  const auto added = parts_->added.by_id.find(id);
+  return added != parts_->added.by_id.end() && added->second.token.special;
+}
+
+struct StreamDecoder::State {
+  model::Decoder::State steps;
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special)
+    : tokenizer_(&tokenizer),
+      skip_special_(skip_special),
+      state_(std::make_unique<State>(State{tokenizer.parts().decoder.start()})) {}
+StreamDecoder::~StreamDecoder() = default;
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+
+std::string StreamDecoder::push(std::int32_t id) {
+  std::string text;
+  const Tokenizer::Parts& parts = tokenizer_->parts();
+  const std::string_view token = decoder_token(parts, id);
+  if (!skip_special_ || !tokenizer_->is_special(id)) {
+    parts.decoder.push(token, state_->steps, text);
+  }
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text;
+  const model::Decoder& decoder = tokenizer_->parts().decoder;
+  decoder.finish(state_->steps, text);
+  state_->steps = decoder.start();
+  return text;
+}
+
+}  // namespace tessera

@@ -1,0 +1,25 @@
+// In the place of src/cuda/start_kernel.h: the kernel waits in the stream, as on a GPU, and runs on
+// the CPU when something waits for the stream.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <type_traits>
+
+#include "cuda/runtime/state.h"
+#include "cuda_host/fake_machine.h"
+#include "emulated/simt.h"
+
+namespace tessera::cuda {
+
+template <typename... Params>
+void start_kernel(State& /*state*/, void (*kernel)(Params...), dim3 grid, dim3 block,
+                  std::size_t shared_bytes, cudaStream_t stream, bool /*overlaps*/, int /*cluster*/,
+                  std::type_identity_t<Params>... args) {
+  test::fake::enqueue("cudaLaunchKernel", stream, [=] {
+    emulated::run_grid(grid, block, shared_bytes, [&] { kernel(args...); });
+  });
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,240 @@
+// A forward pass: the rows that are asked for, the cache's policies, dtypes, what is called, and
+// what is refused.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "reference/modules.h"
+#include "reference/parity.h"
+#include "reference/test_tensor.h"
+#include "support/compare.h"
+#include "support/files.h"
+#include "support/refusal.h"
+#include "tessera/model.h"
+
+namespace tessera::test {
+namespace {
+
+using reference::compare;
+
+std::filesystem::path golden_path(const std::string& name) { return data_path("goldens/" + name); }
+
+// A model, and a stream through it.
+class Stream {
+ public:
+  explicit Stream(const std::string& name, const LoadOptions& options = {}, bool trace = false)
+      : ctx({.threads = 2, .trace = trace}),
+        golden(reference::read_golden(golden_path(name) / "golden.safetensors")),
+        model(load_model(ctx, golden_path(name), options)) {}
+
+  // Logits of the last `rows` of the tokens from `begin` to `end` of the prompt; none: no logits.
+  Array run(KvCache& cache, std::size_t begin, std::size_t end, std::int64_t rows) {
+    const std::vector<double> ids(golden.prompts[0].begin() + static_cast<std::ptrdiff_t>(begin),
+                                  golden.prompts[0].begin() + static_cast<std::ptrdiff_t>(end));
+    return run(cache, ids, rows);
+  }
+  Array run(KvCache& cache, const std::vector<double>& ids, std::int64_t rows) {
+    Array values({static_cast<std::int64_t>(ids.size())});
+    values.data = ids;
+    const TestTensor tokens(ctx, values, DType::i32);
+    const CacheStep step = cache.step(ctx, values.numel());
+    ForwardArgs args{.ids = tokens, .step = &step, .cache = &cache};
+    if (rows == 0) {
+      model->forward(ctx, args);
+      return {};
+    }
+    const TestTensor logits = TestTensor::poisoned(ctx, {rows, model->config().vocab}, DType::f32);
+    args.logits = logits;
+    model->forward(ctx, args);
+    EXPECT_TRUE(logits.surroundings_intact());
+    return logits.read();
+  }
+  KvCache cache(const CachePolicy& policy = CachePolicy::full()) {
+    return model->make_cache(ctx, policy, 256, 64);
+  }
+
+  Context ctx;
+  reference::Golden golden;
+  std::unique_ptr<Model> model;
+};
+
+Array last_rows(const Array& array, std::int64_t rows) {
+  Array last({rows, array.size(1)});
+  std::copy(array.data.end() - last.numel(), array.data.end(), last.data.begin());
+  return last;
+}
+
+TEST(Forward, OnlyTheRowsThatAreAskedForAreComputed) {
+  for (const char* name :
+       {"neox-parallel", "neox-serial", "llama-gqa", "qwen3", "mistral-window"}) {
+    SCOPED_TRACE(name);
+    Stream stream(name);
+    const Array expected = reference::entry(stream.golden.logits, 0);
+    const auto tokens = static_cast<std::size_t>(expected.size(0));
+    for (std::int64_t rows : {1, 3}) {
+      KvCache cache = stream.cache();
+      EXPECT_LT(compare(stream.run(cache, 0, tokens, rows), last_rows(expected, rows)).max_rel,
+                1e-4);
+    }
+  }
+}
+
+// Steps without logits leave keys and values, and nothing else.
+TEST(Forward, AStepWithoutLogitsFillsTheCache) {
+  for (const char* name : {"neox-parallel", "llama-gqa"}) {
+    SCOPED_TRACE(name);
+    Stream stream(name);
+    const Array expected = reference::entry(stream.golden.logits, 0);
+    const auto tokens = static_cast<std::size_t>(expected.size(0));
+    KvCache cache = stream.cache();
+    stream.run(cache, 0, 9, 0);
+    stream.run(cache, 9, tokens - 1, 0);
+    EXPECT_LT(compare(stream.run(cache, tokens - 1, tokens, 1), last_rows(expected, 1)).max_rel,
+              1e-4);
+  }
+}
+
+// A cache that drops what the layers' own window hides anyway changes nothing.
+TEST(Forward, AWindowCacheServesASlidingWindowModel) {
+  Stream stream("mistral-window");
+  const Array expected = reference::entry(stream.golden.logits, 0);
+  KvCache cache = stream.cache(CachePolicy::last(8));
+  const std::size_t tokens = stream.golden.prompts[0].size();
+  for (std::size_t done = 0; done < tokens;) {
+    const auto wanted = static_cast<std::int64_t>(std::min<std::size_t>(5, tokens - done));
+    const auto size = static_cast<std::size_t>(cache.step_size(wanted));
+    const Array logits = stream.run(cache, done, done + size, static_cast<std::int64_t>(size));
+    Array part({static_cast<std::int64_t>(size), expected.size(1)});
+    std::copy_n(expected.data.begin() + static_cast<std::ptrdiff_t>(done) * expected.size(1),
+                part.numel(), part.data.begin());
+    EXPECT_LT(compare(logits, part).max_rel, 1e-4) << done;
+    done += size;
+  }
+}
+
+TEST(Forward, SinksAreTheFullCacheWhileTheStreamFits) {
+  for (const char* name : {"neox-parallel", "llama-gqa", "qwen3"}) {
+    SCOPED_TRACE(name);
+    Stream stream(name);
+    const std::size_t tokens = stream.golden.prompts[0].size();
+    KvCache full = stream.cache(), sinks = stream.cache(CachePolicy::sinks(4, 60));
+    const Array expected = stream.run(full, 0, tokens, 1);
+    stream.run(sinks, 0, 7, 0);
+    EXPECT_LT(compare(stream.run(sinks, 7, tokens, 1), expected).max_rel, 1e-5);
+  }
+}
+
+// Once the cache rolls, tokens that come together see what they would have seen one by one.
+TEST(Forward, RollingSinksDoNotDependOnTheStep) {
+  for (const char* name : {"neox-parallel", "llama-gqa"}) {
+    SCOPED_TRACE(name);
+    Stream stream(name);
+    const auto run = [&](std::int64_t step) {
+      KvCache cache = stream.cache(CachePolicy::sinks(2, 9));
+      Array all({0, stream.model->config().vocab});
+      for (std::int64_t done = 0; done < 90;) {
+        const std::int64_t size = cache.step_size(std::min<std::int64_t>(step, 90 - done));
+        std::vector<double> ids;
+        for (std::int64_t i = 0; i < size; ++i) {
+          ids.push_back(static_cast<double>((done + i) * 37 % stream.model->config().vocab));
+        }
+        const Array logits = stream.run(cache, ids, size);
+        all.data.insert(all.data.end(), logits.data.begin(), logits.data.end());
+        done += size;
+      }
+      all.shape[0] = 90;
+      return all;
+    };
+    EXPECT_LT(compare(run(7), run(1)).max_rel, 1e-5);
+  }
+}
+
+TEST(Forward, CallsTheFusedOps) {
+  Stream neox("neox-parallel", {}, /*trace=*/true), llama("llama-gqa", {}, /*trace=*/true);
+  for (Stream* stream : {&neox, &llama}) {
+    KvCache cache = stream->cache();
+    stream->ctx.trace().clear();
+    stream->run(cache, 0, 1, 1);
+  }
+  const Trace &a = neox.ctx.trace(), &b = llama.ctx.trace();
+  EXPECT_EQ(a.calls("layer_norm"), 2 * 3 + 1);
+  EXPECT_EQ(a.calls("linear"), 4 * 3 + 1);
+  EXPECT_EQ(b.calls("rms_norm"), 2 * 3 + 1);
+  EXPECT_EQ(b.calls("linear"), 5 * 3 + 1);
+  EXPECT_EQ(b.calls("gated_linear"), 3);
+  for (const Trace* trace : {&a, &b}) {
+    EXPECT_EQ(trace->calls("embedding"), 1);
+    for (const char* op : {"rotary_append", "attention"}) EXPECT_EQ(trace->calls(op), 3);
+  }
+}
+
+TEST(Forward, DoesNotAllocateOnceWarm) {
+  for (const char* name : {"neox-parallel", "llama-gqa"}) {
+    Stream stream(name);
+    KvCache cache = stream.cache();
+    for (std::size_t i = 0; i < 3; ++i) stream.run(cache, i, i + 1, 1);
+    const std::int64_t held = stream.ctx.workspace_bytes();
+    for (std::size_t i = 3; i < 12; ++i) stream.run(cache, i, i + 1, 1);
+    EXPECT_EQ(stream.ctx.workspace_bytes(), held);
+  }
+}
+
+// ---- refusals -----------------------------------------------------------------------------------
+
+TEST(Forward, RefusesWhatDoesNotFit) {
+  Stream stream("llama-gqa");
+  KvCache cache = stream.cache();
+  const CacheStep step = cache.step(stream.ctx, 3);
+  const TestTensor ids(stream.ctx, random_integers({3}, 1, 0, 320), DType::i32);
+  const TestTensor wide(stream.ctx, random_integers({3}, 1, 0, 320), DType::i64);
+  const TestTensor logits = TestTensor::poisoned(stream.ctx, {4, 320}, DType::f32);
+  const TestTensor few = TestTensor::poisoned(stream.ctx, {1, 319}, DType::f32);
+  const ForwardArgs good{.ids = ids, .step = &step, .cache = &cache};
+  const std::vector<Refusal<ForwardArgs>> refusals = {
+      {[](ForwardArgs& a) { a.step = nullptr; }, "forward: a cache and its step must be given"},
+      {[](ForwardArgs& a) { a.cache = nullptr; }, "forward: a cache and its step must be given"},
+      {[](ForwardArgs& a) { a.ids = {}; },
+       "forward: ids must be i32 [tokens], at least one, got no tensor"},
+      {[&](ForwardArgs& a) { a.ids = wide; },
+       "forward: ids must be i32 [tokens], at least one, got i64[3]"},
+      {[](ForwardArgs& a) { a.ids = a.ids.slice(0, 0, 2); },
+       "forward: 2 ids were given for a step of 3 tokens"},
+      {[&](ForwardArgs& a) { a.logits = logits; },
+       "forward: logits must be f32 [rows, 320] with at most 3 rows, got f32[4, 320]"},
+      {[&](ForwardArgs& a) { a.logits = few; },
+       "forward: logits must be f32 [rows, 320] with at most 3 rows, got f32[1, 319]"},
+  };
+  for (const auto& refusal : refusals) {
+    ForwardArgs args = good;
+    refusal.spoil(args);
+    EXPECT_TRUE(refuses([&] { stream.model->forward(stream.ctx, args); }, refusal.text));
+  }
+  Stream other("qwen3");
+  KvCache foreign = other.cache();
+  ForwardArgs args = good;
+  args.cache = &foreign;
+  EXPECT_TRUE(refuses([&] { stream.model->forward(stream.ctx, args); },
+                      "forward: the cache is f32[2 layers, 2 heads, 16], but the model needs f32[3 "
+                      "layers, 2 heads, 8]; make it with make_cache()"));
+}
+
+TEST(Forward, RefusesIdsBeyondTheVocabulary) {
+  Stream stream("llama-gqa");
+  KvCache cache = stream.cache();
+  EXPECT_THROW(stream.run(cache, {1.0, 320.0}, 1), Error);
+}
+
+TEST(MakeCache, RefusesSinksThatALayersWindowWouldHide) {
+  Stream stream("qwen2-window");
+  EXPECT_TRUE(refuses([&] { stream.cache(CachePolicy::sinks(4, 5)); },
+                      "sinks(4, 5) keeps 9 tokens, but layers of this model see only the last 8: "
+                      "choose sinks and a window of 8 tokens together at most",
+                      ErrorCode::unsupported));
+  EXPECT_NO_THROW(stream.cache(CachePolicy::sinks(3, 5)));
+}
+
+}  // namespace
+}  // namespace tessera::test

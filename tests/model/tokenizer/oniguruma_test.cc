@@ -1,0 +1,141 @@
+// Patterns in Oniguruma's dialect: what they become, and what they match.
+#include "model/tokenizer/oniguruma.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "model/checkpoint/quote.h"
+#include "model/tokenizer/regex.h"
+#include "support/refusal.h"
+
+namespace tessera::model {
+namespace {
+
+using test::refuses;
+
+std::vector<std::string> matches(const std::string& pattern, const std::string& text) {
+  std::vector<Span> spans;
+  Regex::oniguruma(pattern, "test").find_all(text, spans);
+  std::vector<std::string> found;
+  for (const Span span : spans) found.push_back(text.substr(span.begin, span.end - span.begin));
+  return found;
+}
+
+using Texts = std::vector<std::string>;
+
+TEST(Oniguruma, WhiteSpaceIsUnicodesOwn) {
+  // U+0085 and U+3000 are, U+180E and U+200B are not.
+  EXPECT_EQ(matches(R"(\s+)", "a\u0085\u3000b\u180Ec\u200Bd"), Texts{"\u0085\u3000"});
+  EXPECT_EQ(matches(R"([^\S\n]+)", "a \t\n\u00A0b"), (Texts{" \t", "\u00A0"}));
+}
+
+TEST(Oniguruma, WordsHaveMarksAndConnectors) {
+  EXPECT_EQ(matches(R"(\w+)", "e\u0301a x\u203Fy"), (Texts{"e\u0301a", "x\u203Fy"}));
+  EXPECT_EQ(matches(R"([\w-]+)", "a-b c"), (Texts{"a-b", "c"}));
+  EXPECT_EQ(matches(R"(\ba)", "a e\u0301a \u0301a"), Texts{"a"});
+}
+
+TEST(Oniguruma, HIsAHexDigit) {
+  EXPECT_EQ(matches(R"(\h+)", "0xAFg 12"), (Texts{"0", "AF", "12"}));
+  EXPECT_EQ(matches(R"([\h ]+)", "xA F"), Texts{"A F"});
+}
+
+TEST(Oniguruma, ScriptsHaveNoExtensions) {
+  // U+3001 is used in Han texts, but of no script.
+  EXPECT_EQ(matches(R"(\p{Han}+)", "漢\u3001字"), (Texts{"漢", "字"}));
+  EXPECT_EQ(matches(R"(\p{^L}+)", "a1b"), Texts{"1"});
+  EXPECT_EQ(matches(R"(\p{Letter}+)", "a1b"), (Texts{"a", "b"}));
+}
+
+TEST(Oniguruma, AnIntervalWithAPlusRepeats) {
+  EXPECT_EQ(matches(R"(\p{N}{1,3}+)", "12345"), Texts{"12345"});  // possessive elsewhere: "123"
+  EXPECT_EQ(matches(R"((ab){1,2}+c)", "ababababc"), Texts{"ababababc"});
+  EXPECT_EQ(matches(R"(a{,2}b)", "aaab"), Texts{"aab"});
+  EXPECT_EQ(matches(R"(xa{2}?)", "xa xaa"), (Texts{"x", "xaa"}));
+  EXPECT_EQ(matches(R"(a{x)", "a{x"), Texts{"a{x"});
+}
+
+TEST(Oniguruma, LinesBeginAndEndAtEveryNewline) {
+  EXPECT_EQ(matches("^.", "ab\ncd"), (Texts{"a", "c"}));
+  EXPECT_EQ(matches(".$", "ab\ncd"), (Texts{"b", "d"}));
+  EXPECT_EQ(matches("(?m:b.c)", "b\nc"), Texts{"b\nc"});
+}
+
+TEST(Oniguruma, CodePointsAndEscapes) {
+  EXPECT_EQ(matches(R"(\u3042|\x{1F642}|\x41|\v|\-)", "Aあ🙂\x0b-"),
+            (Texts{"A", "あ", "🙂", "\x0b", "-"}));
+  EXPECT_EQ(matches(R"([\[\]\\^]+)", "a[\\]^b"), Texts{"[\\]^"});
+}
+
+TEST(Oniguruma, EmptyMatchesDoNotTouchTheLastMatch) {
+  EXPECT_EQ(matches("a*", "baac"), (Texts{"", "aa", ""}));
+}
+
+TEST(Oniguruma, RefusesByNameWhatWouldDiffer) {
+  const struct {
+    const char *pattern, *what;
+    int at;
+  } cases[] = {
+      {"[a[bc]]", "a class inside a class", 2},
+      {"[a-z&&b]", "a class inside a class", 4},
+      {"[[:alpha:]]", "a class inside a class", 1},
+      {"[\\W]", "\\W", 1},
+      {"(a)\\1", "\\1", 3},
+      {"\\K", "\\K", 0},
+      {"\\Qa\\E", "\\Q", 0},
+      {"\\pL", "\\p without {name}", 0},
+      {"a(?i)b", "flags for the rest of the pattern", 1},
+      {"(?x: a )", "the group \"(?x\"", 0},
+      {"(?~ab)", "the group \"(?~\"", 0},
+      {"(?i:maSSe)", "letters that fold to others, without regard to case,", 6},
+      {"(?i)é", "letters that fold to others, without regard to case,", 4},
+      {"\\xFF", "\\x of a byte above 7F", 0},
+      {"\\u12", "an unfinished code point", 0},
+      {"[]", "an empty [ ]", 1},
+      {"[a", "a [ without its ]", 2},
+      {"a)", "a ) without its (", 1},
+      {"\\", "a lone \\", 0},
+  };
+  for (const auto& c : cases) {
+    const std::string text = "t.json: the pattern " + in_quotes(c.pattern) + " has " + c.what +
+                             " at byte " + std::to_string(c.at) + ", which is not supported";
+    EXPECT_TRUE(
+        refuses([&] { pcre_from_oniguruma(c.pattern, "t.json"); }, text, ErrorCode::unsupported));
+  }
+  EXPECT_EQ(matches("(?i:a)é", "Aé"), Texts{"Aé"});  // outside the group, case counts
+}
+
+TEST(Regex, RefusesWhatDoesNotCompile) {
+  EXPECT_TRUE(
+      refuses([] { Regex::oniguruma("\\p{NoSuchScript}", "t.json"); },
+              "t.json: the pattern \"\\\\p{sc:nosuchscript}\" cannot be used: unknown property "
+              "after \\P or \\p at byte 19",
+              ErrorCode::unsupported));
+  EXPECT_TRUE(
+      refuses([] { Regex::oniguruma("(a", "t.json"); },
+              "t.json: the pattern \"(a\" cannot be used: missing closing parenthesis at byte "
+              "2",
+              ErrorCode::unsupported));
+}
+
+TEST(Regex, GivesUpOnAPatternThatBacktracksWithoutEnd) {
+  const Regex regex = Regex::oniguruma("(?:\\p{L}\\p{L}*)+\\d", "t.json");
+  std::vector<Span> spans;
+  EXPECT_TRUE(refuses([&] { regex.find_all(std::string(60, 'a'), spans); },
+                      "t.json: the pattern takes too much time or memory on this text: match limit "
+                      "exceeded",
+                      ErrorCode::unsupported));
+}
+
+// A group that repeats needs memory for every turn; the machine's stack is not where it comes from.
+TEST(Regex, ALongRepetitionDoesNotOverflowTheStack) {
+  std::vector<Span> spans;
+  Regex::oniguruma("(?:a|b)*(?:a|c)*", "t.json").find_all(std::string(1 << 20, 'a'), spans);
+  ASSERT_EQ(spans.size(), 1u);
+  EXPECT_EQ(spans[0].end, std::size_t{1} << 20);
+}
+
+}  // namespace
+}  // namespace tessera::model
