@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "core/checked.h"
-#include "cpu/attention/attention_layout.h"
+#include "cpu/attention/layout.h"
 
 namespace tessera {
 namespace {

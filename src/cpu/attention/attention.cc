@@ -9,7 +9,7 @@
 #include "core/checked.h"
 #include "core/thread_pool.h"
 #include "core/workspace.h"
-#include "cpu/attention/attention_work.h"
+#include "cpu/attention/work.h"
 #include "cpu/elementwise/rope_table.h"
 
 namespace tessera::cpu {

@@ -1,23 +1,23 @@
 // Attention on the CPU. Arguments have been checked by src/ops/attention.cc.
 //
-//   attention.cc             which kernel gets which sequence
-//   attention_prefill.cc     many queries: tiles of queries x keys, products in registers
-//   attention_decode.cc      few queries: one pass over the cached keys, split into chunks
-//   attention_chunks.h       keys of decode, cut for the threads
-//   attention_merge.h        results over disjoint keys become one
-//   attention_backward.cc    gradients
-//   attention_layout.h       dense, ragged, paged: where a row lies
-//   attention_work.h         who does what, in which order
-//   attention_mask.h         which keys of a partial tile are hidden
-//   attention_softmax-inl.h  scores to weights: softcap, mask, running softmax, dropout
-//   attention_dot-inl.h      scores of few rows with keys where they lie
-//   attention_tile-inl.h     loads, transpose, matrix product, exp2
+//   attention.cc   which kernel gets which sequence
+//   prefill.cc     many queries: tiles of queries x keys, products in registers
+//   decode.cc      few queries: one pass over the cached keys, split into chunks
+//   chunks.h       keys of decode, cut for the threads
+//   merge.h        results over disjoint keys become one
+//   backward.cc    gradients
+//   layout.h       dense, ragged, paged: where a row lies
+//   work.h         who does what, in which order
+//   mask.h         which keys of a partial tile are hidden
+//   softmax-inl.h  scores to weights: softcap, mask, running softmax, dropout
+//   dot-inl.h      scores of few rows with keys where they lie
+//   tile-inl.h     loads, transpose, matrix product, exp2
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-#include "cpu/attention/attention_layout.h"
+#include "cpu/attention/layout.h"
 #include "tessera/attention.h"
 
 namespace tessera::cpu {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "core/rows.h"
-#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/kernels.h"
 #include "tessera/linear.h"
 
 namespace tessera::cpu {

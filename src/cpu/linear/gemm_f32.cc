@@ -23,7 +23,7 @@
 
 #include "core/checked.h"
 #include "core/type_switch.h"
-#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/kernels.h"
 #include "cpu/linear/weight_tiles.h"
 #include "quant/codec.h"
 

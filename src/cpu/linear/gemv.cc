@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "core/type_switch.h"
-#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/kernels.h"
 #include "cpu/linear/pack_rows.h"
 #include "cpu/linear/prefetch.h"
 #include "quant/codec.h"

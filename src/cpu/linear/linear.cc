@@ -8,7 +8,7 @@
 #include "core/thread_pool.h"
 #include "core/workspace.h"
 #include "cpu/linear/epilogue.h"
-#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/kernels.h"
 
 namespace tessera::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/checked.h"
-#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/kernels.h"
 
 namespace tessera::cpu {
 

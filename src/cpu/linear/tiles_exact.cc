@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/kernels.h"
 #include "cpu/linear/pack_rows.h"
 #include "cpu/linear/weight_tiles.h"
 

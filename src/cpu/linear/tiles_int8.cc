@@ -20,7 +20,7 @@
 
 #include "core/checked.h"
 #include "core/type_switch.h"
-#include "cpu/linear/linear_kernels.h"
+#include "cpu/linear/kernels.h"
 #include "cpu/linear/prefetch.h"
 #include "cpu/linear/weight_tiles.h"
 

@@ -10,7 +10,7 @@
 #include "support/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/vector_test.cc"
+#define HWY_TARGET_INCLUDE "cpu/simd/vector_test.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

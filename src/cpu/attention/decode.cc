@@ -5,7 +5,7 @@
 //   keys     | chunk 0      | chunk 1      | chunk 2   |     a task: one chunk, a block of kv heads
 //            | 64 | 64 | .. | 64 | 64 | .. | 64 | ..   |     tiles of 64 keys, running softmax
 //                  v               v             v
-//             (out, lse)      (out, lse)    (out, lse)       merged in order: attention_merge.h
+//             (out, lse)      (out, lse)    (out, lse)       merged in order: merge.h
 //
 // In memory the heads of one token lie together, and memory is fast only when read in its own
 // order: head by head, reading takes two to three times as long. So a task takes a block of heads,
@@ -24,18 +24,18 @@
 #include "core/type_switch.h"
 #include "core/workspace.h"
 #include "cpu/attention/attention.h"
-#include "cpu/attention/attention_chunks.h"
-#include "cpu/attention/attention_merge.h"
-#include "cpu/attention/attention_work.h"
+#include "cpu/attention/chunks.h"
+#include "cpu/attention/merge.h"
+#include "cpu/attention/work.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/attention/attention_decode.cc"
+#define HWY_TARGET_INCLUDE "cpu/attention/decode.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // After highway.h.
-#include "cpu/attention/attention_dot-inl.h"
-#include "cpu/attention/attention_softmax-inl.h"
-#include "cpu/attention/attention_tile-inl.h"
+#include "cpu/attention/dot-inl.h"
+#include "cpu/attention/softmax-inl.h"
+#include "cpu/attention/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {

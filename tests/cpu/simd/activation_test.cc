@@ -9,7 +9,7 @@
 #include "support/simd_targets.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/activation_test.cc"
+#define HWY_TARGET_INCLUDE "cpu/simd/activation_test.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 

@@ -24,8 +24,8 @@
 
 #include "core/philox.h"
 #include "cpu/attention/attention.h"
-#include "cpu/attention/attention_mask.h"
-#include "cpu/attention/attention_tile-inl.h"
+#include "cpu/attention/mask.h"
+#include "cpu/attention/tile-inl.h"
 #include "cpu/simd/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();

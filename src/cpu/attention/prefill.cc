@@ -21,15 +21,15 @@
 #include "core/type_switch.h"
 #include "core/workspace.h"
 #include "cpu/attention/attention.h"
-#include "cpu/attention/attention_work.h"
+#include "cpu/attention/work.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/attention/attention_prefill.cc"
+#define HWY_TARGET_INCLUDE "cpu/attention/prefill.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 // After highway.h.
-#include "cpu/attention/attention_softmax-inl.h"
-#include "cpu/attention/attention_tile-inl.h"
+#include "cpu/attention/softmax-inl.h"
+#include "cpu/attention/tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {

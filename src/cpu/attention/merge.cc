@@ -1,4 +1,4 @@
-#include "cpu/attention/attention_merge.h"
+#include "cpu/attention/merge.h"
 
 #include <algorithm>
 #include <cmath>

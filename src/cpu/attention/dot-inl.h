@@ -15,7 +15,7 @@
 #include <cstdint>
 
 #include "cpu/attention/attention.h"
-#include "cpu/attention/attention_tile-inl.h"
+#include "cpu/attention/tile-inl.h"
 #include "cpu/simd/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
