@@ -19,7 +19,7 @@ void check(const OpScope& op, const EmbeddingArgs& args) {
   op.input("table", table, {DType::f32, DType::f16, DType::bf16});
   op.shape("table", table, {-1, -1});
   op.output("out", out, {DType::f32, DType::f16, DType::bf16});
-  // out is ids with the table's columns as one more dimension.
+  // out has the shape of ids with the table's columns as one more dimension.
   bool fits = out.rank == ids.rank + 1 && out.size(-1) == table.shape[1];
   for (int d = 0; fits && d < ids.rank; ++d) fits = out.shape[d] == ids.shape[d];
   op.require(fits, "out must have the shape of ids {} followed by the {} columns of table, got {}",
@@ -28,7 +28,7 @@ void check(const OpScope& op, const EmbeddingArgs& args) {
   op.no_overlap("out", out, "table", table);
 }
 
-// "3, 0, 7": where element n, in row-major order, lies in the tensor.
+// The position of element n, counted in row-major order, such as "3, 0, 7".
 std::string position_of(const Tensor& tensor, std::int64_t n) {
   std::vector<std::int64_t> position(static_cast<std::size_t>(tensor.rank));
   for (int d = tensor.rank - 1; d >= 0; --d) {
@@ -45,8 +45,9 @@ void check_in_range(const OpScope& op, const Tensor& ids, std::int64_t table_row
       const auto* row = rows.row<const decltype(type)>(r);
       for (std::int64_t c = 0; c < rows.cols(); ++c) {
         if (row[c] >= 0 && row[c] < table_rows) continue;
-        op.refuse("ids[{}] is {}, but table has {} rows: an id is 0 or more and below that",
-                  position_of(ids, r * rows.cols() + c), row[c], table_rows);
+        op.refuse(
+            "ids[{}] is {}, but table has {} rows: an id must be at least 0 and less than that",
+            position_of(ids, r * rows.cols() + c), row[c], table_rows);
       }
     }
   });

@@ -109,10 +109,10 @@ TEST_P(EmbeddingTest, IdsOutOfRange) {
     ids.at(1, 2) = bad;
     Call call(ctx(), {.n = 7}, ids);
     if (GetParam().is_cpu()) {
-      EXPECT_TRUE(refuses([&] { embedding(ctx(), call.args); },
-                          "embedding: ids[1, 2] is " +
-                              std::to_string(static_cast<std::int64_t>(bad)) +
-                              ", but table has 50 rows: an id is 0 or more and below that"));
+      EXPECT_TRUE(
+          refuses([&] { embedding(ctx(), call.args); },
+                  "embedding: ids[1, 2] is " + std::to_string(static_cast<std::int64_t>(bad)) +
+                      ", but table has 50 rows: an id must be at least 0 and less than that"));
       EXPECT_TRUE(call.out.untouched());
     } else {  // saying so would mean waiting: the row is NaN, all others are right
       embedding(ctx(), call.args);

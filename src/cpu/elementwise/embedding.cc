@@ -1,5 +1,5 @@
-// Rows of a table, by index: a copy where the dtypes agree, a conversion through f32 vectors where
-// they do not.
+// Copies rows of a table by index. If the dtypes differ, each row is converted through vectors of
+// f32.
 #include "cpu/elementwise/embedding.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Rows of a table, by index, on the CPU. Arguments have been checked by src/ops/embedding.cc.
+// Embedding on the CPU: rows of a table by index. src/ops/embedding.cc has checked the arguments.
 #pragma once
 
 #include "tessera/embedding.h"
