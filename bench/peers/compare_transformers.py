@@ -23,6 +23,7 @@ import platform
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -165,7 +166,7 @@ def size(count):
 
 
 def markdown(rows, heading):
-    lines = [heading, "", "| shape | program | weights | activations | bytes | ms per token | min to max | tokens/s | "
+    lines = [textwrap.fill(heading, 120, break_on_hyphens=False), "", "| shape | program | weights | activations | bytes | ms per token | min to max | tokens/s | "
              "prompt, tokens/s | floor, ms | floor / time |", "|" + "---|" * 11]
     for r in rows:
         lines.append(f"| {r['shape']} | {r['program']} | {r['weights']} | {r['activations']} | {size(r['weight_bytes'])} | "

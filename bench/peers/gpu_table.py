@@ -8,6 +8,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -134,8 +135,13 @@ def cell(value, digits=1):
     return "-" if value is None else f"{value:.{digits}f}" if isinstance(value, float) else str(value)
 
 
+def wrapped(text):
+    """Paragraphs in lines as long as a page of docs/ may have (scripts/check_docs.py)."""
+    return "\n\n".join(textwrap.fill(part, 120, break_on_hyphens=False) for part in text.split("\n\n"))
+
+
 def markdown(head, columns, rows):
-    lines = [head, "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines = [wrapped(head), "", "| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
