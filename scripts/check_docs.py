@@ -19,7 +19,7 @@ MAX_LINE = 120
 FOLDERS = ("apps", "bench", "cmake", "docs", "examples", "include", "models", "scripts", "src", "tests")
 HISTORY = ("docs/notebook/", "CHANGELOG.md")
 
-LINK = re.compile(r"\]\(([^()\s]+)\)")
+LINK = re.compile(r"""(?:\]\(|src=")([^()\s"]+)""")
 CODE = re.compile(r"`([^`]+)`")
 REPOSITORY_PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./{{}},*-]*")
 ABSOLUTE_PATH = re.compile(r"(?<![\w.~$:/<}>)*-])/(?:home|root|tmp|work|mnt|media|Users|data|scratch|workspace)/\w")
