@@ -17,7 +17,7 @@ void check_dense(const OpScope& op, const char* arg, const Weight& weight) {
   op.input(data.c_str(), weight.data, {DType::f32, DType::f16, DType::bf16});
   op.shape(data.c_str(), weight.data, {weight.out_features, weight.in_features});
   op.require(!weight.scales.defined() && !weight.zeros.defined(),
-             "{} is dense, so it takes no scales and no zeros", arg);
+             "{} is dense, so it takes neither scales nor zeros", arg);
 }
 
 void check_published(const OpScope& op, const char* arg, const Weight& weight) {
@@ -47,7 +47,7 @@ void check_published(const OpScope& op, const char* arg, const Weight& weight) {
   }
 }
 
-// Refuses the first scale that is not finite, T being how scales are stored.
+// Refuses the first scale that is not finite. Scales are stored as T.
 template <typename T, typename Decode>
 void check_scales(const OpScope& op, const char* arg, const Tensor& scales, Decode decode) {
   for (std::int64_t row = 0; row < scales.shape[0]; ++row) {

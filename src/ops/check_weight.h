@@ -6,19 +6,20 @@
 
 namespace tessera {
 
-// The weight is well formed: codes, scales and zero points are there, of the dtypes and shapes that
-// its format, sizes and group ask for, and each passes op.input(). Reads no element: cheap enough
-// for every call. `arg` names the weight in the message.
+// Checks that the weight is well formed: it has codes, scales and zero points of the dtypes and
+// shapes that its format, sizes and group ask for, and each passes op.input(). This reads no
+// element, so it is cheap enough for every call. `arg` names the weight in the message.
 void check_weight(const OpScope& op, const char* arg, const Weight& weight);
 
-// Parts of it: the scales are given, with a dtype that the format takes; zero points only to
-// formats that take them. `arg` names the scales, and the weight.
+// Two parts of check_weight(). The first checks that the scales are given and have a dtype that the
+// format takes; `arg` names the scales. The second checks that only formats with zero points have
+// them; `arg` names the weight.
 void check_scale_dtype(const OpScope& op, const char* arg, const Weight& weight);
 void check_takes_zeros(const OpScope& op, const char* arg, const Weight& weight);
 
-// Every scale is a finite number and every zero point a code; what is not is refused with its
-// position. Reads all scales: for calls that read the weight once, such as dequantize. The weight
-// is on the CPU and has passed check_weight().
+// Checks that every scale is finite and that every zero point is a code. A bad value is refused
+// with its position. This reads all scales, so it is meant for calls that read the whole weight
+// anyway, such as dequantize. The weight must be on the CPU and have passed check_weight().
 void check_weight_values(const OpScope& op, const char* arg, const Weight& weight);
 
 }  // namespace tessera

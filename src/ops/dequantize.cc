@@ -1,4 +1,4 @@
-// From a weight of any format to a dense matrix.
+// Decodes a weight of any format into a dense matrix.
 #include "cuda/quant/dequantize.h"
 
 #include "core/checked.h"
@@ -36,7 +36,7 @@ void decode(Context& ctx, const Weight& weight, const Tensor& out) {
 void dequantize(Context& ctx, const Weight& weight, const Tensor& out) {
   const OpScope op(ctx, "dequantize");
   op.require(weight.layout == WeightLayout::published,
-             "weight {} is in the layout of the kernels; give it in the published layout, as "
+             "weight {} is in a kernel's layout; give it in the published layout, as "
              "quantize() made it",
              weight);
   check_weight(op, "weight", weight);
@@ -52,8 +52,8 @@ void dequantize(Context& ctx, const Weight& weight, const Tensor& out) {
            return "cpu";
          },
          [&] {
-           // Scales cannot be looked at without waiting for the device: one that is no number
-           // decodes to values that are none.
+           // Checking the scales would mean waiting for the device. A scale that is NaN decodes to
+           // NaN.
            cuda::dequantize(ctx, weight, out);
            return "cuda";
          },

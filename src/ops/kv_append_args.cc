@@ -29,13 +29,13 @@ void check_kv_append(const OpScope& op, const KvAppendArgs& args) {
   }
 }
 
-// For the check of slots, where it has to sort them.
+// Memory for check_kv_slots(), which sorts the slots where it must.
 std::int64_t kv_slots_scratch_bytes(Context& ctx, const KvAppendArgs& args) {
   if (!ctx.device().is_cpu()) return 0;
   return ScratchSize().add<std::int32_t>(args.slots.shape[0]).bytes();
 }
 
-// Two tokens in one slot would leave whichever thread was last.
+// If two tokens had the same slot, the last thread to write would win.
 void check_kv_slots(const OpScope& op, Context& ctx, const KvAppendArgs& args) {
   const std::int64_t tokens = args.slots.shape[0];
   const std::int64_t pages = args.k_pages.shape[0], page_size = args.k_pages.shape[1];

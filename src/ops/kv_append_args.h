@@ -1,4 +1,4 @@
-// The checks of the ops that write keys and values into pages.
+// Checks shared by the ops that write keys and values into pages.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace tessera {
 
-// Shapes, dtypes and overlaps.
+// Checks shapes, dtypes and overlaps.
 void check_kv_append(const OpScope& op, const KvAppendArgs& args);
-// What the slots say, on the CPU: all within the pool, none twice.
+// Checks the values of the slots, on the CPU: all are within the pool, and none appears twice.
 void check_kv_slots(const OpScope& op, Context& ctx, const KvAppendArgs& args);
 std::int64_t kv_slots_scratch_bytes(Context& ctx, const KvAppendArgs& args);
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// How many residuals there are; refuses a gap among them.
+// Counts the residuals and refuses a gap among them.
 int count_residuals(const OpScope& op, const NormArgs& args) {
   int count = 0;
   for (int i = 0; i < 3; ++i) {
@@ -22,7 +22,7 @@ int count_residuals(const OpScope& op, const NormArgs& args) {
   return count;
 }
 
-// x's twin: same shape and dtype.
+// The tensor must have the shape and dtype of x.
 void check_like_x(const OpScope& op, const char* arg, const Tensor& tensor, const Tensor& x) {
   op.require(tensor.dtype == x.dtype, "{} is {}, but x is {}: they must be the same", arg,
              name(tensor.dtype), name(x.dtype));
@@ -51,8 +51,7 @@ void check_outputs(const OpScope& op, const NormArgs& args, int n_residuals) {
     op.require(!args.sum.defined(), "sum was given without residuals: it would be a copy of x");
     return;
   }
-  op.require(args.sum.defined(),
-             "sum was not given; with residuals it is where x + residuals goes");
+  op.require(args.sum.defined(), "sum was not given; with residuals it receives x + residuals");
   check("sum", args.sum);
   op.no_overlap("out", args.out, "sum", args.sum);
 }
@@ -73,8 +72,8 @@ int check(const OpScope& op, const NormArgs& args, bool takes_bias) {
   const float p = args.dropout.p;
   op.require(p >= 0 && p < 1, "dropout p is {}; it must be in [0, 1)", p);
   op.require(p == 0 || n_residuals > 0,
-             "dropout p is {} without residuals: it drops from x before x is added to them; give "
-             "at least one, or p = 0",
+             "dropout p is {} without residuals: dropout applies to x before the residuals are "
+             "added; give at least one residual, or p = 0",
              p);
   check_outputs(op, args, n_residuals);
   return n_residuals;
@@ -91,7 +90,7 @@ std::string describe(const NormArgs& args, int n_residuals) {
          (args.dropout.p > 0 ? " dropout" : "");
 }
 
-// On a GPU a norm needs none.
+// A norm needs no scratch on a GPU.
 std::int64_t scratch_bytes(Context& ctx, const NormArgs& args) {
   return ctx.device().is_cpu() ? cpu::norm_scratch_bytes(ctx, args) : 0;
 }

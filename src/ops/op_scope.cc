@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-// Bytes from the first to past the last element, for non-negative strides.
+// Bytes from the first element to the end of the last one, for non-negative strides.
 std::int64_t extent_bytes(const Tensor& tensor) {
   std::int64_t last = 0;
   for (int d = 0; d < tensor.rank; ++d) {
@@ -29,7 +29,8 @@ bool same_view(const Tensor& a, const Tensor& b) {
          a.strides == b.strides;
 }
 
-// Each dimension must step over all that those of smaller strides reach.
+// No element is reached twice if each dimension's stride exceeds everything that the dimensions of
+// smaller strides reach.
 bool reaches_an_element_twice(const Tensor& t) {
   for (int d = 0; d < t.rank; ++d) {
     if (t.shape[d] == 0) return false;
@@ -119,7 +120,8 @@ void OpScope::no_kernel() const {
 }
 
 void OpScope::record(const char* kernel, std::string shapes, OpCost cost) const {
-  // Not through the Context: a fault that shows here is this op's, and explain() says so.
+  // Not through the Context: a fault that shows up here was caused by this op, and explain() says
+  // so.
   if (ctx_.stream()) cuda::synchronize(ctx_.stream(), ctx_.device());
   const std::chrono::duration<double> elapsed = Clock::now() - start_;
   ctx_.trace().record({.op = op_,
@@ -132,8 +134,8 @@ void OpScope::record(const char* kernel, std::string shapes, OpCost cost) const 
 }
 
 void OpScope::explain(const Error& error, const std::string& shapes) const {
-  if (dynamic_cast<const OpError*>(&error)) throw;  // it has been explained
-  ctx_.require_not_lost();                          // so has the end of a Context
+  if (dynamic_cast<const OpError*>(&error)) throw;  // already explained
+  ctx_.require_not_lost();                          // so is the loss of a Context
   if (const auto* lost = dynamic_cast<const DeviceLost*>(&error)) {
     ctx_.lose(fmt::format("{} ({}): {}", op_, shapes, lost->what_failed()));
   }

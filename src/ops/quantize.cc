@@ -1,5 +1,5 @@
-// From a dense matrix to a packed one, in two passes over the rows: the first finds the largest
-// magnitude and refuses what is not finite, before anything is made; the second encodes.
+// Packs a dense matrix in two passes over its rows. The first pass finds the largest magnitude and
+// refuses values that are not finite, before any memory is allocated. The second pass encodes.
 #include "cuda/quant/quantize.h"
 
 #include <algorithm>
@@ -22,20 +22,20 @@
 namespace tessera {
 namespace {
 
-// The packed weight that the options ask for, without its memory. Refuses options that make no
-// sense.
+// The packed weight that the options ask for, without its memory. Refuses options that do not fit
+// together.
 Weight plan(const QuantizeOptions& options, std::int64_t out_features, std::int64_t in_features) {
   const auto require = [](bool holds, const std::string& message) {
     if (!holds) throw Error(ErrorCode::invalid_argument, "quantize: " + message);
   };
   const FormatInfo& format = info(options.format);
-  require(options.format != Format::dense, "dense is no packed format; choose one of formats()");
+  require(options.format != Format::dense, "dense is not a packed format; choose one of formats()");
   require(out_features > 0 && in_features > 0,
           fmt::format("a matrix of {} x {} weights was given; it needs at least one row and column",
                       out_features, in_features));
   require(
       !options.zero_point || options.format == Format::int4,
-      fmt::format("zero points were asked for with {}; they are made for int4 alone", format.name));
+      fmt::format("zero points were asked for with {}; they are made only for int4", format.name));
   const std::int64_t group = options.group == -1 ? format.default_group : options.group;
   require(quant::accepts_group(options.format, group),
           fmt::format("{} in groups of {} was asked for; accepted: {}", format.name, group,
@@ -72,8 +72,8 @@ PackedWeight allocate(Weight weight, Device device) {
   return packed;
 }
 
-// The largest magnitude of a row as the bits of its f32: magnitudes compare like their bits, and
-// infinity and NaN lie above all numbers.
+// The largest magnitude of a row, as the bits of its f32. Magnitudes compare like their bits, and
+// infinity and NaN compare above all finite numbers.
 template <typename T>
 std::uint32_t largest_bits(const T* x, std::int64_t n) {
   std::uint32_t largest = 0;
@@ -91,7 +91,7 @@ constexpr std::uint32_t kInfinityBits = 0x7f800000u;
   op.refuse("dense[{}, {}] is {}; only finite weights can be packed", row, column, value);
 }
 
-// The largest magnitude of the matrix; refuses NaN and infinity.
+// Finds the largest magnitude of the matrix. Refuses NaN and infinity.
 float scan(Context& ctx, const OpScope& op, const Tensor& dense) {
   const Rows rows(dense);
   Workspace::Frame frame(ctx.workspace());
@@ -114,7 +114,7 @@ float scan(Context& ctx, const OpScope& op, const Tensor& dense) {
   return std::bit_cast<float>(largest);
 }
 
-// The same, on the device of the Context.
+// Does the same on the Context's device.
 float largest_of(Context& ctx, const OpScope& op, const Tensor& dense) {
   if (ctx.device().is_cpu()) return scan(ctx, op, dense);
   if constexpr (kHaveCuda) {

@@ -28,7 +28,7 @@ void check(const OpScope& op, const RotaryArgs& args) {
   op.no_overlap("out", args.out, "rope.inv_freq", inv_freq);
 }
 
-// On a GPU it needs none.
+// Rotary needs no scratch on a GPU.
 std::int64_t scratch_bytes(Context& ctx, const RotaryArgs& args) {
   return ctx.device().is_cpu() ? cpu::rotary_scratch_bytes(ctx, args) : 0;
 }

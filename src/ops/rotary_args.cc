@@ -25,7 +25,7 @@ void check_positions(const OpScope& op, const Tensor& positions) {
       const auto* row = positions.ptr<const decltype(type)>() + b * positions.strides[0];
       for (std::int64_t t = 0; t < tokens; ++t) {
         if (row[t] >= 0) continue;
-        op.refuse("positions[{}{}] is {}; a position is 0 or more",
+        op.refuse("positions[{}{}] is {}; a position must be at least 0",
                   positions.rank == 2 ? std::to_string(b) + ", " : "", t, row[t]);
       }
     }

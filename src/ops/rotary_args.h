@@ -1,4 +1,4 @@
-// The checks of the ops that turn heads by their positions.
+// Checks shared by the ops that rotate heads by their positions.
 #pragma once
 
 #include "ops/op_scope.h"
@@ -6,9 +6,9 @@
 
 namespace tessera {
 
-// The frequencies fit the heads of x, which is named `arg`.
+// Checks that the frequencies fit the heads of x. `arg` names x in the message.
 void check_rope(const OpScope& op, const Rope& rope, const char* arg, const Tensor& x);
-// No position is negative, on the CPU. i32 or i64, [seq] or [batch, seq].
+// Checks on the CPU that no position is negative. positions is i32 or i64, [seq] or [batch, seq].
 void check_positions(const OpScope& op, const Tensor& positions);
 
 }  // namespace tessera

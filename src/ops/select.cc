@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// All dimensions but the last are the same.
+// All dimensions except the last are the same.
 bool same_leading(const Tensor& a, const Tensor& b) {
   bool same = a.rank == b.rank;
   for (int d = 0; same && d < a.rank - 1; ++d) same = a.shape[d] == b.shape[d];
@@ -19,7 +19,7 @@ bool same_leading(const Tensor& a, const Tensor& b) {
 
 void check_indices_fit(const OpScope& op, const Tensor& indices, std::int64_t n) {
   op.require(indices.dtype == DType::i64 || n <= std::numeric_limits<std::int32_t>::max(),
-             "x has rows of {} elements, too long for i32 indices: give i64 ones", n);
+             "x has rows of {} elements, too long for i32 indices: use i64 indices", n);
 }
 
 void check(const OpScope& op, const ArgmaxArgs& args) {
@@ -35,7 +35,7 @@ void check(const OpScope& op, const ArgmaxArgs& args) {
                indices);
   }
   op.require(x.size(-1) > 0 || indices.numel() == 0,
-             "x {} has rows without elements, which have no largest one", x);
+             "x {} has empty rows, which have no largest element", x);
   check_indices_fit(op, indices, x.size(-1));
   op.no_overlap("indices", indices, "x", x);
 }

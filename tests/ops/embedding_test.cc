@@ -53,7 +53,7 @@ struct Call {
         args{ids, table, out} {}
 };
 
-// A copy, or one correct rounding: bit for bit.
+// The result is a copy, or each value rounded once, so it must match bit for bit.
 void check(Context& ctx, const Case& c) {
   SCOPED_TRACE(c.text());
   Call call(ctx, c);
@@ -114,7 +114,7 @@ TEST_P(EmbeddingTest, IdsOutOfRange) {
                   "embedding: ids[1, 2] is " + std::to_string(static_cast<std::int64_t>(bad)) +
                       ", but table has 50 rows: an id must be at least 0 and less than that"));
       EXPECT_TRUE(call.out.untouched());
-    } else {  // saying so would mean waiting: the row is NaN, all others are right
+    } else {  // reporting it would mean waiting: the row is NaN, the others are right
       embedding(ctx(), call.args);
       ids.at(1, 2) = 0;
       Array expected = reference::embedding(ids, call.table.read());

@@ -57,8 +57,9 @@ TEST_P(NormRefusalTest, RefusesBeforeWriting) {
          a.residuals = {};
          a.sum = {};
        },
-       "layer_norm: dropout p is 0.5 without residuals: it drops from x before x is added to them; "
-       "give at least one, or p = 0"},
+       "layer_norm: dropout p is 0.5 without residuals: dropout applies to x before the residuals "
+       "are added; "
+       "give at least one residual, or p = 0"},
       {[](NormArgs& a) { a.residuals[0] = {}; },
        "layer_norm: residuals[1] was given but residuals[0] was not: fill them in order"},
       {[](NormArgs& a) { a.residuals[1].dtype = DType::f16; },
@@ -68,7 +69,7 @@ TEST_P(NormRefusalTest, RefusesBeforeWriting) {
       {[](NormArgs& a) { a.residuals[0].data = nullptr; },
        "layer_norm: residuals[0] f32[3, 5] has no data (null pointer)"},
       {[](NormArgs& a) { a.sum = {}; },
-       "layer_norm: sum was not given; with residuals it is where x + residuals goes"},
+       "layer_norm: sum was not given; with residuals it receives x + residuals"},
       {[](NormArgs& a) { a.residuals = {}; },
        "layer_norm: sum was given without residuals: it would be a copy of x"},
       {[](NormArgs& a) { a.sum.dtype = DType::bf16; },

@@ -282,7 +282,7 @@ TEST_P(RotaryAppendTest, NegativePositionsAreRefusedOnTheCpu) {
   const TestTensor positions(ctx(), at, DType::i32);
   call.args.positions = positions;
   EXPECT_TRUE(refuses([&] { rotary_append(ctx(), call.args); },
-                      "rotary_append: positions[3] is -2; a position is 0 or more"));
+                      "rotary_append: positions[3] is -2; a position must be at least 0"));
   EXPECT_TRUE(call.outputs_untouched());
 }
 

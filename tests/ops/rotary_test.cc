@@ -265,9 +265,9 @@ TEST_P(RotaryTest, NegativePositions) {
   Call one(ctx(), {}, shared), two(ctx(), {.position_per_batch = true}, of_each);
   if (GetParam().is_cpu()) {
     EXPECT_TRUE(refuses([&] { rotary(ctx(), one.args); },
-                        "rotary: positions[1] is -2; a position is 0 or more"));
+                        "rotary: positions[1] is -2; a position must be at least 0"));
     EXPECT_TRUE(refuses([&] { rotary(ctx(), two.args); },
-                        "rotary: positions[1, 2] is -7; a position is 0 or more"));
+                        "rotary: positions[1, 2] is -7; a position must be at least 0"));
     EXPECT_TRUE(one.out.untouched());
     EXPECT_TRUE(two.out.untouched());
   } else {  // looking would mean waiting: the angle is negative like the position

@@ -224,14 +224,14 @@ TEST_P(SelectTest, ArgmaxRefusesBeforeWriting) {
       {[](ArgmaxArgs& a) { a.x.strides[0] = std::numeric_limits<std::int64_t>::max(); },
        "size 2 x 9223372036854775807 does not fit into 64 bits", ErrorCode::overflow},
       {[](ArgmaxArgs& a) { a.x.shape[1] = 0; },
-       "argmax: x f32[3, 0] has rows without elements, which have no largest one"},
+       "argmax: x f32[3, 0] has empty rows, which have no largest element"},
       {[](ArgmaxArgs& a) { a.x = a.x.select(0, 0); },
        "argmax: indices must have shape [1], got i32[3]"},
       {[](ArgmaxArgs& a) {
          a.x.shape = {1, std::int64_t{1} << 31};
          a.indices.shape[0] = 1;
        },
-       "argmax: x has rows of 2147483648 elements, too long for i32 indices: give i64 ones"},
+       "argmax: x has rows of 2147483648 elements, too long for i32 indices: use i64 indices"},
       {[](ArgmaxArgs& a) { a.indices = {}; }, "argmax: indices was not given"},
       {[](ArgmaxArgs& a) { a.indices.dtype = DType::f32; },
        "argmax: indices is f32; accepted: i32, i64"},

@@ -162,7 +162,7 @@ TEST(Dequantize, RefusesMalformedWeights) {
       {
           {[](auto& a) { a.weight = Weight(); }, "dequantize: weight was not given"},
           {[](auto& a) { a.weight.layout = WeightLayout::cpu_tiles; },
-           "dequantize: weight nvfp4[3, 70] is in the layout of the kernels; give it in the "
+           "dequantize: weight nvfp4[3, 70] is in a kernel's layout; give it in the "
            "published layout, as quantize() made it"},
           {[](auto& a) { a.weight.out_features = -3; },
            "dequantize: weight has a negative size: nvfp4[-3, 70]"},

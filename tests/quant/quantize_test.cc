@@ -163,7 +163,7 @@ TEST(Quantize, Refusals) {
       {[](auto& a) { a.dense = a.dense.slice(1, 0, 0); },
        "quantize: a matrix of 4 x 0 weights was given; it needs at least one row and column"},
       {[](auto& a) { a.options.format = Format::dense; },
-       "quantize: dense is no packed format; choose one of formats()"},
+       "quantize: dense is not a packed format; choose one of formats()"},
       {[](auto& a) { a.options.group = 32; },
        "quantize: nvfp4 in groups of 32 was asked for; accepted: 16"},
       {[](auto& a) { a.options = {.format = Format::int4, .group = 24}; },
@@ -173,7 +173,7 @@ TEST(Quantize, Refusals) {
        "quantize: int8 in groups of -5 was asked for; accepted: 0 (the whole row) or any positive "
        "number"},
       {[](auto& a) { a.options.zero_point = true; },
-       "quantize: zero points were asked for with nvfp4; they are made for int4 alone"},
+       "quantize: zero points were asked for with nvfp4; they are made only for int4"},
       {[](auto& a) { a.options.format = static_cast<Format>(77); },
        "77 is not the number of a format; the last is 6 (fp8)"},
       {[](auto& a) {
