@@ -1,4 +1,4 @@
-// Sharing the rows of a tensor out to the threads.
+// Shares the rows of a tensor among the threads.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace tessera::cpu {
 
 // Calls fn(row, worker) once for each row in [0, rows). Rows are handed out in chunks of about 16K
-// elements: some microseconds of work, well above the cost of handing it out.
+// elements. That is a few microseconds of work, well above the cost of handing it out.
 template <typename F>
 void for_each_row(ThreadPool& pool, std::int64_t rows, std::int64_t elements_per_row, F&& fn) {
   constexpr std::int64_t kChunkElements = 1 << 14;

@@ -1,5 +1,5 @@
-// Keys and values into the pages of a cache: a copy of each token's heads, in one piece where they
-// lie in one piece on both sides.
+// Copies keys and values into the pages of a cache, token by token. All heads of a token are copied
+// at once if they are contiguous on both sides.
 #include "cpu/elementwise/kv_append.h"
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Keys and values into the pages of a cache, on the CPU. Arguments have been checked by
-// src/ops/kv_append.cc.
+// Writes keys and values into the pages of a cache, on the CPU. src/ops/kv_append.cc has checked
+// the arguments.
 #pragma once
 
 #include "tessera/kv_append.h"

@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm, one row at a time. A row is read from memory once: it stays in an f32
-// scratch row, which fits the L1 cache for every model in use, while the passes go over it.
+// LayerNorm and RMSNorm, one row at a time. A row is read from memory once, into an f32 scratch
+// row. That row fits the L1 cache for every model in use, and all passes run over it there.
 //
 //   x  r0  r1  r2      1. gather: each partial sum rounded to the dtype
 //    \  |   |  /
@@ -9,7 +9,7 @@
 //         |            3. the mean of (row - mean)^2          -> 1 / deviation
 //         +----------> 4. out = (row - mean) / deviation * weight + bias
 //
-// Taking the mean away before squaring keeps all bits where the mean is much larger than the
+// Subtracting the mean before squaring keeps all bits when the mean is much larger than the
 // deviation; E[x^2] - E[x]^2 would lose them.
 #include "cpu/elementwise/norm.h"
 
@@ -38,10 +38,11 @@ using F32 = hn::ScalableTag<float>;
 
 constexpr std::size_t kMaxResiduals = std::tuple_size_v<decltype(NormArgs::residuals)>;
 
-// Four sums at once: an addition takes about four cycles, and one can start in each of them.
+// Four sums run at once, because an addition takes about four cycles and a new one can start in
+// each cycle.
 constexpr std::size_t kSums = 4;
 
-// Whole steps of kSums vectors; at most norm_scratch_row(n).
+// n rounded up to whole steps of kSums vectors; at most norm_scratch_row(n).
 std::size_t padded(std::size_t n) {
   const std::size_t step = kSums * hn::Lanes(F32());
   return (n + step - 1) / step * step;
@@ -53,17 +54,18 @@ struct RowOf {
   const T* x;
   const T* residuals[kMaxResiduals];
   int n_residuals;
-  T* sum;  // null where there are no residuals
+  T* sum;  // null without residuals
   T* out;
 };
 
-// Dropout of one row's x, walked from left to right.
+// Dropout of one row of x, from left to right.
 class DropRow {
  public:
   DropRow(const Dropout& dropout, std::int64_t row)
       : dropout_(dropout), row_(row), threshold_(dropout_threshold(dropout.p)) {}
 
-  // Elements i, i + 1, ... of the row in f32: 0 where dropped, else divided by 1 - p and rounded.
+  // Elements i, i + 1, ... of the row in f32. A dropped element is 0; the others are divided by 1 -
+  // p and rounded.
   template <typename T>
   HWY_INLINE hn::Vec<F32> drop(hn::Vec<F32> v, std::size_t i) {
     const F32 d;
@@ -150,7 +152,7 @@ void norm_row(const RowOf<T>& at, std::size_t n, bool centred, float eps, const 
   write_out(row, n, mean, 1.f / std::sqrt(variance + eps), weight, bias, at.out);
 }
 
-// A weight or bias in f32; null where it was not given.
+// A weight or bias in f32; null if it was not given.
 const float* as_f32(Workspace::Frame& frame, const Tensor& tensor) {
   if (!tensor.defined()) return nullptr;
   if (tensor.dtype == DType::f32) return tensor.ptr<const float>();

@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm on the CPU. Arguments have been checked by src/ops/norm.cc.
+// LayerNorm and RMSNorm on the CPU. src/ops/norm.cc has checked the arguments.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,10 @@ namespace tessera::cpu {
 void layer_norm(Context& ctx, const NormArgs& args);
 void rms_norm(Context& ctx, const NormArgs& args);
 
-// f32 values from one thread's scratch row to the next: whole steps of four vectors, on every
-// target.
+// Distance between the scratch rows of two threads, in f32 values: whole steps of four vectors on
+// every target.
 inline std::int64_t norm_scratch_row(std::int64_t n) { return checked_align(n, 64); }
-// What either takes of the workspace, for any number of rows.
+// Workspace that either norm takes, for any number of rows.
 std::int64_t norm_scratch_bytes(Context& ctx, const NormArgs& args);
 
 }  // namespace tessera::cpu

@@ -11,16 +11,16 @@
 namespace tessera::cpu {
 namespace {
 
-// The rows of one set of frequencies, as far as they were asked for.
+// The rows of one set of frequencies, up to the last position asked for so far.
 struct Table {
   std::vector<float> inv_freq;
   std::vector<float> rows;  // [positions, 2, pairs]
 };
 
-// As many as models of different frequencies are likely to take turns in one Context.
+// More models with different frequencies are unlikely to take turns in one Context.
 constexpr std::size_t kMostTables = 4;
 
-// The last one used first.
+// Tables are kept with the most recently used first.
 Table& table_of(std::vector<Table>& tables, const Tensor& inv_freq) {
   const float* begin = inv_freq.ptr<const float>();
   const float* end = begin + inv_freq.shape[0];
@@ -41,7 +41,7 @@ void extend(Context& ctx, Table& table, std::int64_t positions) {
   const std::int64_t begin = std::ssize(table.rows) / (2 * pairs);
   if (begin >= positions) return;
   table.rows.resize(static_cast<std::size_t>(checked_mul(positions, 2 * pairs)));
-  constexpr std::int64_t kChunk = 64;  // positions of a task: some microseconds
+  constexpr std::int64_t kChunk = 64;  // positions of a task: a few microseconds
   ctx.pool().parallel_for(ceil_div(positions - begin, kChunk), [&](std::int64_t task, int) {
     const std::int64_t first = begin + task * kChunk;
     for (std::int64_t p = first; p < std::min(positions, first + kChunk); ++p) {
@@ -53,7 +53,7 @@ void extend(Context& ctx, Table& table, std::int64_t positions) {
 
 }  // namespace
 
-// What the Context keeps.
+// The tables that the Context keeps.
 struct RopeTables {
   std::vector<Table> tables;
 };

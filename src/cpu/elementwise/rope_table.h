@@ -1,6 +1,6 @@
-// Cosines and sines of key positions, for attention that turns keys as it reads them. They are kept
-// in the Context: a decoder asks for the same ones in every layer of every token, and forming them
-// takes as long as attention itself.
+// Cosines and sines of key positions, for attention that rotates keys as it reads them. The Context
+// keeps them, because a decoder needs the same ones in every layer of every token, and computing
+// them takes as long as attention itself.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// Rotary position embedding: each pair (a, b) of a head turns by an angle that depends on the
-// token's position and the pair's number alone, so the cosines and sines of a token are computed
-// once and serve all of its heads, and all batches that share its position.
+// Rotary position embedding. Each pair (a, b) of a head turns by an angle that depends only on the
+// token's position and the pair's number. So the cosines and sines of a token are computed once,
+// for all of its heads and for all batches that share its position.
 //
 //   out_a = a cos - b sin      half_split:  a a a a b b b b | pass through
 //   out_b = b cos + a sin      interleaved: a b a b a b a b | pass through
@@ -32,8 +32,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-// The angle is formed and brought into [-pi, pi] in float64: at position 10^7 it is still good to
-// 2e-9, where f32 would be off by half a radian.
+// The angle is computed and reduced to [-pi, pi] in float64. At position 10^7 its error is still
+// only 2e-9; in f32 it would be half a radian.
 void cos_sin_row(std::int64_t position, const float* inv_freq, std::size_t pairs, float* cos,
                  float* sin) {
   const hn::ScalableTag<double> d;
@@ -78,7 +78,7 @@ void turn_half_split(const T* x, const float* cos, const float* sin, std::size_t
 // cos2, sin2 [dims]; dims is even, so that no pair is cut by the end of a vector.
 template <typename T>
 void turn_interleaved(const T* x, const float* cos2, const float* sin2, std::size_t dims, T* out) {
-#if HWY_TARGET == HWY_SCALAR  // vectors of one element: no neighbours to exchange
+#if HWY_TARGET == HWY_SCALAR  // vectors of one element have no neighbours to exchange
   for (std::size_t i = 0; i < dims; i += 2) {
     const float a = to_float(x[i]), b = to_float(x[i + 1]);
     out[i] = from_float<T>(a * cos2[i] + b * sin2[i]);
@@ -96,7 +96,7 @@ void turn_interleaved(const T* x, const float* cos2, const float* sin2, std::siz
 #endif
 }
 
-// All heads of one token: x, out [heads, dim] by the strides of dimension 2.
+// Rotates all heads of one token: x, out [heads, dim], with the strides of dimension 2.
 template <typename T>
 void turn_token(const RotaryArgs& args, std::int64_t batch, std::int64_t token, const float* cos,
                 const float* sin) {
@@ -121,7 +121,7 @@ void turn_token(const RotaryArgs& args, std::int64_t batch, std::int64_t token, 
 // pairs, [cos2 | sin2].
 void rotary(Context& ctx, const RotaryArgs& args) {
   const std::int64_t batches = args.x.shape[0], tokens = args.x.shape[1];
-  const bool shared = args.positions.rank == 1;  // one position for the token of every batch
+  const bool shared = args.positions.rank == 1;  // all batches share the positions
   const std::size_t pairs = static_cast<std::size_t>(args.rope.inv_freq.shape[0]);
   const std::int64_t scratch_stride = rotary_scratch_row(args.rope.inv_freq.shape[0]);
   Workspace::Frame frame(ctx.workspace());

@@ -1,4 +1,4 @@
-// Rotary position embedding on the CPU. Arguments have been checked by src/ops/rotary.cc.
+// Rotary position embedding on the CPU. src/ops/rotary.cc has checked the arguments.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ void rotary(Context& ctx, const RotaryArgs& args);
 inline std::int64_t rotary_scratch_row(std::int64_t pairs) {
   return checked_align(checked_mul(6, pairs), 16);
 }
-// What rotary() takes of the workspace, for any number of tokens.
+// Workspace that rotary() takes, for any number of tokens.
 std::int64_t rotary_scratch_bytes(Context& ctx, const RotaryArgs& args);
 
 // cos and sin of position * inv_freq[i] for i in [0, pairs), each exact to f32.

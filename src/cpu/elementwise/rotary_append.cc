@@ -1,5 +1,5 @@
-// On the CPU the parts are called one after the other: there is no launch to save, and the keys are
-// still in the cache when they are copied.
+// The CPU simply calls the two ops in turn: there is no launch to save, and the keys are still in
+// the cache when they are copied.
 #include "cpu/elementwise/rotary_append.h"
 
 #include <algorithm>

@@ -1,12 +1,12 @@
 // Softmax over the last dimension, one row at a time. The row is read once, into an f32 scratch
-// row; all further passes go over that.
+// row. All further passes run over that.
 //
 //   x [n] -- 1. load: to f32, and the largest element ---> row
 //            2. exponentials: exp(scale * (row - largest)), and their sum
 //   out <--- 3. store: row / sum
 //
-// The largest element comes off before scaling: every exponent is then 0 or less, and nothing can
-// overflow.
+// The largest element is subtracted before scaling, so that every exponent is 0 or less and nothing
+// can overflow.
 #include "cpu/elementwise/softmax.h"
 
 #include <algorithm>
@@ -36,13 +36,13 @@ using F32 = hn::ScalableTag<float>;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Rounded up to whole vectors.
+// n rounded up to whole vectors.
 std::size_t padded(std::size_t n) {
   const std::size_t lanes = hn::Lanes(F32());
   return (n + lanes - 1) / lanes * lanes;
 }
 
-// Returns the largest element, or NaN where there is one. The padding is -inf.
+// Returns the largest element, or NaN if the row holds one. The padding is -inf.
 template <typename T>
 float load_row(const T* x, std::size_t n, float* row) {
   const F32 d;
@@ -50,7 +50,7 @@ float load_row(const T* x, std::size_t n, float* row) {
   convert_row_to_f32(d, x, row, n);
   std::fill(row + n, row + padded(n), -kInfinity);
   auto largest = hn::Set(d, -kInfinity);
-  auto nan = hn::FirstN(d, 0);  // apart, because Max may drop a NaN
+  auto nan = hn::FirstN(d, 0);  // kept apart, because Max may drop a NaN
   for (std::size_t i = 0; i < n; i += lanes) {
     const auto v = hn::Load(d, row + i);
     largest = hn::Max(largest, v);

@@ -1,4 +1,4 @@
-// Softmax over the last dimension on the CPU. Arguments have been checked by src/ops/softmax.cc.
+// Softmax over the last dimension on the CPU. src/ops/softmax.cc has checked the arguments.
 #pragma once
 
 #include "tessera/softmax.h"

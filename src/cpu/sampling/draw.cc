@@ -1,11 +1,11 @@
-// From the logits of a row to a token, in passes that never sort the vocabulary:
+// Draws a token from the logits of a row, in passes that never sort the vocabulary:
 //
 //   1. maximum of each block   finds NaN, the greedy token, and bounds for the next steps
 //   2. candidates              top-k, top-p and min-p each keep the head of the order (most likely
 //                              first): a bound on the logits says which blocks can hold any of it
 //   3. draw                    by random bits, over the candidates in the order of ids
 //
-// Weights are whole numbers (core/sample_weight.h): sums are exact, and the GPU's are the same.
+// Weights are whole numbers (core/sample_weight.h), so sums are exact and the GPU gets the same.
 #include "cpu/sampling/draw.h"
 
 #include <algorithm>
@@ -26,11 +26,12 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 // Top-p tries this many tokens first.
 constexpr std::int64_t kUsualHead = 256;
 
-// Top-p's buckets: together 32 nats, beyond which nothing is left to weigh (2^-43 is 30 nats).
+// The buckets of top-p cover 32 nats together. Beyond that no token has any weight (2^-43 is 30
+// nats).
 constexpr std::size_t kBuckets = 1024;
 constexpr double kBucketsPerNat = 32;
 
-// The logit that has this share of the largest one's weight, or one a little below it.
+// The logit whose weight is this share of the largest one's, or a logit a little below it.
 float logit_of(double share, float largest, double temperature) {
   return static_cast<float>(largest + temperature * std::log(share));
 }
@@ -57,7 +58,7 @@ std::int32_t TokenDraw::first_largest(std::span<const float> logits, float large
 
 // ---- 2. candidates ------------------------------------------------------------------------------
 
-// Fills weights_; returns their sum.
+// Fills weights_ and returns their sum.
 std::uint64_t TokenDraw::weigh_all(std::span<const float> logits, float largest,
                                    double temperature) {
   weights_.resize(logit_blocks(logits.size()));
@@ -72,7 +73,7 @@ double TokenDraw::total(std::span<const float> logits, float largest, double tem
          static_cast<double>(kLargestWeight);
 }
 
-// Candidates: all logits from the threshold on, in the order of ids. Needs maxima_.
+// The candidates become all logits that reach the threshold, in the order of ids. Needs maxima_.
 void TokenDraw::collect(std::span<const float> logits, float threshold) {
   candidates_.clear();
   for (std::size_t block = 0; block < maxima_.size(); ++block) {
@@ -87,8 +88,9 @@ void TokenDraw::collect(std::span<const float> logits, float threshold) {
   }
 }
 
-// Candidates: the `count` most likely, in the order of ids. The count-th largest of the block
-// maxima bounds the count-th largest logit from below: few more than `count` pass it.
+// The candidates become the `count` most likely tokens, in the order of ids. The count-th largest
+// block maximum is a lower bound of the count-th largest logit, and few more than `count` logits
+// pass it.
 void TokenDraw::collect_top(std::span<const float> logits, std::int64_t count) {
   float threshold = -kInfinity;
   if (count <= static_cast<std::int64_t>(maxima_.size())) {
@@ -113,9 +115,9 @@ std::span<const TokenDraw::Candidate> TokenDraw::most_likely(std::span<const flo
   return candidates_;
 }
 
-// Keeps the shortest head of the order that weighs at least `wanted`, which is at most what all of
-// them weigh. Buckets of like logits say in which of them it ends; that one is halved until one
-// candidate is left.
+// Keeps the shortest head of the order that weighs at least `wanted`. All candidates together weigh
+// that much or more. Buckets of similar logits tell where the head ends: that bucket is halved
+// until one candidate is left.
 void TokenDraw::cut_tail(std::uint64_t wanted, float largest, double temperature) {
   const auto bucket_of = [&](const Candidate& c) {
     const double nats = (static_cast<double>(largest) - c.logit) / temperature;
@@ -146,7 +148,7 @@ void TokenDraw::cut_tail(std::uint64_t wanted, float largest, double temperature
   std::erase_if(candidates_, [&](const Candidate& c) { return comes_first(last, c); });
 }
 
-// Weighs the candidates; returns the sum.
+// Weighs the candidates and returns the sum.
 std::uint64_t TokenDraw::weigh(float largest, double temperature) {
   const float scale = weight_scale(temperature);
   std::uint64_t sum = 0;
@@ -159,7 +161,7 @@ std::uint64_t TokenDraw::weigh(float largest, double temperature) {
 
 // ---- 3. draw ------------------------------------------------------------------------------------
 
-// Without top-k, top-p and min-p: the block by its weight, the token within the block.
+// Without top-k, top-p and min-p: chooses a block by its weight, then a token within the block.
 std::int32_t TokenDraw::draw_from_all(std::span<const float> logits, float largest,
                                       double temperature, std::uint64_t bits) {
   std::uint64_t left = multiply_high(bits, weigh_all(logits, largest, temperature));
@@ -190,12 +192,12 @@ std::int32_t TokenDraw::draw(std::span<const float> logits, float largest, const
     // The usual case: few tokens have most of the probability.
     collect_top(logits, std::min(kUsualHead, vocab));
     if (weigh(largest, o.temperature) < wanted) {
-      // Otherwise all that can be in the head: tokens lighter than this, all taken together, weigh
-      // less than (1 - top_p) * total. Half of it leaves room for rounding.
+      // Otherwise collect every token that can be in the head. All tokens lighter than this weigh
+      // less than (1 - top_p) * total together. Half of it leaves room for rounding.
       const double light = (1 - o.top_p) * static_cast<double>(total) /
                            static_cast<double>(kLargestWeight) / static_cast<double>(vocab) / 2;
       collect(logits, logit_of(light, largest, o.temperature));
-      if (weigh(largest, o.temperature) < wanted) {  // top_p is 1 but for a rounding
+      if (weigh(largest, o.temperature) < wanted) {  // top_p is 1 up to rounding
         collect(logits, -kInfinity);
         weigh(largest, o.temperature);
       }
@@ -208,7 +210,7 @@ std::int32_t TokenDraw::draw(std::span<const float> logits, float largest, const
   return draw_from_candidates(o.min_p, bits);
 }
 
-// By weight, after min-p.
+// Draws by weight, after min-p.
 std::int32_t TokenDraw::draw_from_candidates(double min_p, std::uint64_t bits) {
   const std::uint64_t least = least_weight(min_p);
   std::uint64_t total = 0;
@@ -219,7 +221,7 @@ std::int32_t TokenDraw::draw_from_candidates(double min_p, std::uint64_t bits) {
     if (left < weight) return c.id;
     left -= weight;
   }
-  return -1;  // never: the most likely one weighs something
+  return -1;  // not reached: the most likely token has a weight
 }
 
 }  // namespace tessera::cpu

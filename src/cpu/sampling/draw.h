@@ -1,4 +1,4 @@
-// One token from the logits of one row, on the CPU: what the Sampler and sample() share.
+// Draws one token from the logits of one row, on the CPU. The Sampler and sample() share this.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,7 @@ struct DrawOptions {
   double top_p = 1.0, min_p = 0.0;
 };
 
-// In this order: find_maxima(), then the others as often as needed. Keeps its scratch from row to
-// row.
+// Call find_maxima() first, then the others as often as needed. Scratch is kept from row to row.
 class TokenDraw {
  public:
   struct Candidate {
@@ -23,17 +22,17 @@ class TokenDraw {
     std::uint64_t weight;  // core/sample_weight.h
   };
 
-  // The largest logit; NaN where there is one. What follows is for logits without NaN and +inf, of
-  // which one at least is finite.
+  // Returns the largest logit, or NaN if the row holds one. The functions below need logits without
+  // NaN and +inf, of which at least one is finite.
   float find_maxima(std::span<const float> logits);
-  // The first place of the largest.
+  // Returns the first index of the largest logit.
   std::int32_t first_largest(std::span<const float> logits, float largest) const;
-  // A token by its random bits (draw_bits()).
+  // Draws a token by its random bits (draw_bits()).
   std::int32_t draw(std::span<const float> logits, float largest, const DrawOptions& options,
                     std::uint64_t bits);
   // The sum of all weights, in units of the largest logit's.
   double total(std::span<const float> logits, float largest, double temperature);
-  // The most likely, the most likely first; their weights are not set.
+  // Returns the `count` most likely tokens, most likely first. Their weights are not set.
   std::span<const Candidate> most_likely(std::span<const float> logits, std::int64_t count);
 
  private:

@@ -1,5 +1,5 @@
-// Block maxima, sums of exponentials, weights. One thread: a vocabulary is read in microseconds,
-// less than it takes to wake another thread.
+// Block maxima, sums of exponentials, weights. All run on one thread: reading a vocabulary takes
+// microseconds, less than waking another thread.
 #include "cpu/sampling/logits.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-// At most a block wide, so that whole vectors fill it.
+// A vector is at most a block wide, so that whole vectors fill a block.
 using F32 = hn::CappedTag<float, kLogitBlock>;
 using F64 = hn::CappedTag<double, kLogitBlock>;
 
@@ -32,7 +32,7 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 float block_maximum(const float* x) {
   const F32 d;
   auto largest = hn::LoadU(d, x);
-  auto nan = hn::IsNaN(largest);  // apart, because Max may drop a NaN
+  auto nan = hn::IsNaN(largest);  // kept apart, because Max may drop a NaN
   for (std::size_t i = hn::Lanes(d); i < kLogitBlock; i += hn::Lanes(d)) {
     const auto v = hn::LoadU(d, x + i);
     largest = hn::Max(largest, v);
@@ -52,14 +52,14 @@ float block_sum(const float* x, float offset, float scale) {
   return hn::GetLane(hn::SumOfLanes(d, sum));
 }
 
-// sample_weight(), one logit in each lane: the same roundings. f32 exponents of 2, then whole
-// numbers.
+// sample_weight() for one logit in each lane, with the same roundings: f32 exponents of 2 first,
+// then whole numbers.
 hn::Vec<F32> light_powers(hn::Vec<F32> x, hn::Vec<F32> largest, hn::Vec<F32> scale) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
   const auto exponent = hn::Mul(hn::Sub(x, largest), scale);
   const auto weighs = hn::Gt(exponent, hn::Set(d, kLightest));
-  const auto used = hn::IfThenElseZero(weighs, exponent);  // what follows needs its range
+  const auto used = hn::IfThenElseZero(weighs, exponent);  // the steps below need this range
   const auto whole = hn::Floor(used), part = hn::Sub(used, whole);
   auto power = hn::Set(d, kExp2Factor6);
   for (const float factor :
@@ -79,7 +79,7 @@ std::uint64_t block_weight(const float* x, float largest, float scale) {
     hn::StoreU(light_powers(hn::LoadU(d, x + i), hn::Set(d, largest), hn::Set(d, scale)), d,
                powers + i);
   }
-  // weight_units(): the bits of 512 come off at the end, once for each logit.
+  // As weight_units() does, the bits of 512 are subtracted at the end, once for each logit.
   const F64 d64;
   const hn::RebindToUnsigned<F64> du;
   const hn::Rebind<float, F64> d_half;
@@ -94,8 +94,8 @@ std::uint64_t block_weight(const float* x, float largest, float scale) {
   return sum - kLogitBlock * std::bit_cast<std::uint64_t>(kUnitBase);
 }
 
-// fn(block) for each block of logits; the last one is filled up with -inf, which changes neither a
-// maximum nor a sum.
+// Calls fn(block) for each block of logits. The last block is filled up with -inf, which changes
+// neither a maximum nor a sum.
 template <typename Out, typename F>
 void for_each_block(std::span<const float> logits, std::span<Out> out, F&& fn) {
   const std::size_t whole = logits.size() / kLogitBlock;

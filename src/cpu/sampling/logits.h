@@ -1,5 +1,5 @@
-// Passes over the logits of one token, in blocks: what is known of a block (its maximum, its
-// weight) lets the sampler look at a few blocks instead of the whole vocabulary.
+// Passes over the logits of one token, in blocks. Knowing each block's maximum and weight, the
+// sampler looks at a few blocks instead of the whole vocabulary.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace tessera::cpu {
 
-// Logits of a block: a few vectors of any width, and few enough blocks (782 of a vocabulary of 50
-// thousand) that scanning them costs nothing.
+// The size of a block: a few vectors of any width. There are few enough blocks (782 for a
+// vocabulary of 50 thousand) that scanning them costs nothing.
 inline constexpr std::size_t kLogitBlock = 64;
 
 constexpr std::size_t logit_blocks(std::size_t logits) {
   return (logits + kLogitBlock - 1) / kLogitBlock;
 }
 
-// maxima[b]: the largest logit of block b; NaN where the block holds one.
+// maxima[b]: the largest logit of block b, or NaN if the block holds one.
 void block_maxima(std::span<const float> logits, std::span<float> maxima);
 
-// The largest of the maxima; NaN where one of them is.
+// The largest of the maxima, or NaN if one of them is.
 inline float largest_of(std::span<const float> maxima) {
   float largest = -std::numeric_limits<float>::infinity();
   for (const float maximum : maxima) {
@@ -32,8 +32,8 @@ inline float largest_of(std::span<const float> maxima) {
   return largest;
 }
 
-// sums[b]: the sum of exp(scale * (logit - offset)) over block b. With offset the largest logit no
-// term exceeds 1; -inf gives 0.
+// sums[b]: the sum of exp(scale * (logit - offset)) over block b. If offset is the largest logit,
+// no term exceeds 1; -inf gives 0.
 void block_sums(std::span<const float> logits, float offset, float scale, std::span<float> sums);
 
 // weights[b]: the sum of sample_weight(logit, largest, scale) over block b (core/sample_weight.h).

@@ -1,4 +1,5 @@
-// A token of each row, one row at a time; rows are few, and a vocabulary is read in microseconds.
+// Draws a token for each row, one row after the other: rows are few, and a vocabulary is read in
+// microseconds.
 #include "cpu/sampling/sample.h"
 
 #include <cmath>

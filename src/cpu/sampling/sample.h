@@ -1,4 +1,4 @@
-// sample() on the CPU. Arguments have been checked by src/ops/sample.cc.
+// sample() on the CPU. src/ops/sample.cc has checked the arguments.
 #pragma once
 
 #include "tessera/sample.h"

@@ -1,11 +1,11 @@
 // The largest elements of each row.
 //
-// argmax takes two passes: the largest value, then the first place where it stands. Both are plain
-// vector loops, and the second ends early.
+// argmax takes two passes: the first finds the largest value, the second finds its first index.
+// Both are plain vector loops, and the second ends early.
 //
-// top_k keeps the best k seen so far in a heap whose front is the worst of them. A vector of which
-// no element beats that front is passed over with one comparison; on a vocabulary of 128K and small
-// k that is nearly every vector.
+// top_k keeps the best k seen so far in a heap whose front is the worst of them. A vector with no
+// element that beats the front costs one comparison. With a vocabulary of 128K and a small k that
+// is nearly every vector.
 //
 //   x:  [ first k ] [ v v v v ] [ v v v v ] ...        heap (k): front = the one to beat
 //       make a heap    none beats the front: next vector
@@ -43,7 +43,7 @@ std::int64_t argmax_row(const T* x, std::size_t n) {
   const std::size_t lanes = hn::Lanes(d);
   const auto lowest = hn::Set(d, -std::numeric_limits<float>::infinity());
   auto largest = lowest;
-  auto nan = hn::FirstN(d, 0);  // apart, because Max may drop a NaN
+  auto nan = hn::FirstN(d, 0);  // kept apart, because Max may drop a NaN
   std::size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
     const auto v = load_f32(d, x + i);
@@ -85,7 +85,7 @@ void argmax(Context& ctx, const ArgmaxArgs& args) {
 
 using Candidate = TopKCandidate;
 
-// NaN, then larger values, then lower indices.
+// NaN comes first, then larger values, then lower indices.
 bool comes_first(const Candidate& a, const Candidate& b) {
   const bool a_is_nan = std::isnan(a.value), b_is_nan = std::isnan(b.value);
   if (a_is_nan != b_is_nan) return a_is_nan;
@@ -99,7 +99,8 @@ void top_k_row(const T* x, std::int64_t n, std::int64_t k, Candidate* heap) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (std::int64_t i = 0; i < k; ++i) heap[i] = {to_float(x[i]), i};
-  std::make_heap(heap, heap + k, comes_first);  // comes_first as "less": the front comes last
+  std::make_heap(heap, heap + k,
+                 comes_first);  // with comes_first as "less", the front is the worst
 
   for (std::int64_t i = k; i < n; i += lanes) {
     const std::int64_t count = std::min(lanes, n - i);

@@ -1,4 +1,4 @@
-// The largest elements of each row on the CPU. Arguments have been checked by src/ops/select.cc.
+// The largest elements of each row on the CPU. src/ops/select.cc has checked the arguments.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct TopKCandidate {
   float value;
   std::int64_t index;
 };
-// What top_k() takes of the workspace, for any number of rows. argmax() takes nothing.
+// Workspace that top_k() takes, for any number of rows. argmax() takes none.
 std::int64_t top_k_scratch_bytes(Context& ctx, std::int64_t k);
 
 }  // namespace tessera::cpu

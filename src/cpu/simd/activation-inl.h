@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 
-// x / (1 + exp(-z)). From 88 on the exponential would leave f32.
+// x / (1 + exp(-z)). Beyond 88 the exponential would overflow f32.
 template <class D>
 HWY_INLINE hn::Vec<D> times_sigmoid(D d, hn::Vec<D> x, hn::Vec<D> z) {
   const auto e = hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 88.f)));
@@ -26,10 +26,10 @@ HWY_INLINE hn::Vec<D> times_sigmoid(D d, hn::Vec<D> x, hn::Vec<D> z) {
 template <Activation activation, class D>
 HWY_INLINE hn::Vec<D> activate(D d, hn::Vec<D> x) {
   if constexpr (activation == Activation::relu) {
-    // Comparing, unlike a maximum, lets NaN through.
+    // A comparison, unlike a maximum, lets NaN through.
     return hn::IfThenZeroElse(hn::Lt(x, hn::Zero(d)), x);
   } else if constexpr (activation == Activation::gelu) {
-    // x * P(normal < x), with the small tail of the two computed and not a difference from 1.
+    // x * P(normal < x). The smaller tail is computed directly, not as a difference from 1.
     const auto tail = hn::Mul(hn::Set(d, 0.5f),
                               erfc_of_positive(d, hn::Mul(hn::Abs(x), hn::Set(d, 0.70710678f))));
     const auto negative = hn::Lt(x, hn::Zero(d));

@@ -4,7 +4,7 @@
 //   x    |x0 x1 x2 x3|x0 x1 x2 x3| ...      four activations, the same for every lane
 //   sum  | s += w.x  | s += w.x  | ...
 //
-// Each target has a cheapest way, and each way wants its weights shifted by its own constant:
+// Each target has its own cheapest way, and each way needs its weights shifted by a constant:
 //
 //   AVX-512 VNNI    unsigned * signed in one instruction          w + 128
 //   SSE4, AVX2      the same in 16 bits, which saturates:
@@ -38,7 +38,7 @@ enum class Dot8Range {
   wide,    // weights in [-128, 127]
 };
 
-// Four activations in every lane.
+// Broadcasts four activations to every lane.
 template <class D32>
 HWY_INLINE hn::Vec<D32> broadcast4(D32 d, const std::int8_t* x) {
   std::int32_t four;
@@ -59,8 +59,8 @@ HWY_INLINE void dot8(D32, const V32* const (&w)[vectors], const std::int8_t* x,
   for (int step = 0; step < steps; ++step) {
     const auto& x4 = reinterpret_cast<const std::int8_t(&)[4]>(x[4 * step]);
     for (int v = 0; v < vectors; ++v) {
-      // Written out because Highway 1.0.3 compiles this target without the flag that the intrinsic
-      // asks for (it names AVX-VNNI in its place). The instruction broadcasts x itself.
+      // Written in assembly, because Highway 1.0.3 compiles this target without the flag that the
+      // intrinsic needs (it names AVX-VNNI instead). The instruction broadcasts x itself.
       asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums[v].raw) : "v"(w[v][step].raw), "m"(x4));
     }
   }

@@ -9,7 +9,7 @@
 #endif
 
 #include <hwy/highway.h>
-// After highway.h, as it asks.
+// Must come after highway.h.
 #include <hwy/contrib/math/math-inl.h>
 
 HWY_BEFORE_NAMESPACE();
@@ -18,8 +18,8 @@ namespace tessera::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // erfc(z) for z >= 0: exp(-z^2) times a polynomial in t = 1 / (1 + p z). Abramowitz and Stegun,
-// Handbook of Mathematical Functions, 7.1.26: off by at most 1.5e-7, here 5e-7 with the rounding of
-// f32, and by less the larger z is.
+// Handbook of Mathematical Functions, 7.1.26. Its error is at most 1.5e-7, here 5e-7 with the
+// rounding of f32, and shrinks as z grows.
 template <class D>
 HWY_INLINE hn::Vec<D> erfc_of_positive(D d, hn::Vec<D> z) {
   const auto t = hn::Div(hn::Set(d, 1.f), hn::MulAdd(hn::Set(d, 0.3275911f), z, hn::Set(d, 1.f)));

@@ -1,5 +1,5 @@
-// Vectors of f32 from E4M3 bytes: powers of two of their values, which callers make up for in the
-// end.
+// Vectors of f32 from E4M3 bytes. The results are the values times a fixed power of two
+// (kE4M3Unit), which callers undo at the end.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_FP8_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -22,7 +22,7 @@ namespace tessera::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// What the functions below make of 1.
+// The f32 that the functions below return for the value 1.
 constexpr float kE4M3Unit = 0x1p-8f;
 constexpr float kWovenUnit = 0x1p-120f;
 
@@ -33,9 +33,9 @@ struct E4M3 {
   friend float to_float(E4M3 x) { return kE4M3Unit * e4m3_decode(x.bits); }
 };
 
-// For codes that are known to be numbers. An E4M3 is an f16 with a short mantissa and another bias.
-// The sign moves up with the arithmetic shift and leaves a copy of itself where the exponent's top
-// bit is 0.
+// For codes that are known not to be NaN. An E4M3 is an f16 with a short mantissa and another bias.
+// The arithmetic shift moves the sign up and leaves a copy of it in the exponent's top bit, which
+// the mask clears.
 template <class D>
 HWY_INLINE hn::Vec<D> finite_e4m3_to_f32(D d, const std::uint8_t* from) {
   const hn::Rebind<std::uint8_t, D> d8;
@@ -47,7 +47,7 @@ HWY_INLINE hn::Vec<D> finite_e4m3_to_f32(D d, const std::uint8_t* from) {
   return hn::PromoteTo(d, hn::BitCast(dh, bits));
 }
 
-// NaN would be the number after the largest.
+// For all codes. The function above decodes NaN to the number after the largest.
 template <class D>
 HWY_INLINE hn::Vec<D> e4m3_to_f32(D d, const std::uint8_t* from) {
   const auto number = finite_e4m3_to_f32(d, from);
@@ -62,8 +62,8 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const E4M3* from) {
 
 // ---- four vectors at a time --------------------------------------------------------------------
 
-// to[j][i] = from[4 i + j]: woven, in the order that costs least. Bytes become bf16 in place,
-// 32 at a time: their fields move to where bf16 has its own, with the bias 127 in the place of 7.
+// to[j][i] = from[4 i + j]: interleaved, the cheapest order. Bytes become bf16 in place, 32 at a
+// time. Their fields move to their places in a bf16, and the bias changes from 7 to 127.
 #if HWY_TARGET == HWY_SCALAR  // one lane: no vectors of 16 bits
 
 template <class D>

@@ -1,6 +1,6 @@
-// Vectors of f32 from and to memory of f32, f16 and bf16, for Highway kernels. Stores round to
+// Loads and stores vectors of f32 as f32, f16 and bf16, for Highway kernels. Stores round to
 // nearest, ties to even, on every target, bit for bit like core/half.h (Highway 1.0.3's own bf16
-// store cuts the low bits off).
+// store truncates).
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,8 +23,7 @@ namespace tessera::cpu::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// ---- whole vectors
-// -------------------------------------------------------------------------------------------------
+// ---- whole vectors ------------------------------------------------------------------------------
 
 template <class D>
 HWY_INLINE hn::Vec<D> load_f32(D d, const float* from) {
@@ -36,14 +35,14 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const Half* from) {
 #if HWY_TARGET <= HWY_AVX2  // lower is better: AVX2 and AVX-512 convert in hardware
   const hn::Rebind<hwy::float16_t, D> dh;
   return hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(from)));
-#else  // Highway 1.0.3's own takes infinity and NaN for numbers
+#else  // Highway 1.0.3's own conversion is wrong for infinity and NaN
   const hn::Rebind<std::uint16_t, D> du16;
   const hn::RebindToUnsigned<D> du32;
   const auto bits =
       hn::PromoteTo(du32, hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(from)));
   const auto sign = hn::ShiftLeft<16>(hn::And(bits, hn::Set(du32, 0x8000)));
-  // Exponent and mantissa moved to their place in f32 are a number too small by 2^112, subnormals
-  // included. What comes out at 2^16 or more had all exponent bits set, and gets them again.
+  // Exponent and mantissa, moved to their places in f32, are too small by a factor of 2^112,
+  // subnormals included. A result of 2^16 or more had all exponent bits set, and gets them back.
   const auto moved = hn::BitCast(d, hn::ShiftLeft<13>(hn::And(bits, hn::Set(du32, 0x7fff))));
   const auto number = hn::Mul(moved, hn::Set(d, 0x1p112f));
   const auto special = hn::Or(number, hn::BitCast(d, hn::Set(du32, 0x7f800000)));
@@ -96,8 +95,7 @@ HWY_INLINE void store_f32(D d, hn::Vec<D> v, BFloat16* to) {
   hn::StoreU(hn::DemoteTo(du16, bits), du16, reinterpret_cast<std::uint16_t*>(to));
 }
 
-// ---- the last vector of a row, n < Lanes(d)
-// -----------------------------------------------------------------------------
+// ---- the last vector of a row, n < Lanes(d) -----------------------------------------------------
 
 // Lanes from n on are zero.
 template <class D, typename T>
@@ -114,8 +112,7 @@ HWY_INLINE void store_f32_n(D d, hn::Vec<D> v, T* to, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) to[i] = from_float<T>(lanes[i]);
 }
 
-// ---- up to a vector, n <= Lanes(d): for loops that do not treat the last vector apart
-// --------------------------------
+// ---- up to a vector, n <= Lanes(d): for loops that do not treat the last vector apart -----------
 
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> load_f32_up_to(D d, const T* from, std::size_t n) {
@@ -131,10 +128,9 @@ HWY_INLINE void store_f32_up_to(D d, hn::Vec<D> v, T* to, std::size_t n) {
   }
 }
 
-// ---- rounding and whole rows
-// -----------------------------------------------------------------------------------------
+// ---- rounding and whole rows --------------------------------------------------------------------
 
-// What storing as T and loading again would give.
+// The value after storing as T and loading again.
 template <typename T, class D>
 HWY_INLINE hn::Vec<D> rounded_to(D d, hn::Vec<D> v) {
   if constexpr (std::is_same_v<T, float>) {
@@ -148,7 +144,7 @@ HWY_INLINE hn::Vec<D> rounded_to(D d, hn::Vec<D> v) {
   }
 }
 
-// A whole row.
+// Converts a whole row.
 template <class D, typename T>
 HWY_INLINE void convert_row_to_f32(D d, const T* from, float* to, std::size_t n) {
   const std::size_t lanes = hn::Lanes(d);
