@@ -1,4 +1,4 @@
-// A dense row-major array of float64: what references compute on.
+// A dense row-major array of float64, the type that all references compute with.
 #pragma once
 
 #include <cstdint>

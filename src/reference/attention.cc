@@ -9,7 +9,7 @@
 namespace tessera::reference {
 namespace {
 
-// Where a query or a key lies: the first two indices of its array.
+// The place of a query or a key: the first two indices of its array.
 struct Place {
   std::int64_t batch, row;
 };
@@ -67,7 +67,7 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// Turned by its position, where rope_on_read says so.
+// A key, rotated by its position if rope_on_read asks for it.
 std::vector<double> key_at(const AttentionInputs& in, const Sequence& s, std::int64_t head,
                            std::int64_t j) {
   std::vector<double> key = vector_at(in.k, s.keys[j], head);
@@ -84,7 +84,7 @@ std::vector<double> key_at(const AttentionInputs& in, const Sequence& s, std::in
   return key;
 }
 
-// All of one head of one sequence.
+// All intermediate results of one head of one sequence.
 struct Head {
   std::vector<std::vector<double>> q, k, v;
   Array p;      // [n_q, n_k]: softmax
@@ -185,7 +185,7 @@ AttentionResult attention(const AttentionInputs& in) {
 //   out_i = sum_j p_ij keep_ij v_j          dv_j = sum_i p_ij keep_ij dout_i
 //   p = softmax(c(scale q k))               dp_ij = keep_ij dout_i v_j
 //                                           ds_ij = p_ij (dp_ij - sum_l p_il dp_il) c'_ij
-//                                           dq_i = scale sum_j ds_ij k_j,  dk_j alike
+//                                           dq_i = scale sum_j ds_ij k_j,  dk_j likewise
 AttentionGradients attention_backward(const AttentionInputs& in, const Array& d_out) {
   AttentionGradients result{Array(in.q.shape), Array(in.k.shape), Array(in.v.shape)};
   const std::int64_t group = in.q.size(2) / in.k.size(2);

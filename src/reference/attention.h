@@ -1,4 +1,4 @@
-// Attention and its gradients, straight from the formulas, in float64, with the whole matrix of
+// Attention and its gradients in float64, straight from the formulas, with the whole matrix of
 // weights in memory.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace tessera::reference {
 
-// As AttentionArgs, with arrays for tensors.
+// Like AttentionArgs, with arrays instead of tensors.
 struct AttentionInputs {
   Array q{}, k{}, v{};
   Mask mask{};
@@ -33,8 +33,8 @@ struct AttentionGradients {
 };
 AttentionGradients attention_backward(const AttentionInputs& in, const Array& d_out);
 
-// May query i, at position p, see key j? The definitions of mask.h once more, from the mask's
-// parameters alone.
+// Whether query i, at position p, may see key j. This repeats the definitions of mask.h and uses
+// only the mask's parameters.
 bool sees(const Mask& mask, std::int64_t i, std::int64_t p, std::int64_t j);
 
 }  // namespace tessera::reference

@@ -1,4 +1,4 @@
-// How far a result is from its reference.
+// The distance of a result from its reference.
 #pragma once
 
 #include "reference/array.h"

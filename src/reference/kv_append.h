@@ -4,8 +4,8 @@
 
 namespace tessera::reference {
 
-// x [tokens, heads, dim] to the slots of pages [pages, page_size, heads, dim]; the rest of the
-// pages stays.
+// Writes x [tokens, heads, dim] to the slots of pages [pages, page_size, heads, dim]. The rest of
+// the pages is unchanged.
 Array kv_append(const Array& x, const Array& slots, const Array& pages);
 
 }  // namespace tessera::reference

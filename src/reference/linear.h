@@ -13,7 +13,7 @@ double activate(Activation activation, double x);
 Array linear(const Array& x, const Array& weight, const Array& bias = {},
              Activation activation = Activation::none, const Array& residual = {});
 
-// act(x Wg^T + bg) * (x Wu^T + bu); empty biases are none.
+// act(x Wg^T + bg) * (x Wu^T + bu). An empty bias means none.
 Array gated_linear(const Array& x, const Array& gate, const Array& up, Activation activation,
                    const Array& gate_bias = {}, const Array& up_bias = {});
 

@@ -68,7 +68,7 @@ Array rope_frequencies(const RopeConfig& rope) {
     frequency = plain;
     if (rope.scaling == RopeScaling::linear) frequency = plain / rope.factor;
     if (rope.scaling != RopeScaling::llama3) continue;
-    // As published: by wave length against the first context's.
+    // As published: scaled by the wave length relative to the original context.
     const auto context = static_cast<double>(rope.original_max_positions);
     const double wave = 2 * std::numbers::pi / plain;
     if (wave > context / rope.low_freq_factor) {
@@ -103,7 +103,7 @@ PackedWeight ReferenceModel::decodable(const std::string& module, std::int64_t o
   const bool dense =
       tensor && (tensor->dtype == "F32" || tensor->dtype == "F16" || tensor->dtype == "BF16");
   if (!dense) return layouts_.read(module, out, in);
-  // A tied head goes by two names.
+  // A tied head has two names.
   const std::string alias = module != table_module() ? module : neox_ ? "embed_out" : "lm_head";
   const auto kept = [&](const std::string& pattern) {
     return wildcard_match(pattern, module) || wildcard_match(pattern, alias);

@@ -1,6 +1,6 @@
 // A whole model in float64, straight from the formulas: every layer of every architecture that
-// src/model knows, on the weights of a checkpoint, decoded. Slow; it shares the reading of the file
-// with the library, and nothing of the computation.
+// src/model knows, on the decoded weights of a checkpoint. It is slow. It shares only the reading
+// of files with the library, and none of the computation.
 #pragma once
 
 #include <cstdint>
@@ -20,14 +20,15 @@ namespace tessera::reference {
 
 class ReferenceModel {
  public:
-  // Packs what load_model() would pack with these options. `ctx`, on the CPU, lends its threads.
+  // Packs the weights that load_model() would pack with these options. `ctx` must be on the CPU;
+  // its threads are used.
   ReferenceModel(Context& ctx, const std::filesystem::path& directory, LoadOptions options = {});
 
   struct Output {
     std::vector<Array> levels;  // [tokens, hidden]: as ForwardArgs::observe counts them
     Array logits;               // [tokens, vocab]
   };
-  // A text from its first token on.
+  // Runs a text from its first token on.
   Output forward(std::span<const std::int32_t> ids) const;
 
   const ModelConfig& config() const { return config_; }

@@ -1,4 +1,4 @@
-// The modules in float64, put together from the reference ops.
+// The modules in float64, built from the reference ops.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace tessera::reference {
 
-// The elements of a tensor of f32, f16 or bf16 in host memory, any strides.
+// The elements of a tensor in host memory: f32, f16 or bf16, with any strides.
 Array to_array(const Tensor& tensor);
 
-// What a Linear computes with, decoded.
+// The decoded weights that a Linear computes with.
 struct LinearWeights {
   Array weight{};  // [out, in]
   Array bias{};    // empty: none
   Activation activation = Activation::none;
 };
-// Of a layer on the CPU that is still dense. With a packed format: what the layer will compute with
-// once it is packed so.
+// The weights of a layer on the CPU that is still dense. With a packed format, these are the
+// weights that the layer will compute with once it is packed.
 LinearWeights weights_of(Context& ctx, const Linear& layer, Format format = Format::dense);
 
 struct AttentionWeights {
@@ -29,7 +29,7 @@ struct AttentionWeights {
 };
 AttentionWeights weights_of(Context& ctx, const FlashAttention& module,
                             const FlashAttentionOptions& options, const PrecisionPlan& plan);
-// x [batch, seq, d_model]; without the residual.
+// x is [batch, seq, d_model]. The residual is not added.
 Array flash_attention(const AttentionWeights& weights, const Array& x, const Mask& mask);
 
 struct BlockWeights {
@@ -38,7 +38,7 @@ struct BlockWeights {
   Array norm_weights[2]{}, norm_biases[2]{};
   LinearWeights gate{}, up{}, down{};
 };
-// Of a block that is still dense, as it will be under `plan`.
+// The weights of a block that is still dense, as they will be under `plan`.
 BlockWeights weights_of(Context& ctx, const TransformerBlock& block, const PrecisionPlan& plan);
 Array transformer_block(const BlockWeights& weights, const Array& x, const Mask& mask);
 

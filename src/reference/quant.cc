@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-// Element `index` of a row of the tensor, T being its element type.
+// Element `index` of a row of the tensor, whose element type is T.
 template <typename T>
 T element(const Tensor& tensor, std::int64_t row, std::int64_t index) {
   T value;
@@ -46,7 +46,7 @@ double e4m3_value(int code) {
 double e8m0_value(int code) { return code == 255 ? kNaN : std::ldexp(1.0, code - 127); }
 
 double nf4_value(int code) {
-  // As bitsandbytes prints them, in its order.
+  // The values as bitsandbytes prints them, in its order.
   static constexpr float kTable[] = {
       -1.0f,
       -0.6961928009986877f,
@@ -121,10 +121,10 @@ std::vector<double> code_values(Format format, int zero) {
 int nearest_code(const std::vector<double>& values, double x) {
   double low = INFINITY, high = -INFINITY;
   for (const double value : values) {
-    low = std::fmin(low, value);  // fmin and fmax pass over NaN
+    low = std::fmin(low, value);  // fmin and fmax ignore NaN
     high = std::fmax(high, value);
   }
-  // Beyond the ends distances are large and would round to one another.
+  // Beyond the ends, distances are large and would round to the same number.
   const double target = std::fmin(std::fmax(x, low), high);
   std::size_t best = values.size();
   for (std::size_t code = 0; code < values.size(); ++code) {

@@ -9,7 +9,7 @@
 namespace tessera::reference {
 
 std::vector<double> distribution(const std::vector<double>& x, const Filters& f) {
-  std::vector<std::size_t> order(x.size());  // most likely first, the lower id among equals
+  std::vector<std::size_t> order(x.size());  // most likely first; among equals, the lower id first
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return x[a] > x[b]; });

@@ -9,7 +9,7 @@ namespace tessera::reference {
 struct Selected {
   Array values, indices;  // [..., k]
 };
-// The k largest of each row: NaN first, then by falling value, then by rising index.
+// The k largest elements of each row: NaN first, then by descending value, then by ascending index.
 Selected top_k(const Array& x, std::int64_t k);
 
 }  // namespace tessera::reference

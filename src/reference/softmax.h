@@ -4,7 +4,7 @@
 
 namespace tessera::reference {
 
-// Over the last dimension. A row of -inf alone gives zeros; NaN and +inf give a row of NaN.
+// Over the last dimension. A row of only -inf gives zeros; NaN and +inf give a row of NaN.
 Array softmax(const Array& x, double scale);
 
 }  // namespace tessera::reference

@@ -111,7 +111,7 @@ TestTensor::TestTensor(Context& ctx, std::vector<std::int64_t> shape, DType dtyp
     for (int d = rank - 1; d >= 0; --d) place(d, padding);
   }
   offset_ = layout == Layout::sliced ? 5 : 0;
-  // Canaries after the end, too: kernels that write a vector too many are the common mistake.
+  // Canaries come after the end too: writing one vector too many is a common mistake of kernels.
   const std::int64_t elements = offset_ + total + 64;
   buffer_ = Buffer(elements * size_of(dtype), ctx.device());
   view_ = Tensor(static_cast<char*>(buffer_.data()) + offset_ * size_of(dtype), dtype, shape_,
@@ -137,7 +137,7 @@ TestTensor TestTensor::poisoned(Context& ctx, std::vector<std::int64_t> shape, D
 
 void TestTensor::upload(const std::vector<unsigned char>& bytes) {
   copy_bytes(*ctx_, buffer_.data(), buffer_.device(), bytes.data(), Device::cpu(), buffer_.bytes());
-  ctx_->synchronize();  // other Contexts may read it
+  ctx_->synchronize();  // because other Contexts may read it
 }
 
 std::vector<unsigned char> TestTensor::download() const {
@@ -171,7 +171,8 @@ bool TestTensor::untouched() const { return download() == made_; }
 Array random_normal(std::vector<std::int64_t> shape, std::uint64_t seed, double scale) {
   Array result(std::move(shape));
   for (std::size_t i = 0; i < result.data.size(); ++i) {
-    // Box-Muller on two words of a counter-based generator: no state, no platform's distribution.
+    // Box-Muller on two words of a counter-based generator. It needs no state, and does not depend
+    // on a platform's distributions.
     const PhiloxWords words = philox(seed, {static_cast<std::uint32_t>(i), 0, 0, 0});
     const double u = (words[0] + 1.0) / 4294967297.0, v = words[1] / 4294967296.0;
     result.data[i] = scale * std::sqrt(-2.0 * std::log(u)) * std::cos(2.0 * std::numbers::pi * v);

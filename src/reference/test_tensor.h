@@ -15,7 +15,7 @@ namespace tessera::test {
 
 using reference::Array;
 
-// How a tensor lies in memory. All have a contiguous last dimension, as the ops ask.
+// The memory layout of a tensor. All have a contiguous last dimension, as the ops require.
 enum class Layout {
   contiguous,  // row-major, aligned
   sliced,      // a slice of a larger tensor, in every dimension, at an odd offset
@@ -26,7 +26,7 @@ std::string to_string(Layout layout);
 
 class TestTensor {
  public:
-  // Values rounded to dtype. For integer dtypes they must be whole numbers in range.
+  // Values are rounded to dtype. For integer dtypes they must be whole numbers in range.
   TestTensor(Context& ctx, const Array& values, DType dtype, Layout layout = Layout::contiguous);
   // An output full of poison (NaN, or a byte pattern for integers).
   static TestTensor poisoned(Context& ctx, std::vector<std::int64_t> shape, DType dtype,
@@ -36,9 +36,9 @@ class TestTensor {
   operator const Tensor&() const { return view_; }  // so that args can be filled directly
   // The elements as they are now, in float64.
   Array read() const;
-  // Every byte outside the view is as it was made.
+  // Whether every byte outside the view is unchanged since construction.
   bool surroundings_intact() const;
-  // Every byte, inside and outside the view, is as it was made: nothing was written at all.
+  // Whether every byte, inside and outside the view, is unchanged: nothing was written at all.
   bool untouched() const;
 
  private:
@@ -54,7 +54,7 @@ class TestTensor {
   std::vector<std::int64_t> shape_;
 };
 
-// Same seed, same numbers, on every machine. Normal(0, scale).
+// Normal(0, scale). The same seed gives the same numbers on every machine.
 Array random_normal(std::vector<std::int64_t> shape, std::uint64_t seed, double scale = 1.0);
 // Whole numbers in [low, high).
 Array random_integers(std::vector<std::int64_t> shape, std::uint64_t seed, std::int64_t low,
