@@ -17,7 +17,7 @@ namespace {
 using reference::AttentionInputs;
 using reference::rounded;
 
-// Rows with nothing, one block, and all; listed by hand.
+// Rows with no block, one block and all blocks, listed by hand.
 BlockMask uneven_pattern(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks) {
   std::vector<std::int64_t> offsets{0};
   std::vector<std::int32_t> indices;

@@ -1,5 +1,5 @@
-// Attention calls for tests: from a few numbers to tensors, arguments, the float64 reference and a
-// plain computation of the same precision.
+// Attention calls for tests. A few numbers describe a case; these functions make its tensors and
+// arguments, its float64 reference, and a plain computation of the same precision.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::test {
 
-// Every kind of mask, at sizes where some tiles are full, some partial and some skipped.
+// Every kind of mask, at sizes for which some tiles are full, some partial and some skipped.
 std::vector<Mask> every_mask(std::int64_t n_q, std::int64_t n_k);
 
 struct AttentionCase {
@@ -28,7 +28,7 @@ struct AttentionCase {
   std::string text() const;
 };
 
-// A dense call: q, k, v drawn from fixed seeds, poisoned outputs.
+// A dense call: q, k and v drawn from fixed seeds, and poisoned outputs.
 struct AttentionTensors {
   AttentionTensors(Context& ctx, const AttentionCase& c);
   // The call as the reference sees it: inputs rounded to their dtype.
@@ -38,34 +38,34 @@ struct AttentionTensors {
   AttentionArgs args;
 };
 
-// The attention everyone would write first, all at once in the given precision: scores and weights
-// are rounded to the dtype, sums are taken in f32. Dense only.
+// The simplest attention, in the given precision: the whole matrix at once, with scores and weights
+// rounded to the dtype and sums in f32. Dense only.
 Array plain_attention(const reference::AttentionInputs& in, DType dtype);
 reference::AttentionGradients plain_attention_backward(const reference::AttentionInputs& in,
                                                        const Array& d_out, DType dtype);
 
-// As good as `plain`, with room for two units of f32 at the largest element: what a different
-// order of summation may cost where plain happens to be exact.
+// As good as `plain`, with room for two units of f32 at the largest element. A different order of
+// summation may cost that much where plain happens to be exact.
 testing::AssertionResult good(const Array& actual, const Array& exact, const Array& plain);
-// A log-sum-exp: scores of f32 are off by some 1e-6; -inf must be -inf.
+// For a log-sum-exp. Scores in f32 have an error of about 1e-6; -inf must be -inf.
 testing::AssertionResult good_lse(const Array& actual, const Array& exact);
 
 // Calls fn() once for each kernel of the Context's device that can run attention(args), with that
-// kernel forced; on the CPU, or where one is forced already, once.
+// kernel forced. Calls it just once on the CPU, or if a kernel is forced already.
 void for_each_attention_kernel(Context& ctx, const AttentionArgs& args,
                                const std::function<void()>& fn);
 
-// Runs the call on the kernel that a GPU would choose for it in any layout: for tests that compare
-// layouts bit by bit, of which one is faster on another kernel.
+// Runs the call on the kernel that takes every layout on a GPU. This is for tests that compare
+// layouts bit by bit, because the fastest kernel is not the same for all of them.
 void portable_attention(Context& ctx, const AttentionArgs& args);
 
-// Runs the call on every kernel that takes it, compares with the reference, and looks at everything
-// around the outputs.
+// Runs the call on every kernel that takes it, compares with the reference, and checks that nothing
+// around the outputs was written.
 void check_attention_case(Context& ctx, const AttentionCase& c);
 
-// Values in blocks that a row of blocks does not see are never multiplied with its weights: a NaN
-// would show there, as 0 * NaN is NaN. `pattern`, of square blocks, is the case's mask, of one
-// head.
+// Checks that values in blocks that a row of blocks does not see are never multiplied by its
+// weights. A NaN there would show, because 0 * NaN is NaN. `pattern` has square blocks; it is the
+// mask of the case, which has one head.
 void check_hidden_blocks_stay_unread(Context& ctx, const AttentionCase& c, const BlockMask& pattern,
                                      std::int64_t block);
 

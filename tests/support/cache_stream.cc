@@ -130,7 +130,7 @@ void KeptTokens::add() {
 }
 
 std::vector<std::int64_t> numbers_of(Context& ctx, const Tensor& tensor) {
-  // A row of a table may stand for all.
+  // One row of a table may stand for all rows.
   const bool repeated = tensor.rank == 2 && tensor.strides[0] == 0;
   const std::int64_t rows = repeated ? tensor.shape[0] : 1;
   const std::int64_t n = tensor.numel() / std::max<std::int64_t>(1, rows);

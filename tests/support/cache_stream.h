@@ -1,5 +1,5 @@
-// A stream of tokens through a KvCache, beside the slowest possible model of its policy: a list of
-// (token, key, value) from which tokens are erased.
+// A stream of tokens through a KvCache, and beside it the simplest possible model of its policy: a
+// list of (token, key, value) from which tokens are erased.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace tessera::test {
 
 using reference::Array;
 
-// The tokens that stay.
+// The tokens that the policy keeps.
 class KeptTokens {
  public:
   explicit KeptTokens(const CachePolicy& policy) : policy_(policy) {}
-  // The next token of the stream comes, and those that it does not see leave.
+  // Adds the next token of the stream, and erases the tokens that it does not see.
   void add();
   const std::vector<std::int64_t>& tokens() const { return tokens_; }
 
@@ -29,7 +29,7 @@ class KeptTokens {
   std::int64_t next_ = 0;
 };
 
-// Attention alone, as a layer of a model would call it over a cache.
+// Only the attention of a layer, called over a cache as a model would.
 struct StreamShape {
   std::int64_t heads = 4, kv_heads = 2, dim = 16, rope_dims = 16;
   RopeStyle style = RopeStyle::half_split;
@@ -38,10 +38,10 @@ struct StreamShape {
 class AttentionStream {
  public:
   AttentionStream(Context& ctx, const StreamShape& shape, const KvCacheOptions& options);
-  // The next tokens of the stream: their outputs, [tokens, heads, dim]. q, k and v of token t are
-  // those of token_row().
+  // Runs the next tokens of the stream and returns their outputs, [tokens, heads, dim]. token_row()
+  // gives q, k and v of token t.
   Array step(std::int64_t tokens);
-  // The same with whatever q, k and v are in the buffers, and nothing read back.
+  // The same, with the q, k and v that are in the buffers, and without reading anything back.
   void run(std::int64_t tokens);
 
   KvCache& cache() { return cache_; }
@@ -61,8 +61,8 @@ class AttentionStream {
 // Row of q (what = 0), k (1) or v (2) of token t, [heads, dim], in f32: the same for the same t.
 std::vector<float> token_row(std::int64_t t, std::uint64_t what, std::int64_t n);
 
-// What token `kept.back()` must see: float64 attention over these tokens, with positions 0, 1, ...
-// [heads, dim]
+// The expected output of token `kept.back()`, [heads, dim]: float64 attention over these tokens, at
+// positions 0, 1, ...
 Array attention_over(const std::vector<std::int64_t>& kept, const StreamShape& shape,
                      const Array& inv_freq);
 

@@ -1,5 +1,5 @@
-// Safetensors files taken apart and put together again with something changed: checkpoints that are
-// wrong in one place.
+// Takes safetensors files apart and puts them together again with something changed, to make
+// checkpoints that are wrong in one place.
 #pragma once
 
 #include <cstddef>
@@ -26,14 +26,14 @@ struct EditableFile {
 
   EditableTensor& at(const std::string& name);
   void remove(const std::string& name);
-  // Zeros.
+  // Adds a tensor of zeros.
   void add(const std::string& name, const std::string& dtype, std::vector<std::int64_t> shape,
            int element_bytes);
   void write(const std::filesystem::path& path) const;
 };
 EditableFile read_editable(const std::filesystem::path& path);
 
-// A copy of a golden's config and weights in another folder.
+// Copies a golden's config and weights to another folder.
 void copy_checkpoint(const std::filesystem::path& from, const std::filesystem::path& to);
 
 }  // namespace tessera::test

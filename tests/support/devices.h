@@ -1,4 +1,4 @@
-// Writing a test of an op once and running it on every device:
+// Write a test of an op once, and run it on every device:
 //
 //   class NormTest : public DeviceTest {};
 //   TEST_P(NormTest, DoesIt) { layer_norm(ctx(), args); ... }
@@ -23,22 +23,22 @@ void PrintTo(Device device, std::ostream* to);  // how googletest shows a parame
 
 namespace tessera::test {
 
-// The CPU and, in a build with CUDA, the first GPU, whether this machine has one or not: a test
-// that cannot run has to show as skipped, not to vanish.
+// The CPU and, in a build with CUDA, the first GPU. The GPU is listed even if this machine has
+// none: a test that cannot run must show up as skipped, not vanish.
 std::vector<Device> test_devices();
 
-// "cpu", "cuda": the end of the test's name, by which ctest labels it.
+// "cpu" or "cuda": the end of the test's name, which decides its ctest label.
 std::string device_name(const testing::TestParamInfo<Device>& info);
 
-// Empty where the device can be used; else why it cannot.
+// Empty if the device can be used, otherwise the reason why it cannot.
 std::string why_unusable(Device device);
 
 class DeviceTest : public testing::TestWithParam<Device> {
  protected:
   void SetUp() override;
-  // With tracing on.
+  // A Context with tracing on.
   Context& ctx() { return *ctx_; }
-  // One more Context on the same device.
+  // Another Context on the same device.
   std::unique_ptr<Context> context(int threads) const;
 
  private:

@@ -8,7 +8,8 @@
 namespace tessera::test {
 
 std::filesystem::path data_path(std::string_view name) {
-  const char* elsewhere = std::getenv("TESSERA_TEST_DATA");  // programs that were built elsewhere
+  const char* elsewhere =
+      std::getenv("TESSERA_TEST_DATA");  // for programs built on another machine
   return std::filesystem::path(elsewhere ? elsewhere : TESSERA_TEST_DATA) / name;
 }
 
@@ -17,7 +18,7 @@ std::filesystem::path shared_path(std::string_view name) {
 }
 
 std::string missing(const std::filesystem::path& path) {
-  return path.string() + " is not there (set TESSERA_SHARED_DIR where it is elsewhere)";
+  return path.string() + " does not exist (if it is elsewhere, set TESSERA_SHARED_DIR)";
 }
 
 TemporaryFolder::TemporaryFolder() {

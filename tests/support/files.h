@@ -11,11 +11,11 @@ namespace tessera::test {
 std::filesystem::path data_path(std::string_view name);
 
 // A file or folder of TESSERA_SHARED_DIR: models, texts and tokenizers that are not part of the
-// project. May not exist; a test then skips: if (!exists(path)) GTEST_SKIP() << missing(path);
+// project. It may not exist. A test then skips: if (!exists(path)) GTEST_SKIP() << missing(path);
 std::filesystem::path shared_path(std::string_view name);
 std::string missing(const std::filesystem::path& path);
 
-// A folder of its own that is removed with everything in it.
+// A new folder that is removed at the end, with everything in it.
 class TemporaryFolder {
  public:
   TemporaryFolder();

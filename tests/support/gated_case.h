@@ -1,4 +1,4 @@
-// Calls of gated_linear() for tests, as linear_case.h has those of linear().
+// Calls of gated_linear() for tests, like those of linear() in linear_case.h.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ struct GatedCall {
       bound.data[i] = activated * factor + z * up_bound.data[i] + 0x1p-22 * z * factor;
     }
     if (!out.surroundings_intact() || !gate.untouched() || !up.untouched()) {
-      return testing::AssertionFailure() << "wrote beside out";
+      return testing::AssertionFailure() << "wrote outside out";
     }
     return within(out.read(), expected, bound, c.dtype);
   }

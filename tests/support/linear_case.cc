@@ -41,7 +41,7 @@ Array matrix(const Tensor& tensor) {
   return values;
 }
 
-// All bytes of a weight as prepare() makes it: of contiguous parts.
+// All bytes of a weight in prepare()'s layout, whose parts are contiguous.
 std::vector<unsigned char> bytes_of(Context& ctx, const Weight& weight) {
   std::vector<unsigned char> bytes;
   for (const Tensor* part : {&weight.data, &weight.scales, &weight.zeros, &weight.row_scales}) {
@@ -195,7 +195,7 @@ testing::AssertionResult within(const Array& actual, const Array& expected, cons
                                 DType dtype) {
   for (std::size_t i = 0; i < expected.data.size(); ++i) {
     const double a = actual.data[i], e = expected.data[i];
-    // Half a unit in the last place, of which f32's is in `bound`; f16 has subnormals.
+    // Half a unit in the last place. For f32 it is part of `bound` already; f16 has subnormals.
     const double rounding = dtype == DType::f32 ? 0 : 0.51 * epsilon(dtype) * std::abs(e) + 0x1p-25;
     if (std::abs(a - e) <= bound.data[i] + rounding) continue;
     return testing::AssertionFailure()
@@ -253,13 +253,13 @@ testing::AssertionResult LinearCall::correct() const {
   const Array expected = reference::linear(x_values, weight.values(), b, c.activation, r);
   Array bound = product_bound(x_values, c.x_dtype, weight, c.activations);
   for (std::size_t i = 0; i < bound.data.size(); ++i) {
-    // The bias and the residual round once more; no activation is steeper than 1.13, and each is
-    // off by up to 4e-7 of its argument (cpu/activation_test.cc).
+    // The bias and the residual round once more. No activation is steeper than 1.13, and the error
+    // of each is up to 4e-7 of its argument (cpu/simd/activation_test.cc).
     const double z = std::abs(sums.data[i]) + bound.data[i];
     bound.data[i] = 1.13 * bound.data[i] + 4e-7 * z + 0x1p-23 * (z + std::abs(expected.data[i]));
   }
   if (auto good = within(out.read(), expected, bound, c.out_dtype); !good) return good;
-  if (!out.surroundings_intact()) return testing::AssertionFailure() << "wrote beside out";
+  if (!out.surroundings_intact()) return testing::AssertionFailure() << "wrote outside out";
   const bool inputs_intact = x.untouched() && weight.untouched() && (!bias || bias->untouched()) &&
                              (!residual || residual->untouched());
   if (!inputs_intact) return testing::AssertionFailure() << "wrote to an input";

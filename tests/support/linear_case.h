@@ -1,5 +1,5 @@
-// Calls of linear() for tests: weights of every dtype and format, and how far from float64 a result
-// may be.
+// Calls of linear() for tests: weights of every dtype and format, and bounds for the error of a
+// result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,15 +19,15 @@ namespace tessera::test {
 struct WeightCase {
   std::optional<QuantizeOptions> packed{};  // not given: dense
   DType dtype = DType::f32;                 // of a dense weight
-  bool prepared = false;                    // as prepare() lays it out, not as published
+  bool prepared = false;                    // in prepare()'s layout, not in the published one
   std::optional<DType> scales{};            // not given: what quantize() makes
-  bool int8_zeros = false;                  // random ones, which quantize() does not make
-  std::function<void(Weight&)> adjust{};    // changes what is there then, on the CPU
+  bool int8_zeros = false;                  // random zero points; quantize() makes none
+  std::function<void(Weight&)> adjust{};    // changes the finished weight, on the CPU
 
   std::string text() const;
 };
-// Dense in every dtype; every format and group, as quantize() and as others make it, published and
-// prepared.
+// Dense weights of every dtype, and every format and group: as quantize() and other tools make
+// them, published and prepared.
 std::vector<WeightCase> every_weight();
 
 // A weight [out, in] on the Context's device, packed on the CPU, and its values in float64.
@@ -40,7 +40,7 @@ class TestWeight {
     return prepared_.weight.defined() ? prepared_.weight : published_;
   }
   const Array& values() const { return values_; }
-  // What 8-bit kernels may be off by in each weight: nothing, but half a step of nf4's table.
+  // The error of 8-bit kernels in each weight: half a step of the table for nf4, otherwise none.
   const Array& int8_error() const { return int8_error_; }
   bool untouched() const;
 
@@ -55,17 +55,19 @@ class TestWeight {
   Array values_, int8_error_;
 };
 
-// How far x W^T may be from float64, for each element of the result.
+// A bound for the error of x W^T, for each element of the result.
 //
-// f32: each of the K products and sums rounds once, and the scales a few times more: (K + 8) 2^-24
-// sum|x||w| in whatever order the sum is taken; where numbers are subnormal, half of 2^-149 each.
+// f32: each of the K products and sums rounds once, and the scales round a few times more. That
+// makes (K + 8) 2^-24 sum|x||w|, in whatever order the sum is taken. Subnormal numbers add half of
+// 2^-149 each.
 //
-// On a GPU f16 and bf16 meet packed weights that are rounded to the same dtype where there are more
-// than eight rows or the weight is in tiles: half a unit in the last place of each weight more, in
-// tiles three (of nf4's table, of the scale, of their product; others have fewer).
+// On a GPU, with f16 and bf16, packed weights are rounded to the same dtype if there are more than
+// eight tokens or the weight is in tiles. That adds half a unit in the last place of each weight,
+// in tiles three of them (for the nf4 table, the scale and their product; other formats have
+// fewer).
 //
-// 8-bit activations, in blocks of 32: each x is off by up to e = max|x| / 254, and each weight by
-// int8_error(): sum of e |w| + (|x| + e) int8_error more.
+// 8-bit activations, in blocks of 32: the error of each x is up to e = max|x| / 254, and that of
+// each weight is int8_error(). That adds the sum of e |w| + (|x| + e) int8_error.
 Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
                     Activations activations);
 
@@ -78,7 +80,7 @@ struct LinearCase {
   std::int64_t in = 113, out = 17;
   WeightCase weight{};
   DType x_dtype = DType::f32, out_dtype = DType::f32;
-  double x_scale = 1;                  // of its random numbers
+  double x_scale = 1;                  // scale of its random numbers
   int x_sign = 0;                      // 1: none of them is negative
   Layout layout = Layout::contiguous;  // of x, residual and out, and of a published weight
   Activations activations = Activations::exact;
@@ -93,7 +95,7 @@ struct LinearCase {
 struct LinearCall {
   LinearCall(Context& ctx, const LinearCase& how);
 
-  // The output is within its bound of float64, and nothing else was written.
+  // Whether the output is within its bound of float64, and nothing else was written.
   testing::AssertionResult correct() const;
 
   LinearCase c;
@@ -103,7 +105,7 @@ struct LinearCall {
   LinearArgs args;
 };
 
-// Calls linear() twice: both are correct and equal in all bits.
+// Calls linear() twice. Both results must be correct, and equal bit for bit.
 void check_linear(Context& ctx, const LinearCase& c);
 
 }  // namespace tessera::test

@@ -57,9 +57,9 @@ Array NormCall::expected_out(NormKind kind, DType dtype) const {
                                args.eps);
 }
 
-// One rounding to the dtype (half a unit in the last place; f16 has subnormals), on top of what f32
-// arithmetic loses: mean and deviation are off by a few units of the largest term, and each element
-// is a difference of numbers below 12, scaled by a weight below 5.
+// One rounding to the dtype (half a unit in the last place; f16 has subnormals), on top of the
+// errors of f32 arithmetic: mean and deviation have an error of a few units of the largest term,
+// and each element is a difference of numbers below 12, scaled by a weight below 5.
 testing::AssertionResult accurate_norm(const Array& actual, const Array& expected, DType dtype) {
   const double rounding = dtype == DType::f32 ? 0.0 : 0.51 * epsilon(dtype);
   const double subnormal = dtype == DType::f16 ? 0x1p-25 : 0.0;
@@ -74,7 +74,7 @@ void check_norm(Context& ctx, const NormCase& c) {
   EXPECT_TRUE(call.out.surroundings_intact());
   EXPECT_TRUE(call.x.untouched());
   if (c.residuals > 0) {
-    // Bit for bit what separate adds would give.
+    // Bit for bit the result of separate additions.
     EXPECT_TRUE(identical(call.sum.read(), call.expected_sum(c.dtype)));
     EXPECT_TRUE(call.sum.surroundings_intact());
     for (const TestTensor& residual : call.residuals) EXPECT_TRUE(residual.untouched());

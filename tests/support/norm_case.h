@@ -1,4 +1,4 @@
-// One call of layer_norm() or rms_norm() for tests: its tensors, and what it must give.
+// One call of layer_norm() or rms_norm() for tests: its tensors and its expected results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -45,7 +45,8 @@ struct NormCall {
 
 testing::AssertionResult accurate_norm(const Array& actual, const Array& expected, DType dtype);
 
-// Runs it twice: right against the reference, equal bits, and nothing else written.
+// Runs the call twice. Both results must match the reference and each other bit for bit, and
+// nothing else may be written.
 void check_norm(Context& ctx, const NormCase& c);
 
 }  // namespace tessera::test

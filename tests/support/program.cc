@@ -41,7 +41,7 @@ ProgramRun interrupt_program(const std::string& program, const std::string& argu
   const auto err = folder.path() / "err";
   std::array<int, 2> ends{};
   if (pipe(ends.data()) != 0) throw std::runtime_error("cannot make a pipe");
-  // exec: the shell becomes the program, and the signal reaches it.
+  // With exec, the shell becomes the program, so the signal reaches it.
   const std::string command =
       "exec " + in_quotes(program) + " " + arguments + " 2>" + in_quotes(err) + " </dev/null";
   const pid_t child = fork();

@@ -1,4 +1,4 @@
-// A program as a user runs it, through a shell.
+// Runs a program as a user would, through a shell.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 namespace tessera::test {
 
 struct ProgramRun {
-  int status;            // 128 + signal where one ended it
+  int status;            // 128 + signal if a signal ended it
   std::string out, err;  // standard output and standard error
 };
 
-// `arguments` as one would type them; `input` comes on standard input.
+// `arguments` are written as one would type them. `input` is passed on standard input.
 ProgramRun run_program(const std::string& program, const std::string& arguments,
                        const std::string& input = "");
 

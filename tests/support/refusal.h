@@ -1,4 +1,4 @@
-// Showing that an op refuses a call, and with which words.
+// Checks that an op refuses a call, and with which message.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::test {
 
-// A row of a table of refusals: how to spoil good arguments, and what the op says to them.
+// A row of a table of refusals: a change that spoils good arguments, and the message of the op.
 template <typename Args>
 struct Refusal {
   std::function<void(Args&)> spoil;
@@ -18,7 +18,7 @@ struct Refusal {
   ErrorCode code = ErrorCode::invalid_argument;
 };
 
-// fn() throws an Error of this code with exactly this text.
+// Whether fn() throws an Error of this code with exactly this text.
 template <typename F>
 testing::AssertionResult refuses(F&& fn, const std::string& text,
                                  ErrorCode code = ErrorCode::invalid_argument) {

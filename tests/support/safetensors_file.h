@@ -1,4 +1,4 @@
-// Safetensors files made by hand, right or wrong, for tests of those who read them.
+// Safetensors files made by hand, valid or not, for tests of readers.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-// Length, header and data as they are given; nothing is checked.
+// Writes length, header and data as given. Nothing is checked.
 inline std::string safetensors_file(std::string_view header, std::string_view data) {
   std::string file;
   for (int i = 0; i < 8; ++i) file += static_cast<char>(header.size() >> (8 * i) & 0xff);

@@ -1,4 +1,4 @@
-// Running a test on each SIMD target that was compiled in and that this CPU has.
+// Runs a test on each SIMD target that was compiled in and that this CPU has.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace tessera::test {
 std::vector<std::int64_t> simd_targets();
 std::string simd_target_name(std::int64_t target);
 
-// Kernels dispatch to this target only, until the object ends.
+// Kernels dispatch only to this target while the object lives.
 class ForceSimdTarget {
  public:
   explicit ForceSimdTarget(std::int64_t target);

@@ -5,7 +5,8 @@
 namespace tessera::test {
 namespace {
 
-// GPT-2's alphabet: a byte that is no printable Latin-1 character is written as one from 256 on.
+// GPT-2's alphabet: a byte that is not a printable Latin-1 character is written as a character from
+// 256 on.
 std::string letter_of(int byte) {
   const auto printable = [](int b) {
     return (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || (b >= 174 && b <= 255);

@@ -12,7 +12,7 @@ enum class TinyVocabulary : std::uint8_t {
   bytes,      // 257 tokens: ids 1 to 256 are the bytes 0 to 255
 };
 
-// The text of its tokenizer.json. With add_bos its post-processor puts token 0 in front.
+// The text of its tokenizer.json. With add_bos, its post-processor puts token 0 in front.
 std::string tiny_tokenizer_json(TinyVocabulary vocabulary, bool add_bos = false);
 
 }  // namespace tessera::test

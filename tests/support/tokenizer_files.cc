@@ -15,7 +15,7 @@ std::filesystem::path path_of(const std::string& name) {
   return shared_path("goldens/tokenizers/" + name + ".tokenizer.json.xz");
 }
 
-// Empty where the program xz is missing.
+// Empty if the program xz is missing.
 std::string unpack(const std::filesystem::path& path) {
   std::string text;
   FILE* const pipe = popen(("xz -dc '" + path.string() + "' 2>/dev/null").c_str(), "r");

@@ -1,5 +1,4 @@
-// Tokenizers that tests read: small ones of our own, and published ones that lie beside the
-// project.
+// Tokenizers that tests read: small ones of our own, and published ones stored beside the project.
 #pragma once
 
 #include <optional>
@@ -11,13 +10,13 @@
 namespace tessera::test {
 
 // tests/data/tokenizers/NAME.tokenizer.json, or gpt2, gpt-neox (packed with xz) and llama2 of
-// shared_path(). Nothing where the file, or the xz program, is absent.
+// shared_path(). Returns nothing if the file or the xz program is missing.
 std::optional<Tokenizer> load_tokenizer(const std::string& name);
 std::string why_no_tokenizer(const std::string& name);
 
 bool is_utf8(std::string_view text);
 
-// How much longer than usual a build with sanitizers may take.
+// How much longer than usual tests may take in a build with sanitizers.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 inline constexpr double kSlowdown = 20;
 #else

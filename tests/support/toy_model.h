@@ -1,5 +1,5 @@
-// A model without weights, for tests of what is around a model: its logits are a fixed function of
-// the last two tokens, and it remembers everything it was fed.
+// A model without weights, for tests of the code around a model. Its logits are a fixed function of
+// the last two tokens, and it records everything it was given.
 #pragma once
 
 #include <cstdint>
