@@ -1,4 +1,4 @@
-// A test on the fake CUDA runtime: starts on a fresh machine and leaves nothing allocated.
+// A test on the fake CUDA runtime. It starts on a fresh machine and must leave nothing allocated.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ class FakeCudaTest : public testing::Test {
       EXPECT_EQ(fake::live(), fake::Live{});
     }
   }
-  // After a fault nothing can be given back.
+  // After a fault nothing can be freed.
   bool expect_no_leaks_ = true;
 };
 

@@ -11,7 +11,7 @@ namespace tessera::test::fake {
 
 namespace {
 
-// As CUDA does it: an empty list, or -1, hides all GPUs.
+// As in CUDA, an empty list or -1 hides all GPUs.
 Machine visible_machine() {
   Machine machine;
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -109,7 +109,7 @@ CUstream_st* find(cudaStream_t stream) {
 
 namespace {
 
-// The block that these bytes lie in; null: pageable memory.
+// The block that holds these bytes; null for pageable memory.
 const Block* block_of(const void* data, std::size_t bytes) {
   const auto* at = static_cast<const char*>(data);
   for (const auto& [begin, block] : machine().blocks) {
@@ -133,8 +133,8 @@ bool on_device(const void* data, std::size_t bytes) {
 cudaError_t allocate(void** data, std::size_t bytes, int device) {
   *data = nullptr;
   if (bytes == 0) return cudaSuccess;
-  // Of the heap, so that a sanitizer knows its end; what is larger than most machines is address
-  // space alone.
+  // Blocks come from the heap, so that a sanitizer knows their ends. Blocks larger than most
+  // machines are only address space.
   constexpr std::size_t kMostOfHeap = std::size_t{1} << 30, kAlignment = 256;
   const bool mapped = bytes > kMostOfHeap;
   void* made = nullptr;
@@ -145,7 +145,7 @@ cudaError_t allocate(void** data, std::size_t bytes, int device) {
   } else if (posix_memalign(&made, kAlignment, bytes) != 0) {
     return cudaErrorMemoryAllocation;
   }
-  constexpr std::size_t kPoisoned = 1 << 20;  // nobody may count on zeros
+  constexpr std::size_t kPoisoned = 1 << 20;  // nobody may rely on zeros
   std::memset(made, 0xcd, std::min(bytes, kPoisoned));
   machine().blocks[static_cast<char*>(made)] = {static_cast<std::int64_t>(bytes), device, mapped};
   *data = made;

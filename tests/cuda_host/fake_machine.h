@@ -1,4 +1,4 @@
-// The machine behind the fake CUDA runtime: its GPUs, memory, streams and what is to go wrong.
+// The machine behind the fake CUDA runtime: its GPUs, memory, streams, and the failures to inject.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -19,7 +19,7 @@
 // What cudaStream_t points to.
 struct CUstream_st {
   std::deque<std::function<void()>> work;
-  bool capturing = false, spoilt = false;  // spoilt: something waited inside the capture
+  bool capturing = false, spoilt = false;  // spoilt: something waited during the capture
   std::vector<std::function<void()>> captured;
 };
 
@@ -42,7 +42,8 @@ struct Record {  // one cudaEventRecord
 
 // What cudaEvent_t points to.
 struct CUevent_st {
-  std::shared_ptr<tessera::test::fake::Record> last;  // null: never recorded, counts as reached
+  std::shared_ptr<tessera::test::fake::Record>
+      last;  // null: never recorded, which counts as reached
 };
 
 namespace tessera::test::fake {
@@ -50,7 +51,7 @@ namespace tessera::test::fake {
 struct Block {
   std::int64_t bytes = 0;
   int device = -1;      // -1: pinned host memory
-  bool mapped = false;  // by mmap(); else of the heap
+  bool mapped = false;  // from mmap(), otherwise from the heap
 };
 
 struct Failure {
@@ -61,7 +62,7 @@ struct Failure {
 struct Machine {
   std::vector<Gpu> gpus{Gpu{}};
   int driver = CUDART_VERSION;
-  int current = 0;  // GPU; CUDA has one for each thread
+  int current = 0;  // the current GPU; CUDA has one for each thread
   std::map<std::string, Failure> failures;
   cudaError_t lost = cudaSuccess;
   cudaError_t last = cudaSuccess;
@@ -77,14 +78,14 @@ struct Machine {
 Machine& machine();
 std::recursive_mutex& mutex();  // held by every call
 
-// Remembers an error for cudaGetLastError(); returns it.
+// Remembers an error for cudaGetLastError() and returns it.
 cudaError_t report(cudaError_t error);
-// What the test wants this call to answer.
+// The error that the test wants this call to return.
 cudaError_t injected(const char* call);
-// Why there is no GPU, or success.
+// The reason why there is no GPU, or success.
 cudaError_t no_gpu();
 
-// Runs a call that works on a GPU, unless something stands in its way.
+// Runs a call that works on a GPU, unless an error was injected or there is no GPU.
 template <typename Call>
 cudaError_t enter(const char* name, Call&& call) {
   const std::lock_guard lock(mutex());
@@ -95,12 +96,12 @@ cudaError_t enter(const char* name, Call&& call) {
   return report(error != cudaSuccess ? error : call());
 }
 
-// Puts work on a stream, as the call of that name.
+// Puts the work of the call `name` on a stream.
 void enqueue(const char* name, cudaStream_t stream, std::function<void()> work);
 
-// Null for a stream that does not exist.
+// Returns null for a stream that does not exist.
 CUstream_st* find(cudaStream_t stream);
-// At the end of the stream's queue, or of what it captures.
+// Appends work to the stream's queue, or to the graph that it captures.
 void push(CUstream_st& stream, std::function<void()> work);
 // A wait inside a capture spoils it.
 bool may_wait(CUstream_st& stream);
@@ -109,8 +110,8 @@ void drain_all();
 void reach(const std::shared_ptr<Record>& record);
 
 bool on_device(const void* data, std::size_t bytes);
-// Large blocks are address space alone, so that a fake GPU can be larger than this machine. Device
-// -1: pinned.
+// Large blocks are only address space, so that a fake GPU can have more memory than this machine.
+// Device -1 is pinned host memory.
 cudaError_t allocate(void** data, std::size_t bytes, int device);
 cudaError_t release(void* data, bool host);
 std::int64_t used_bytes(int device);

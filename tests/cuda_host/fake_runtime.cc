@@ -79,7 +79,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   });
 }
 
-// Both only note a number: a lost GPU does not stop them.
+// Both only store a number, so a lost GPU does not stop them.
 cudaError_t cudaGetDevice(int* device) {
   const std::lock_guard lock(mutex());
   *device = machine().current;
@@ -191,7 +191,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return enter("cudaStreamDestroy", [&] {
     if (!machine().streams.count(stream)) return cudaErrorInvalidResourceHandle;
-    drain(*stream);  // CUDA lets the work end; nobody can see when
+    drain(*stream);  // CUDA lets the work finish; nobody can see when
     machine().streams.erase(stream);
     delete stream;
     return cudaSuccess;
@@ -219,7 +219,7 @@ cudaError_t cudaStreamGetFlags(cudaStream_t stream, unsigned* flags) {
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
   const std::lock_guard lock(mutex());
   const CUstream_st* on = find(stream);
-  // Not an error that anyone is told of later.
+  // This error is not remembered for cudaGetLastError().
   if (on && !on->work.empty() && machine().lost == cudaSuccess) return cudaErrorNotReady;
   return enter("cudaStreamQuery",
                [&] { return on ? cudaSuccess : cudaErrorInvalidResourceHandle; });

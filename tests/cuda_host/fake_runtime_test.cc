@@ -1,4 +1,4 @@
-// The fake CUDA runtime itself: what the other tests here rely on.
+// Tests the fake CUDA runtime itself, which the other tests here rely on.
 #include "cuda_host/fake_runtime.h"
 
 #include <gtest/gtest.h>
@@ -54,7 +54,7 @@ TEST_F(FakeRuntime, PageableMemoryIsTakenAtOnceAndWrittenBeforeTheCallReturns) {
   EXPECT_EQ(fake::counters().hidden_waits, 1);
 }
 
-// What was not given back goes to the heap again: its pages are not unmapped under their
+// Blocks that were not freed go back to the heap. Their pages are not unmapped under their
 // neighbours.
 TEST(FakeReset, LeavesTheHeapWhole) {
   fake::reset();

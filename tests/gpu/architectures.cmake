@@ -1,4 +1,4 @@
-# cmake -P: which architectures are built for which GPUs. SOURCE_DIR is the project's.
+# For cmake -P: tests which architectures are built for which GPUs. SOURCE_DIR is the project's folder.
 include(${SOURCE_DIR}/cmake/TesseraGpuArchitectures.cmake)
 function(expect capabilities wanted)
   tessera_gpu_architectures(got "${capabilities}")

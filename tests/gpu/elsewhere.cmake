@@ -1,5 +1,6 @@
-# cmake -P: carries FOLDER to WORK_DIR and runs test_gpu there, in an empty environment with any GPU hidden: it needs nothing
-# but glibc, cuBLASLt and what lies beside it, starts (without a driver where the machine has none), skips every test and says why.
+# For cmake -P: copies FOLDER to WORK_DIR and runs test_gpu there, in an empty environment with any GPU hidden. It must
+# need nothing but glibc, cuBLASLt and the files beside it. It must start (without a driver if the machine has none),
+# skip every test and say why.
 file(REMOVE_RECURSE ${WORK_DIR})
 file(COPY ${FOLDER}/ DESTINATION ${WORK_DIR} PATTERN data EXCLUDE)
 
@@ -12,7 +13,7 @@ foreach(line IN LISTS needed)
   string(STRIP "${line}" line)
   if(NOT line MATCHES "^(linux-vdso|/lib.*/ld-linux|lib(c|m|dl|rt|pthread)\\.so|libcublasLt\\.so)"
       AND NOT line MATCHES "=> ${WORK_DIR}/")
-    message(FATAL_ERROR "test_gpu needs more of the other machine than glibc and cuBLASLt: ${line}")
+    message(FATAL_ERROR "test_gpu needs more than glibc and cuBLASLt on the other machine: ${line}")
   endif()
 endforeach()
 
@@ -22,9 +23,9 @@ if(NOT status EQUAL 0 OR NOT output MATCHES "no usable GPU: .*\\[  PASSED  \\] 0
   message(FATAL_ERROR "test_gpu ended with ${status} instead of skipping every test:\n${output}")
 endif()
 
-# The data beside the program is what it reads: with one golden there, there are cases of that one alone.
+# The program reads the data beside it: with only one golden there, it has only the cases of that one.
 file(COPY ${FOLDER}/data/goldens/neox-parallel DESTINATION ${WORK_DIR}/data/goldens)
 execute_process(COMMAND env -i ${WORK_DIR}/test_gpu --gtest_list_tests --gtest_filter=*ModelGolden* OUTPUT_VARIABLE output)
 if(NOT output MATCHES "cuda_neox_parallel" OR output MATCHES "cuda_llama")
-  message(FATAL_ERROR "test_gpu does not read the goldens that lie beside it:\n${output}")
+  message(FATAL_ERROR "test_gpu does not read the goldens beside it:\n${output}")
 endif()

@@ -28,7 +28,7 @@ struct Case {
   }
 };
 
-// Distinct slots, in no order: a stride that has no divisor in common with their number.
+// Distinct slots in scattered order: the stride has no common divisor with their number.
 Array scattered_slots(const Case& c) {
   const std::int64_t slots = c.pages * c.page_size;
   std::int64_t stride = slots / 2 + 1;
@@ -56,7 +56,7 @@ struct Call {
         args{k, v, slots, k_pages, v_pages} {}
 };
 
-// Bit for bit, and what no slot names stays poisoned.
+// Tokens must match bit for bit, and everything that no slot names must stay poisoned.
 void check(Context& ctx, const Case& c) {
   SCOPED_TRACE(c.text());
   Call call(ctx, c);
@@ -101,8 +101,8 @@ TEST_P(KvAppendTest, OddSizesDtypesAndLayouts) {
   }
 }
 
-// As a model has them: k and v are parts of the rows of one product, [tokens, heads, 3, dim] as in
-// GPT-NeoX or [tokens, heads + 2 kv_heads, dim] as in Llama.
+// As in a model: k and v are parts of the rows of one product, [tokens, heads, 3, dim] in GPT-NeoX
+// or [tokens, heads + 2 kv_heads, dim] in Llama.
 TEST_P(KvAppendTest, KeysAndValuesAreViewsOfOneRow) {
   const TestTensor qkv(ctx(), random_normal({9, 4, 3, 16}, 3), DType::f32);
   const TestTensor wide(ctx(), random_normal({9, 12, 16}, 4), DType::f32);
@@ -144,7 +144,7 @@ TEST_P(KvAppendTest, SlotsOutOfRange) {
                               std::to_string(static_cast<std::int64_t>(bad)) +
                               "; 4 pages of 3 tokens have the slots 0..11"));
       EXPECT_TRUE(call.k_pages.untouched() && call.v_pages.untouched());
-    } else {  // that token is dropped, all others are written
+    } else {  // that token is dropped, the others are written
       const Array before = call.k_pages.read();
       kv_append(ctx(), call.args);
       Array k = call.k.read(), kept({6, 3, 5}), kept_slots({6});

@@ -1,4 +1,4 @@
-// linear() with packed weights: every format, layout and way to meet the activations.
+// linear() with packed weights: every format, layout and kind of activations.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,7 +42,7 @@ TEST_P(LinearPackedTest, OddSizes) {
   }
 }
 
-// Around the borders of blocks (16, 32, 64, 128), of stretches of K (256) and of tiles (16, 32,
+// Sizes around the borders of blocks (16, 32, 64, 128), of pieces of K (256) and of tiles (16, 32,
 // 64).
 TEST_P(LinearPackedTest, Borders) {
   for (const WeightCase& weight : every_weight()) {
@@ -102,7 +102,7 @@ TEST(LinearPacked, EverySimdTarget) {
   }
 }
 
-// Scales that quantize() does not make but that a checkpoint may hold: every E4M3 and its negative,
+// Scales that quantize() never makes but that a checkpoint may hold: every E4M3 and its negative,
 // the smallest and large powers of two, negative floats.
 TEST(LinearPacked, UnusualScales) {
   const auto check = [](Format format, const std::function<void(Weight&)>& adjust) {
@@ -155,7 +155,7 @@ TEST(LinearPacked, UnusualScales) {
   }
 }
 
-// A NaN among fp8's codes is not a number like the others.
+// A NaN among the codes of fp8 must reach the output as NaN.
 TEST(LinearPacked, Fp8NanReachesItsColumn) {
   const auto ctx = context();
   for (std::int64_t target : simd_targets()) {
@@ -176,9 +176,9 @@ TEST(LinearPacked, Fp8NanReachesItsColumn) {
   }
 }
 
-// The bounds of the tests above are worst cases. On Gaussian numbers 8-bit activations cost about
-// half a percent: the step max|x| / 127 of a block of 32 is 0.018 standard deviations, and rounding
-// to it an error of 0.018 / sqrt(12).
+// The bounds of the tests above are worst cases. On Gaussian numbers, 8-bit activations cost about
+// half a percent. The step max|x| / 127 of a block of 32 is 0.018 standard deviations, and rounding
+// to it has an error of 0.018 / sqrt(12).
 TEST(LinearPacked, Int8ActivationsCostHalfAPercent) {
   const auto ctx = context();
   for (const WeightCase& weight : every_weight()) {
@@ -193,14 +193,14 @@ TEST(LinearPacked, Int8ActivationsCostHalfAPercent) {
       EXPECT_LT(error, 1e-6);  // exact
     } else {
       const bool nf4 = call.args.weight.format == Format::nf4;  // the table is rounded as well
-      // Random zero points make all weights of a row large, and each sum one of 512 like numbers.
+      // Random zero points make all weights of a row large, so each sum has 512 similar terms.
       EXPECT_LT(error, nf4 ? 0.0095 : weight.int8_zeros ? 0.007 : 0.006);
       EXPECT_GT(error, 0.003);
     }
   }
 }
 
-// Blocks that 127 / max|x| cannot scale: zeros, and numbers near the bottom of f32.
+// Blocks that 127 / max|x| cannot scale: zeros, and numbers near the smallest f32.
 TEST(LinearPacked, TinyActivationsCountAsZero) {
   const auto ctx = context();
   for (double x : {0.0, 1e-44, 1e-38}) {

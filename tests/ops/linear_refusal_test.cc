@@ -1,4 +1,4 @@
-// What linear() and gated_linear() refuse, in which words, and that nothing is written.
+// What linear() and gated_linear() refuse, with which message, and that nothing is written.
 #include <gtest/gtest.h>
 
 #include <cmath>

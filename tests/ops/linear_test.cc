@@ -21,8 +21,8 @@ namespace {
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu,
                                        Activation::gelu_tanh, Activation::silu};
-// Rows of x on both sides of where the CPU's kernels change (36) and the GPU's (8), of their groups
-// of rows (4, 6, 12), and several tiles.
+// Numbers of tokens (M) on both sides of every border: where the CPU changes kernels (36) and the
+// GPU does (8), the groups of tokens in the kernels (4, 6, 12), and several tiles.
 constexpr std::int64_t kRows[] = {1, 2, 3, 5, 8, 9, 13, 36, 37, 45, 113};
 
 std::unique_ptr<Context> context(int threads = 2) {
@@ -84,7 +84,7 @@ TEST_P(LinearTest, Ranks) {
   }
 }
 
-// More rows than one tile of rows holds, and more columns than one task.
+// More tokens than one tile holds, and more output features than one task.
 TEST_P(LinearTest, ManyTiles) {
   check_linear(ctx(), {.rows = {799}, .in = 70, .out = 130, .bias = DType::f32});
   check_linear(ctx(), {.rows = {200},
@@ -286,7 +286,7 @@ TEST_P(GatedLinearTest, BiasesAreAddedBeforeActivationAndProduct) {
   }
 }
 
-// A plan may keep one of the two dense, or give them formats of other kernels.
+// A plan may keep one of the two dense, or give them formats that run on different kernels.
 TEST(GatedLinear, GateAndUpMayDiffer) {
   const WeightCase dense{}, nvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true},
       int8{.packed = {{.format = Format::int8}}, .prepared = true},

@@ -1,4 +1,4 @@
-// What the norms refuse, in which words, before anything is written.
+// What the norms refuse, with which message, before anything is written.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -32,8 +32,8 @@ TEST_P(NormTest, OddSizes) {
   }
 }
 
-// Rows of whole 16-byte pieces, which a GPU holds in registers: several rows to a block, one and
-// more pieces for each thread, teams that are not full, the widest row, one too wide.
+// Rows of whole 16-byte pieces, which a GPU holds in registers: several rows in a block, one and
+// more pieces for each thread, teams that are not full, the widest row, and one that is too wide.
 TEST_P(NormTest, WidthsOfWholePieces) {
   struct Size {
     std::int64_t rows, width;
@@ -56,8 +56,8 @@ TEST_P(NormTest, WidthsOfWholePieces) {
   }
 }
 
-// So many that a GPU's threads take four pieces each, and teams share a block of which the last is
-// not full.
+// Enough rows that a GPU's threads take four pieces each and teams share a block, the last of which
+// is not full.
 TEST_P(NormTest, ManyRows) { check_norm(ctx(), {.shape = {4097, 520}, .residuals = 1}); }
 
 TEST_P(NormTest, DtypesAndLayouts) {
@@ -76,7 +76,7 @@ TEST_P(NormTest, DtypesAndLayouts) {
   }
 }
 
-// Both kernels of a GPU, every count of residuals, widths that end within four columns.
+// Both kernels of a GPU, every number of residuals, and widths that are not a multiple of four.
 TEST_P(NormTest, DropsTheElementsThatPhiloxNames) {
   constexpr std::int64_t kWidths[] = {1, 7, 113, 264, 2560, 4104};
   for (const std::int64_t width : kWidths) {
@@ -95,7 +95,7 @@ TEST_P(NormTest, DropsTheElementsThatPhiloxNames) {
   }
 }
 
-// Rows are told apart, and so are seeds; the share dropped is p within four standard deviations.
+// Rows differ, and so do seeds. The share of dropped elements is p within four standard deviations.
 TEST_P(NormTest, DropsAsManyAsAskedAndKeepsTheMean) {
   constexpr std::int64_t kRows = 64, kWidth = 512;
   const TestTensor ones(ctx(), Array({kRows, kWidth}, 1.0), DType::f32);
@@ -161,8 +161,9 @@ TEST_P(NormTest, NormalisesTheRoundedSum) {
   }
 }
 
-// The deviation is a thousandth of the mean. Each f32 of 1000 is good to 3e-5 and so is the mean;
-// E[x^2] - E[x]^2 would lose a variance of 1 among squares of 10^6 that are good to 0.06.
+// The deviation is a thousandth of the mean. An f32 near 1000 has an error of 3e-5, and so has the
+// mean. E[x^2] - E[x]^2 would lose a variance of 1 among squares of 10^6 that have an error of
+// 0.06.
 TEST_P(NormTest, KeepsItsBitsUnderALargeMean) {
   const NormCase c{.shape = {4, 1023}};
   NormCall call(ctx(), c, /*offset=*/1000.0);

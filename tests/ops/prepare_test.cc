@@ -20,7 +20,7 @@ std::unique_ptr<Context> context() {
   return std::make_unique<Context>(ContextOptions{.threads = 2, .trace = true});
 }
 
-// The code of a weight in tiles, read as the drawing in cpu/weight_tiles.h says.
+// The code of a weight in tiles, read as in the drawing of cpu/linear/weight_tiles.h.
 int tiled_code(const Weight& weight, std::int64_t row, std::int64_t k) {
   const auto* tile = weight.data.ptr<const std::uint8_t>() + row / 16 * weight.data.strides[0];
   const std::int64_t lane = row % 16 * 4 + k % 4;
@@ -97,7 +97,7 @@ TEST(Prepare, TilesHoldEveryCodeAndScale) {
   EXPECT_EQ(ctx->trace().calls("prepare", "cpu.tiles"), ctx->trace().calls("prepare"));
 }
 
-// Nothing is padded where the sizes are whole tiles and blocks.
+// Nothing is padded if the sizes are whole tiles and blocks.
 TEST(Prepare, TakesNoMoreMemory) {
   const auto ctx = context();
   for (const WeightCase& how : formats_with_tiles()) {
@@ -109,7 +109,7 @@ TEST(Prepare, TakesNoMoreMemory) {
   }
 }
 
-// A copy in memory of its own.
+// The result is a copy in its own memory.
 TEST(Prepare, LeavesOtherWeightsAsTheyAre) {
   const auto ctx = context();
   const std::vector<WeightCase> weights = {{.dtype = DType::f32},

@@ -44,7 +44,7 @@ Array inv_freq_array(std::int64_t dims) {
   return result;
 }
 
-// Distinct and in no order: the last slot first.
+// Distinct slots in descending order.
 Array falling_slots(std::int64_t tokens) {
   Array slots({tokens});
   for (std::int64_t i = 0; i < tokens; ++i) slots.at(i) = static_cast<double>(tokens - i);
@@ -82,7 +82,7 @@ struct Call {
     return q_out.untouched() && k_pages.untouched() && v_pages.untouched();
   }
 
-  // x [tokens, heads, dim], turned in float64.
+  // x [tokens, heads, dim], rotated in float64.
   Array turned(const TestTensor& x) const {
     Array batch = x.read();
     const std::vector<std::int64_t> shape = batch.shape;
@@ -93,14 +93,14 @@ struct Call {
   }
 };
 
-// As for rotary(): 2^-20 of elements below 4.5, and a rounding to the dtype.
+// The bound of rotary(): 2^-20 of elements below 4.5, and one rounding to the dtype.
 testing::AssertionResult accurate(const Array& actual, const Array& expected, DType dtype) {
   const double rounding = dtype == DType::f32 ? 0.0 : 0.51 * epsilon(dtype);
   const double subnormal = dtype == DType::f16 ? 0x1p-25 : 0.0;
   return close(actual, expected, rounding, subnormal + 0x1p-20);
 }
 
-// What lies in the slots, [tokens, heads, dim].
+// The contents of the slots, [tokens, heads, dim].
 Array in_slots(const Array& pages, const Array& slots) {
   Array out({slots.size(0), pages.size(2), pages.size(3)});
   for (std::int64_t token = 0; token < slots.size(0); ++token) {
@@ -114,7 +114,7 @@ Array in_slots(const Array& pages, const Array& slots) {
   return out;
 }
 
-// The same by the two ops that it stands for.
+// The same by the two ops that rotary_append() replaces.
 void run_apart(Context& ctx, const RotaryAppendArgs& a, const Tensor& turned_keys) {
   const auto turn = [&](const Tensor& x, const Tensor& out) {
     const auto as_batch = [](const Tensor& t) {
@@ -174,8 +174,8 @@ TEST_P(RotaryAppendTest, DtypesLayoutsAndStyles) {
   }
 }
 
-// Heads as models have them: 16-byte pieces that are turned whole, in part or not at all; grouped
-// heads; more heads than one token has blocks, and more tokens.
+// Heads as in models: 16-byte pieces that are rotated whole, in part or not at all; grouped heads;
+// more heads than one token has blocks, and more tokens.
 TEST_P(RotaryAppendTest, ShapesOfModels) {
   for (DType dtype : {DType::f32, DType::f16}) {
     check(ctx(), {.tokens = 1, .heads = 12, .kv_heads = 12, .dim = 64, .dims = 16, .dtype = dtype});
@@ -203,7 +203,7 @@ TEST_P(RotaryAppendTest, ShapesOfModels) {
   check(ctx(), {.tokens = 2, .heads = 1, .kv_heads = 1, .dim = 2100, .dims = 2080});
 }
 
-// As a model has them: parts of the rows of one product.
+// As in a model: parts of the rows of one product.
 TEST_P(RotaryAppendTest, QueriesKeysAndValuesAreViewsOfOneRow) {
   const Case c{.tokens = 9, .heads = 4, .kv_heads = 4, .dim = 16, .dims = 8};
   const TestTensor qkv(ctx(), random_normal({9, 4, 3, 16}, 5), DType::f32);
@@ -232,7 +232,7 @@ TEST_P(RotaryAppendTest, SlotsOutOfRange) {
                               std::to_string(static_cast<std::int64_t>(bad)) +
                               "; 3 pages of 3 tokens have the slots 0..8"));
       EXPECT_TRUE(call.outputs_untouched());
-    } else {  // that token's keys and values are dropped, all else is written
+    } else {  // that token's keys and values are dropped, everything else is written
       const TestTensor keys = TestTensor::poisoned(ctx(), {7, 3, 20}, DType::f32);
       rotary_append(ctx(), call.args);
       run_apart(ctx(), apart.args, keys);

@@ -124,7 +124,8 @@ TEST_P(RotaryTest, DtypesLayoutsAndPositions) {
   }
 }
 
-// 2^24 + 1 is not an f32, and a position of 10^7 times an f32 frequency is off by half a radian.
+// 2^24 + 1 is not an f32, and a position of 10^7 times an f32 frequency has an error of half a
+// radian.
 TEST_P(RotaryTest, FarPositionsAreExact) {
   for (DType position_dtype : {DType::i32, DType::i64}) {
     Array positions({7});
@@ -147,7 +148,8 @@ TEST_P(RotaryTest, WhatIsNotTurnedPassesThroughBitForBit) {
   }
 }
 
-// The reason for rotary embeddings: the product of two turned vectors knows only their distance.
+// The reason for rotary embeddings: the product of two rotated vectors depends only on their
+// distance.
 TEST_P(RotaryTest, ProductsDependOnDistanceAlone) {
   for (RopeStyle style : kStyles) {
     const auto product_at = [&](double query_position, double key_position) {
@@ -270,7 +272,7 @@ TEST_P(RotaryTest, NegativePositions) {
                         "rotary: positions[1, 2] is -7; a position must be at least 0"));
     EXPECT_TRUE(one.out.untouched());
     EXPECT_TRUE(two.out.untouched());
-  } else {  // looking would mean waiting: the angle is negative like the position
+  } else {  // checking would mean waiting: the angle is negative like the position
     rotary(ctx(), one.args);
     rotary(ctx(), two.args);
     EXPECT_TRUE(accurate(one.out.read(), one.expected(), DType::f32));

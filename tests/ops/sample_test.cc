@@ -109,7 +109,7 @@ const std::vector<SampleArgs>& options() {
 class SampleTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, SampleTest, testing::ValuesIn(test_devices()), device_name);
 
-// Around the parts that a GPU cuts rows into, and the blocks of the CPU.
+// Sizes around the parts that a GPU cuts rows into, and around the blocks of the CPU.
 TEST_P(SampleTest, OddSizesAndEveryOption) {
   for (const std::int64_t n : {1, 2, 63, 65, 2047, 2049, 6151}) {
     for (const SampleArgs& o : options()) check(ctx(), {.shape = {3, n}, .options = o});
@@ -138,8 +138,8 @@ TEST_P(SampleTest, DtypesAndLayouts) {
   check(ctx(), {.shape = {533}});
 }
 
-// More equal logits than a GPU sorts at once (4096), and than it lists (8192): the cut goes by ids
-// alone.
+// More equal logits than a GPU sorts at once (4096), and more than it lists (8192): only the ids
+// decide the cut.
 TEST_P(SampleTest, TiesGoToTheLowerIds) {
   for (const std::int64_t width : {700, 5003, 9001}) {
     const Array equal({2, width}, 1.5);
@@ -179,7 +179,7 @@ TEST_P(SampleTest, RowsWithoutATokenGiveMinusOne) {
   }
 }
 
-// Row r draws as a row alone does with draw + r, and so rows of equal logits differ.
+// Row r draws like a single row with draw + r, so rows of equal logits differ.
 TEST_P(SampleTest, EachRowHasARandomNumberOfItsOwn) {
   Array logits = random_normal({1, 400}, 6, 1.0);
   Array many({16, 400});

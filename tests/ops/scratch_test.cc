@@ -1,5 +1,6 @@
-// What an op says it takes of the workspace, where that only counts, holds for the shapes it was
-// asked for and for all smaller ones, and is not much more than the most of them takes.
+// With a counting workspace, an op reports the memory it needs. The figure must suffice for the
+// given shapes and for all smaller ones, and must not be much more than the largest need among
+// them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,7 +38,7 @@ class ScratchTest : public DeviceTest {
     call();
     return context.workspace_peak_bytes();
   }
-  // cuBLASLt may ask for up to 32 MiB, and does not for matrices as small as these.
+  // cuBLASLt may ask for up to 32 MiB, but does not for matrices as small as these.
   static std::int64_t library_scratch() { return GetParam().is_cpu() ? 0 : 33 << 20; }
 
  private:

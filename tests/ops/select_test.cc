@@ -57,7 +57,7 @@ struct Call {
         top_args{x, values, indices} {}
 };
 
-// Nothing is computed, only compared: the result is exact.
+// Elements are only compared, never computed, so the result is exact.
 void check(Context& ctx, const Case& c, const Array& elements) {
   SCOPED_TRACE(c.text());
   Call call(ctx, c, elements);
@@ -108,9 +108,9 @@ TEST_P(SelectTest, AVocabulary) {
   for (std::int64_t k : {1, 50}) check(ctx(), {.shape = shape, .k = k, .dtype = DType::bf16});
 }
 
-// The largest elements crowd where a GPU's threads share the row unevenly: next to each other, all
-// in the elements of few threads (every 1024th piece of 16 bytes), or far more of one value than
-// are asked for.
+// The largest elements crowd where that is hard on a GPU's threads: next to each other, all in the
+// elements of few threads (every 1024th piece of 16 bytes), or far more of one value than were
+// asked for.
 TEST_P(SelectTest, CrowdedElements) {
   constexpr std::int64_t kWidth = 40000;
   Array together({1, kWidth}), apart({1, kWidth}), equal({1, kWidth}, 1.0);
@@ -129,7 +129,7 @@ TEST_P(SelectTest, CrowdedElements) {
   check(ctx(), {.shape = {1, 1500}, .k = 1025});
 }
 
-// Few distinct values: nearly everything is a tie.
+// With few distinct values, nearly everything is a tie.
 TEST_P(SelectTest, TiesGoToTheLowerIndex) {
   for (std::int64_t n : {5, 16, 113, 1023}) {
     const Array few = random_integers({4, n}, 3, -1, 2);
@@ -162,7 +162,7 @@ TEST_P(SelectTest, SpecialElements) {
     }
   }
   Array zeros({1, 6});
-  zeros.data = {-1, -0.0, 0.0, -0.0, 0.0, -1};  // both zeros are one value
+  zeros.data = {-1, -0.0, 0.0, -0.0, 0.0, -1};  // both zeros are the same value
   check(ctx(), {.shape = {1, 6}, .k = 3}, zeros);
 }
 

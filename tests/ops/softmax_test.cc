@@ -44,7 +44,7 @@ struct Call {
         args{x, c.scale, out} {}
 };
 
-// Exponents reach -40: in f32 they are off by 40 * 2^-23, and so, relatively, are their
+// Exponents reach -40. In f32 their error is 40 * 2^-23, which is also the relative error of their
 // exponentials. The sum and its inverse add a few units. Then comes one rounding to the dtype (f16
 // has subnormals).
 testing::AssertionResult accurate(const Array& actual, const Array& expected, DType dtype) {

@@ -1,4 +1,4 @@
-// Leaks on purpose: shows that the sanitizer build fails on a leak, so that its silence about the
+// Leaks on purpose. This shows that the sanitizer build fails on a leak, so its silence about the
 // tests means something.
 #include "tessera/buffer.h"
 

@@ -99,7 +99,7 @@ TEST(Erfc, IsWithin5e7) {
   });
 }
 
-// Off by at most 4e-7 of |x|: the error of erf, and of one exponential and one division.
+// The error is at most 4e-7 of |x|: that of erf, of one exponential and of one division.
 TEST(Activation, IsWithin4e7OfItsArgument) {
   on_every_target([] {
     for (Activation activation : kActivations) {
@@ -117,7 +117,8 @@ TEST(Activation, IsWithin4e7OfItsArgument) {
   });
 }
 
-// gelu's tail is computed, not what is left of 1: it keeps some digits where erf would be -1.
+// The tail of gelu is computed directly, not as a difference from 1, so it keeps some digits where
+// erf would be -1.
 TEST(Activation, GeluKeepsItsNegativeTail) {
   on_every_target([] {
     std::vector<float> x(16, -5.f), y(16);

@@ -41,7 +41,7 @@ void dots(const std::int8_t* w, const std::int8_t* x, std::int32_t* sums) {
       weights[v][s] = hn::Load(d, reinterpret_cast<const std::int32_t*>(bytes[v][s]));
     }
     rows[v] = weights[v];
-    results[v] = hn::Set(d, start + v);  // the sum goes on from what is there
+    results[v] = hn::Set(d, start + v);  // the sum continues from this
   }
   dot8<range, kSteps>(d, rows, x, results);
   for (int v = 0; v < kVectors; ++v) hn::StoreU(results[v], d, sums + v * kLanes);
@@ -138,7 +138,7 @@ TEST_F(Dot8, EveryPairOfWideWeightAndActivation) {
   });
 }
 
-// The largest sums: nothing saturates on the way.
+// The largest sums: nothing may saturate on the way.
 TEST_F(Dot8, ExtremesDoNotSaturate) {
   on_every_target([] {
     for (int x : {-127, 127}) {

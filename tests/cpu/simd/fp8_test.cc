@@ -22,7 +22,7 @@ namespace {
 
 using Lanes = hn::ScalableTag<float>;
 
-// The values of all 256 codes, as each function makes them, in units of 1.
+// The values of all 256 codes as each function decodes them, in units of 1.
 void decode_all(const std::uint8_t* codes, float* any, float* finite, float* woven) {
   const Lanes d;
   constexpr std::size_t lanes = hn::MaxLanes(Lanes());
@@ -55,7 +55,7 @@ namespace {
 
 HWY_EXPORT(decode_all);
 
-// Bit for bit: zero has a sign.
+// Equal bit for bit: zero has a sign.
 bool same(float a, float b) {
   return std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
 }

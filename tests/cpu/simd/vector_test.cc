@@ -70,7 +70,8 @@ HWY_EXPORT(round_bf16);
 
 constexpr std::size_t kVector = 64;  // room for one vector too many
 
-// Bit for bit, but any NaN for a NaN: hardware and half.h keep different payloads.
+// Equal bit for bit, except that any NaN equals any other: hardware and half.h keep different
+// payloads.
 bool same(float a, float b) {
   return std::isnan(a) ? std::isnan(b)
                        : std::bit_cast<std::uint32_t>(a) == std::bit_cast<std::uint32_t>(b);
