@@ -1,10 +1,10 @@
-// Attention: prefill against the arithmetic rate, decode against memory bandwidth.
+// Attention on the CPU: prefill against the arithmetic rate, decode against memory bandwidth.
 //
 //   bench_attention --benchmark_filter=prefill
 //
-// Prefill counts the multiplications and additions of visible pairs, decode the bytes of keys and
-// values, which it reads once. Decode rotates over copies of the cache that together exceed the
-// last-level cache.
+// Prefill counts the multiplications and additions of visible pairs. Decode counts the bytes of
+// keys and values, which it reads once. Decode rotates among copies of the KV cache that together
+// exceed the last-level cache.
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
@@ -57,7 +57,7 @@ struct Problem {
   AttentionArgs args;
 };
 
-// What the trace says one call costs.
+// The flops of one call, from the trace.
 std::int64_t flops_of(Context& ctx, const char* op) {
   for (const TraceEntry& entry : ctx.trace().entries()) {
     if (entry.op == op) return entry.flops / entry.calls;

@@ -1,5 +1,5 @@
-// The speed bars: ratios that hold on any machine, because both sides of each are measured in the
-// same run, in turns, and compared by their medians. Exits with 1 where a bar is missed.
+// The speed bars: ratios that must hold on any machine. Both sides of a ratio are measured in the
+// same run, in turns, and compared by their medians. Exits with 1 if a bar is missed.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,12 +32,12 @@ struct Timing {
   double median = 0, fastest = 0, slowest = 0;  // seconds
 };
 
-// Runs all of them in turns, so that whatever else the machine does meets all alike. Each gets the
+// Runs all of them in turns, so that other load on the machine affects all alike. Each gets the
 // number of the round.
 std::vector<Timing> measure(const std::vector<std::function<void(int)>>& runs, int rounds) {
   using Clock = std::chrono::steady_clock;
   std::vector<std::vector<double>> seconds(runs.size());
-  for (int round = -1; round < rounds; ++round) {  // the first warms up
+  for (int round = -1; round < rounds; ++round) {  // the first is a warm-up
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const Clock::time_point start = Clock::now();
       runs[i](std::max(round, 0));
@@ -75,7 +75,7 @@ class Report {
 
 // ---- data ---------------------------------------------------------------------------------------
 
-// About normal: the sum of four uniform numbers.
+// Roughly normal: the sum of four uniform numbers.
 Buffer random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed, float scale) {
   Buffer buffer(DType::f32, {rows, cols});
   float* values = static_cast<float*>(buffer.data());
@@ -93,7 +93,7 @@ Tensor matrix(const Buffer& buffer, std::int64_t rows, std::int64_t cols) {
   return buffer.tensor(DType::f32, {rows, cols});
 }
 
-// Enough weights, used in turns, that none is still in a cache when it comes round again.
+// Enough weights, used in turns, that none is still in a cache when its turn comes again.
 constexpr std::int64_t kStreamedBytes = std::int64_t{192} << 20;
 
 int copies(std::int64_t bytes) { return static_cast<int>(kStreamedBytes / bytes + 1); }
@@ -133,12 +133,12 @@ void bar_f32_linear(Context& ctx, Report& report) {
 
 constexpr std::int64_t kDecodeSize = 4096;
 
-// One way to run the decode shape: copies of a weight, used in turns.
+// One case of decoding: copies of a weight, used in turns.
 struct Decode {
   std::string name;
   std::vector<PackedWeight> weights{};
   Activations activations = Activations::exact;
-  double bar = 0;  // times faster than f32; 0: reported only
+  double bar = 0;  // how many times faster than f32 it must be; 0: reported only
 };
 
 std::vector<Decode> decode_cases(Context& ctx, const Tensor& dense) {
@@ -197,7 +197,7 @@ void bar_decode(Context& ctx, Report& report) {
 
 constexpr std::int64_t kHeadDim = 64;
 
-// One head of causal attention as the formula says it, [seq, heads, dim] in memory.
+// One head of causal attention, straight from the formula; [seq, heads, dim] in memory.
 void naive_head(const float* q, const float* k, const float* v, std::int64_t seq,
                 std::int64_t stride, float* out) {
   std::vector<float> scores(static_cast<std::size_t>(seq));
@@ -219,7 +219,7 @@ void naive_head(const float* q, const float* k, const float* v, std::int64_t seq
   }
 }
 
-// Both sides have all threads: there are as many heads.
+// Both sides use all threads, because there is one head for each thread.
 void bar_attention(Context& ctx, Report& report) {
   report.section("causal attention, head dimension 64, one head for each thread");
   constexpr std::int64_t kLong = 4096, kShort = 2048;
@@ -251,7 +251,7 @@ void bar_attention(Context& ctx, Report& report) {
   report.line("tessera, 4096", times[1], rate(times[1], kLong));
   report.line("three loops, 2048", times[2], rate(times[2], kShort));
   report.bar("attention against three loops, 2048", times[2].median / times[0].median, 5.0);
-  // Four times the work in at most four times the time, with a tenth for the noise of the clock.
+  // Four times the work must take at most four times as long, with a tenth for noise.
   report.bar("growth from 2048 to 4096, of S^2", 4 * times[0].median / times[1].median, 0.9);
 }
 

@@ -1,6 +1,6 @@
-// What each number format costs in a layer's output: ||x W'^T - x W^T|| / ||x W^T||, W' being W
-// packed and decoded, x normal. For a 4096 x 4096 layer of normal weights, and for the linear
-// layers of a checkpoint. Writes a table (docs/results/formats_table.md).
+// The error of each number format in a layer's output: ||x W'^T - x W^T|| / ||x W^T||, where W' is
+// W packed and decoded, and x is normal. It is measured for a 4096 x 4096 layer of normal weights
+// and for the linear layers of a checkpoint. Writes a table (docs/results/formats_table.md).
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
@@ -62,7 +62,7 @@ Matrix normal(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   return made;
 }
 
-// Sums of squares, over as many layers as are added.
+// Sums of squares over all layers that were added.
 struct Error {
   double difference = 0, size = 0;
   double relative() const { return std::sqrt(difference / size); }
@@ -101,14 +101,17 @@ class Table {
     std::fprintf(
         to,
         "# What a number format costs in a layer's output\n\n"
-        "||x W'^T - x W^T|| / ||x W^T||, W' being W packed and decoded, x normal (64 rows). "
-        "Scales by least squares (the default) but for the second column of errors. Made by "
-        "`bench_formats --model ../shared/models/stories15M --out "
-        "docs/results/formats_table.md`; any machine, the encoders give the same bits "
-        "everywhere. Real weights are those of stories15M (f16, 288 wide: all there is of "
-        "real weights beside the checkout, far from 4096 x 4096); the errors of a column's "
-        "layers are taken together. Humming's figures are of its own encoder on normal weights, "
-        "measured elsewhere.\n\n");
+        "The error is ||x W'^T - x W^T|| / ||x W^T||, where W' is W packed and decoded, and x is "
+        "normal "
+        "(64 tokens).\nScales are chosen by least squares (the default), except in the second "
+        "column of "
+        "errors. Made by\n`bench_formats --model ../shared/models/stories15M --out "
+        "docs/results/formats_table.md` on any machine: the\nencoders give the same bits "
+        "everywhere. "
+        "Real weights are those of stories15M (f16, 288 wide, so far from\n4096 x 4096); the "
+        "errors of "
+        "a column's layers are taken together. Humming's figures are those of its own\nencoder on "
+        "normal weights, measured elsewhere.\n\n");
     std::fprintf(to, "| format | bits per weight |");
     for (const std::string& title : titles_) std::fprintf(to, " %s |", title.c_str());
     std::fprintf(to, " Humming's encoder, normal |\n|---|---|");
@@ -128,7 +131,7 @@ class Table {
   std::vector<std::vector<Error>> errors_;  // of each column, by packing
 };
 
-// The matrices of a checkpoint whose names hold one of these words.
+// Adds the matrices of a checkpoint whose names contain one of these words.
 void add_layers(Table& table, const model::Checkpoint& checkpoint, const std::string& title,
                 const std::vector<std::string>& words) {
   std::vector<Tensor> layers;
@@ -163,10 +166,10 @@ void run(const std::string& model, std::FILE* to) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The relative output error of a layer in each number format, as a table");
+  CLI::App app("A table of the relative output error of a layer in each number format");
   std::string model, out;
-  app.add_option("--model", model, "A checkpoint whose layers are packed too");
-  app.add_option("--out", out, "Where the table goes; else to the terminal");
+  app.add_option("--model", model, "A checkpoint whose layers are measured too");
+  app.add_option("--out", out, "The file for the table (default: the terminal)");
   try {
     app.parse(argc, argv);
     std::FILE* to = out.empty() ? stdout : std::fopen(out.c_str(), "w");

@@ -1,11 +1,11 @@
 // End to end on one model: prompt tokens per second and generated tokens per second, for each
-// weight format and thread count, as llama-bench counts them (pp512: one prompt into an empty
-// cache; tg128: tokens one by one from an empty cache on, or after --context tokens, each with its
-// logits). Random tokens, and with --shape random weights: only the speed is looked at.
+// weight format and thread count. They are counted as in llama-bench: pp512 is one prompt into an
+// empty cache; tg128 is tokens one by one, each with its logits, from an empty cache or after
+// --context tokens. Tokens are random, and with --shape so are the weights: only the speed matters.
 //
-// Beside the prompt's speed stands what its linear layers alone would allow. Beside the time of a
-// token stands its floor: the weights of the linear layers, the head's included, and the keys and
-// values it sees, read once at the speed that memory was read at in the same run.
+// The speed of the prompt is shown beside the speed that its linear layers alone would allow. The
+// time of a token is shown beside its floor: reading the weights of the linear layers (with the
+// head) and the keys and values it sees once, at the memory speed measured in the same run.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -35,7 +35,7 @@ using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string model, shape;  // one of them
+  std::string model, shape;  // exactly one is given
   std::vector<std::string> weights{"dense", "int8", "int4:32", "nvfp4"};
   std::vector<int> threads{2};
   std::int64_t prompt = 512, generate = 128, context = 0, step = 512;
@@ -63,7 +63,7 @@ std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocab) {
   return ids;
 }
 
-// One model on one Context, fed with ids from memory of the Context's device.
+// One model on one Context. Its ids come from memory on the Context's device.
 class Runner {
  public:
   Runner(Context& ctx, const Model& model, const Options& options)
@@ -78,8 +78,8 @@ class Runner {
     copy_bytes(ctx, ids_.data(), ctx.device(), host.data(), Device::cpu(), ids_.bytes());
   }
 
-  // `count` tokens after `context` others, at most `step` at once, each step with its last logits.
-  // Only the `count` are timed.
+  // Runs `count` tokens after `context` others, at most `step` at once. Each step computes its last
+  // logits. Only the `count` tokens are timed.
   double run(std::int64_t context, std::int64_t count, std::int64_t step) {
     cache_.clear();
     feed(0, context, step_);
@@ -110,7 +110,7 @@ class Runner {
   Buffer ids_, logits_;
 };
 
-// The time of the model's linear layers alone on `rows` rows; the head takes one.
+// The time of the model's linear layers alone, on `rows` tokens; the head gets one token.
 double linear_seconds(Context& ctx, const Model& model, std::int64_t rows) {
   std::int64_t widest = 0;
   for (const LayerInfo& layer : model.linear_layers()) {
@@ -129,12 +129,13 @@ double linear_seconds(Context& ctx, const Model& model, std::int64_t rows) {
   return seconds_since(start);
 }
 
-// What one generated token cannot do without: the bytes it reads.
+// The bytes that one generated token has to read.
 std::int64_t bytes_per_token(const Model& model, const Options& options) {
   std::int64_t weights = 0;
   for (const LayerInfo& layer : model.linear_layers()) weights += layer.weight.bytes();
   const ModelConfig& config = model.config();
-  // Each token sees itself and all before it, or a layer's window: the mean over those generated.
+  // Each token sees itself and all tokens before it, or a layer's window. This is the mean over the
+  // generated tokens.
   const std::int64_t seen = options.context + (options.generate + 1) / 2;
   std::int64_t keys = config.windows.empty() ? config.layers * seen : 0;  // of all layers
   for (const std::int64_t window : config.windows) {
@@ -153,7 +154,7 @@ nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string
   Runner runner(ctx, model, options);
   const std::int64_t rows = std::min(options.prompt, options.step);
   std::vector<double> prompt, generate, linears;              // tokens per second, and seconds
-  for (int repeat = 0; repeat <= options.repeat; ++repeat) {  // the first warms up
+  for (int repeat = 0; repeat <= options.repeat; ++repeat) {  // the first is a warm-up
     const double prompt_seconds = runner.run(0, options.prompt, options.step);
     const double generate_seconds = runner.run(options.context, options.generate, 1);
     const double linear_time = ctx.device().is_cpu() ? linear_seconds(ctx, model, rows) : 0.0;
@@ -192,8 +193,8 @@ nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string
 
 // ---- an endless stream --------------------------------------------------------------------------
 
-// Medians of blocks of tokens around 2 thousand, and then around each power of ten: a single token
-// is too short to time, and a median leaves out what else the machine does.
+// Medians of blocks of tokens around 2 thousand, and then around each power of ten. A single token
+// is too short to time, and a median ignores other load on the machine.
 void measure_stream(Context& ctx, const Model& model, const Options& options) {
   constexpr std::int64_t kBlock = 64, kBlocks = 25, kYoung = 2000;
   const std::vector<std::int32_t> host = random_ids(4096, model.config().vocab);
@@ -241,12 +242,12 @@ DType parse_dtype(const std::string& text) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     if (text == name(dtype)) return dtype;
   }
-  throw Error(ErrorCode::invalid_argument, "--dtype is f32, f16 or bf16, not " + text);
+  throw Error(ErrorCode::invalid_argument, "--dtype must be f32, f16 or bf16, not " + text);
 }
 
-// One entry of --weights: "dense", "f16", "int4:32".
+// One entry of --weights, such as "dense", "f16" or "int4:32".
 struct WeightChoice {
-  std::optional<DType> dense{};  // "f16": this, and not what the model has
+  std::optional<DType> dense{};  // "f16": this dtype instead of the model's
   std::optional<QuantizeOptions> pack{};
 };
 
@@ -261,7 +262,7 @@ WeightChoice parse_weights(const std::string& text) {
     const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, pack.group);
     if (error != std::errc() || rest != end) {
       throw Error(ErrorCode::invalid_argument,
-                  "--weights " + text + ": after the colon stands a group size, as in int4:32");
+                  "--weights " + text + ": a group size must follow the colon, as in int4:32");
     }
   }
   return {.pack = pack};
@@ -282,7 +283,7 @@ std::unique_ptr<Model> make_model(Context& ctx, const Options& options,
   if (choice.dense && on_cpu) {
     throw Error(ErrorCode::invalid_argument,
                 "--weights " + std::string(name(*choice.dense)) +
-                    ": on the CPU dense weights stay as the checkpoint has them; use dense");
+                    ": on the CPU dense weights keep the checkpoint's dtype; use dense");
   }
   return load_model(ctx, options.model, {.dtype = dtype, .pack = choice.pack});
 }
@@ -312,31 +313,36 @@ void measure(const Options& options, int threads) {
 
 int main(int argc, char** argv) {
   Options options;
-  CLI::App app("Prompt and generation speed of one model, one JSON object for each combination");
+  CLI::App app(
+      "Measures the prompt and generation speed of one model: one JSON object for each "
+      "combination");
   CLI::Option_group* source = app.add_option_group("Model");
   source->add_option("--model", options.model, "Folder of a checkpoint");
-  source->add_option("--shape", options.shape,
-                     "Or random weights, made on the device, in the shape of this config.json "
-                     "(bench/shapes has some)");
+  source->add_option(
+      "--shape", options.shape,
+      "Instead: random weights, made on the device, in the shape of this config.json "
+      "(bench/shapes has some)");
   source->require_option(1);
-  app.add_option("--weights", options.weights,
-                 "dense; f32, f16 or bf16: dense in this dtype, on a GPU activations too; or a "
-                 "format to pack into, as int4 or int4:32 (groups of 32)")
+  app.add_option(
+         "--weights", options.weights,
+         "dense; f32, f16 or bf16 for dense weights (on a GPU also activations) of this dtype; "
+         "or a packed format such as int4 or int4:32 (groups of 32)")
       ->delimiter(',');
   app.add_option("--threads", options.threads, "Thread counts")->delimiter(',');
   app.add_option("--prompt", options.prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);
   app.add_option("--generate", options.generate, "Tokens to generate")->check(CLI::PositiveNumber);
-  app.add_option("--context", options.context, "Tokens before those to generate, not timed")
+  app.add_option("--context", options.context, "Tokens before the generated ones, not timed")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--step", options.step, "Prompt tokens of one pass")->check(CLI::PositiveNumber);
-  app.add_option("--repeat", options.repeat, "Runs; the median counts")->check(CLI::PositiveNumber);
+  app.add_option("--repeat", options.repeat, "Number of runs; the median is reported")
+      ->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--dtype", options.dtype, "Of activations: f32, f16, bf16");
-  app.add_option("--stream", options.stream, "Instead: one stream of so many tokens, with sinks")
+  app.add_option("--dtype", options.dtype, "Dtype of activations: f32, f16 or bf16");
+  app.add_option("--stream", options.stream, "Instead: one stream of this many tokens, with sinks")
       ->check(CLI::Range(std::int64_t{10'000}, std::int64_t{1} << 40));
-  app.add_option("--sinks", options.sinks, "With --stream: first tokens that stay");
-  app.add_option("--window", options.window, "With --stream: last tokens that stay");
-  app.add_flag("--exact", options.exact, "No rounding of activations to 8 bits");
+  app.add_option("--sinks", options.sinks, "With --stream: first tokens to keep");
+  app.add_option("--window", options.window, "With --stream: last tokens to keep");
+  app.add_flag("--exact", options.exact, "Do not round activations to 8 bits");
   app.footer(
       "Examples:\n"
       "  bench_generate --model DIR --weights dense,int4 --threads 1,2\n"

@@ -1,5 +1,5 @@
-// linear() for every weight format, in the shape of decoding (one row, bound by memory) and of
-// prefill (many rows, bound by arithmetic).
+// linear() on the CPU for every weight format: decoding (one token, bound by memory) and prefill
+// (many tokens, bound by arithmetic).
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -19,7 +19,7 @@ struct Shape {
 constexpr Shape kDecode{1, 4096, 4096};
 constexpr Shape kPrefill{512, 2048, 2048};
 
-// About normal, like weights and activations.
+// Roughly normal, like weights and activations.
 Buffer random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
   Buffer buffer(DType::f32, {rows, cols});
   float* values = static_cast<float*>(buffer.data());
@@ -40,7 +40,7 @@ struct WeightKind {
   bool prepared = true;
 };
 
-// Copies of one weight, used in turns: none is in a cache when it comes round again.
+// Copies of one weight, used in turns: none is still in a cache when its turn comes again.
 std::vector<PackedWeight> weights_of(Context& ctx, const WeightKind& kind, const Shape& shape) {
   constexpr std::int64_t kStreamedBytes = std::int64_t{160} << 20;
   const Buffer dense = random_matrix(shape.out, shape.in, 1);

@@ -1,6 +1,6 @@
-// layer_norm and rms_norm: time and memory traffic, with none to three residuals fused in.
-// One row is a decode step of a 2560-wide model (everything stays in cache); 1024 rows are a
-// prefill. The tensors rotate, so that 1024 rows come from memory.
+// layer_norm and rms_norm on the CPU: time and memory traffic, with up to three residuals fused in.
+// One row is a decode step of a model of width 2560 (everything stays in the cache); 1024 rows are
+// a prefill. Tensors are used in turns, so that 1024 rows come from memory.
 #include <benchmark/benchmark.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 using namespace tessera;
 
 constexpr std::int64_t kWidth = 2560;
-constexpr int kSets = 4;  // of tensors, in turn
+constexpr int kSets = 4;  // sets of tensors, used in turns
 
 using Norm = void (*)(Context&, const NormArgs&);
 
@@ -31,7 +31,8 @@ struct TensorSet {
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       buffers[i] = Buffer(dtype, {rows, kWidth});
       tensors[i] = buffers[i].tensor(dtype, {rows, kWidth});
-      // Any finite numbers that are not all equal: bytes 0x30..0x3f are small positive floats.
+      // Any finite numbers will do that are not all equal: bytes 0x30..0x3f are small positive
+      // floats.
       unsigned char* bytes = tensors[i].ptr<unsigned char>();
       for (std::int64_t b = 0; b < buffers[i].bytes(); ++b) {
         bytes[b] = static_cast<unsigned char>(0x30 + b * 7 % 16);

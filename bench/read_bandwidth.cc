@@ -17,7 +17,7 @@ template <typename Run>
 double median_seconds(Run&& run) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> seconds;
-  for (int round = -1; round < kRounds; ++round) {  // the first warms up
+  for (int round = -1; round < kRounds; ++round) {  // the first is a warm-up
     const Clock::time_point start = Clock::now();
     run();
     const std::chrono::duration<double> elapsed = Clock::now() - start;
@@ -45,7 +45,7 @@ double cpu_bandwidth(Context& ctx) {
 
 double gpu_bandwidth(Context& ctx) {
   constexpr std::int64_t kBytes = std::int64_t{1} << 30;
-  constexpr int kCopies = 4;  // of one round, so that the start of the first does not count
+  constexpr int kCopies = 4;  // in one round, so that the start of the first hardly counts
   const Buffer from(kBytes, ctx.device()), to(kBytes, ctx.device());
   const double seconds = median_seconds([&] {
     for (int i = 0; i < kCopies; ++i) {

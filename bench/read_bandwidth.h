@@ -1,13 +1,13 @@
-// How fast this device's memory is read: the floor under everything that reads its weights once.
+// The read bandwidth of a device's memory: the floor for everything that reads its weights once.
 #pragma once
 
 #include "tessera/context.h"
 
 namespace tessera::bench {
 
-// Bytes per second, the median of some rounds over far more memory than any cache holds. On the CPU
-// all threads add up 8-byte words. A GPU copies a block to another, the fastest thing it has that
-// needs no kernel of ours, and both what is read and what is written counts.
+// Bytes per second: the median of several rounds over far more memory than any cache holds. On the
+// CPU, all threads add up 8-byte words. A GPU copies one block to another, the fastest thing that
+// needs no kernel of ours; bytes read and bytes written both count.
 double read_bandwidth(Context& ctx);
 
 }  // namespace tessera::bench

@@ -1,7 +1,7 @@
-// How fast weights get from host memory to a GPU: the f16 tensors of a random model (Llama-7B's
-// shapes, as many layers as --params asks for) by the road that load_model takes, and in the same
-// run plain cudaMemcpy from pageable memory (what it would be without staging) and from pinned
-// memory (the floor: nothing but the link).
+// The speed of copying weights from host memory to a GPU. The f16 tensors of a random model
+// (Llama-7B's shapes, as many layers as --params asks for) are copied as load_model does it. The
+// same run measures plain cudaMemcpy from pageable memory (the speed without staging) and from
+// pinned memory (the floor: only the link).
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
@@ -26,7 +26,7 @@ namespace {
 using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
-// Bytes of each tensor of a model of about so many parameters.
+// Bytes of each tensor of a model with about this many parameters.
 std::vector<std::int64_t> tensor_sizes(double params) {
   constexpr std::int64_t kHidden = 4096, kInner = 11008, kVocab = 32000, kBytes = 2;
   constexpr std::int64_t kAttention = kHidden * kHidden, kMlp = kHidden * kInner;
@@ -58,7 +58,7 @@ void fill_random(Context& ctx, const Buffer& buffer) {
 
 struct RandomModel {
   std::vector<std::int64_t> sizes;  // bytes of each tensor
-  Buffer host;                      // all of them, one after the other
+  Buffer host;                      // all tensors, one after the other
   std::vector<Buffer> on_gpu;
 };
 
@@ -72,7 +72,7 @@ void for_each_tensor(const RandomModel& model, Copy&& copy) {
   }
 }
 
-// What load_model does for a tensor that is stored in the model's dtype.
+// Loads each tensor as load_model does if it is stored in the model's dtype.
 void load(Context& ctx, RandomModel& model) {
   const char* from = static_cast<const char*>(model.host.data());
   for (const std::int64_t size : model.sizes) {
@@ -83,7 +83,7 @@ void load(Context& ctx, RandomModel& model) {
   ctx.synchronize();
 }
 
-// The speed of wrong bytes is worth nothing.
+// Checks that the bytes arrived: the speed of wrong bytes is worth nothing.
 void verify(Context& ctx, const RandomModel& model) {
   for_each_tensor(model, [&](const Buffer& tensor, const char* sent) {
     const Buffer back(tensor.bytes());
@@ -127,7 +127,7 @@ void measure(double params, int threads, int repeats) {
   RandomModel model{.sizes = tensor_sizes(params), .host = {}, .on_gpu = {}};
   model.host = Buffer(std::accumulate(model.sizes.begin(), model.sizes.end(), std::int64_t{0}));
   fill_random(ctx, model.host);
-  void* pinned = nullptr;  // as large as the largest tensor; each is copied from it
+  void* pinned = nullptr;  // as large as the largest tensor; every copy starts here
   const std::int64_t largest = *std::max_element(model.sizes.begin(), model.sizes.end());
   if (cudaMallocHost(&pinned, static_cast<std::size_t>(largest)) != cudaSuccess) {
     fail(ErrorCode::out_of_memory, "{} bytes of host memory could not be pinned", largest);
@@ -154,10 +154,11 @@ void measure(double params, int threads, int repeats) {
 int main(int argc, char** argv) {
   double params = 7e9;
   int threads = 0, repeats = 5;
-  CLI::App app("How fast a model's weights get to a GPU, one JSON object for each way");
+  CLI::App app("Measures how fast weights are copied to a GPU: one JSON object for each way");
   app.add_option("--params", params, "Parameters, about")->check(CLI::Range(3e8, 1e12));
-  app.add_option("--threads", threads, "CPU threads; 0: one for each hardware thread");
-  app.add_option("--repeat", repeats, "Runs; the median counts")->check(CLI::PositiveNumber);
+  app.add_option("--threads", threads, "CPU threads (0: one for each hardware thread)");
+  app.add_option("--repeat", repeats, "Number of runs; the median is reported")
+      ->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   try {
     measure(params, threads, repeats);

@@ -1,4 +1,4 @@
-// The subcommands of bench_gpu: each declares its options and what runs when it is chosen.
+// The subcommands of bench_gpu. Each declares its options and the function that runs it.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -1,12 +1,12 @@
-// bench_gpu: single ops on a GPU, one JSON object a line. Times are of graph replays over memory
-// that no cache holds (timer.h); the floor beside each is what the bytes or the arithmetic cost at
-// the rates that the same run measured.
+// bench_gpu: single ops on a GPU, one JSON object per line. Times are those of graph replays over
+// memory that no cache holds (timer.h). The floor beside each time is the cost of its bytes or its
+// arithmetic, at rates measured in the same run.
 #include <cstdio>
 
 #include "commands.h"
 
 int main(int argc, char** argv) {
-  CLI::App app("Single ops on a GPU: time, floor and error, one JSON object a line");
+  CLI::App app("Measures single ops on a GPU: time, floor and error, one JSON object per line");
   app.require_subcommand(1);
   tessera::bench::add_fused_linear(app);
   tessera::bench::add_linear(app);

@@ -1,4 +1,4 @@
-// Random tensors on a GPU, made there: one block of noise is uploaded and repeated.
+// Random tensors, made on the GPU: one block of noise is uploaded and repeated.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ struct Matrix {
 
 class Noise {
  public:
-  // About normal, with this standard deviation.
+  // Roughly normal, with this standard deviation.
   Noise(Context& ctx, float deviation);
 
-  // [rows, cols]; another seed, other numbers. The block's length is prime, so that rows do not
-  // come again in any regular way.
+  // A matrix [rows, cols]; different seeds give different numbers. The block's length is prime, so
+  // rows do not repeat in a regular pattern.
   Matrix matrix(DType dtype, std::int64_t rows, std::int64_t cols, std::uint32_t seed) const;
 
  private:
@@ -30,7 +30,7 @@ class Noise {
 
 // The same elements in f32, contiguous. `matrix` is [rows, cols] with any stride from row to row.
 Matrix in_f32(Context& ctx, const Tensor& matrix);
-// |a - b| / |b| over all elements of two contiguous f32 matrices. NaN where a has one.
+// |a - b| / |b| over all elements of two contiguous f32 matrices; NaN if a holds one.
 double relative_error(Context& ctx, const Tensor& a, const Tensor& b);
 
 }  // namespace tessera::bench

@@ -1,5 +1,5 @@
-// layer_norm and rms_norm, with none to three residuals added on the way: bound by memory for many
-// rows, by the launch for one.
+// layer_norm and rms_norm with up to three residuals: bound by memory for many rows, by the launch
+// for one.
 #include "tessera/norm.h"
 
 #include <array>
@@ -20,10 +20,10 @@ struct NormOptions {
   std::vector<std::string> shapes{"1x2560", "1024x2560", "16384x4096"};  // rows x width
   std::vector<int> residuals{0, 1, 2, 3};
   std::vector<std::string> dtypes{"bf16"}, ops{"layer_norm", "rms_norm"};
-  float dropout = 0;  // of x, where there are residuals
+  float dropout = 0;  // dropout of x, if there are residuals
 };
 
-// One call's own tensors: x, residuals, sum, out.
+// The tensors of one call: x, residuals, sum, out.
 struct NormTensors {
   std::vector<Matrix> matrices{};
   NormArgs args{};
@@ -96,7 +96,7 @@ class NormBench {
     print(row);
   }
 
-  // Against the norm in f32 of the sum that the call wrote.
+  // The error against the f32 norm of the sum that the call wrote.
   double error_of(void (*norm)(Context&, const NormArgs&), const NormArgs& args) {
     const Matrix x = in_f32(ctx_, args.sum.defined() ? args.sum : args.x);
     const Matrix found = in_f32(ctx_, args.out), expected = in_f32(ctx_, args.out);
@@ -113,13 +113,14 @@ class NormBench {
 
 void add_norm(CLI::App& app) {
   const auto options = std::make_shared<NormOptions>();
-  CLI::App* command = app.add_subcommand("norm", "layer_norm and rms_norm with residual adds");
+  CLI::App* command = app.add_subcommand("norm", "layer_norm and rms_norm with residuals");
   command->add_option("--shapes", options->shapes, "Rows x width")->delimiter(',');
   command->add_option("--residuals", options->residuals, "0 to 3")
       ->delimiter(',')
       ->check(CLI::Range(0, 3));
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
-  command->add_option("--dropout", options->dropout, "Its probability, with residuals")
+  command
+      ->add_option("--dropout", options->dropout, "Probability of dropout, if there are residuals")
       ->check(CLI::Range(0.0, 0.999));
   command->add_option("--ops", options->ops, "layer_norm, rms_norm")
       ->delimiter(',')

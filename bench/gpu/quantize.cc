@@ -1,5 +1,5 @@
-// quantize(): how long a model takes to be packed on the GPU. It waits for the device, so this is
-// wall time, of a matrix that is on the GPU already.
+// quantize(): the time to pack a matrix that is already on the GPU. quantize() waits for the
+// device, so this is wall time.
 #include <algorithm>
 #include <chrono>
 #include <memory>
@@ -72,8 +72,8 @@ void add_quantize(CLI::App& app) {
   const auto options = std::make_shared<QuantizeBenchOptions>();
   CLI::App* command = app.add_subcommand("quantize", "quantize() by format: wall time");
   command->add_option("--shapes", options->shapes, "K x N of each layer")->delimiter(',');
-  command->add_option("--formats", options->formats, "As of linear")->delimiter(',');
-  command->add_option("--dtypes", options->dtypes, "Of the dense weight")->delimiter(',');
+  command->add_option("--formats", options->formats, "Formats, as for linear")->delimiter(',');
+  command->add_option("--dtypes", options->dtypes, "Dtypes of the dense weight")->delimiter(',');
   command->add_option("--searches", options->searches, "least_squares, from_max")
       ->delimiter(',')
       ->check(CLI::IsMember({"least_squares", "from_max"}));

@@ -1,4 +1,4 @@
-// rotary_append(), and the calls it stands for: rotary() of queries and keys, then kv_append().
+// rotary_append(), and the calls it replaces: rotary() of queries and keys, then kv_append().
 #include "tessera/rotary_append.h"
 
 #include <memory>
@@ -108,8 +108,8 @@ void run_all(const RotaryAppendOptions& options) {
 
 void add_rotary_append(CLI::App& app) {
   const auto options = std::make_shared<RotaryAppendOptions>();
-  CLI::App* command =
-      app.add_subcommand("rotary_append", "rotary_append(), and rotary() and kv_append() apart");
+  CLI::App* command = app.add_subcommand(
+      "rotary_append", "rotary_append(), and rotary() and kv_append() separately");
   command->add_option("--tokens", options->tokens, "Tokens of a call")->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
   command->callback([options] { run_all(*options); });

@@ -1,5 +1,4 @@
-// One line of output: a JSON object, written when it is known, so that a run that is cut short
-// loses nothing.
+// One line of output: a JSON object, written at once, so that an interrupted run loses nothing.
 #pragma once
 
 #include <cmath>
@@ -12,7 +11,7 @@ namespace tessera::bench {
 
 using Row = nlohmann::ordered_json;
 
-// Digits that mean something.
+// Rounds to the digits that mean something.
 inline double rounded(double value, int decimals) {
   const double unit = std::pow(10.0, decimals);
   return std::round(value * unit) / unit;

@@ -1,5 +1,5 @@
-// sample() over rows as long as vocabularies; beside it what it stands for: a copy of the logits to
-// the host, and the draw there.
+// sample() over rows as long as vocabularies, and beside it the way without: a copy of the logits
+// to the host, and the draw there.
 #include "tessera/sample.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ const Mode kModes[] = {
     {"top-k 50, top-p 0.9, min-p 0.05", {.top_k = 50, .top_p = 0.9, .min_p = 0.05}},
 };
 
-// The median of 31 calls on the host's clock, after one that warms up; microseconds.
+// The median of 31 calls on the host's clock, after one warm-up, in microseconds.
 double wall_us(const std::function<void(int)>& call) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times;

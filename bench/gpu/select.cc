@@ -20,7 +20,7 @@ struct SelectOptions {
   std::vector<std::string> dtypes{"f32"};
 };
 
-// k of 1 is argmax.
+// k = 1 means argmax.
 void run(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Shape& shape,
          std::int64_t k, DType dtype) {
   std::vector<Matrix> rows;
@@ -70,7 +70,7 @@ void add_select(CLI::App& app) {
   const auto options = std::make_shared<SelectOptions>();
   CLI::App* command = app.add_subcommand("select", "argmax() and top_k() over a vocabulary");
   command->add_option("--shapes", options->shapes, "Rows x width")->delimiter(',');
-  command->add_option("--k", options->ks, "1: argmax; else top_k")->delimiter(',');
+  command->add_option("--k", options->ks, "1 for argmax, more for top_k")->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
   command->callback([options] { run_all(*options); });
 }

@@ -67,7 +67,7 @@ Replay::Replay(Context& ctx, int calls, const std::function<void(int)>& call)
     for (int i = 0; i < calls; ++i) call(i);
   };
   all();
-  call(0);  // the workspace has become one block by now
+  call(0);  // by now the workspace has become one block
   ctx.synchronize();
   captured_->graph = capture(captured_->stream, all);
 }
