@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds Tessera and runs its main job. Works on a bare Debian 12 or Ubuntu 24.04 machine.
+# Builds Tessera and runs its demo. Works on a bare Debian 12 or Ubuntu 24.04 machine.
 set -euo pipefail
 cd "$(dirname "$0")"
 source scripts/setup.sh
@@ -8,12 +8,12 @@ usage() {
   cat <<'TEXT'
 Usage: ./build_and_run.sh [--build-only] [--cuda | --cpu] [-- ARGUMENTS]
 
-Installs what is missing, builds build/bin/tessera, and runs it.
+Installs missing packages, builds build/bin/tessera, and runs it.
 
   --build-only   stop after the build
-  --cuda         build the CUDA back end, GPU or not (the default builds it where nvcc and a GPU are present)
+  --cuda         build the CUDA back end (default: build it if nvcc and a GPU are present)
   --cpu          build without CUDA
-  -- ARGUMENTS   what to run instead of the demo: ./build_and_run.sh -- generate "The old house"
+  -- ARGUMENTS   run this instead of the demo: ./build_and_run.sh -- generate "The old house"
 TEXT
 }
 
@@ -34,8 +34,8 @@ done
 
 ensure_packages build_packages
 if [ ! -f build/build.ninja ]; then
-  # Tests and benchmarks come with ./test.sh; a user who only wants the program does not wait for them, nor for a warning
-  # of a compiler that we have not met.
+  # ./test.sh builds tests and benchmarks. A user who only wants the program does not wait for them, and the build does not
+  # fail on a warning of an unknown compiler.
   cmake -S . -B build -G Ninja -DTESSERA_CUDA="$cuda" -DTESSERA_TESTS=OFF -DTESSERA_BENCH=OFF -DTESSERA_WERROR=OFF
 elif [ "$cuda" != AUTO ]; then
   cmake -S . -B build -DTESSERA_CUDA="$cuda"

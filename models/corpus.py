@@ -1,8 +1,8 @@
-"""The text: stories to tokens, and tokens to training windows.
+"""The text: turns stories into tokens, and tokens into training windows.
 
-A byte-level BPE tokenizer is trained on the stories, every 100th story is held out, and the rest becomes one long row of token ids, each
-story followed by <|story|>. A window always starts with <|begin|>, which appears nowhere else: the model learns to rest attention it has
-no use for on that first token, and that is what keeping it as an attention sink relies on.
+A byte-level BPE tokenizer is trained on the stories. Every 100th story is held out, and the rest becomes one long row of token ids, each
+story followed by <|story|>. A window always starts with <|begin|>, which appears nowhere else. The model learns to rest unused attention
+on that first token, which is why it works as an attention sink.
 """
 import lzma
 import pathlib
@@ -29,7 +29,7 @@ def split(stories):
 
 
 def train_tokenizer(stories, vocab_size):
-    """GPT-2's byte-level pre-tokenizer; <|begin|> goes in front when special tokens are asked for."""
+    """GPT-2's byte-level pre-tokenizer. <|begin|> goes in front if special tokens are asked for."""
     tok = Tokenizer(models.BPE())
     tok.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tok.decoder = decoders.ByteLevel()
@@ -43,7 +43,7 @@ def train_tokenizer(stories, vocab_size):
 
 
 def encode(tok, stories):
-    """-> uint16 ids of all stories in a row, each closed by <|story|>."""
+    """-> uint16 ids of all stories in a row, each followed by <|story|>."""
     rows = []
     for start in range(0, len(stories), 4096):
         for e in tok.encode_batch(stories[start:start + 4096], add_special_tokens=False):
@@ -52,7 +52,7 @@ def encode(tok, stories):
 
 
 def prepare(data, out, vocab_size):
-    """Tokenizer and token ids under `out`, made once: (path of tokenizer.json, path of tokens.npz)."""
+    """Makes tokenizer and token ids under `out`, once -> (path of tokenizer.json, path of tokens.npz)."""
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     tokenizer, tokens = out / "tokenizer.json", out / "tokens.npz"
@@ -76,8 +76,8 @@ class Windows:
         self.starts = starts[starts < len(ids) - length]
 
     def draw(self, batch):
-        """-> inputs and targets, both [batch, length]. Half of the windows start with a story, as a prompt does; half anywhere, as a
-        stream does once its first tokens are gone."""
+        """-> inputs and targets, both [batch, length]. Half of the windows start at a story, like a prompt. The others start anywhere,
+        like a stream whose first tokens are gone."""
         torch, device = self.torch, self.ids.device
         anywhere = torch.randint(len(self.ids) - self.length, (batch - batch // 2,), generator=self.gen, device=device)
         pick = torch.randint(len(self.starts), (batch // 2,), generator=self.gen, device=device)

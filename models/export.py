@@ -10,16 +10,16 @@ import nvfp4
 from corpus import BEGIN, BEGIN_ID, STORY, STORY_ID
 from neox import Shape
 
-PLAIN = {"nvfp4": torch.bfloat16, "float16": torch.float16}  # how what is not packed is stored
+PLAIN = {"nvfp4": torch.bfloat16, "float16": torch.float16}  # dtype of tensors that are not packed
 
 
 def is_packed(name, parameter, fmt):
-    """Every Linear, the head too. Not the embedding: transformers (5.17) cannot load a packed one."""
+    """Every Linear, including the head, but not the embedding: transformers (5.17) cannot load a packed one."""
     return fmt == "nvfp4" and parameter.ndim == 2 and "embed_in" not in name
 
 
 def stored_values(model, fmt):
-    """Every parameter as the file will hold it, in float32, by name."""
+    """Every parameter as it will be in the file, in float32, by name."""
     return {n: nvfp4.rounded(p) if is_packed(n, p, fmt) else p.to(PLAIN[fmt]).float() for n, p in model.named_parameters()}
 
 
@@ -35,7 +35,7 @@ def tensors_of(model, fmt):
 
 
 def decode(tensors):
-    """File tensors -> float32 parameters by name: the exact values anyone who reads the file computes with."""
+    """File tensors -> float32 parameters by name: the exact values that every reader of the file computes with."""
     out = {}
     for name, t in tensors.items():
         module, _, kind = name.rpartition(".")
@@ -48,7 +48,7 @@ def decode(tensors):
 
 
 def quantization_config():
-    """As compressed-tensors writes it."""
+    """The quantization config, as compressed-tensors writes it."""
     weights = {"actorder": None, "block_structure": None, "dynamic": False, "group_size": nvfp4.BLOCK, "num_bits": 4,
                "observer": None, "observer_kwargs": {}, "scale_dtype": "torch.float8_e4m3fn", "strategy": "tensor_group",
                "symmetric": True, "type": "float", "zp_dtype": None}
@@ -100,7 +100,7 @@ def write(model, tokenizer, out, fmt):
 
 
 def load_into(model, folder):
-    """The model computes with exactly what the file holds from here on."""
+    """From here on, the model computes with exactly the values of the file."""
     values = decode(load_file(pathlib.Path(folder) / "model.safetensors"))
     if model.shape.tied:
         values["embed_out.weight"] = values["gpt_neox.embed_in.weight"]

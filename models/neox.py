@@ -1,7 +1,7 @@
 """GPT-NeoX for training: the same computation and tensor names as transformers' GPTNeoXForCausalLM, small enough to read.
 
-Parallel residual (attention and feed-forward both read the layer's input), rotary embedding on the first quarter of each head, exact gelu,
-one fused projection for query, key and value laid out [heads, 3, head dim].
+It has a parallel residual (attention and feed-forward both read the layer's input), rotary embedding on the first quarter of each head,
+exact gelu, and one fused projection for query, key and value, laid out as [heads, 3, head dim].
 """
 import math
 from dataclasses import dataclass
@@ -41,7 +41,7 @@ def rotary_table(shape, positions):
 
 
 def rotate(x, cos, sin):
-    """x [..., positions, head_dim]: only the first rotary_dim values turn."""
+    """x [..., positions, head_dim]: only the first rotary_dim values are rotated."""
     turned, kept = x[..., :cos.shape[-1]], x[..., cos.shape[-1]:]
     a, b = turned.chunk(2, dim=-1)
     return torch.cat([turned * cos + torch.cat([-b, a], dim=-1) * sin, kept], dim=-1).to(x.dtype)
@@ -72,8 +72,8 @@ class Attention(nn.Module):
         return self.join(F.scaled_dot_product_attention(q, k, v, is_causal=True))
 
     def watched(self, q, k, v):
-        """The same attention; a column of v that is 1 at the first position and 0 elsewhere comes out as that position's share."""
-        pad = 8  # columns, for the sake of alignment
+        """The same attention, with one more column of v: 1 at the first position, 0 elsewhere. It comes out as that position's share."""
+        pad = 8  # columns, for alignment
         mark = torch.zeros_like(v[..., :pad])
         mark[:, :, 0, 0] = 1
         out = F.scaled_dot_product_attention(

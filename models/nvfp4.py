@@ -1,15 +1,15 @@
 """NVFP4 as compressed-tensors stores it (nvfp4-pack-quantized): rounding for training, packing for the file, exact decoding.
 
-A weight is E2M1 code x E4M3 scale (one per 16 along a row) / global scale (one per tensor). Two choices of ours, both within the format:
-the global scale is a power of two, so the grid does not drift while weights train and every value is exact in bfloat16; and a block's scale
-maps its largest weight to 6 or to 4, whichever gives the smaller squared error (between 4 and 6 the grid has no value).
+A weight is E2M1 code x E4M3 scale (one per 16 along a row) / global scale (one per tensor). Two choices are ours, both within the format.
+The global scale is a power of two, so that the grid does not drift while weights train and every value is exact in bfloat16. A block's
+scale maps its largest weight to 6 or to 4, whichever gives the smaller squared error (between 4 and 6 the grid has no value).
 """
 import torch
 
 BLOCK = 16
 VALUES = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 TOP_SCALE = 256  # leaves room for the 1.5 times larger scale of a block that ends at 4: 384 <= 448, E4M3's largest
-SMALLEST_SCALE = 2.0 ** -9  # E4M3's smallest: a block of zeros must not divide by zero
+SMALLEST_SCALE = 2.0 ** -9  # the smallest E4M3: a block of zeros must not divide by zero
 
 
 def global_scale(weight):
@@ -41,7 +41,7 @@ def choose(weight):
 
 
 def rounded(weight):
-    """The weight as the file will hold it, in float32."""
+    """The weight as it will be in the file, in float32."""
     grid, scale, overall = choose(weight)
     return ((grid * scale.float().unsqueeze(-1)).flatten(-2) / overall).copysign(weight)
 
@@ -56,7 +56,7 @@ def pack(weight):
 
 
 def unpack(tensors):
-    """Exact float32 values of what pack() wrote."""
+    """The exact float32 values of the tensors from pack()."""
     packed = tensors["weight_packed"]
     nibble = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(1).long()
     table = torch.cat([VALUES, -VALUES]).to(packed.device)

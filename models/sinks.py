@@ -1,9 +1,9 @@
 """Does the model need its first token? Streams far past the window, with and without attention sinks.
 
-A cache of `window` entries; the `sinks` first ones stay for ever, of the others the oldest goes; 0 sinks is plain window eviction. Keys are
-cached before the rotary embedding and rotated by their place in the cache, as Tessera does. Only differences of places matter to the
-rotary embedding, so a whole stream can be computed at once: ordinary keys keep their distance, and a sink is never further away than the
-window is long. Beside it: the same text cut into fresh windows, which is what the model was trained on, and a cache that never evicts.
+The cache has `window` entries. The first `sinks` entries stay for ever; of the others, the oldest is evicted. 0 sinks is plain window
+eviction. Keys are cached before the rotary embedding and rotated by their place in the cache, as in Tessera. Only differences of places
+matter to the rotary embedding, so a whole stream can be computed at once: ordinary keys keep their distance, and a sink is never further
+away than the window is long. For comparison: the same text cut into fresh windows, as in training, and a cache that never evicts.
 
     python models/sinks.py --model models/stories --tokens models/stories-work/tokens.npz
 """
@@ -20,9 +20,9 @@ from neox import rotary_table, rotate
 
 
 def cached_attention(q, k, v, shape, sinks, window):
-    """q, k, v [batch, heads, tokens, dim], not rotated: what each token sees of the cache at its time."""
+    """q, k, v [batch, heads, tokens, dim], not rotated. Each token sees the cache as it is at its time."""
     tokens, device, out = q.shape[2], q.device, []
-    recent = window - sinks  # ordinary entries a full cache holds
+    recent = window - sinks  # ordinary entries of a full cache
     cos, sin = rotary_table(shape, torch.arange(tokens, device=device))
     for a in range(0, tokens, shape.window):
         b, lo = min(a + shape.window, tokens), max(sinks, a - recent + 1)
@@ -52,7 +52,7 @@ def stream_loss(model, text, sinks, window):
 
 
 def report(model, held_out, windows=10, streams=16, sinks=(4, 1, 0)):
-    """held_out: ids [tokens]. Prints and returns perplexity per training window of text; the last figure is the mean past the first."""
+    """held_out: ids [tokens]. Prints and returns the perplexity of each training window of text; the last figure is the mean past the first."""
     model.eval()
     window = model.shape.window
     streams = min(streams, len(held_out) // (windows * window))

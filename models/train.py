@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Trains Tessera's default model: a small GPT-NeoX that writes short stories. Two runs, eight minutes and one on an H200:
+"""Trains Tessera's default model: a small GPT-NeoX that writes short stories. It takes two runs, of eight minutes and one on an H200:
 
     python models/train.py --data stories.txt.xz --out stories-first
     python models/train.py --out models/stories --work stories-first-work --start stories-first --sink-mass 0.6 --round-from 0 \\
         --batch 64 --rate 6e-4 --warm-up 50 --steps 816 --no-compile
 
-Needs one GPU (a smaller --batch needs less memory), torch 2.11, numpy, tokenizers, safetensors. The text is stories separated by a line <|story|>. In the last part
-of training every Linear is rounded in the forward pass exactly as the file will store it (gradients pass straight through), so the model
-learns to live in 4 bits. The second run teaches attention to rest on <|begin|>, as large models come to do by themselves. Each run writes
-its folder, reads it back, and measures that. models/stories/README.md has the results, and those of `--format float16` in the same space.
+Needs one GPU (a smaller --batch needs less memory), torch 2.11, numpy, tokenizers, safetensors. The text is stories separated by a line
+<|story|>. In the last part of training, every Linear is rounded in the forward pass exactly as the file will store it (gradients pass
+straight through), so the model learns to live in 4 bits. The second run teaches attention to rest on <|begin|>, as large models learn by
+themselves. Each run writes its folder, reads it back, and measures the result. models/stories/README.md has the results, and those of
+`--format float16` in the same space.
 """
 import argparse
 import json
@@ -25,7 +26,7 @@ import sinks
 from neox import NeoX, Shape
 
 EVAL_BATCH = 64
-SINK_WEIGHT = 4.0  # of the sink term beside the likelihood; it is zero once a head rests enough
+SINK_WEIGHT = 4.0  # weight of the sink term in the loss; the term is zero once a head rests enough
 
 
 def arguments():
@@ -47,10 +48,10 @@ def arguments():
     p.add_argument("--rate", type=float, default=1.5e-3, help="peak learning rate")
     p.add_argument("--warm-up", type=int, default=200, help="steps over which the rate rises")
     p.add_argument("--decay", type=float, default=0.2, help="weight decay of the matrices")
-    p.add_argument("--round-from", type=float, default=0.7, help="part of training after which weights are rounded as stored")
-    p.add_argument("--start", type=pathlib.Path, help="folder of a finished model to go on from")
+    p.add_argument("--round-from", type=float, default=0.7, help="fraction of training after which weights are rounded as stored")
+    p.add_argument("--start", type=pathlib.Path, help="folder of a finished model to continue from")
     p.add_argument("--sink-mass", type=float, default=0.0,
-                   help="least mean share of its attention each head (but the first layer's) is taught to rest on <|begin|>")
+                   help="least mean share of attention that each head is taught to rest on <|begin|> (except in the first layer)")
     p.add_argument("--reports", type=int, default=20, help="how often to validate")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--no-compile", action="store_true")
@@ -151,7 +152,7 @@ def train(model, data, args):
         return loss.detach()
 
     if args.seconds:
-        args.steps = steps_for(args.seconds, one_step, args)  # at rate 0: only Adam's averages see these steps
+        args.steps = steps_for(args.seconds, one_step, args)  # at rate 0: these steps change only Adam's averages
     rows, recent, start = [], [], time.time()
     every = max(1, args.steps // args.reports)
     round_from = int(args.steps * args.round_from)

@@ -10,7 +10,7 @@ for program in build/bin/bench_*; do
   echo "== $(basename "$program")"
   case "$program" in
     */bench_bars) "$program" ;;
-    */bench_generate) echo "needs a model or a shape: see $program --help, and the scripts in bench/peers" ;;
+    */bench_generate) echo "not run: it needs a model or a shape; see $program --help and the scripts in bench/peers" ;;
     *) "$program" "$@" ;;
   esac
 done

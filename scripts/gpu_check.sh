@@ -1,25 +1,25 @@
 #!/usr/bin/env bash
 # Runs every test that needs a GPU, then a small set of them under compute-sanitizer, and prints the line for
-# docs/results/h200/tests.md. For a machine with a GPU; the folder may have been built elsewhere and carried here.
-#   scripts/gpu_check.sh [FOLDER OF test_gpu]      without one: where this script is, or build/portable
-# It needs an NVIDIA driver, cuBLASLt (of a CUDA toolkit, or of a Python package such as PyTorch's) and compute-sanitizer
-# (of a toolkit; without it that part is reported as not run, and the script fails).
+# docs/results/h200/tests.md. Run it on a machine with a GPU. The folder may have been built elsewhere and copied here.
+#   scripts/gpu_check.sh [FOLDER OF test_gpu]      default: the folder of this script, or build/portable
+# It needs an NVIDIA driver, cuBLASLt (from a CUDA toolkit, or from a Python package such as PyTorch's) and compute-sanitizer
+# (from a toolkit; without it that part is reported as not run, and the script fails).
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -gt 0 ]; then folder=$1; elif [ -x "$here/test_gpu" ]; then folder=$here; else folder=$here/../build/portable; fi
 test_gpu=$folder/test_gpu
 if [ ! -x "$test_gpu" ]; then
-  echo "gpu_check.sh: there is no $test_gpu: build it with cmake -DTESSERA_CUDA=ON and the target test_gpu, or name its folder" >&2
+  echo "gpu_check.sh: $test_gpu does not exist: build the target test_gpu with cmake -DTESSERA_CUDA=ON, or name its folder" >&2
   exit 2
 fi
 if ! command -v nvidia-smi >/dev/null; then
-  echo "gpu_check.sh: there is no nvidia-smi, so no NVIDIA driver: this needs a machine with a GPU" >&2
+  echo "gpu_check.sh: nvidia-smi was not found, so there is no NVIDIA driver: run this on a machine with a GPU" >&2
   exit 2
 fi
 nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader || exit 2
 
-# find_library NAME: prints the folder of a library that the loader does not find by itself.
+# find_library NAME: prints the folder of a library that the loader does not find.
 find_library() {
   local place
   for place in /usr/local/cuda/lib64 /usr/local/cuda*/lib64 /usr/local/cuda*/targets/*/lib /opt/cuda/lib64 \
@@ -32,8 +32,8 @@ for packages in dict.fromkeys([*site.getsitepackages(), site.getusersitepackages
 }
 for library in $(ldd "$test_gpu" | sed -n 's/^\s*\(\S*\) => not found.*/\1/p'); do
   if ! place=$(find_library "$library"); then
-    echo "gpu_check.sh: $library was not found, neither by the loader nor in a CUDA toolkit under /usr/local nor in Python's" \
-      "nvidia packages: install it, or add its folder to LD_LIBRARY_PATH" >&2
+    echo "gpu_check.sh: $library was not found by the loader, in a CUDA toolkit under /usr/local, or in Python's nvidia" \
+      "packages: install it, or add its folder to LD_LIBRARY_PATH" >&2
     exit 2
   fi
   echo "$library: $place"
@@ -42,7 +42,7 @@ done
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
-# number WORD LOG...: how many tests the logs count as PASSED, SKIPPED, or in all (=*).
+# number WORD LOG...: the number of tests that the logs count as PASSED or SKIPPED, or all of them (=*).
 number() {
   local word=$1
   shift
@@ -51,7 +51,7 @@ number() {
 
 echo "== tests"
 if [ -z "${TESSERA_TEST_DATA:-}" ] && [ ! -d "$folder/data" ]; then export TESSERA_TEST_DATA=$here/../tests/data; fi
-# Side by side, as most of their time is the processor's; those that look at the GPU's memory come after, alone.
+# Tests run side by side, because most of their time is spent on the CPU. Tests that look at the GPU's memory run later, alone.
 of_memory='*/OutOfMemory.*:*/StreamMemory.*:*/CudaLostTest.*'
 shards=8
 for ((i = 0; i < shards; i++)); do
@@ -72,9 +72,9 @@ for log in "$logs"/tests.*; do
 done
 passed=$(number PASSED "$logs"/tests.*) skipped=$(number SKIPPED "$logs"/tests.*)
 wrong=${early:-$(($(number '=*' "$logs"/tests.*) - passed - skipped))}
-if [ "$passed" -eq 0 ]; then failed=1; fi  # all skipped: this was no test of a GPU
+if [ "$passed" -eq 0 ]; then failed=1; fi  # all were skipped: this did not test a GPU
 
-# One test of each kernel; the tools slow a kernel down ten to a hundred times.
+# One test of each kernel, because the tools make a kernel ten to a hundred times slower.
 few='*/NormTest.DtypesAndLayouts/cuda:*/NormTest.WorksInPlace/cuda:*/NormTest.WidthsOfWholePieces/cuda'
 few+=':*/RotaryTest.DtypesLayoutsAndPositions/cuda:*/RotaryAppendTest.ShapesOfModels/cuda:*/SelectTest.CrowdedElements/cuda'
 few+=':*/EmbeddingTest.DtypesAndLayouts/cuda:*/SoftmaxTest.OddSizes/cuda:*/SelectTest.DtypesAndLayouts/cuda'
@@ -88,11 +88,11 @@ sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sani
 clean=() dirty=()
 tools=(memcheck racecheck initcheck)
 if [ -z "$sanitizer" ]; then
-  echo "== compute-sanitizer: not run, it is neither on PATH nor in /usr/local/cuda*/bin"
+  echo "== compute-sanitizer: not run, because it is neither on PATH nor in /usr/local/cuda*/bin"
   dirty+=("compute-sanitizer not run")
   tools=()
 fi
-# Side by side: most of their time is the processor's.
+# The tools run side by side, because most of their time is spent on the CPU.
 for tool in "${tools[@]}"; do
   ("$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$test_gpu" --gtest_filter="$few" --gtest_brief=1 \
     >"$logs/$tool" 2>&1; echo $? >"$logs/$tool.status") &
@@ -107,7 +107,7 @@ for tool in "${tools[@]}"; do
   if [ "$status" -eq 0 ] && [ "$few_passed" -gt 0 ]; then clean+=("$tool"); else tail -40 "$log"; dirty+=("$tool FAILED ($status)"); fi
 done
 
-# list WORD...: joined with commas.
+# list WORD...: prints the words, joined with commas.
 list() { local IFS=,; echo "$*" | sed 's/,/, /g'; }
 result=
 if [ ${#clean[@]} -gt 0 ]; then result="$(list "${clean[@]}") on $few_passed tests: 0 errors, 0 hazards"; fi

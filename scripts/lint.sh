@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# Formatting differs between releases of clang-format; the project uses 14, Debian 12's.
+# Formatting differs between releases of clang-format. The project uses version 14, that of Debian 12.
 formatter=$(command -v clang-format-14 || command -v clang-format)
 if "$formatter" --version | grep -q 'version 14\.'; then
   git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs "$formatter" --dry-run -Werror
@@ -12,7 +12,8 @@ else
   echo "clang-format: skipped, this is not version 14 ($("$formatter" --version))"
 fi
 
-# The files that Highway compiles once per target are left out: each costs a minute and their warnings are Highway's.
+# Files that Highway compiles once per target (src/cpu) are left out: each takes a minute, and its warnings are
+# Highway's.
 mapfile -t files < <(git ls-files 'src/core/*.cc' 'src/ops/*.cc' 'src/quant/*.cc' 'src/modules/*.cc' 'src/cache/*.cc' \
   'src/model/*.cc' 'src/engine/*.cc' 'apps/*.cc')
 scripts/tidy.py build "${files[@]}"

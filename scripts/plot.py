@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws a horizontal bar chart as SVG, with nothing but the standard library.
+"""Draws a horizontal bar chart as SVG, using only the standard library.
 
   scripts/plot.py --title "Time of a decode step" --unit us --out plot.svg "f32=2950" "nvfp4, exact=930" "floor of nvfp4=260:muted"
 

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Runs clang-tidy on many files at once, in a fraction of the time of one by one.
+"""Runs clang-tidy on many files at once, which is much faster than one by one.
 
   scripts/tidy.py BUILD_FOLDER FILE...
 
-Nearly all of clang-tidy's time goes into headers: every check walks the whole of the standard library, fmt and nlohmann-json again
-for every source file. So the sources are pasted together, about sixteen at a time, and each batch is checked as one file: the
-headers are walked once. Pasted and not #included, because the analyzer and the unused-* checks look into the main file only.
-What clang-tidy finds is reported under the source's own name and line.
+clang-tidy spends nearly all of its time in headers: for every source file, every check visits the whole standard library, fmt and
+nlohmann-json again. So about sixteen sources at a time are pasted together and checked as one file, and the headers are visited
+once. They are pasted, not #included, because the analyzer and the unused-* checks look only into the main file. Findings are
+reported under the source's own name and line.
 
-Two sources with the same name in their unnamed namespaces cannot share a batch: names are looked for first, and a batch that does
-not compile all the same is checked file by file, so the result is always that of single files.
+Two sources that define the same name in their unnamed namespaces cannot share a batch, so names are compared first. A batch that
+still does not compile is checked file by file. So the result is always that of single files.
 """
 import json
 import os
@@ -23,8 +23,8 @@ BATCH = 16  # files; more would leave too little to do in parallel
 
 
 def defined_names(text):
-    """What a file defines, as (namespace, name): in its unnamed namespace, and in all. The name is the word before the first
-    ( = { [ ; of a line without indent."""
+    """The names that a file defines, as (namespace, name): those of its unnamed namespace, and all. A name is the word before the
+    first ( = { [ ; of a line without indent."""
     local, every, inside, namespace = set(), set(), False, ""
     for line in text.splitlines():
         if line in ("namespace {", "}  // namespace"):
@@ -40,7 +40,7 @@ def defined_names(text):
 
 
 def make_batches(files):
-    """Each file goes into the first batch of its top folder that has room and with which no name of an unnamed namespace clashes."""
+    """Each file goes into the first batch of its top folder that has room and no clash of a name in an unnamed namespace."""
     batches = []  # (top folder, files, unnamed, every)
     for file in files:
         local, every = defined_names(open(file, encoding="utf-8").read())
@@ -69,7 +69,7 @@ def compile_flags(build):
 
 
 def paste(files, path):
-    """Writes the files one after the other; gives for each line of the result (file, line)."""
+    """Writes the files one after the other. Returns (file, line) for each line of the result."""
     origin = []
     with open(path, "w", encoding="utf-8") as out:
         for file in files:
@@ -80,7 +80,7 @@ def paste(files, path):
 
 
 def check(files, flags, path):
-    """Checks the files as one. Gives (compiled, ok, what clang-tidy said)."""
+    """Checks the files as one. Returns (compiled, ok, output of clang-tidy)."""
     origin = paste(files, path)
     known = next(flags[path] for path in map(os.path.realpath, files + list(flags)) if path in flags)
     quote = [f"-iquote{folder}" for folder in sorted({os.path.dirname(file) for file in files})]

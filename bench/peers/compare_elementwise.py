@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Norms with residual adds, rotary embedding with the write to the cache, argmax, top-k and sampling on a GPU: Tessera beside the launches
-of PyTorch that each stands for, in one run.
+"""Compares single ops on a GPU with the PyTorch launches that each replaces, in one run: norms with residuals, rotary embedding
+with the write to the cache, argmax, top-k and sampling.
 
     python bench/peers/compare_elementwise.py --out docs/results/h200
 
-Writes elementwise_table.md, elementwise.csv and a plot. PyTorch runs eagerly, captured in a graph: x + r0 + r1 + r2 and layer_norm
-or rms_norm; rotary as transformers computes it and index_copy_ into the cache; argmax; topk; sampling as transformers does it. bf16, but for logits, which are f32.
+Writes elementwise_table.md, elementwise.csv and a plot. PyTorch runs eagerly, captured in a graph: x + r0 + r1 + r2 and
+layer_norm or rms_norm; rotary as transformers computes it and index_copy_ into the cache; argmax; topk; sampling as transformers
+does it. All tensors are bf16, except logits, which are f32.
 """
 import argparse
 import pathlib
@@ -15,7 +16,7 @@ import gpu_table as table
 
 COLUMNS = ["op", "shape", "us", "floor", "torch_us", "torch_launches", "apart_us", "tb_per_s", "rel", "kernel"]
 HEADS = ["op", "shape", "us", "floor", "of the bandwidth", "PyTorch", "ratio", "Tessera's own launches apart", "kernel"]
-ROTARY = {"Pythia-2.8B": (32, 32, 80, 20), "Llama-8B": (32, 8, 128, 128)}  # heads, kv heads, dim, turned dims
+ROTARY = {"Pythia-2.8B": (32, 32, 80, 20), "Llama-8B": (32, 8, 128, 128)}  # heads, kv heads, dim, rotated dims
 
 
 # ---- PyTorch -----------------------------------------------------------------------------------------------------------
@@ -27,7 +28,7 @@ def noise(*shape, dtype=None):
 
 
 def torch_norm(row):
-    """Microseconds, and how many launches."""
+    """Microseconds, and the number of launches."""
     import torch
 
     rows, width, n = row["rows"], row["width"], row["residuals"]
@@ -83,7 +84,7 @@ def torch_select(row):
 
 
 def torch_sample(row):
-    """As transformers' logits processors and its sampling do it: the whole vocabulary is sorted."""
+    """As the logits processors and the sampling of transformers do it: the whole vocabulary is sorted."""
     import torch
 
     def sample(x):
@@ -124,7 +125,7 @@ def shape_of(row):
 
 def as_cells(r):
     launches = f" ({r['torch_launches']} launches)" if r.get("torch_launches") else ""
-    share = f"{100 * r['floor'] / r['us']:.0f}%" if r["floor"] > 1 else "-"  # of less than a microsecond nothing can be said
+    share = f"{100 * r['floor'] / r['us']:.0f}%" if r["floor"] > 1 else "-"  # below a microsecond the share means nothing
     return [r["op"], r["shape"], f"{r['us']:.2f}", f"{r['floor']:.2f}", share, f"{r['torch_us']:.2f}{launches}",
             f"{r['torch_us'] / r['us']:.2f}x", table.cell(r.get("apart_us"), 2), r.get("kernel", "-")]
 
@@ -154,14 +155,14 @@ def main():
     for command in ("norm", "rotary_append", "select", "sample"):
         found = list(table.ours(a.program, command))
         if not found:
-            sys.exit(1)  # what it refused has been shown
+            sys.exit(1)  # its error has been shown
         ceilings = ceilings or found[0]
         for row in found[1:]:
             row["torch_us"], row["torch_launches"] = PEERS[row["op"]](row)
             row["shape"] = shape_of(row)
             torch.cuda.empty_cache()
             rows.append(row)
-        write(rows, ceilings, a)  # after each group: what is measured is not lost
+        write(rows, ceilings, a)  # after each group, so that nothing measured is lost
     print((a.out / "elementwise_table.md").read_text(encoding="utf-8"))
 
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Tessera beside llama.cpp on the CPU: the same random model, the same machine, the same minute.
+"""Compares Tessera with llama.cpp on the CPU: the same random model, the same machine, the same minute.
 
     python bench/peers/compare_llama_cpp.py [--shape pythia-160m] [--threads 2] [--rounds 3]
 
 Writes one random model as a Hugging Face checkpoint and as GGUF files into --work (kept, so that a second run
 starts at once), then times both programs in turns: pp512 is a prompt of 512 tokens into an empty cache, tg128
-are 128 tokens one by one; medians, in tokens per second. The words such a model writes mean nothing; its speed
-is real. Needs build/bin/bench_generate, and numpy, safetensors, gguf and llama-cpp-python from pip (the last
-one is compiled: some minutes).
+is 128 tokens one by one. Results are medians, in tokens per second. The words of such a model mean nothing, but
+its speed is real. Needs build/bin/bench_generate, and numpy, safetensors, gguf and llama-cpp-python from pip
+(the last one is compiled, which takes some minutes).
 """
 import argparse
 import json
@@ -23,13 +23,13 @@ SHAPES = {  # layers, hidden, heads, feed-forward, vocabulary: the GPT-NeoX size
     "pythia-160m": (12, 768, 12, 3072, 50304),
     "pythia-410m": (24, 1024, 16, 4096, 50304),
 }
-# llama.cpp's file type -> our weights, the pairs that are compared: the same bits per weight (Q4_0 has groups of 32).
+# llama.cpp's file type -> our weights: the pairs that are compared. Both have the same bits per weight (Q4_0 has groups of 32).
 PAIRS = {"f16": ["dense"], "q8_0": ["int8"], "q4_0": ["int4:32", "nvfp4"]}
 CONTEXT = 4096
 
 
 def tensors(layers, hidden, feed_forward, vocab):
-    """(Hugging Face name, GGUF name, array) of every tensor; vectors are ones and zeros, matrices noise."""
+    """(Hugging Face name, GGUF name, array) of every tensor. Vectors are ones and zeros, matrices are noise."""
     rng = np.random.default_rng(0)
 
     def noise(rows, columns):
@@ -100,7 +100,7 @@ def write_gguf(path, kind, shape, parts):
 
 
 class LlamaCpp:
-    """One GGUF file in llama.cpp, fed with random tokens."""
+    """One GGUF file in llama.cpp, run on random tokens."""
 
     def __init__(self, path, threads, prompt, generate):
         import llama_cpp
@@ -135,7 +135,7 @@ class LlamaCpp:
         return count / (time.perf_counter() - start)
 
     def measure(self, repeat):
-        self.run(self.prompt, self.prompt)  # warms up
+        self.run(self.prompt, self.prompt)  # warm-up
         prompt = [self.run(self.prompt, self.prompt) for _ in range(repeat)]
         generate = [self.run(self.generate, 1) for _ in range(repeat)]
         return statistics.median(prompt), statistics.median(generate)
@@ -155,13 +155,13 @@ def tessera(program, model, weights, threads, a):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shape", choices=SHAPES, default="pythia-160m")
-    p.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers"), help="where the model files go")
+    p.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers"), help="folder for the model files")
     p.add_argument("--program", default="build/bin/bench_generate")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--generate", type=int, default=128)
-    p.add_argument("--repeat", type=int, default=3, help="runs of each program in a round")
-    p.add_argument("--rounds", type=int, default=3, help="both programs take turns this often")
+    p.add_argument("--repeat", type=int, default=3, help="runs of each program per round")
+    p.add_argument("--rounds", type=int, default=3, help="number of turns that the two programs take")
     p.add_argument("--pairs", default=",".join(PAIRS), help="llama.cpp file types")
     a = p.parse_args()
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tessera beside transformers' eager forward: the same shapes with random weights, one device, one run.
+"""Compares Tessera with transformers' eager forward: the same shapes with random weights, one device, one run.
 
     python bench/peers/compare_transformers.py --out docs/results/h200
 
@@ -8,11 +8,12 @@ format, and writes one table as decode_table.md and decode_table.csv and one plo
 --out. All weights are made on the device. Batch 1; tokens are random and nothing is sampled, on either side.
 
 A prompt is read into an empty cache, with the logits of its last token. A token's time is the mean over --generate
-tokens after --context others, with one wait at the end; medians, smallest and largest of --repeat such runs.
-The floor of a token is what it has to read (linear layers, head, keys, values) at the fastest rate that this run saw
-memory read at: by torch summing up a large tensor, or by bench_generate (on a GPU a copy, both ways counted).
+tokens after --context others, with one wait at the end. The table shows the median, the smallest and the largest of
+--repeat such runs. The floor of a token is the time to read its bytes (linear layers, head, keys, values) at the
+fastest memory rate of this run: that of torch summing up a large tensor, or that of bench_generate (on a GPU a copy,
+with bytes read and bytes written counted).
 
-Needs torch and transformers (4.56 or later), but for --without-transformers.
+Needs torch and transformers (4.56 or later), except with --without-transformers.
 """
 import argparse
 import csv
@@ -79,12 +80,12 @@ class Transformers:
         config = self.model.config
         kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        seen = self.a.context + (self.a.generate + 1) // 2  # the mean, the token itself included
+        seen = self.a.context + (self.a.generate + 1) // 2  # the mean, including the token itself
         return linear + 2 * config.num_hidden_layers * kv_heads * head_dim * self.model.dtype.itemsize * seen
 
     def measure(self):
         with self.torch.inference_mode():
-            for _ in range(2):  # kernels are chosen and loaded
+            for _ in range(2):  # kernels are chosen and loaded here
                 self.prompt_seconds()
                 self.token_seconds()
             prompt = [self.prompt_seconds() for _ in range(self.a.repeat)]
@@ -113,7 +114,7 @@ def torch_bandwidth(device):
         start = time.perf_counter()
         for _ in range(sums):
             total = numbers.sum()
-        total.item()  # waits for all of them
+        total.item()  # waits for all sums
         seconds.append(time.perf_counter() - start)
     return sums * numbers.nbytes / statistics.median(seconds[2:])
 
@@ -133,7 +134,7 @@ def peer_rows(shape, a):
 # ---- Tessera ---------------------------------------------------------------------------------------------------------
 
 def tessera_row(shape, weights, a):
-    """What bench_generate says of one format; None where it refuses, which is shown."""
+    """The results of bench_generate for one format; None if it refuses, after showing its error."""
     command = [a.program, "--shape", str(shape), "--device", a.device, "--weights", weights, "--prompt", str(a.prompt),
                "--context", str(a.context), "--generate", str(a.generate), "--repeat", str(a.repeat),
                "--step", str(a.prompt), "--threads", str(a.threads)]
@@ -210,7 +211,7 @@ def write(rows, a, bandwidths):
                          plot.COLOURS["accent" if ours else "plain"]))
             if ours:
                 bars.append((f"floor of {row['weights']}", round(row["floor_ms"], 3), plot.COLOURS["muted"]))
-        note = f"batch 1, after {a.context} tokens; floor: what a token reads over the measured bandwidth"
+        note = f"batch 1, after {a.context} tokens; floor: bytes read by a token over the measured bandwidth"
         (a.out / f"decode_{shape}.svg").write_text(plot.draw(f"Time per token, {shape}", note, "ms", bars))
 
 
@@ -218,15 +219,15 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--shapes", nargs="+", type=pathlib.Path, default=SHAPES, metavar="FILE", help="config.json files")
     p.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
-    p.add_argument("--weights", default=",".join(WEIGHTS), help="for bench_generate")
-    p.add_argument("--peer-dtypes", default="f16,bf16", help="for transformers")
+    p.add_argument("--weights", default=",".join(WEIGHTS), help="weight formats for bench_generate")
+    p.add_argument("--peer-dtypes", default="f16,bf16", help="dtypes for transformers")
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--context", type=int, default=128)
     p.add_argument("--generate", type=int, default=32)
     p.add_argument("--repeat", type=int, default=5)
-    p.add_argument("--threads", type=int, default=2, help="of the CPU, for both programs")
+    p.add_argument("--threads", type=int, default=2, help="CPU threads of both programs")
     p.add_argument("--program", default=str(ROOT / "build/bin/bench_generate"))
-    p.add_argument("--without-transformers", action="store_true", help="Tessera alone; needs no torch")
+    p.add_argument("--without-transformers", action="store_true", help="run Tessera only; needs no torch")
     p.add_argument("--out", type=pathlib.Path, required=True, help="folder for the table and the plots")
     a = p.parse_args()
     for file in [*a.shapes, pathlib.Path(a.program)]:
@@ -240,9 +241,9 @@ def start_torch(a, bandwidths):
         import torch
         import transformers  # noqa: F401
     except ImportError as error:
-        sys.exit(f"compare_transformers: {error}; pip install torch transformers, or give --without-transformers")
+        sys.exit(f"compare_transformers: {error}; pip install torch transformers, or use --without-transformers")
     if a.device == "cuda" and not torch.cuda.is_available():
-        sys.exit("compare_transformers: torch finds no GPU here; --device cpu runs without one")
+        sys.exit("compare_transformers: torch finds no GPU here; use --device cpu to run without one")
     torch.set_num_threads(a.threads)
     torch.manual_seed(0)
     bandwidths["torch"] = torch_bandwidth(a.device)
@@ -267,7 +268,7 @@ def main():
         for row in rows:
             add_floor(row, max(bandwidths.values()))
         if rows:
-            write(rows, a, bandwidths)  # after each shape: what is measured is not lost
+            write(rows, a, bandwidths)  # after each shape, so that nothing measured is lost
     if rows:
         print((a.out / "decode_table.md").read_text())
     sys.exit(1 if refused else 0)

@@ -1,4 +1,4 @@
-"""What the scripts that compare single ops on a GPU share: timing by graph replay, running bench_gpu, writing tables."""
+"""Shared by the scripts that compare single ops on a GPU: timing by graph replay, running bench_gpu, writing tables."""
 import contextlib
 import csv
 import json
@@ -19,8 +19,8 @@ WARMUPS, REPLAYS = 3, 15  # as in bench/gpu/timer.cc
 
 
 class Captured:
-    """A graph that makes each of some calls once: no launch of the host is in its time, and where each has a weight of its
-    own, no weight is still in the cache."""
+    """A graph that makes each of several calls once. Its time includes no launch by the host. If each call has its own weight,
+    no weight is still in the cache."""
 
     def __init__(self, calls):
         import torch
@@ -55,12 +55,12 @@ def microseconds(calls):
 
 
 def copies_beyond_cache(size, most=256):
-    """How many copies of so many bytes exceed the L2 by far, as in bench/gpu/timer.cc."""
+    """The number of copies of this many bytes that exceed the L2 cache by far, as in bench/gpu/timer.cc."""
     return max(2, min(most, math.ceil(200e6 / size)))
 
 
 def ours(program, *arguments):
-    """The rows that bench_gpu prints, as they come; its ceilings first. What it says on stderr is shown."""
+    """The rows that bench_gpu prints, as they come, its ceilings first. Its messages on stderr are shown."""
     command = [str(program), *map(str, arguments)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         for line in running.stdout:
@@ -70,8 +70,8 @@ def ours(program, *arguments):
 
 
 class Partner:
-    """bench_gpu with --turns: for row in partner: as often as wanted partner.replay(), microseconds of some replays. Ends with
-    its `with`, whether all rows have been seen or not."""
+    """bench_gpu with --turns. Use `for row in partner`, and for each row call partner.replay() as often as wanted: it returns the
+    microseconds of some replays. bench_gpu ends with its `with`, whether all rows have been seen or not."""
 
     def __init__(self, program, *arguments):
         self.command = [str(program), *map(str, arguments), "--turns"]
@@ -89,7 +89,7 @@ class Partner:
 
     def __iter__(self):
         for line in self.process.stdout:
-            yield json.loads(line)  # the ceilings first, which nobody times
+            yield json.loads(line)  # the ceilings come first; nobody times them
             if '"ceilings"' not in line:
                 self._say("next")
         if self.process.wait() != 0:
@@ -121,11 +121,11 @@ def start_torch(script):
 
 
 def heading(script, text, versions=(), timing=f"Medians of {REPLAYS} graph replays."):
-    """The line above a table: when, which commit, which machine, what was measured."""
+    """The line above a table: the date, the commit, the machine, and what was measured."""
     import torch
 
     git = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"], capture_output=True, text=True)
-    commit = os.environ.get("TESSERA_COMMIT") or git.stdout.strip() or "unknown"  # a machine without git is told
+    commit = os.environ.get("TESSERA_COMMIT") or git.stdout.strip() or "unknown"  # TESSERA_COMMIT is for machines without git
     software = ", ".join([f"torch {torch.__version__}", *versions])
     return (f"{time.strftime('%Y-%m-%d')}, commit {commit}, {torch.cuda.get_device_name()}, "
             f"{software}. {text} {timing} Made by bench/peers/{script}.")

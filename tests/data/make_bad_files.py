@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the bad files that tests/model/checkpoint/bad_files_test.cc hands to the readers: each is wrong in one way.
+"""Writes the bad files that tests/model/checkpoint/bad_files_test.cc gives to the readers. Each is wrong in one way.
 
     python3 tests/data/make_bad_files.py            # writes tests/data/bad/{safetensors,config,tokenizer}/*
 
-The test holds a table of what is said to each; a new file needs a row there.
+The test has a table of the expected messages; a new file needs a row there.
 """
 import json
 import pathlib
@@ -43,7 +43,7 @@ def safetensors():
     def raw(name, data):
         write("safetensors", name + ".safetensors", data)
 
-    # the first eight bytes, and what is no safetensors file at all
+    # the first eight bytes, and files that are not safetensors at all
     raw("empty", b"")
     raw("five_bytes", b"\x10\0\0\0\0")
     put("length_zero", "", b"")
@@ -209,7 +209,7 @@ def tokenizer():
         write("tokenizer", name + ".json", data)
 
     def put(name, model=(), drop=(), **changes):
-        """A good tokenizer but for the changes: of its model, and of the file."""
+        """A good tokenizer except for the changes: those of its model, and those of the file."""
         good = {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"]]}
         good = {k: v for k, v in {**good, **dict(model)}.items() if k not in drop}
         file = {
@@ -281,7 +281,7 @@ def tokenizer():
     put("template_token_unknown", post_processor=template(ids=[9]))
     put("template_token_without_ids", post_processor=template(token="</s>"))
     put("template_id_negative", post_processor=template(ids=[-1]))
-    # what would take more memory than there is
+    # files that would take more memory than there is
     put("normalizer_doubles_forty_times", normalizer={"type": "Sequence", "normalizers": [replace("a", "aa")] * 40})
     put("normalizer_of_many_byte_levels", normalizer={"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 60})
     put("pre_tokenizer_of_many_byte_levels",

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the dense parity goldens: tiny random checkpoints as transformers saves them, and what transformers computes for them.
+"""Writes the dense parity goldens: tiny random checkpoints as transformers saves them, with the results of transformers for them.
 
     python tests/data/make_goldens.py --out tests/data/goldens
 
 Each folder holds config.json, model.safetensors and golden.safetensors (input_ids, hidden_states.i, logits, generated_ids), computed in
-float32 with eager attention. hidden_states.0 is the embedding, hidden_states.i the state after layer i, the last one after the final norm
-too. The packed ones are written by make_packed_goldens.py, which uses this file.
+float32 with eager attention. hidden_states.0 is the embedding, and hidden_states.i is the state after layer i; the last one is after the
+final norm too. make_packed_goldens.py writes the packed goldens, and uses this file.
 Needs: torch, transformers==5.17.0, safetensors. Runs on a CPU in seconds.
 """
 import argparse
@@ -18,12 +18,12 @@ from safetensors.torch import save_file
 
 PROMPT_LENGTH = 21  # odd, and longer than every sliding window and original_max_position_embeddings used below
 GENERATED = 24
-# A greedy token whose lead over the second best is smaller than this could flip on rounding alone: such a seed is not taken.
+# If a greedy token leads the second best by less than this, rounding alone could flip it. Such a seed is not used.
 MIN_LEAD = 0.02
 
 
 def randomise(model, seed):
-    """Biases and norms start as zeros and ones in transformers: a golden with those would not notice a forgotten one."""
+    """Biases and norms start as zeros and ones in transformers. A golden with those would not notice a forgotten one."""
     gen = torch.Generator().manual_seed(seed)
     for name, p in sorted(model.named_parameters()):
         centre = 1.0 if p.ndim == 1 and "norm" in name and name.endswith("weight") else 0.0
@@ -31,7 +31,7 @@ def randomise(model, seed):
 
 
 def compute(model, batch):
-    """What the model computes, and by how much the least certain greedy token leads."""
+    """The results of the model, and the lead of the least certain greedy token."""
     model.eval()
     gen = torch.Generator().manual_seed(7)
     ids = torch.randint(1, model.config.vocab_size, (batch, PROMPT_LENGTH), generator=gen)
@@ -50,7 +50,7 @@ def compute(model, batch):
 
 
 def load(folder):
-    """From the stored file, so that weights rounded to a 16-bit type count as stored; everything else stays float32."""
+    """Loads the stored file, so that weights rounded to a 16-bit type count as stored. Everything else stays float32."""
     return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32)
 
 
@@ -76,7 +76,7 @@ def write(out, name, config, *, batch=1, dtype=torch.float32, edit_config=None):
         edit_config(saved)
         path.write_text(json.dumps(saved, indent=2, sort_keys=True) + "\n")
     save_file(golden, folder / "golden.safetensors", metadata={"format": "pt"})
-    (folder / "generation_config.json").unlink(missing_ok=True)  # says nothing the config does not
+    (folder / "generation_config.json").unlink(missing_ok=True)  # it repeats the config
     repeated, _ = compute(load(folder), batch)
     assert all(torch.equal(golden[k], repeated[k]) for k in golden), f"{name}: does not reload to the same values"
     size = sum(f.stat().st_size for f in folder.iterdir())
@@ -93,7 +93,7 @@ def llama_like(**more):
 
 
 def use_old_rotary_keys(config):
-    """As Pythia's published config.json spells it."""
+    """A config as in Pythia's published config.json."""
     rope = config.pop("rope_parameters")
     config["rotary_pct"] = rope["partial_rotary_factor"]
     config["rotary_emb_base"] = int(rope["rope_theta"])

@@ -3,10 +3,10 @@
 
     python tests/data/make_packed_goldens.py --out tests/data/goldens
 
-The compressed-tensors layouts are written by the compressed-tensors package itself (its compressors, its QuantizationConfig); the ModelOpt
-ones from ModelOpt's documented layout. Each golden is computed in float32 on the exactly decoded weights, with no rounding of activations
-(the package's own decoder rounds FP4 to bfloat16, so the exact decoding is written out below and only compared with the package's);
-`decoded.NAME` is one decoded matrix. File format as in make_goldens.py.
+The compressed-tensors package itself writes its layouts (with its compressors and its QuantizationConfig). The ModelOpt ones follow
+ModelOpt's documented layout. Each golden is computed in float32 on the exactly decoded weights, with no rounding of activations. (The
+package's own decoder rounds FP4 to bfloat16, so the exact decoding is written out below and only compared with the package's.)
+`decoded.NAME` is one decoded matrix. The file format is that of make_goldens.py.
 Needs: torch, transformers==5.17.0, compressed-tensors==0.19.0, safetensors. Runs on a CPU in seconds.
 """
 import argparse
@@ -26,7 +26,7 @@ from safetensors.torch import save_file
 
 from make_goldens import MIN_LEAD, build, compute, llama_like
 
-SHOWN = "model.layers.0.self_attn.k_proj"  # the matrix a golden shows decoded
+SHOWN = "model.layers.0.self_attn.k_proj"  # the matrix that a golden holds decoded
 E2M1 = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
 
 
@@ -91,7 +91,7 @@ def pack(weight, fmt, args):
 
 
 def compressed_tensors_config(groups, ignore):
-    """What compressed-tensors' ModelCompressor.update_config writes into config.json."""
+    """The part of config.json that ModelCompressor.update_config of compressed-tensors writes."""
     formats = {g.format for g in groups}
     config = QuantizationConfig(
         config_groups={f"group_{i}": g for i, g in enumerate(groups)}, ignore=ignore, quantization_status="compressed",
@@ -104,7 +104,7 @@ def compressed_tensors_config(groups, ignore):
 
 def pack_modelopt(weight, algorithm):
     """NVFP4: code x weight_scale x weight_scale_2. FP8: value x weight_scale."""
-    extra = {"input_scale": torch.tensor(0.0123)}  # of the activations: to be named as not applied
+    extra = {"input_scale": torch.tensor(0.0123)}  # for activations; the loader must say that it is not applied
     if algorithm == "FP8":
         scale = weight.float().abs().max() / 448
         stored = (weight.float() / scale).to(torch.float8_e4m3fn)
@@ -144,7 +144,7 @@ def write(out, name, choose, finish, dtype=torch.float32):
             del tensors[f"{linear}.weight"]
             tensors.update({f"{linear}.{k}": v for k, v in packed[0].items()})
             model.get_submodule(linear).weight.data = packed[1]
-        # to(16 bits) above rounded the rotary frequencies too: take them afresh
+        # to(16 bits) above rounded the rotary frequencies too, so they are computed again
         exact = build(config, seed)
         exact.load_state_dict(model.state_dict())
         golden, lead = compute(exact, 1)
@@ -176,7 +176,7 @@ def write_compressed(out, name, groups, ignore=("lm_head",), dtype=torch.float32
         config["quantization_config"] = compressed_tensors_config(groups, list(ignore))
 
     golden, line = write(out, name, choose, finish, dtype)
-    # in bfloat16, the only type its FP4 decoder gives: a check of names and layout, not of digits
+    # in bfloat16, the only type that its FP4 decoder gives: this checks names and layout, not digits
     theirs = transformers.AutoModelForCausalLM.from_pretrained(out / name, attn_implementation="eager", dtype=torch.bfloat16)
     with torch.no_grad():
         logits = theirs(golden["input_ids"]).logits.float()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the default model's golden: what transformers computes in float32 with the exactly decoded 4-bit weights.
+"""Writes the default model's golden: the float32 results of transformers with the exactly decoded 4-bit weights.
 
     python tests/data/make_stories_golden.py --model models/stories --out tests/data/stories/golden.safetensors
 
-Tensors as in goldens/README.md, for one short prompt (so that the file stays small). Beside it tokenizer.expected.json: what the
-`tokenizers` library makes of a few texts. Also loads the folder as any user of transformers and
-compressed-tensors would, and says how far that (bfloat16) is from the golden.
+The tensors are those of goldens/README.md, for one short prompt (so that the file stays small). tokenizer.expected.json beside it holds
+the results of the `tokenizers` library for a few texts. The script also loads the folder as any user of transformers and
+compressed-tensors would, and prints how far that (in bfloat16) is from the golden.
 Needs: torch, transformers==5.17.0, compressed-tensors==0.19.0, safetensors. Runs on a CPU.
 """
 import argparse

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Trains one tiny tokenizer of each style that Tessera reads, and records what the `tokenizers`
-library (pip install tokenizers==0.23.3) makes of a list of nasty texts.
+"""Trains one tiny tokenizer of each style that Tessera reads, and records the results of the `tokenizers`
+library (pip install tokenizers==0.23.3) for a list of nasty texts.
 
     python3 make_tokenizers.py        # writes NAME.tokenizer.json and NAME.expected.json beside it
 
 gpt2.expected.json, gpt-neox.expected.json and llama2.expected.json are not written here: they belong to
-published tokenizers that are not part of the project. Training is not the same on every run: write both
-files of a tokenizer or none.
+published tokenizers that are not part of the project. Training differs from run to run: write both files
+of a tokenizer or none.
 """
 import json
 import pathlib
@@ -116,7 +116,7 @@ def llama2_legacy():
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
                                            decoders.Strip(" ", 1, 0)])
-    # Merges may not cross words: the legacy layout has no pre-tokenizer, but was not trained without.
+    # Merges may not cross words: the legacy layout has no pre-tokenizer, but was trained with one.
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     train(tokenizer, 900, ["<unk>", "<s>", "</s>"] + BYTES, False, limit_alphabet=120)
     data = drop_special(tokenizer, BYTES)
@@ -130,7 +130,7 @@ def llama2_legacy():
 
 
 def words():
-    """No published style: every option that the others leave alone."""
+    """Not a published style: it uses every option that the others do not."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", continuing_subword_prefix="##", end_of_word_suffix="</w>"))
     tokenizer.normalizer = normalizers.Sequence([
         normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip(),
