@@ -101,7 +101,7 @@ std::vector<Candidate> candidates(Context& ctx, const Tensors& tensors, const Pr
       fail(ErrorCode::unsupported, "this build has no code for step {}: build it for 90a", step);
     }
   }
-  const int capability = ctx.cuda_state().limits().capability;
+  const int capability = cuda::state_of(ctx).limits().capability;
   for (const Step& step : steps()) {
     if (!options.wants(++number)) continue;
     if (!step.runs_on(capability)) {

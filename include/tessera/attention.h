@@ -1,6 +1,5 @@
-// The one attention operation. What differs between dense, causal, windowed, sink and sparse
-// attention is the Mask; memory layout, dtype, grouped heads, dropout and softcap are orthogonal to
-// it.
+// The one attention operation. Dense, causal, windowed, sink and sparse attention differ only in
+// their Mask. Memory layout, dtype, grouped heads, dropout and softcap are independent of it.
 //
 //   out = dropout(softmax(softcap(scale * q k^T) + mask)) v
 #pragma once
@@ -15,14 +14,14 @@
 
 namespace tessera {
 
-// k and v are then pools of pages, [pages, page_size, kv_heads, dim].
+// With a page table, k and v are page pools, [pages, page_size, kv_heads, dim].
 //
-// Key j of a sequence lies in slot j of the slots that its pages line up, or, where there is a hole
-// of `size` slots at `begin` and j >= begin, in slot j + size. That is how a rolling window drops
-// its oldest keys without moving the rest: the first keys stay where they are, the hole covers what
-// has been dropped of the page after them.
+// The pages of a sequence, one after the other, form a row of slots. Key j lies in slot j. If there
+// is a hole of `size` slots at `begin`, keys j >= begin lie in slot j + size instead. This is how a
+// rolling window drops its oldest keys without moving the others: the first keys stay in place, and
+// the hole covers the dropped keys of the page after them.
 struct PageTable {
-  Tensor table{};    // i32 [batch, max pages of a sequence]; pages without keys may be anything
+  Tensor table{};    // i32 [batch, max pages of a sequence]; entries without keys may hold anything
   Tensor lengths{};  // i32 [batch]: keys of each sequence, without the hole
   Tensor holes{};    // optional i32 [batch, 2]: begin and size
 
@@ -33,35 +32,36 @@ struct AttentionArgs {
   Tensor q{};       // [batch, n_q, heads, dim] f32, f16 or bf16; any strides, dim contiguous
   Tensor k{}, v{};  // [batch, n_k, kv_heads, dim] of q's dtype; kv_heads divides heads
   Tensor out{};     // like q
-  Tensor lse{};  // optional f32 [batch, heads, n_q]: log of the sum of exponentials; -inf if all is
-                 // masked
+  // Optional f32 [batch, heads, n_q]: the log of the sum of exponentials; -inf where every key is
+  // masked.
+  Tensor lse{};
   Mask mask{};
   float scale = 0.f;    // 0: 1 / sqrt(dim)
-  float softcap = 0.f;  // 0: none; else softcap * tanh(score / softcap)
-  Dropout dropout{};    // of the weight of (batch, head, query, key)
-  // Ragged batch: sequences of different lengths one after the other, in q, k, v and out of
-  // batch 1. i32 [sequences + 1], from 0, rising; the last is the total. Both or, with pages,
-  // q_offsets alone.
+  float softcap = 0.f;  // 0: none; else scores become softcap * tanh(score / softcap)
+  Dropout dropout{};    // of the weight of each (batch, head, query, key)
+  // For a ragged batch: sequences of different lengths, one after the other, in q, k, v and out of
+  // batch 1. i32 [sequences + 1], rising from 0 to the total. Give both; with pages, q_offsets
+  // alone.
   Tensor q_offsets{}, k_offsets{};
   PageTable pages{};
-  // Keys are stored unrotated: key j is turned by j, its position in the cache, as it is read.
+  // Keys are stored unrotated. Key j is rotated by j, its position in the cache, as it is read.
   Rope rope_on_read{};
 };
-// Nothing that lies on a GPU is read to check it, as that would mean waiting: there, offsets,
-// lengths and holes that are out of range are clamped to it, keys of a page that is not in the pool
-// are NaN, and queries outside of a block pattern see nothing.
+// On a GPU, offsets, lengths, holes and page numbers are not checked, because reading them would
+// mean waiting for the device. Offsets, lengths and holes that are out of range are clamped. Keys
+// of a page that is not in the pool are NaN. Queries outside a block pattern see nothing.
 //
-// In f16 and bf16 a GPU multiplies tiles: values of keys that a query does not see are multiplied
-// by 0 where another query of its tile sees keys beside them, so an infinity or NaN among values
-// may show there.
+// In f16 and bf16 a GPU multiplies whole tiles. A value that a query does not see is multiplied by
+// 0 if another query of the same tile sees a key beside it. An infinity or NaN among the values may
+// therefore show in such a query.
 void attention(Context& ctx, const AttentionArgs& args);
 
 struct AttentionBackwardArgs {
-  AttentionArgs forward{};     // as given to attention(), with out and lse as it wrote them
+  AttentionArgs forward{};     // as given to attention(), with the out and lse that it wrote
   Tensor d_out{};              // gradient of out
   Tensor d_q{}, d_k{}, d_v{};  // written; like q, k, v
 };
-// Not for pages nor rope_on_read, which serve inference.
+// Pages and rope_on_read serve inference; they have no backward pass.
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
 }  // namespace tessera

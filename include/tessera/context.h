@@ -1,6 +1,6 @@
-// Everything an op needs beside its tensors: the device and its stream, threads, scratch memory and
-// the trace. The first argument of every op. Two Contexts share nothing; one Context is used by one
-// thread at a time.
+// Everything an op needs besides its tensors: the device and its stream, threads, scratch memory
+// and the trace. The first argument of every op. Two Contexts share nothing; one Context is used by
+// one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +13,12 @@
 
 namespace tessera {
 
-class ThreadPool;  // src/core/thread_pool.h
-class Workspace;   // src/core/workspace.h
-namespace cpu {
-struct RopeTables;  // src/cpu/rope_table.cc
-}
-namespace cuda {
-class State;  // src/cuda/state.h
-}
+class BackendState;  // src/core/backend_state.h
+class ThreadPool;    // src/core/thread_pool.h
+class Workspace;     // src/core/workspace.h
 
-// How a packed weight meets its activations on the CPU. A GPU does as `linear` says, whatever is
-// set.
+// How the CPU multiplies packed weights with activations. A GPU ignores this setting: linear() says
+// what it does.
 enum class Activations : std::uint8_t {
   exact,  // weights are decoded to f32 and multiplied with f32 activations
   int8,   // activations are rounded to 8 bits per block of 32: integer dot products, faster. For
@@ -32,10 +27,10 @@ enum class Activations : std::uint8_t {
 
 struct ContextOptions {
   Device device{};
-  int threads = 0;  // CPU threads, the calling one included; 0: one for each hardware thread
+  int threads = 0;  // CPU threads, including the calling one; 0: one per hardware thread
   Activations activations = Activations::exact;
   bool trace = false;
-  // What loading a model and making a cache take for the device's memory; not given:
+  // What load_model() and Model::make_cache() take as the device's memory. Default:
   // device_memory(). For programs that leave some of it to others, and for tests.
   std::function<DeviceMemory(Device)> memory{};
 };
@@ -51,10 +46,10 @@ class Context {
   int threads() const;
   // A cudaStream_t on a CUDA Context, null on the CPU.
   void* stream() const { return stream_; }
-  // Waits for all work on the stream; on the CPU every op has finished when it returns.
+  // Waits for all work on the stream. On the CPU, every op has finished when it returns.
   void synchronize();
-  // Empty; or, after a fault in a kernel by which the driver gave up all GPU work of this process,
-  // what failed first. Every op on this Context then throws this sentence at once.
+  // Normally empty. A fault in a kernel makes the driver drop all GPU work of this process; then
+  // this says what failed first, and every op on this Context throws it at once.
   const std::string& lost() const { return lost_; }
 
   Activations activations() const { return activations_; }
@@ -63,7 +58,7 @@ class Context {
   Trace& trace() { return trace_; }
   const Trace& trace() const { return trace_; }
 
-  // What the device has, and has free: as ContextOptions say.
+  // The device's total and free memory, as ContextOptions::memory reports them.
   DeviceMemory memory() const;
   // Scratch memory of the ops: what is held now, and the most that was ever in use.
   std::int64_t workspace_bytes() const;
@@ -72,13 +67,11 @@ class Context {
   // For ops and modules.
   ThreadPool& pool() { return *pool_; }
   Workspace& workspace() { return *workspace_; }
-  // Of a CUDA Context alone.
-  cuda::State& cuda_state() { return *cuda_state_; }
-  // Cosines and sines for keys that are turned as they are read; null until the first are made.
-  std::shared_ptr<cpu::RopeTables>& rope_tables() { return rope_tables_; }
-  // Throws lost(), if there is something to throw.
+  // What the device's back end keeps between calls. On the CPU null until something is kept.
+  std::unique_ptr<BackendState>& backend_state() { return backend_state_; }
+  // Throws lost() if the Context is lost.
   void require_not_lost() const;
-  // Ends the Context, because of this unless it has ended before, and throws lost().
+  // Marks the Context as lost, for this reason unless there is an earlier one, and throws lost().
   [[noreturn]] void lose(const std::string& what_failed);
 
  private:
@@ -88,8 +81,7 @@ class Context {
   std::function<DeviceMemory(Device)> memory_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Workspace> workspace_;
-  std::shared_ptr<cuda::State> cuda_state_;  // shared_ptr: it can end a type it does not know
-  std::shared_ptr<cpu::RopeTables> rope_tables_;
+  std::unique_ptr<BackendState> backend_state_;
   Trace trace_;
   std::string lost_;
 };

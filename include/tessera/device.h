@@ -24,7 +24,7 @@ struct Device {
 // "cpu", "cuda:0"
 std::string to_string(Device device);
 
-// What one device is, as `tessera devices` prints it.
+// One device, as `tessera devices` prints it.
 struct DeviceInfo {
   Device device{};
   std::string name{};              // "NVIDIA H200", "AMD EPYC ..."
@@ -36,29 +36,28 @@ struct DeviceInfo {
   bool usable() const { return unusable.empty(); }
 };
 
-// The CPU first, then every GPU, those that this build cannot use among them. A build without CUDA,
-// a machine without a driver or without a GPU gives the CPU alone; cuda_info() says which of these
-// it is.
+// The CPU first, then every GPU, including those that this build cannot use. The CPU is alone in a
+// build without CUDA and on a machine without a driver or a GPU; cuda_info() says which it is.
 std::vector<DeviceInfo> devices();
 
 // The CUDA side of this build and of this machine.
 struct CudaInfo {
-  std::string toolkit{};        // that this build was made with: "13.0"; empty: it has no CUDA
-  std::string architectures{};  // that it has kernels for, as CMake names them: "80-real 90a-real"
-  std::string driver{};         // of this machine: "570.124.06"; empty: none, or not known
-  std::string driver_cuda{};    // the newest CUDA that the driver knows: "12.8"; empty: no driver
-  std::string status{};         // one sentence on which GPUs can be used, or why none can
+  std::string toolkit{};        // of this build: "13.0"; empty: built without CUDA
+  std::string architectures{};  // with kernels in this build, in CMake's names: "80-real 90a-real"
+  std::string driver{};         // of this machine: "570.124.06"; empty: none, or unknown
+  std::string driver_cuda{};  // the newest CUDA that the driver supports: "12.8"; empty: no driver
+  std::string status{};       // one sentence: which GPUs can be used, or why none can
 };
 CudaInfo cuda_info();
 // cuda_info().status
 std::string cuda_status();
 
-// Of a GPU what its driver says. Of this machine its physical memory, and what the system believes
-// programs can still have without swapping. Asking a GPU starts CUDA on it, which takes a moment
-// and some of its memory; throws Error where the device cannot be used.
 struct DeviceMemory {
   std::int64_t free = 0, total = 0;
 };
+// For a GPU, what its driver reports. For the CPU, the physical memory, and the system's estimate
+// of what programs can still get without swapping. Asking a GPU starts CUDA on it, which takes a
+// moment and some of its memory. Throws Error if the device cannot be used.
 DeviceMemory device_memory(Device device);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Prompt in, tokens out: prefill in steps, then one token at a time, streamed as they come.
+// Prompt in, tokens out: the prompt is read in steps, then tokens come one at a time.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@
 namespace tessera {
 
 struct GenerateOptions {
-  std::int64_t max_tokens = 128;  // -1: no limit, until something else ends the text
+  std::int64_t max_tokens = 128;  // -1: no limit; something else has to end the text
   bool ignore_eos = false;
   std::vector<std::int32_t> stop_ids{};  // end the text as the model's own end tokens do
   std::vector<std::string> stop{};  // the text ends before the first of these; needs a tokenizer
   SamplingOptions sampling{};
-  std::int64_t top_logprobs = -1;  // -1: none; n: the token's own, and the n most likely
+  std::int64_t top_logprobs = -1;  // -1: none; n: those of the token and of the n most likely
   // Set from a signal handler or another thread: generation ends after the current token.
   const std::atomic<bool>* cancel = nullptr;
 };
 
-// context_full: a full cache has no room for another token.
+// context_full: a cache that keeps every token has no room for another one.
 enum class StopReason : std::uint8_t { max_tokens, eos, stop_string, cancelled, context_full };
 
 std::string_view name(StopReason reason);
@@ -36,14 +36,14 @@ std::string_view name(StopReason reason);
 // One generated token, given to the caller as soon as it is drawn.
 struct GeneratedToken {
   Sampled sampled{};
-  // What is certain to belong to the text since the last one: whole UTF-8 characters, never a part
-  // of a stop string. Empty without tokenizer.
+  // The text that became certain with this token: whole UTF-8 characters, never part of a stop
+  // string. Empty without a tokenizer.
   std::string text{};
 };
 
 struct GenerateResult {
-  std::vector<std::int32_t> ids{};  // an end token included
-  std::vector<Sampled> sampled{};   // with logprobs, where asked for
+  std::vector<std::int32_t> ids{};  // including an end token
+  std::vector<Sampled> sampled{};   // with top_logprobs: those of each token
   std::string text{};
   StopReason reason = StopReason::max_tokens;
   std::int64_t prompt_tokens = 0;
@@ -52,13 +52,17 @@ struct GenerateResult {
   double decode_seconds = 0;   // from the first token to the last
 };
 
-// Goes on with the stream in `cache`: an empty one starts with the prompt, another one continues.
-// The last token that was drawn has not been through the model: a prompt that goes on from there
-// begins with it.
+// Continues the stream in `cache`; an empty cache starts with the prompt. The last token that was
+// drawn has not been through the model: a prompt that continues from there begins with it.
 //
-// The tokenizer may be null where only ids are wanted. Refused before any work: an empty prompt,
-// ids that are not in the vocabulary, a prompt that does not fit into a full cache, options out of
-// range. Cancelled while the prompt is being read, the result has no tokens.
+// The tokenizer may be null if only ids are wanted. Refused before any work: an empty prompt, ids
+// that are not in the vocabulary, a prompt that does not fit into a full cache, options out of
+// range. If it is cancelled while the prompt is being read, the result has no tokens.
+//
+// on_token is called on the calling thread, once for each token, in order. An exception that it
+// throws ends the call and reaches the caller unchanged. The cache then holds the prompt and every
+// token before the one that was being delivered, as after any other end: a later call continues
+// with a prompt that begins with that token.
 GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
                         const Tokenizer* tokenizer, std::span<const std::int32_t> prompt,
                         const GenerateOptions& options,

@@ -11,8 +11,8 @@ struct KvAppendArgs {
   Tensor slots{};   // i32 [tokens]: page * page_size + row; distinct
   Tensor k_pages{}, v_pages{};  // [pages, page_size, kv_heads, dim] of k's dtype
 };
-// On the CPU a slot out of range is refused before anything is written. A GPU, where looking would
-// mean waiting, drops that token.
+// On the CPU, a slot out of range is refused before anything is written. A GPU, where checking
+// would mean waiting, drops that token.
 void kv_append(Context& ctx, const KvAppendArgs& args);
 
 }  // namespace tessera

@@ -1,15 +1,15 @@
-// The keys and values of a stream of tokens: a pool of pages, and the policy that says which tokens
-// stay. Token t, the newest, sees itself and
+// The keys and values of a stream of tokens: a pool of pages, and a policy that decides which
+// tokens stay. The newest token sees itself and
 //
 //   full         every token before it; the cache refuses tokens past its end
 //   window(n)    the n - 1 before it; keys are rotated by their position in the stream
 //   sinks(s, n)  the first s of the stream and the n - 1 before it; keys are stored before RoPE and
 //                rotated by their position in the cache as they are read. Up to token s + n - 1
-//                that is the position in the stream; from there on it runs 0 .. s - 1 for the sinks
-//                and s .. s + n - 1 for the window, and the newest token always stands at s + n - 1
+//                that is the position in the stream. From there on it is 0 .. s - 1 for the sinks
+//                and s .. s + n - 1 for the window, and the newest token is always at s + n - 1
 //
-// Memory and the work per token of window and sinks are constant for streams of any length: a page
-// whose tokens have all left is used again, and nothing is ever moved. Positions are 64 bits.
+// With window and sinks, memory and the work per token stay constant for streams of any length. A
+// page whose tokens have all left is used again, and nothing is ever moved. Positions have 64 bits.
 #pragma once
 
 #include <cstdint>
@@ -48,32 +48,32 @@ struct KvCacheOptions {
   DType dtype = DType::f32;
   CachePolicy policy{};
   std::int64_t max_tokens = 0;  // full: how many tokens fit; window and sinks: ignored
-  std::int64_t max_step = 256;  // tokens that one step brings at most; window and sinks keep room
-                                // for that many beside what stays
-  std::int64_t page_size = 64;  // tokens of a page
+  std::int64_t max_step = 256;  // the most tokens of one step; window and sinks keep room for that
+                                // many besides the tokens that stay
+  std::int64_t page_size = 64;  // tokens per page
 };
 
-// Bytes of the pools that a cache of these options has, and of its small tensors.
+// Bytes of the pools and of the small tensors of a cache with these options.
 std::int64_t kv_cache_bytes(const KvCacheOptions& options);
 
 // What one forward pass over the next tokens of the stream writes and reads. Valid until the next
-// call of step(). The small tensors lie on the cache's device.
+// call of step(). The small tensors are on the cache's device.
 //
 //   rotate q (and k, unless rope_on_read) by `positions`
 //   kv_append(k, v, slots) into keys(layer), values(layer)
 //   attention(q as [batch, tokens / batch, heads, dim], keys(layer), values(layer), pages, mask)
 //
-// The step counts as taken once step() returns. A pass that fails half way leaves keys unwritten
-// that later tokens would see: clear() the cache then.
+// The step counts as taken once step() returns. If a pass fails half way, keys that later tokens
+// would see were never written: clear() the cache then.
 struct CacheStep {
   std::int64_t tokens = 0;
   Tensor positions{};         // i64 [tokens]
   Tensor slots{};             // i32 [tokens]: page * page_size + row, of the pools
   bool rope_on_read = false;  // keys are stored before RoPE
-  std::int64_t batch = 1;     // `tokens` where each token sees a cache of its own (sinks that roll)
+  std::int64_t batch = 1;     // `tokens` if each token sees a cache of its own (rolling sinks)
   PageTable pages{};          // for `batch` sequences
   Mask mask{};                // what the policy lets a query see, causal included
-  std::int64_t max_keys = 0;  // of any of the sequences
+  std::int64_t max_keys = 0;  // of the longest sequence
 };
 
 class KvCache {
@@ -83,11 +83,11 @@ class KvCache {
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
 
-  // How many of the next `wanted` tokens one step can take: at least one (where wanted is), at most
-  // max_step, and fewer where sinks begin to roll, so that no step spans that. Throws where a full
-  // cache has no room for `wanted` more, with the limit and what to do about it.
+  // How many of the next `wanted` tokens one step can take: at least one (if any are wanted), at
+  // most max_step, and fewer just before sinks begin to roll, so that no step spans that. Throws if
+  // a full cache has no room for `wanted` more, with the limit and what to do about it.
   std::int64_t step_size(std::int64_t wanted) const;
-  // Makes room for the next `tokens` tokens of the stream, as many as step_size() said or fewer.
+  // Makes room for the next `tokens` tokens of the stream; at most step_size().
   CacheStep step(Context& ctx, std::int64_t tokens);
 
   // The pools of one layer: [pages, page_size, kv_heads, head_dim].
@@ -96,11 +96,11 @@ class KvCache {
 
   const KvCacheOptions& options() const;
   std::int64_t seen() const;   // tokens of the stream so far
-  std::int64_t kept() const;   // tokens that the next one sees beside itself
+  std::int64_t kept() const;   // tokens that the next one sees besides itself
   std::int64_t bytes() const;  // of the pools
   void clear();                // a new stream
-  // Goes on as if so many tokens had been through, whose keys are not there. For counting what the
-  // steps of a stream need (Model::workspace_bytes).
+  // Continues as if this many more tokens had been seen; their keys are missing. For computing what
+  // the steps of a stream need (Model::workspace_bytes).
   void skip(std::int64_t tokens);
 
  private:

@@ -22,8 +22,8 @@ struct LinearArgs {
   Tensor residual{};  // optional, like out: added after the activation; may be the same view as out
   Tensor out{};       // [..., out] f32, f16 or bf16
 };
-// Sums are in f32. On a GPU, f16 and bf16 activations meet packed weights whose decoded values have
-// been rounded to their dtype (nvfp4 and mxfp4 lose nothing by it, as prepare() lays them out).
+// Sums are in f32. On a GPU, packed weights are decoded to the dtype of f16 and bf16 activations
+// (nvfp4 and mxfp4 lose nothing by this, as prepare() lays them out).
 void linear(Context& ctx, const LinearArgs& args);
 
 // The first half of a gated MLP in one call: out = act(x Wg^T + bg) * (x Wu^T + bu).

@@ -1,9 +1,9 @@
 // Which keys a query may see, as a value. Every attention kernel asks a Mask one question per tile
 // (skip, full or partial) and, only in partial tiles, one question per element.
 //
-// Queries are the last of the keys: query i of n_q stands at position p = i + (n_k - n_q), so that
-// the last query sees the last key (what decoding with a cache needs). Keys are at positions 0 ..
-// n_k - 1.
+// Keys are at positions 0 .. n_k - 1. Queries are at the last of these: query i of n_q is at
+// position p = i + (n_k - n_q), so that the last query is level with the last key, as decoding with
+// a cache needs.
 #pragma once
 
 #include <cstddef>
@@ -20,25 +20,26 @@ namespace tessera {
 // lists.
 class BlockMask {
  public:
-  // Checks that the lists describe a [q_blocks, k_blocks] pattern; throws where they do not.
+  // Checks that the lists describe a [q_blocks, k_blocks] pattern; throws if they do not.
   static BlockMask from_csr(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                             std::span<const std::int64_t> offsets,
                             std::span<const std::int32_t> indices);
-  // The builders below call key block r the own block of query block r; past the last key block
-  // there is none. Key blocks within `radius` of the own one.
+  // In the builders below, key block r is the own block of query block r, if there is one.
+  //
+  // Key blocks within `radius` of the own one.
   static BlockMask local(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                          std::int64_t radius);
-  // `per_row` key blocks: the own one, and others drawn without repetition; the same seed, the same
-  // pattern.
+  // `per_row` key blocks: the own one, and others drawn without repetition. The same seed gives the
+  // same pattern.
   static BlockMask random(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                           std::int64_t per_row, std::uint64_t seed);
-  // Key blocks within `radius`, and every `stride`-th from block 0 on: two levels, near in full and
-  // far in samples.
+  // Key blocks within `radius`, and every `stride`-th from block 0 on: near keys in full, far keys
+  // in samples.
   static BlockMask strided(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                            std::int64_t radius, std::int64_t stride);
 
   BlockMask() = default;
-  // False for a pattern that no builder made; it has no lists to ask for.
+  // False for a pattern that no builder made; it has no lists.
   bool defined() const { return lists_ != nullptr; }
   std::int64_t block() const { return lists_->block; }
   std::int64_t q_blocks() const { return lists_->q_blocks; }
@@ -46,11 +47,11 @@ class BlockMask {
   std::span<const std::int64_t> offsets() const;
   std::span<const std::int32_t> indices() const;
   std::span<const std::int32_t> row(std::int64_t q_block) const;
-  // The query blocks, those that see most key blocks first, and the last first among equals: the
-  // order in which to share them out.
+  // The query blocks in the order in which to hand them to workers: those that see most key blocks
+  // first, and among equals the last first.
   std::span<const std::int32_t> longest_first() const;
-  // The bytes of offsets(), indices() and longest_first(), one behind the other: a GPU gets them by
-  // one copy.
+  // The bytes of offsets(), indices() and longest_first(), one after the other: one copy takes them
+  // to a GPU.
   std::span<const std::byte> bytes() const { return lists_->bytes; }
   bool contains(std::int64_t q_block, std::int64_t k_block) const;
   std::int64_t visited() const { return offsets().back(); }
@@ -94,12 +95,13 @@ class Mask {
   bool allows(std::int64_t i, std::int64_t p, std::int64_t j) const;
   // The tile of query rows [q0, q1) and keys [k0, k1), neither empty, where shift = n_k - n_q.
   // Never calls a tile full that has a hidden element, nor skips one that has a visible element.
-  // Exact, but for causal block patterns, where a tile whose every element is hidden may come out
+  // Exact except for causal block patterns, where a tile with no visible element may come out
   // partial.
   TileState classify(std::int64_t q0, std::int64_t q1, std::int64_t k0, std::int64_t k1,
                      std::int64_t shift) const;
-  // Where a walk over key tiles goes on: the first key from k on that some row of [q0, q1) may see.
-  // kNoKey where there is none. Exact as classify() is: with causal block patterns it may be early.
+  // Where a loop over key tiles continues: the first key from k on that some row of [q0, q1) may
+  // see; kNoKey if there is none. As exact as classify(): early at times with causal block
+  // patterns.
   std::int64_t next_visible(std::int64_t q0, std::int64_t q1, std::int64_t k,
                             std::int64_t shift) const;
   static constexpr std::int64_t kNoKey = INT64_MAX;

@@ -1,5 +1,5 @@
-// What a checkpoint's config.json says about the model, read once and checked. Options that Tessera
-// does not know are refused by name.
+// What a checkpoint's config.json says about the model, read and checked once. Unknown options are
+// refused by name.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ struct ModelConfig {
 // The frequencies of the rotary embedding, scaled as the config says: f32 [dims / 2].
 std::vector<float> rope_frequencies(const RopeConfig& rope);
 
-// Reads DIR/config.json, and DIR/generation_config.json for the stop tokens where it is there.
+// Reads DIR/config.json and, if there is one, DIR/generation_config.json for the stop tokens.
 ModelConfig read_model_config(const std::filesystem::path& directory);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// Layers that own their weights, built from the ops: what a model is put together from.
+// Layers that own their weights, built from the ops: the parts of a model.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ class Linear {
   Linear(Context& ctx, std::int64_t in, std::int64_t out, Activation activation = Activation::none,
          bool bias = true, DType dtype = DType::f32, std::uint64_t seed = 0);
 
-  // Copies weight [out, in] and bias [out] in, from the Context's device, converted to the layer's
-  // dtype.
+  // Copies weight [out, in] and bias [out] from the Context's device and converts them to the
+  // layer's dtype.
   void load(Context& ctx, const Tensor& weight, const Tensor& bias = {});
-  // Packs the weights, in the layout that the device's kernels are fastest on. The dense ones are
-  // dropped.
+  // Packs the weights, in the layout on which the device's kernels are fastest, and drops the dense
+  // ones.
   void quantize(Context& ctx, const QuantizeOptions& options = {});
 
   // x [..., in] -> out [..., out]; a residual is added after the activation.
@@ -52,7 +52,7 @@ class Linear {
 // A linear layer with 4-bit weights: decode, product, bias and activation in one call.
 class FusedFP4Linear {
  public:
-  // Random weights, then packed: for a layer that load() fills.
+  // Random weights, packed: for a layer that load() fills.
   FusedFP4Linear(Context& ctx, std::int64_t in, std::int64_t out,
                  Activation activation = Activation::none, const QuantizeOptions& options = {});
   // Packs dense weights [out, in] and keeps bias [out].
@@ -72,7 +72,7 @@ class FusedFP4Linear {
   Linear layer_;
   QuantizeOptions options_;
 };
-// Turns a dense layer into a packed one. Move the layer in, to hold only one copy of its weights.
+// Turns a dense layer into a packed one. Move the layer in to hold only one copy of its weights.
 FusedFP4Linear quantize(Context& ctx, Linear dense, const QuantizeOptions& options = {});
 
 struct FlashAttentionOptions {
@@ -117,9 +117,9 @@ class FlashAttention {
   Tensor inv_freq_;
 };
 
-// Which layers are packed, and how. The first rule whose pattern matches a layer's name decides; a
-// pattern is a name in which * stands for anything. Without a match the layer takes `otherwise`.
-// Format::dense leaves it as it is.
+// Which layers are packed, and how. The first rule whose pattern matches a layer's name decides; in
+// a pattern, * stands for anything. A layer without a match takes `otherwise`. Format::dense leaves
+// it as it is.
 struct PrecisionRule {
   std::string pattern;
   Format format = Format::dense;
@@ -162,12 +162,10 @@ class TransformerBlock {
   const Options& options() const { return options_; }
   FlashAttention& attention() { return attention_; }
   const FlashAttention& attention() const { return attention_; }
-  // Norm weights: layer 1 stands before attention, layer 2 before the MLP. Ones and zeros until
-  // written.
+  // Norm weights: layer 1 is before attention, layer 2 before the MLP. Ones, until written.
   const Tensor& norm_weight(int layer) const { return norm_weights_[layer - 1]; }
-  const Tensor& norm_bias(int layer) const {
-    return norm_biases_[layer - 1];
-  }                                 // empty with rms_norm
+  // Zeros, until written; empty with rms_norm.
+  const Tensor& norm_bias(int layer) const { return norm_biases_[layer - 1]; }
   Linear& gate() { return gate_; }  // silu_gated only
   Linear& up() { return up_; }
   Linear& down() { return down_; }
@@ -175,7 +173,7 @@ class TransformerBlock {
   const Linear& up() const { return up_; }
   const Linear& down() const { return down_; }
 
-  // Packs the layers as the plan says; the constructor has done it where use_fp4 is set.
+  // Packs the layers as the plan says. With use_fp4 the constructor has done so.
   void quantize(Context& ctx, const PrecisionPlan& plan);
   // Memory of all weights.
   std::int64_t bytes() const;

@@ -1,4 +1,4 @@
-// LayerNorm and RMSNorm, with the residual adds that come before them in a transformer fused in.
+// LayerNorm and RMSNorm, fused with the residual adds that come before them in a transformer.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@ namespace tessera {
 
 struct NormArgs {
   Tensor x{};                         // [..., n] f32, f16 or bf16
-  std::array<Tensor, 3> residuals{};  // none to three, like x; given front to back
-  Tensor sum{};     // x + residuals, like x; given exactly when there are residuals;
+  std::array<Tensor, 3> residuals{};  // none to three, like x; the first ones are filled
+  Tensor sum{};     // x + residuals, like x; required with residuals, refused without;
                     // may be the same view as x or as a residual
   Tensor weight{};  // [n], of any float dtype
   Tensor bias{};    // layer_norm only, optional [n], of any float dtype
@@ -24,14 +24,14 @@ struct NormArgs {
 // x's dtype: bit for bit what separate adds would give. The norm reads the rounded sum.
 //
 // With dropout, for training, x is a branch's output (attention, MLP) and the residuals are what it
-// is added to: before the first add each element of x becomes 0 or x / (1 - p), rounded to x's
-// dtype. Which are dropped depends on the seed, the row (counted through all leading dimensions)
-// and the column; p = 0 gives the bits of a call without dropout.
-
-// out = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias, where s is the sum (or x)
+// is added to. Before the first add, each element of x becomes 0 or x / (1 - p), rounded to x's
+// dtype. Which elements are dropped depends on the seed, the row (counted through all leading
+// dimensions) and the column. p = 0 gives the bits of a call without dropout.
+//
+//   out = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias, where s is the sum (or x)
 void layer_norm(Context& ctx, const NormArgs& args);
 
-// out = s / sqrt(mean(s^2) + eps) * weight
+// Likewise: out = s / sqrt(mean(s^2) + eps) * weight
 void rms_norm(Context& ctx, const NormArgs& args);
 
 }  // namespace tessera

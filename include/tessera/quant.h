@@ -18,8 +18,8 @@ struct QuantizeOptions {
   Format format = Format::nvfp4;
   // -1: the format's default. int4: 0 (a row) or a multiple of 16; int8: 0 or any.
   std::int64_t group = -1;
-  bool zero_point =
-      false;  // int4 only: code range fitted to the block's smallest and largest value
+  // int4 only: fits the code range to the block's smallest and largest value.
+  bool zero_point = false;
   ScaleSearch search = ScaleSearch::least_squares;
 };
 
@@ -29,18 +29,18 @@ std::int64_t packed_bytes(const QuantizeOptions& options, std::int64_t out_featu
 
 // Packs a dense [out, in] matrix (f32, f16, bf16), in the published layout. Codes are rounded to
 // the nearest value of the scaled grid, ties to the even code; what lies beyond the grid saturates.
-// NaN and infinity are refused, with their position: a GPU is waited for to know of them. The bits
-// are the same on every device.
+// NaN and infinity are refused with their position, which means waiting for a GPU. The bits are the
+// same on every device.
 PackedWeight quantize(Context& ctx, const Tensor& dense, const QuantizeOptions& options = {});
 
-// Decodes into out [out, in] of f32, f16 or bf16. Dense weights are converted. Scales that are no
-// finite numbers are refused on the CPU; a GPU decodes them to values that are none, as reporting
-// them would mean to wait for it.
+// Decodes into out [out, in] of f32, f16 or bf16. Dense weights are converted. On the CPU, scales
+// that are not finite are refused. A GPU decodes them to values that are not finite, because
+// reporting them would mean waiting.
 void dequantize(Context& ctx, const Weight& weight, const Tensor& out);
 
-// Copies a packed weight into the layout that the kernels of this Context's device are fastest on.
-// Made once, at load, with the values checked as dequantize() does. `linear` accepts both layouts;
-// formats without a faster layout come back as they are.
+// Copies a packed weight into the layout on which the kernels of this Context's device are fastest.
+// Done once, at load, with the values checked as in dequantize(). linear() accepts both layouts.
+// Formats without a faster layout come back as they are.
 PackedWeight prepare(Context& ctx, const Weight& weight);
 
 }  // namespace tessera

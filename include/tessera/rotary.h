@@ -14,8 +14,8 @@ enum class RopeStyle : std::uint8_t {
   interleaved,  // pairs (2i, 2i + 1): GPT-J, the original Llama
 };
 
-// Pair i of a head at position p turns by p * inv_freq[i]. Elements from dims on pass through
-// (partial rotary). A table instead of one base covers every published frequency scaling.
+// Pair i of a head at position p is rotated by p * inv_freq[i]. Elements from dims on pass through
+// (partial rotary). A table of frequencies covers every published scaling; one base would not.
 struct Rope {
   Tensor inv_freq{};  // f32 [dims / 2]
   RopeStyle style = RopeStyle::half_split;
@@ -33,8 +33,8 @@ struct RotaryArgs {
   Rope rope{};         // at most dim dims
   Tensor out{};        // like x; may be the same view
 };
-// Angles are exact to f32 for positions of many millions. A negative position is refused with its
-// index on the CPU; a GPU, where looking would mean waiting, turns the other way.
+// Angles are exact to f32 for positions of many millions. On the CPU, a negative position is
+// refused with its index. A GPU, where checking would mean waiting, rotates the other way.
 void rotary(Context& ctx, const RotaryArgs& args);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// One token of each row of logits, drawn where the logits are: on a GPU nothing but the ids needs
-// to be copied.
+// Draws one token for each row of logits, on the device the logits are on: only the ids need to be
+// copied from a GPU.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// Applied in this order: temperature, top-k, top-p, min-p, draw. A value that is the default
-// changes nothing. Of equally likely tokens the lower id comes first.
+// Applied in this order: temperature, top-k, top-p, min-p, draw. Default values change nothing. Of
+// equally likely tokens the lower id comes first.
 struct SampleArgs {
   Tensor logits{};                   // [..., n] f32, f16 or bf16; n at most 2^20
   double temperature = 1.0;          // divides the logits; 0: the most likely token
@@ -22,9 +22,9 @@ struct SampleArgs {
 };
 // A row that holds NaN or +inf, or nothing but -inf, gives -1.
 //
-// Weights are whole numbers, exp((logit - largest) / temperature) in units of 2^-43, and so every
-// sum is exact: the same seed gives the same tokens on every device. Tokens less than 2^-44 times
-// as likely as the most likely one are never drawn.
+// Weights are whole numbers, exp((logit - largest) / temperature) in units of 2^-43, so every sum
+// is exact and the same seed gives the same tokens on every device. Tokens less than 2^-44 times as
+// likely as the most likely one are never drawn.
 void sample(Context& ctx, const SampleArgs& args);
 
 }  // namespace tessera

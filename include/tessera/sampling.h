@@ -12,13 +12,9 @@
 
 namespace tessera {
 
-namespace cpu {
-class TokenDraw;
-}
-
 // Applied in this order: logit bias, penalties (repetition, presence, frequency), temperature,
-// top-k, top-p, min-p, draw. A value that is the default changes nothing. Of equally likely tokens
-// the lower id comes first.
+// top-k, top-p, min-p, draw. Default values change nothing. Of equally likely tokens the lower id
+// comes first.
 struct SamplingOptions {
   bool greedy = false;       // the most likely token, after bias and penalties; as temperature 0
   double temperature = 1.0;  // divides the logits
@@ -28,13 +24,13 @@ struct SamplingOptions {
   double repetition_penalty = 1.0;  // divides positive, multiplies negative logits of seen tokens
   double presence_penalty = 0.0;    // subtracted once from generated tokens
   double frequency_penalty = 0.0;   // subtracted for each time a token was generated
-  // Added to the logits of these ids; -inf forbids one. The last one counts where an id is given
-  // twice.
+  // Added to the logits of these ids; -inf forbids one. If an id is given twice, the last one
+  // counts.
   std::vector<std::pair<std::int32_t, float>> logit_bias{};
-  std::uint64_t seed = 0;  // the same seed, the same tokens, on any number of threads
+  std::uint64_t seed = 0;  // the same seed gives the same tokens, on any number of threads
 };
 
-// Throws where an option is out of its range, with the range.
+// Throws if an option is out of its range, and names the range.
 void check(const SamplingOptions& options, std::int64_t vocab);
 
 struct TokenLogprob {
@@ -44,7 +40,7 @@ struct TokenLogprob {
 
 struct Sampled {
   TokenLogprob token{};
-  std::vector<TokenLogprob> top{};  // the most likely ones, where asked for
+  std::vector<TokenLogprob> top{};  // with top_logprobs: the most likely ones
 };
 
 class Sampler {
@@ -57,13 +53,13 @@ class Sampler {
   // Tokens of the prompt count for the repetition penalty.
   void see_prompt(std::span<const std::int32_t> ids);
   // Draws from logits [vocab] and remembers the token. Refuses logits that are NaN or +inf, and
-  // those that leave no token possible. top_logprobs: how many of the most likely tokens to report
-  // beside the drawn one; -1 leaves the drawn token's own logprob out as well (it is then 0), which
+  // logits that leave no token possible. top_logprobs: how many of the most likely tokens to report
+  // besides the drawn one; with -1 even the drawn token's logprob is left out (it is then 0), which
   // saves a pass over the vocabulary.
   Sampled sample(std::span<const float> logits, std::int64_t top_logprobs = 0);
 
-  // The next draw as sample() of tessera/sample.h makes it, on any device: the same token. None
-  // where bias or penalties change the logits first. accept() what it gives.
+  // The next draw as arguments of sample() in tessera/sample.h, which draws the same token on any
+  // device. None if bias or penalties change the logits first. Give the drawn token to accept().
   std::optional<SampleArgs> next_draw() const;
   // Remembers a token as drawn.
   void accept(std::int32_t id);
@@ -81,7 +77,8 @@ class Sampler {
   std::vector<std::int32_t> seen_;              // ids of prompt and generated tokens, each once
   std::vector<std::int32_t> is_seen_, counts_;  // by id, grown as needed; counts of generated ones
   std::vector<float> adjusted_;                 // scratch, kept from call to call
-  std::unique_ptr<cpu::TokenDraw> draw_;
+  struct Draw;
+  std::unique_ptr<Draw> draw_;
 };
 
 }  // namespace tessera

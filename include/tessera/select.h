@@ -1,5 +1,5 @@
-// The largest elements of each row. Among equal values the lower index comes first; NaN counts as
-// larger than every number, so that it is seen and not skipped.
+// The largest elements of each row. Among equal values the lower index comes first. NaN counts as
+// larger than every number, so that it shows.
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <span>
@@ -16,9 +17,20 @@ namespace tessera {
 
 inline constexpr int kMaxRank = 6;
 
+// The data of a Tensor, made from any pointer. A pointer to const makes the Tensor read-only.
+struct DataPointer {
+  void* data = nullptr;
+  bool read_only = false;
+
+  DataPointer(std::nullptr_t) {}
+  DataPointer(void* writable) : data(writable) {}
+  DataPointer(const void* constant) : data(const_cast<void*>(constant)), read_only(true) {}
+};
+
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;
+  bool read_only = false;  // every op refuses it as an output; views of it are read-only too
   Device device;
   int rank = 0;
   std::array<std::int64_t, kMaxRank> shape{};
@@ -28,10 +40,11 @@ struct Tensor {
   Tensor() = default;
 
   // Row-major contiguous view. Throws on a negative size or an element count beyond 64 bits.
-  Tensor(void* data, DType dtype, std::span<const std::int64_t> shape, Device device = {});
-  Tensor(void* data, DType dtype, std::initializer_list<std::int64_t> shape, Device device = {});
+  Tensor(DataPointer data, DType dtype, std::span<const std::int64_t> shape, Device device = {});
+  Tensor(DataPointer data, DType dtype, std::initializer_list<std::int64_t> shape,
+         Device device = {});
   // Any strides, in elements.
-  Tensor(void* data, DType dtype, std::span<const std::int64_t> shape,
+  Tensor(DataPointer data, DType dtype, std::span<const std::int64_t> shape,
          std::span<const std::int64_t> strides, Device device = {});
 
   // False for the empty Tensor: an argument that was not given.
@@ -42,13 +55,14 @@ struct Tensor {
   std::int64_t bytes() const { return numel() * size_of(dtype); }
   bool is_contiguous() const;
 
-  // Views of the same memory. Each throws where the result would not be one.
+  // Views of the same memory. Each throws if the arguments do not describe one.
   Tensor slice(int dim, std::int64_t begin, std::int64_t end) const;  // [begin, end) of dim
   Tensor select(int dim, std::int64_t index) const;                   // drops dim
   Tensor transpose(int dim0, int dim1) const;
   Tensor permute(std::initializer_list<int> order) const;
   Tensor view(std::initializer_list<std::int64_t> new_shape) const;  // contiguous only; one -1
 
+  // The data as T*. Whoever writes through it checks read_only first.
   template <typename T>
   T* ptr() const {
     return static_cast<T*>(data);

@@ -1,5 +1,6 @@
 // Text to token ids and back, as a tokenizer.json describes it: byte-level BPE (GPT-2, GPT-NeoX,
-// Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2, Mistral).
+// Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2, Mistral). A Tokenizer
+// never changes: several threads may use it at the same time.
 #pragma once
 
 #include <cstdint>
@@ -24,19 +25,19 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Refuses text that is not UTF-8, with the offset of the first wrong byte. Special tokens written
-  // in the text are recognised; `add_special` also adds those that the post-processor puts around
-  // a text (<s>).
+  // in the text are recognised. `add_special` also adds those that the post-processor puts around
+  // a text, such as "<s>".
   std::vector<std::int32_t> encode(std::string_view text, bool add_special = false) const;
   // Refuses ids that are not in the vocabulary.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 
-  std::int64_t vocab_size() const;  // the largest id + 1, added tokens included
-  // The token as the vocabulary spells it; empty where no token has this id.
+  std::int64_t vocab_size() const;  // the largest id + 1, including added tokens
+  // The token as the vocabulary spells it; empty if no token has this id.
   std::string_view token(std::int32_t id) const;
   std::optional<std::int32_t> id_of(std::string_view token) const;
   bool is_special(std::int32_t id) const;
 
-  struct Parts;  // src/model/tokenizer*.cc
+  struct Parts;  // src/model/tokenizer
   const Parts& parts() const { return *parts_; }
 
  private:
@@ -44,9 +45,9 @@ class Tokenizer {
   std::unique_ptr<const Parts> parts_;
 };
 
-// Decodes a stream: text comes out as soon as it is certain, never half a UTF-8 character. All that
-// push() and finish() return, one after the other, is decode() of all ids; bytes that are no UTF-8
-// become U+FFFD as there. The tokenizer has to outlive it.
+// Decodes a stream: text comes out as soon as it is certain, never half a UTF-8 character. The
+// pieces that push() and finish() return add up to decode() of all ids. Bytes that are not UTF-8
+// become U+FFFD, as there. The tokenizer must outlive the decoder.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);
@@ -55,7 +56,7 @@ class StreamDecoder {
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
 
   std::string push(std::int32_t id);
-  // What was still uncertain; afterwards a new stream begins.
+  // The rest of the text. Afterwards a new stream begins.
   std::string finish();
 
  private:

@@ -1,6 +1,6 @@
-// Counts and times op calls. Off by default: an op then pays for one branch. On, every call is
-// recorded with its kernel, shapes, bytes and flops, so that a test can prove that the op that
-// should run did run, and a profile can say where the time went.
+// Counts and times op calls. Off by default: an op then pays for one branch. When on, every call is
+// recorded with its kernel, shapes, bytes and flops. A test can thus prove which kernel ran, and a
+// profile can say where the time went.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// A matrix of weights, dense or packed. `linear` takes either and does not care which.
+// A matrix of weights, dense or packed. linear() takes either.
 //
 //   out[m, n] = sum over k of x[m, k] * W[n, k]        W is [out_features, in_features]
 //
 // Packed formats store one code per weight and one scale per block of `group` consecutive weights
-// of a row. A row whose length is no multiple of the block ends in a shorter block; a row of an odd
-// number of 4-bit codes ends in half a byte of zero bits.
+// of a row. If the block does not divide a row's length, the row ends in a shorter block. A row
+// with an odd number of 4-bit codes ends in half a byte of zero bits.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@ enum class Format : std::uint8_t { dense, nvfp4, mxfp4, nf4, int4, int8, fp8 };
 //  int8    two's complement    row, or any      f32, bf16, f16         (code - zero) * scale
 //  fp8     E4M3                row              f32                    e4m3 * scale
 //
-// "low first": of two codes in a byte, the low four bits hold the one of the lower index. Zero
-// points are optional codes, one for each scale: u8 of 0..15 for int4 (8 without them), i8 of
-// -128..127 for int8 (0 without them). Where a format takes several dtypes of scales, the first is
-// what quantize() makes. Groups of int4 and int8 that are a multiple of 32, and whole rows, have a
-// faster layout on the CPU; others run, slower, on the published one.
+// "low first": of two codes in a byte, the low four bits hold the one with the lower index. Zero
+// points are optional codes, one for each scale: u8 in 0..15 for int4 (8 without them), i8 in
+// -128..127 for int8 (0 without them). If a format takes scales of several dtypes, quantize() makes
+// the first. On the CPU, whole rows and groups that are a multiple of 32 have a faster layout for
+// int4 and int8; other groups run on the published one, slower.
 //
-// Data and scales need no more alignment than that of their elements, so that a weight can point
-// into a mapped file: none for bytes, 2 bytes for f16 and bf16, 4 for f32.
+// Data and scales need only the alignment of their elements, so that a weight can point into a
+// mapped file: none for bytes, 2 bytes for f16 and bf16, 4 for f32.
 struct FormatInfo {
   Format format;
   std::string_view name;
@@ -46,13 +46,13 @@ struct FormatInfo {
 std::span<const FormatInfo> formats();  // the packed ones, in the order above
 const FormatInfo& info(Format format);
 std::string_view name(Format format);
-// Throws with the list of names where there is no such format.
+// Throws with the list of names if there is no such format.
 Format parse_format(std::string_view name);
 
 enum class WeightLayout : std::uint8_t {
   published,   // rows as checkpoints store them
-  cpu_tiles,   // sixteen rows interleaved, for the CPU's integer kernels (src/cpu/weight_tiles.h)
-  cuda_tiles,  // as a GPU's tensor cores take them (src/cuda/linear/tile_layout.h)
+  cpu_tiles,   // sixteen rows interleaved, for the CPU's integer kernels
+  cuda_tiles,  // as a GPU's tensor cores take them
 };
 
 struct Weight {
@@ -64,7 +64,7 @@ struct Weight {
   Tensor data{};    // dense: f32, f16, bf16 [out, in]; packed: u8, i8 or f8e4m3 [out, row bytes]
   Tensor scales{};  // [out, blocks of a row]
   Tensor zeros{};   // int4 and int8, optional: [out, blocks of a row], the code that means 0
-  Tensor row_scales{};       // cuda_tiles only: f32, what the sums of each row are multiplied with
+  Tensor row_scales{};       // cuda_tiles only: f32, a factor for the sums of each row
   float tensor_scale = 1.f;  // nvfp4 only
 
   static Weight dense(const Tensor& matrix);

@@ -8,8 +8,8 @@
 namespace tessera {
 namespace {
 
-// Kernels that are loaded when they are first called, the library's own tables, and the rounding of
-// blocks to pages of 2 MiB.
+// For kernels that are loaded when they are first called, the library's own tables, and the
+// rounding of blocks to pages of 2 MiB.
 constexpr std::int64_t kDriverShare = std::int64_t{64} << 20;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How much a device can still be asked for, before it is asked.
+// How much memory can still be allocated on a device.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ struct AvailableMemory {
   std::string elsewhere;  // where else a model could run: "--device cpu"; empty: nowhere
 };
 
-// What can still be allocated on a device that has so much. `held`: what the caller knows to be
-// allocated there already; `reusable`: what is allocated, and would be given back for it.
+// What can still be allocated on a device with this memory. `held`: what the caller knows to be
+// allocated there already; `reusable`: what is allocated and would be released first.
 //
-// A GPU says what is free, and means it: what is held is gone from that. A little is left to the
-// driver. On the CPU free memory is an estimate, and the system makes room by dropping files and by
-// swapping: only what exceeds the machine's memory as a whole is out of reach.
+// What a GPU reports as free is exact and no longer contains what is held. A little is left to the
+// driver. On the CPU, free memory is an estimate, and the system makes room by dropping cached
+// files and by swapping: only what exceeds the machine's total memory is out of reach.
 AvailableMemory available_memory(Device device, const DeviceMemory& memory, std::int64_t held,
                                  std::int64_t reusable);
-// Of a Context, whose workspace may be sized anew.
+// For a Context, whose workspace may be resized.
 AvailableMemory available_memory(const Context& ctx, std::int64_t held);
 
 }  // namespace tessera

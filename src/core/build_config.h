@@ -7,8 +7,8 @@
 
 namespace tessera {
 
-// An op calls its CUDA kernel under `if constexpr (kHaveCuda)`: a discarded call needs no
-// definition, so that a build without CUDA links without stubs.
+// An op calls its CUDA kernel under `if constexpr (kHaveCuda)`. A discarded call needs no
+// definition, so a build without CUDA links without stubs.
 inline constexpr bool kHaveCuda = TESSERA_HAVE_CUDA == 1;
 
 }  // namespace tessera

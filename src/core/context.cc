@@ -1,5 +1,6 @@
 #include "tessera/context.h"
 
+#include "core/backend_state.h"
 #include "core/cuda_runtime.h"
 #include "core/device_lost.h"
 #include "core/thread_pool.h"
@@ -15,8 +16,8 @@ Context::Context(const ContextOptions& options)
       pool_(std::make_unique<ThreadPool>(options.threads)),
       workspace_(std::make_unique<Workspace>(options.device)) {
   if (device_.is_cuda()) {
-    cuda_state_ = cuda::make_state(device_, *pool_);
-    stream_ = cuda::stream_of(*cuda_state_);
+    backend_state_ = cuda::make_state(device_, *pool_);
+    stream_ = cuda::stream_of(*backend_state_);
   }
   trace_.enable(options.trace);
 }

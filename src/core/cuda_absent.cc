@@ -1,4 +1,5 @@
-// The CUDA runtime of a build without CUDA: no devices, and an error that says how to get them.
+// The CUDA runtime of a build without CUDA: no devices, and an error that says how to get CUDA.
+#include "core/backend_state.h"
 #include "core/cuda_runtime.h"
 #include "core/fail.h"
 
@@ -12,15 +13,15 @@ namespace {
 
 }  // namespace
 
-std::shared_ptr<State> make_state(Device, ThreadPool&) { refuse(); }
-void* stream_of(const State&) { refuse(); }
+std::unique_ptr<BackendState> make_state(Device, ThreadPool&) { refuse(); }
+void* stream_of(const BackendState&) { refuse(); }
 std::vector<DeviceInfo> list_devices() { return {}; }
 CudaInfo describe() { return {.status = "this build has no CUDA"}; }
 DeviceMemory memory(Device) { refuse(); }
 void* allocate(std::int64_t, Device) { refuse(); }
 void release(void*, Device) noexcept {}
 void synchronize(void*, Device) { refuse(); }
-void upload(State&, void*, const void*, std::int64_t) { refuse(); }
+void upload(BackendState&, void*, const void*, std::int64_t) { refuse(); }
 void copy(void*, Device, const void*, Device, std::int64_t, void*) { refuse(); }
 
 }  // namespace tessera::cuda

@@ -24,7 +24,7 @@ std::string cpu_name() {
   return "CPU";
 }
 
-// The best of the SIMD targets that were compiled in and that this CPU has.
+// The best SIMD target that was compiled in and that this CPU has.
 std::string simd_target() {
   const std::int64_t supported = hwy::SupportedTargets();
   return hwy::TargetName(supported & -supported);
@@ -34,7 +34,7 @@ std::int64_t physical_memory() {
   return sysconf(_SC_PHYS_PAGES) * static_cast<std::int64_t>(sysconf(_SC_PAGE_SIZE));
 }
 
-// What Linux says programs can still have; without its word, the pages that nobody uses.
+// What programs can still get, as Linux estimates it; elsewhere, the unused pages.
 std::int64_t available_memory() {
   std::ifstream meminfo("/proc/meminfo");
   for (std::string field, rest; meminfo >> field; std::getline(meminfo, rest)) {

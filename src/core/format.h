@@ -1,5 +1,5 @@
-// Tensor, Device and Weight as arguments of fmt::format, written as their to_string() writes them.
-// An op hands them to require() as they are: the text is made only where the call is refused.
+// Tensor and Device as arguments of fmt::format, written as their to_string() writes them. An op
+// passes them to require() as they are: the text is made only if the call is refused.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,6 @@
 
 #include "tessera/device.h"
 #include "tessera/tensor.h"
-#include "tessera/weight.h"
 
 namespace tessera {
 
@@ -25,5 +24,3 @@ template <>
 struct fmt::formatter<tessera::Tensor> : tessera::ToStringFormatter<tessera::Tensor> {};
 template <>
 struct fmt::formatter<tessera::Device> : tessera::ToStringFormatter<tessera::Device> {};
-template <>
-struct fmt::formatter<tessera::Weight> : tessera::ToStringFormatter<tessera::Weight> {};

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-// Key blocks are stored in 32 bits, and a pattern must be countable in 64-bit positions.
+// Key blocks are stored in 32 bits, and positions in 64.
 void check_grid(const char* builder, std::int64_t block, std::int64_t q_blocks,
                 std::int64_t k_blocks) {
   if (block < 1) {
@@ -162,7 +162,7 @@ BlockMask BlockMask::random(std::int64_t block, std::int64_t q_blocks, std::int6
   std::vector<std::int32_t> indices;
   for (std::int64_t r = 0; r < q_blocks; ++r) {
     const bool has_own = r < k_blocks;
-    // Draw among the others: numbers from the own block on stand for the block after.
+    // Draws from the other blocks: a number from the own block on stands for the block after it.
     std::vector<std::int64_t> blocks =
         draw(per_row - has_own, k_blocks - has_own, seed, static_cast<std::uint32_t>(r));
     for (std::int64_t& c : blocks) c += has_own && c >= r;

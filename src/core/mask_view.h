@@ -1,7 +1,7 @@
-// A Mask as plain numbers and pointers: what a kernel carries, on the host or on a GPU. The
-// questions are those of tessera/mask.h, which says what they mean; Mask answers them through this.
+// A Mask as plain numbers and pointers, for kernels on the host and on a GPU. Mask itself answers
+// its questions through this; tessera/mask.h says what they mean.
 //
-// All masks but blocks are a band, -left <= j - p <= right, and for sinks the first keys beside it.
+// All masks but blocks are a band, -left <= j - p <= right; sinks add the first keys to it.
 // Over the tile [p0, p1] x [k0, k1) the difference j - p takes every value from k0 - p1 to
 // k1 - 1 - p0.
 #pragma once
@@ -17,13 +17,13 @@ namespace tessera {
 struct MaskView {
   Mask::Kind kind = Mask::Kind::full;
   std::int64_t left = -1, right = -1, n_sink = 0;
-  // Of a block pattern; the lists lie where the view is used.
+  // Of a block pattern. The lists are in the memory of the device that uses the view.
   std::int64_t block = 1, q_blocks = 0, k_blocks = 0;
   const std::int64_t* offsets = nullptr;        // [q_blocks + 1]
   const std::int32_t* indices = nullptr;        // [offsets[q_blocks]]
   const std::int32_t* longest_first = nullptr;  // [q_blocks]: those of most blocks first
 
-  // The lists are the Mask's own, in host memory.
+  // The lists are the Mask's own ones, in host memory.
   static MaskView of(const Mask& mask) {
     MaskView view{
         .kind = mask.kind(), .left = mask.left(), .right = mask.right(), .n_sink = mask.n_sink()};
@@ -59,7 +59,7 @@ struct MaskView {
       case Mask::Kind::sinks: {
         const bool sinks_met = k0 < n_sink && k0 <= p1;
         if (!band_met && !sinks_met) return TileState::skip;
-        // Keys behind the sinks must be in the window of the last query.
+        // Keys after the sinks must be in the window of the last query.
         const std::int64_t behind = std::max(k0, n_sink);
         const bool all = highest <= 0 && (behind >= k1 || p1 - behind <= left);
         return all ? TileState::full : TileState::partial;
@@ -108,8 +108,8 @@ struct MaskView {
     return (left < 0 || difference >= -left) && (right < 0 || difference <= right);
   }
 
-  // The key blocks of a query block. One outside of the pattern sees nothing: on a GPU nobody may
-  // have been able to check that there is none.
+  // The key blocks of a query block. One outside the pattern sees nothing; on a GPU that could not
+  // be checked before.
   TESSERA_HOST_DEVICE BlockRow row_of(std::int64_t q_block) const {
     if (q_block >= q_blocks) return {indices, indices};
     return {indices + offsets[q_block], indices + offsets[q_block + 1]};
@@ -128,7 +128,7 @@ struct MaskView {
     return row.begin;
   }
 
-  // Of a tile of blocks: no, every or some block is in the pattern.
+  // Whether none, all or some of a tile's blocks are in the pattern.
   TESSERA_HOST_DEVICE TileState pattern_state(std::int64_t q0, std::int64_t q1, std::int64_t k0,
                                               std::int64_t k1) const {
     const std::int64_t first = k0 / block, last = (k1 - 1) / block;

@@ -1,4 +1,4 @@
-// A tensor seen as rows of its last dimension: what every op that works row by row walks over.
+// A tensor seen as rows of its last dimension, for ops that work row by row.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ class Rows {
     if (tensor.rank == 0) return;
     cols_ = tensor.shape[tensor.rank - 1];
     rows_ = 1;
-    // Neighbouring dimensions that one stride describes are merged; most tensors end up with one.
+    // Merges neighbouring dimensions that one stride describes; most tensors end up with one.
     for (int d = 0; d < tensor.rank - 1; ++d) {
       const std::int64_t size = tensor.shape[d], stride = tensor.strides[d] * item_;
       rows_ *= size;
@@ -34,7 +34,7 @@ class Rows {
   TESSERA_HOST_DEVICE std::int64_t rows() const { return rows_; }
   TESSERA_HOST_DEVICE std::int64_t cols() const { return cols_; }
 
-  // Whether every row lies one and the same step of bytes behind the last; then, the step.
+  // Whether all rows are the same number of bytes apart; if so, that number.
   bool evenly_spaced() const { return dims_ <= 1; }
   std::int64_t step_bytes() const { return dims_ == 0 ? 0 : strides_[0]; }
 

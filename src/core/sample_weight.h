@@ -1,8 +1,8 @@
-// How likely a token is beside the most likely one, as a whole number: exp((logit - largest) /
-// temperature) in units of 2^-43. Whole numbers add up to the same sum in every order, so that a
-// token is the same on every device and for every way of cutting a vocabulary into blocks.
+// How likely a token is, relative to the most likely one, as a whole number: exp((logit - largest)
+// / temperature) in units of 2^-43. Whole numbers add up to the same sum in every order. The drawn
+// token is therefore the same on every device, however the vocabulary is cut into blocks.
 //
-// The same bits everywhere ask for the same roundings: whoever includes this is compiled without
+// The same bits everywhere require the same roundings: files that include this are compiled without
 // contraction into fused multiply-adds.
 #pragma once
 
@@ -21,11 +21,11 @@ namespace tessera {
 inline constexpr std::uint64_t kLargestWeight = std::uint64_t{1} << 43;
 inline constexpr std::int64_t kMostLogits = std::int64_t{1} << 20;
 
-// Exponents of 2 from here on down weigh nothing.
+// Powers of 2 with this exponent or a lower one have weight 0.
 inline constexpr float kLightest = -44.f;
 
-// What differences of logits are multiplied by: exponents of 2. Beyond f32's range a temperature is
-// 0 for every difference that f32 logits can have.
+// The factor that turns a difference of logits into an exponent of 2. It is limited to f32's range:
+// beyond that, a temperature acts as 0 on every difference that f32 logits can have.
 inline float weight_scale(double temperature) {
   constexpr double kLog2E = 1.4426950408889634;
   return static_cast<float>(
@@ -37,7 +37,7 @@ inline constexpr float kExp2Factor1 = 0x1.62e42cp-1f, kExp2Factor2 = 0x1.ebfd58p
                        kExp2Factor3 = 0x1.c68912p-5f, kExp2Factor4 = 0x1.3d0b8ep-7f,
                        kExp2Factor5 = 0x1.46d66ap-10f, kExp2Factor6 = 0x1.c5411ep-13f;
 
-// w in [0, 1] in units of 2^-43, rounded to nearest even: the units of a double from 512 to 1024.
+// w in [0, 1] in units of 2^-43, rounded to nearest even. Doubles from 512 to 1024 have this unit.
 inline constexpr double kUnitBase = 512.0;
 TESSERA_HOST_DEVICE inline std::uint64_t weight_units(float w) {
   return std::bit_cast<std::uint64_t>(static_cast<double>(w) + kUnitBase) -
@@ -60,13 +60,13 @@ TESSERA_HOST_DEVICE inline std::uint64_t sample_weight(float logit, float larges
   return weight_units(std::bit_cast<float>(std::bit_cast<std::uint32_t>(power) + shift));
 }
 
-// The least weight of a head that has `share` of the total; at least 1 and at most the total.
+// The least weight that makes up `share` of the total; at least 1 and at most the total.
 TESSERA_HOST_DEVICE inline std::uint64_t weight_share(std::uint64_t total, double share) {
   const auto wanted = static_cast<std::uint64_t>(ceil(static_cast<double>(total) * share));
   return wanted < 1 ? 1 : wanted > total ? total : wanted;
 }
 
-// What min_p asks of a weight.
+// The least weight that min_p accepts.
 inline std::uint64_t least_weight(double min_p) {
   return static_cast<std::uint64_t>(std::ceil(min_p * static_cast<double>(kLargestWeight)));
 }
@@ -78,10 +78,10 @@ TESSERA_HOST_DEVICE inline std::uint64_t multiply_high(std::uint64_t a, std::uin
   return a1 * b1 + (middle >> 32) + ((a0 * b1 + (middle & 0xffffffffu)) >> 32);
 }
 
-// The random bits of a draw: 53 of them, at the top. Which token is drawn: the first whose weight,
+// The 53 random bits of a draw, at the top of the word. The drawn token is the first whose weight,
 // added to those of lower ids, exceeds multiply_high(bits, total).
 TESSERA_HOST_DEVICE inline std::uint64_t draw_bits(std::uint64_t seed, std::uint64_t draw) {
-  constexpr std::uint32_t kSamplerStream = 0x5A3717E5u;  // apart from other uses of the seed
+  constexpr std::uint32_t kSamplerStream = 0x5A3717E5u;  // separate from other uses of the seed
   const PhiloxWords words =
       philox(seed, {static_cast<std::uint32_t>(draw), static_cast<std::uint32_t>(draw >> 32), 0,
                     kSamplerStream});

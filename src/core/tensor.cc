@@ -52,10 +52,11 @@ std::string_view name(DType dtype) {
   return "unknown";
 }
 
-Tensor::Tensor(void* data_, DType dtype_, std::span<const std::int64_t> shape_, Device device_)
-    : data(data_), dtype(dtype_), device(device_) {
+Tensor::Tensor(DataPointer data_, DType dtype_, std::span<const std::int64_t> shape_,
+               Device device_)
+    : data(data_.data), dtype(dtype_), read_only(data_.read_only), device(device_) {
   if (shape_.size() > kMaxRank) {
-    fail(ErrorCode::invalid_argument, "a tensor of rank {} was asked for; at most {} is possible",
+    fail(ErrorCode::invalid_argument, "a tensor of rank {} was requested; at most {} is possible",
          shape_.size(), kMaxRank);
   }
   rank = static_cast<int>(shape_.size());
@@ -64,11 +65,11 @@ Tensor::Tensor(void* data_, DType dtype_, std::span<const std::int64_t> shape_, 
   set_contiguous_strides(*this);
 }
 
-Tensor::Tensor(void* data_, DType dtype_, std::initializer_list<std::int64_t> shape_,
+Tensor::Tensor(DataPointer data_, DType dtype_, std::initializer_list<std::int64_t> shape_,
                Device device_)
     : Tensor(data_, dtype_, std::span(shape_.begin(), shape_.size()), device_) {}
 
-Tensor::Tensor(void* data_, DType dtype_, std::span<const std::int64_t> shape_,
+Tensor::Tensor(DataPointer data_, DType dtype_, std::span<const std::int64_t> shape_,
                std::span<const std::int64_t> strides_, Device device_)
     : Tensor(data_, dtype_, shape_, device_) {
   if (strides_.size() != shape_.size()) {
@@ -175,7 +176,9 @@ Tensor Tensor::view(std::initializer_list<std::int64_t> new_shape) const {
   } else if (known != total) {
     refuse();
   }
-  return Tensor(data, dtype, std::span<const std::int64_t>(sizes.data(), new_shape.size()), device);
+  Tensor result(data, dtype, std::span<const std::int64_t>(sizes.data(), new_shape.size()), device);
+  result.read_only = read_only;
+  return result;
 }
 
 std::string to_string(const Tensor& tensor) {

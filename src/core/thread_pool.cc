@@ -10,7 +10,7 @@ namespace {
 // About 20 microseconds: longer than the gap between two ops of a model, shorter than a scheduler's
 // tick.
 constexpr int kSpins = 2000;
-// More threads than this are a mistake in the caller's arithmetic, not a machine.
+// More threads than this are a mistake in the caller's arithmetic.
 constexpr int kMaxThreads = 1024;
 
 inline void pause() {
@@ -55,7 +55,7 @@ void ThreadPool::run(std::int64_t n, Order order, Call call, void* function) {
   job_ = &job;
   ++generation_;
   if (sleepers_ > 0) {
-    { std::lock_guard lock(mutex_); }  // a worker between its last look and its sleep is waited for
+    { std::lock_guard lock(mutex_); }  // waits for a worker between its last check and its sleep
     wake_.notify_all();
   }
   work(job, 0);
@@ -75,7 +75,7 @@ std::pair<std::int64_t, std::int64_t> ThreadPool::take(Job& job) const {
     const std::int64_t task = job.next.fetch_add(1, std::memory_order_relaxed);
     return {task, std::min(task + 1, job.n)};
   }
-  // A thread's share of what is left: half of it for two threads, then half of the rest, ...
+  // A thread takes its share of what is left: with two threads half of it, then half of the rest.
   const std::int64_t threads = static_cast<std::int64_t>(workers_.size()) + 1;
   std::int64_t begin = job.next.load(std::memory_order_relaxed), end = begin;
   do {

@@ -1,4 +1,4 @@
-// A fixed set of threads that share out the tasks of one loop at a time.
+// A fixed set of threads that share the tasks of one loop at a time.
 #pragma once
 
 #include <atomic>
@@ -23,16 +23,15 @@ class ThreadPool {
 
   int threads() const { return static_cast<int>(workers_.size()) + 1; }
 
-  // Calls fn(task, worker) once for each task in [0, n), where worker in [0, threads()) tells which
+  // Calls fn(task, worker) once for each task in [0, n), where worker in [0, threads()) says which
   // scratch to use. Tasks are handed out one by one, so that uneven ones balance. Returns when all
-  // are done; the first exception that a task throws is thrown here. Not to be called from inside a
-  // task.
+  // are done, and throws the first exception that a task threw. Must not be called from a task.
   template <typename F>
   void parallel_for(std::int64_t n, F&& fn) {
     share_out(n, Order::one_by_one, fn);
   }
-  // The same for tasks of like length that read on where the one before ended: a thread gets them
-  // in long runs, which become shorter towards the end.
+  // The same for tasks of similar length that read on where the previous one ended. A thread gets
+  // them in long runs, which become shorter towards the end.
   template <typename F>
   void parallel_runs(std::int64_t n, F&& fn) {
     share_out(n, Order::in_runs, fn);
@@ -59,15 +58,15 @@ class ThreadPool {
         const_cast<std::remove_const_t<Fn>*>(&fn));
   }
   void run(std::int64_t n, Order order, Call call, void* function);
-  // Takes the next tasks of a job: [begin, end), empty where none is left.
+  // Takes the next tasks of a job: [begin, end), empty if none is left.
   std::pair<std::int64_t, std::int64_t> take(Job& job) const;
   void work(Job& job, int worker);
   void worker_loop(int worker);
 
   std::vector<std::thread> workers_;
-  // A worker announces itself in `joined_` before it reads `job_`, and the caller clears `job_`
-  // before it waits for `joined_` to fall to zero. So a worker that wakes late finds no job, and
-  // the caller never waits for a sleeper: a small loop costs no wake-up.
+  // A worker increments `joined_` before it reads `job_`, and the caller clears `job_` before it
+  // waits for `joined_` to fall to zero. So a worker that wakes late finds no job, and the caller
+  // never waits for a sleeper: a small loop costs no wake-up.
   std::atomic<Job*> job_{nullptr};
   std::atomic<int> joined_{0};
   std::atomic<std::uint64_t> generation_{0};

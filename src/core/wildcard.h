@@ -1,4 +1,4 @@
-// Names with wildcards: what a user, a plan or a checkpoint's config picks layers with.
+// Names with wildcards, by which a user, a plan or a checkpoint's config selects layers.
 #pragma once
 
 #include <cstddef>
@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// Is the whole of `text` the pattern, where each * stands for any number of characters? Takes at
-// most size x size steps, whatever the pattern.
+// Whether the whole of `text` matches the pattern, where each * stands for any number of
+// characters. Takes at most size x size steps for any pattern.
 constexpr bool wildcard_match(std::string_view pattern, std::string_view text) {
   constexpr std::size_t kNone = std::string_view::npos;
   std::size_t p = 0, t = 0;

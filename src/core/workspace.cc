@@ -9,7 +9,7 @@ namespace {
 // The first block: enough for the small ops of a decode step.
 constexpr std::int64_t kFirstBlock = 1 << 20;
 
-// Where addresses without memory begin: in no program's address space, and far from its end.
+// Where addresses without memory begin: outside any program's address space, and far from its end.
 constexpr std::uintptr_t kNowhere = std::uintptr_t{1} << 60;
 
 }  // namespace
@@ -19,7 +19,7 @@ Workspace::Frame::Frame(Workspace& workspace)
       block_(workspace.block_),
       block_used_(workspace.block_used_),
       used_(workspace.used_) {
-  // With nothing in use, several blocks become one that holds all that was ever needed.
+  // If nothing is in use, several blocks become one that holds all that was ever needed.
   if (workspace.frames_ == 0 && workspace.blocks_.size() > 1 && !workspace.counting_) {
     const std::int64_t total = workspace.held_bytes();
     workspace.blocks_.clear();

@@ -1,6 +1,6 @@
 // Scratch memory for ops, given back in the reverse order it was taken. A stream of steps reserves
-// what its largest step will need, so that the hot path never allocates. What nobody has reserved
-// grows while new shapes appear, and is then one block.
+// what its largest step will need, so that the hot path never allocates. Without a reservation the
+// workspace grows while new shapes appear, and then becomes one block.
 #pragma once
 
 #include <algorithm>
@@ -38,8 +38,8 @@ class Workspace {
     std::int64_t block_used_, used_;
   };
 
-  // While one lives, frames count: they hand out addresses, one behind the other, with no memory
-  // there. Ops check their arguments, take as much as they would, and return (OpScope).
+  // While one lives, frames only count: they hand out addresses, one after the other, with no
+  // memory behind them. Ops check their arguments, take what they would need, and return (OpScope).
   class Count {
    public:
     explicit Count(Workspace& workspace);
@@ -47,20 +47,20 @@ class Workspace {
     Count(const Count&) = delete;
     Count& operator=(const Count&) = delete;
 
-    // What is in use since the Count began, and the most that was at once.
+    // What has been taken since the Count began and is still in use, and the most at any time.
     std::int64_t used_bytes() const { return workspace_.used_; }
     std::int64_t peak_bytes() const { return workspace_.peak_; }
 
    private:
     Workspace& workspace_;
-    std::int64_t used_, peak_;  // of the memory that is there
+    std::int64_t used_, peak_;  // of the real memory, to be restored
     bool counting_;
   };
   bool is_counting() const { return counting_; }
 
-  // From here on this much can be taken without an allocation. Throws Error (out_of_memory).
+  // After this, so many bytes can be taken without an allocation. Throws Error (out_of_memory).
   void reserve(std::int64_t bytes);
-  // Gives all memory back, unless some of it is in use.
+  // Releases all memory, unless some of it is in use.
   void release();
 
   std::int64_t held_bytes() const;
@@ -73,7 +73,7 @@ class Workspace {
 
   Device device_;
   std::vector<Buffer> blocks_;   // filled in order; all but the last in use are full
-  std::size_t block_ = 0;        // the one that is being filled
+  std::size_t block_ = 0;        // the block that is being filled
   std::int64_t block_used_ = 0;  // bytes of it
   std::int64_t used_ = 0;        // bytes in use in all blocks
   std::int64_t peak_ = 0;
@@ -81,8 +81,8 @@ class Workspace {
   bool counting_ = false;
 };
 
-// Adds up the pieces that an op takes, as a frame would: for the ops' functions that say how much
-// scratch a call needs.
+// Adds up the pieces that an op takes, as a frame would, for functions that say how much scratch a
+// call needs.
 class ScratchSize {
  public:
   template <typename T>

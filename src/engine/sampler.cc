@@ -71,8 +71,10 @@ void check(const SamplingOptions& options, std::int64_t vocab) {
   check_bias_ids(options, vocab);
 }
 
+struct Sampler::Draw : cpu::TokenDraw {};
+
 Sampler::Sampler(const SamplingOptions& options)
-    : options_(options), draw_(std::make_unique<cpu::TokenDraw>()) {
+    : options_(options), draw_(std::make_unique<Draw>()) {
   check_ranges(options_);
 }
 Sampler::~Sampler() = default;

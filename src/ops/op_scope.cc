@@ -78,6 +78,8 @@ void OpScope::input(const char* arg, const Tensor& t, std::initializer_list<DTyp
 void OpScope::output(const char* arg, const Tensor& t,
                      std::initializer_list<DType> accepted) const {
   input(arg, t, accepted);
+  require(!t.read_only, "{} {} is read-only, made from a pointer to const; give writable memory",
+          arg, t);
   require(!reaches_an_element_twice(t), "{} reaches an element more than once: {}", arg, t);
 }
 

@@ -19,6 +19,7 @@
 #include "core/fail.h"
 #include "core/format.h"
 #include "core/workspace.h"
+#include "quant/weight_format.h"
 #include "tessera/context.h"
 #include "tessera/tensor.h"
 
@@ -60,7 +61,7 @@ class OpScope {
   // accepted dtype, not null and aligned to its elements. Its last dimension is contiguous, and all
   // sizes and offsets fit into 64 bits.
   void input(const char* arg, const Tensor& tensor, std::initializer_list<DType> accepted) const;
-  // The checks of input(), and no element is reached twice.
+  // The checks of input(). The memory must be writable, and no element is reached twice.
   void output(const char* arg, const Tensor& tensor, std::initializer_list<DType> accepted) const;
   // The tensor must have exactly this shape; -1 accepts any size.
   void shape(const char* arg, const Tensor& tensor,

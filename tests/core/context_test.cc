@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/philox.h"
 #include "core/workspace.h"
@@ -29,6 +31,33 @@ TEST(Buffer, OwnsAlignedMemory) {
   EXPECT_EQ(Buffer(0).data(), nullptr);
 }
 
+TEST(Buffer, KnowsItsShape) {
+  const Buffer buffer(DType::bf16, {3, 5});
+  EXPECT_EQ(to_string(buffer.tensor()), "bf16[3, 5]");
+  EXPECT_EQ(buffer.tensor().data, buffer.data());
+  EXPECT_FALSE(buffer.tensor().read_only);
+  EXPECT_EQ(to_string(Buffer(7).tensor()), "u8[7]");
+  EXPECT_FALSE(Buffer().tensor().defined());
+}
+
+TEST(Buffer, TakesAShapeAtRunTime) {
+  const std::vector<std::int64_t> shape{2, 3, 4};
+  Buffer buffer(DType::f32, shape);
+  EXPECT_EQ(buffer.bytes(), 96);
+  EXPECT_EQ(to_string(buffer.tensor()), "f32[2, 3, 4]");
+  const std::vector<std::int64_t> flat{12};
+  EXPECT_EQ(to_string(buffer.tensor(DType::i64, flat)), "i64[12]");
+  EXPECT_EQ(to_string(Buffer(DType::i8, std::vector<std::int64_t>{0, 9}).tensor()), "i8[0, 9]");
+}
+
+TEST(Buffer, MovingTakesTheShapeAlong) {
+  Buffer from(DType::f32, {2, 2}), to(DType::u8, {9});
+  to = std::move(from);
+  EXPECT_EQ(to_string(to.tensor()), "f32[2, 2]");
+  EXPECT_EQ(from.bytes(), 0);             // NOLINT(bugprone-use-after-move)
+  EXPECT_FALSE(from.tensor().defined());  // NOLINT(bugprone-use-after-move)
+}
+
 TEST(Buffer, AHugeRequestIsAnErrorNotACrash) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the sanitizer's allocator ends the program instead of returning null";
@@ -39,7 +68,7 @@ TEST(Buffer, AHugeRequestIsAnErrorNotACrash) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
     EXPECT_STREQ(error.what(),
-                 "1099511627776.0 MiB of host memory were asked for and could not be had");
+                 "1099511627776.0 MiB of host memory were requested and are not available");
   }
 #endif
 }

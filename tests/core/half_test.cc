@@ -1,4 +1,4 @@
-#include "core/half.h"
+#include "tessera/half.h"
 
 #include <gtest/gtest.h>
 
@@ -92,6 +92,24 @@ TYPED_TEST(HalfTest, ExtremesOfF32) {
   EXPECT_EQ(TypeParam::encode(-0.f), 0x8000);
   // A NaN whose payload lies in bits that are cut off must not become infinity.
   EXPECT_TRUE(std::isnan(TypeParam::value(TypeParam::encode(std::bit_cast<float>(0x7f800001u)))));
+}
+
+TEST(HalfArrays, ConvertElementByElement) {
+  const std::vector<float> values{0.f, -1.5f, 65520.f, 1e-8f, 3.14159265f};
+  const std::vector<Half> f16 = to_f16(values);
+  const std::vector<BFloat16> bf16 = to_bf16(values);
+  const std::vector<float> from_f16 = to_float(f16), from_bf16 = to_float(bf16);
+  ASSERT_EQ(f16.size(), values.size());
+  ASSERT_EQ(bf16.size(), values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_EQ(f16[i].bits, to_f16(values[i]).bits);
+    EXPECT_EQ(bf16[i].bits, to_bf16(values[i]).bits);
+    EXPECT_EQ(from_f16[i], to_float(f16[i]));
+    EXPECT_EQ(from_bf16[i], to_float(bf16[i]));
+  }
+  EXPECT_EQ(from_f16[1], -1.5f);
+  EXPECT_EQ(from_f16[2], INFINITY);
+  EXPECT_EQ(from_bf16[4], 3.140625f);
 }
 
 }  // namespace

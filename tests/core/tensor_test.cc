@@ -35,6 +35,29 @@ TEST(Tensor, ContiguousStridesAndSizes) {
   EXPECT_EQ(to_string(t), "f32[2, 3, 4]");
 }
 
+TEST(Tensor, APointerToConstMakesItAndItsViewsReadOnly) {
+  const std::vector<float> constant(24);
+  const Tensor t(constant.data(), DType::f32, {2, 3, 4});
+  EXPECT_EQ(t.ptr<const float>(), constant.data());
+  const std::vector<std::int64_t> shape{4, 6}, strides{6, 1};
+  const Tensor strided(constant.data(), DType::f32, shape, strides);
+  for (const Tensor& view :
+       {t, t.slice(0, 0, 1), t.select(1, 2), t.transpose(0, 1), t.permute({1, 0, 2}),
+        t.view({-1, 8}), Tensor(constant.data(), DType::f32, shape), strided}) {
+    EXPECT_TRUE(view.read_only) << to_string(view);
+  }
+}
+
+TEST(Tensor, AnyOtherPointerMakesItWritable) {
+  float data[24];
+  void* untyped = data;
+  for (const Tensor& view : {Tensor(data, DType::f32, {24}), Tensor(untyped, DType::f32, {24}),
+                             Tensor(nullptr, DType::f32, {24}), Tensor(),
+                             Tensor(data, DType::f32, {2, 12}).view({24})}) {
+    EXPECT_FALSE(view.read_only) << to_string(view);
+  }
+}
+
 TEST(Tensor, AnEmptyTensorIsNotGiven) {
   EXPECT_FALSE(Tensor().defined());
   EXPECT_EQ(Tensor().numel(), 0);
@@ -109,7 +132,7 @@ TEST(Tensor, RefusesWhatIsNotAView) {
       {error_of([&] {
          Tensor(data, DType::f32, {1, 1, 1, 1, 1, 1, 1});
        }),
-       "a tensor of rank 7 was asked for; at most 6 is possible"},
+       "a tensor of rank 7 was requested; at most 6 is possible"},
   };
   for (const auto& c : cases) EXPECT_EQ(c.actual, c.expected);
 }

@@ -20,7 +20,7 @@ using HostRuntime = FakeCudaTest;
 TEST_F(HostRuntime, AContextOwnsAStreamAndGivesItBack) {
   {
     Context ctx({.device = Device::cuda()});
-    EXPECT_EQ(ctx.stream(), ctx.cuda_state().stream());
+    EXPECT_EQ(ctx.stream(), cuda::state_of(ctx).stream());
     EXPECT_EQ(fake::live().streams, 1);
     Context other({.device = Device::cuda()});
     EXPECT_NE(ctx.stream(), other.stream());
@@ -34,7 +34,7 @@ TEST_F(HostRuntime, TheHandleOfCublasEndsWithItsContextWhileTheDeviceIsCurrent) 
   int current = -1;
   {
     Context ctx({.device = Device::cuda(1)});
-    ctx.cuda_state().cublas_handle() =
+    cuda::state_of(ctx).cublas_handle() =
         std::shared_ptr<void>(&current, [](void* told) { cudaGetDevice(static_cast<int*>(told)); });
   }
   EXPECT_EQ(current, 1);
@@ -60,10 +60,10 @@ TEST_F(HostRuntime, ACopyWithinTheGpuIsOnlyEnqueued) {
   const Buffer a(16, Device::cuda()), b(16, Device::cuda());
   copy_bytes(ctx, a.data(), Device::cuda(), b.data(), Device::cuda(), 16);
   EXPECT_EQ(fake::counters().waits, 0);
-  EXPECT_EQ(fake::queued(ctx.cuda_state().stream()), 1);
+  EXPECT_EQ(fake::queued(cuda::state_of(ctx).stream()), 1);
   ctx.synchronize();
   EXPECT_EQ(fake::counters().waits, 1);
-  EXPECT_EQ(fake::queued(ctx.cuda_state().stream()), 0);
+  EXPECT_EQ(fake::queued(cuda::state_of(ctx).stream()), 0);
 }
 
 TEST_F(HostRuntime, DeviceMemoryIsWhatTheDriverSays) {

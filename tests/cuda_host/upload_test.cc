@@ -239,7 +239,7 @@ TEST_F(ContextUpload, StepsOfAModelUploadAndReadBackInOrderWithoutWaitingBetween
                Device::cuda(), 4);
     expected.push_back(100 + step);
   }
-  EXPECT_EQ(fake::queued(ctx.cuda_state().stream()), (kCallsPerSend + 1) * kSlots);
+  EXPECT_EQ(fake::queued(cuda::state_of(ctx).stream()), (kCallsPerSend + 1) * kSlots);
   EXPECT_EQ(fake::counters().hidden_waits, 0);
   EXPECT_EQ(fake::counters().default_stream, 0);
   copy_bytes(ctx, read.data(), Device::cpu(), seen.data(), Device::cuda(), seen.bytes());

@@ -95,6 +95,26 @@ TEST_F(Generation, StreamsTheTextThatItReturns) {
   EXPECT_EQ(pieces, (std::vector<std::string>{"h", "e", "l"}));
 }
 
+TEST_F(Generation, AnExceptionOfTheCallbackEndsTheCallAndTheStreamCanGoOn) {
+  struct Unplugged {};
+  const GenerateOptions six{.max_tokens = 6, .sampling = {.greedy = true}};
+  const Ids whole = run(ids_of("xy"), six).ids;
+  KvCache cache = model.cache(ctx, CachePolicy::full(), 1000);
+  Ids delivered;
+  const auto on_token = [&](const GeneratedToken& token) {
+    delivered.push_back(token.sampled.token.id);
+    if (delivered.size() == 3) throw Unplugged();
+  };
+  EXPECT_THROW(generate(ctx, model, cache, nullptr, ids_of("xy"), six, on_token), Unplugged);
+  EXPECT_EQ(delivered, Ids(whole.begin(), whole.begin() + 3));
+  EXPECT_EQ(cache.seen(), 4);  // the prompt and all but the token that was being delivered
+  const Ids last{delivered.back()};
+  const Ids rest =
+      generate(ctx, model, cache, nullptr, last, {.max_tokens = 3, .sampling = {.greedy = true}})
+          .ids;
+  EXPECT_EQ(rest, Ids(whole.begin() + 3, whole.end()));
+}
+
 TEST_F(Generation, NeverStreamsHalfACharacter) {
   teach("\xC3\xA9!");  // é
   std::vector<std::string> pieces;

@@ -161,7 +161,7 @@ TEST(OutOfMemoryOnTheCpu, AnAllocationThatFailsAllTheSameIsReportedWithTheNumber
       text.starts_with("this machine has 4294967296.00 GiB of memory, and beside the "
                        "weights of 0.0 KiB the KV cache of 1048576 tokens needs "))
       << text;
-  EXPECT_TRUE(text.ends_with(" MiB of host memory were asked for and could not be had)")) << text;
+  EXPECT_TRUE(text.ends_with(" MiB of host memory were requested and are not available)")) << text;
 #endif
 }
 

@@ -102,7 +102,7 @@ split::Partials take_partials(Context& ctx, Workspace::Frame& frame, const Atten
   partials.sums = frame.take<float>(checked_mul(shape.rows(), args.q.shape[3]));
   partials.largest_and_sum = frame.take<float>(checked_mul(shape.rows(), 2));
   if (shape.rows_of_slot <= split::kMergedRows && shape.slots <= State::kSlotCounters) {
-    partials.counters = ctx.cuda_state().counters() + State::kWorkCounters;
+    partials.counters = state_of(ctx).counters() + State::kWorkCounters;
   }
   return partials;
 }

@@ -80,7 +80,7 @@ std::vector<const char*> portable_attention_kernels(const AttentionArgs& args) {
 
 std::vector<const char*> attention_kernels(Context& ctx, const AttentionArgs& args) {
   std::vector<const char*> kernels = portable_attention_kernels(args);
-  if (!hopper_takes(ctx.cuda_state().limits(), args)) return kernels;
+  if (!hopper_takes(state_of(ctx).limits(), args)) return kernels;
   // Few rows are a matter of reading keys, which the split kernel does from all multiprocessors.
   const bool first = kernels.front() != kSplitAttention && args.q.shape[1] >= kHopperRows;
   kernels.insert(first ? kernels.begin() : kernels.end(), kHopperAttention);
@@ -89,7 +89,7 @@ std::vector<const char*> attention_kernels(Context& ctx, const AttentionArgs& ar
 
 const char* choose(Context& ctx, const AttentionArgs& args) {
   const std::vector<const char*> kernels = attention_kernels(ctx, args);
-  const std::string_view forced = ctx.cuda_state().forced_attention();
+  const std::string_view forced = state_of(ctx).forced_attention();
   if (forced.empty()) return kernels.front();
   const auto found = std::find(kernels.begin(), kernels.end(), forced);
   if (found == kernels.end()) {
@@ -99,11 +99,9 @@ const char* choose(Context& ctx, const AttentionArgs& args) {
 }
 
 void force_attention_kernel(Context& ctx, const char* kernel) {
-  ctx.cuda_state().force_attention(kernel);
+  state_of(ctx).force_attention(kernel);
 }
 
-bool is_attention_kernel_forced(Context& ctx) {
-  return !ctx.cuda_state().forced_attention().empty();
-}
+bool is_attention_kernel_forced(Context& ctx) { return !state_of(ctx).forced_attention().empty(); }
 
 }  // namespace tessera::cuda

@@ -46,7 +46,7 @@ using Preference =
 
 // The Context's handle, made at its first product.
 cublasLtHandle_t handle_of(Context& ctx) {
-  std::shared_ptr<void>& kept = ctx.cuda_state().cublas_handle();
+  std::shared_ptr<void>& kept = state_of(ctx).cublas_handle();
   if (!kept) {
     cublasLtHandle_t handle = nullptr;
     check(cublasLtCreate(&handle), "starting");

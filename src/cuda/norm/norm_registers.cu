@@ -312,7 +312,7 @@ void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool 
   const Grid grid{
       .blocks = (rows + teams - 1) / teams,
       .threads = dim3(static_cast<unsigned>(plan.warps * kWarp), static_cast<unsigned>(teams)),
-      .overlaps = ctx.cuda_state().limits().capability >= 90};
+      .overlaps = state_of(ctx).limits().capability >= 90};
   const Launch launch(ctx, op);
   with_float_type(args.x.dtype, [&](auto type) {
     using T = decltype(type);

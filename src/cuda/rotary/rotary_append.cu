@@ -247,7 +247,7 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
     launch(append_turned<decltype(type)>,
            {.blocks = tokens * call.blocks_of_token,
             .threads = kThreads,
-            .overlaps = ctx.cuda_state().limits().capability >= 90},
+            .overlaps = state_of(ctx).limits().capability >= 90},
            call);
   });
 }

@@ -53,7 +53,7 @@ class Launch {
  public:
   Launch(Context& ctx, const char* kernel)
       : guard_(ctx.device()),
-        state_(ctx.cuda_state()),
+        state_(state_of(ctx)),
         stream_(static_cast<cudaStream_t>(ctx.stream())),
         kernel_(kernel) {}
 

@@ -49,7 +49,7 @@ State::~State() {
   cudaStreamDestroy(stream_);
 }
 
-std::shared_ptr<State> make_state(Device device, ThreadPool& pool) {
+std::unique_ptr<BackendState> make_state(Device device, ThreadPool& pool) {
   const DeviceGuard guard(device);
   check_not_lost(fmt::format("using {}", device));
   for (const DeviceInfo& info : list_devices()) {
@@ -57,11 +57,11 @@ std::shared_ptr<State> make_state(Device device, ThreadPool& pool) {
       fail(ErrorCode::unsupported, "{} cannot be used: {}", device, info.unusable);
     }
   }
-  return std::make_shared<State>(device, pool);
+  return std::make_unique<State>(device, pool);
 }
-void* stream_of(const State& state) { return state.stream(); }
-void upload(State& state, void* to, const void* from, std::int64_t bytes) {
-  state.uploader().copy(to, from, bytes);
+void* stream_of(const BackendState& state) { return static_cast<const State&>(state).stream(); }
+void upload(BackendState& state, void* to, const void* from, std::int64_t bytes) {
+  static_cast<State&>(state).uploader().copy(to, from, bytes);
 }
 
 }  // namespace tessera::cuda

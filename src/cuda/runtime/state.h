@@ -1,4 +1,4 @@
-// What one CUDA Context owns beside its workspace. Made with the Context and ended with it.
+// What one CUDA Context owns besides its workspace. Made with the Context and ended with it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -10,8 +10,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/backend_state.h"
 #include "cuda/runtime/upload.h"
 #include "tessera/buffer.h"
+#include "tessera/context.h"
 #include "tessera/device.h"
 
 namespace tessera::cuda {
@@ -23,13 +25,11 @@ struct DeviceLimits {
   std::int64_t shared_bytes;  // the most that one block may ask for
 };
 
-class State {
+class State final : public BackendState {
  public:
   // The threads must outlive it.
   State(Device device, ThreadPool& pool);
-  ~State();
-  State(const State&) = delete;
-  State& operator=(const State&) = delete;
+  ~State() override;
 
   cudaStream_t stream() const { return stream_; }
   const DeviceLimits& limits() const { return limits_; }
@@ -60,5 +60,8 @@ class State {
   std::shared_ptr<void> cublas_handle_;
   std::string forced_attention_;
 };
+
+// Of a CUDA Context.
+inline State& state_of(Context& ctx) { return static_cast<State&>(*ctx.backend_state()); }
 
 }  // namespace tessera::cuda

@@ -289,7 +289,7 @@ void sample_rows(Context& ctx, const SampleArgs& args, const SampleScratch& scra
                         .least = least_weight(args.min_p),
                         .seed = args.seed,
                         .draw = args.draw};
-  const bool overlaps = ctx.cuda_state().limits().capability >= 90;
+  const bool overlaps = state_of(ctx).limits().capability >= 90;
   const Grid by_part{
       .blocks = logits.rows() * parts, .threads = kPartThreads, .overlaps = overlaps};
   const auto by_row = [&](unsigned threads) {

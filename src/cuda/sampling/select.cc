@@ -24,7 +24,7 @@ void check_length(const char* op, std::int64_t n) {
 }
 
 // Rows from here on keep the GPU busy with a block each.
-std::int64_t many_rows(Context& ctx) { return ctx.cuda_state().limits().multiprocessors / 2 + 1; }
+std::int64_t many_rows(Context& ctx) { return state_of(ctx).limits().multiprocessors / 2 + 1; }
 
 bool parts_pay(std::int64_t width, std::int64_t k) {
   return select_parts_of(width) >= 4 && k <= kMostInTwoPasses;

@@ -223,10 +223,8 @@ Tensor StoredTensor::tensor() const {
     fail(ErrorCode::file, "tensor {} lies at an address that is no multiple of {} bytes",
          in_quotes(name), alignment_of(*known));
   }
-  // A Tensor has no read-only kind; nothing that takes weights writes to them.
-  void* memory = const_cast<std::byte*>(data.data());
-  if (shape.empty()) return Tensor(memory, *known->dtype, {1});
-  return Tensor(memory, *known->dtype, shape);
+  if (shape.empty()) return Tensor(data.data(), *known->dtype, {1});
+  return Tensor(data.data(), *known->dtype, shape);
 }
 
 std::string to_string(const StoredTensor& tensor) {

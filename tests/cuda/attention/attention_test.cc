@@ -48,7 +48,7 @@ class HopperAttentionTest : public CudaAttentionTest {
   void SetUp() override {
     CudaAttentionTest::SetUp();
     if (IsSkipped()) return;
-    if (!cuda::has_hopper_kernels(ctx().cuda_state().limits())) GTEST_SKIP() << "no Hopper GPU";
+    if (!cuda::has_hopper_kernels(cuda::state_of(ctx()).limits())) GTEST_SKIP() << "no Hopper GPU";
     force(kHopperAttention);
   }
 };

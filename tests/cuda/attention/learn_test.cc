@@ -48,7 +48,7 @@ class LearnTest : public DeviceTest {
   }
 
   bool can_run(const learn::Step& step) {
-    return step.runs_on(ctx().cuda_state().limits().capability);
+    return step.runs_on(cuda::state_of(ctx()).limits().capability);
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, LearnTest, testing::Values(Device::cuda()), device_name);

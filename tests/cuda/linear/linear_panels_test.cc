@@ -93,7 +93,7 @@ TEST_P(CudaPanelsTest, WhoAsksComesLast) {
 // All ways in which the blocks of cuda.panels share tiles (panel_plan.h): sums are added up in the
 // same order each time.
 TEST_P(CudaPanelsTest, BlocksOfPanelsShareTiles) {
-  const cuda::DeviceLimits& limits = ctx().cuda_state().limits();
+  const cuda::DeviceLimits& limits = cuda::state_of(ctx()).limits();
   const struct {
     std::int64_t rows, in, out;
   } sizes[] = {

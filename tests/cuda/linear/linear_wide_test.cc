@@ -30,7 +30,7 @@ class CudaWideTest : public HopperTest {
     call.args.x = x;
     const cuda::Product product = cuda::product_of(call.args);
     if (!cuda::wide_takes(ctx(), product)) return false;
-    const cuda::DeviceLimits& limits = ctx().cuda_state().limits();
+    const cuda::DeviceLimits& limits = cuda::state_of(ctx()).limits();
     const std::int64_t rows = call.args.x.shape[0];
     const Buffer scratch(cuda::wide_scratch_bytes(ctx(), product, rows), ctx().device());
     const cuda::WidePlan plan = planner(

@@ -130,7 +130,7 @@ bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
 }
 
 void launch_hopper(Context& ctx, const AttentionCall& call) {
-  State& state = ctx.cuda_state();
+  State& state = state_of(ctx);
   const HopperMask mask = kind_of(call.mask);
   with_hopper_dim(call.dim, [&](auto dim) {
     const HopperMask instance = instance_for(mask, dim(), call.n_k);

@@ -316,7 +316,7 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   const std::int64_t slots = call.sequences * call.kv_heads;
   if (slots == 0 || call.n_q == 0) return;
   const Launch start(ctx, "attention");
-  const bool overlaps = ctx.cuda_state().limits().capability >= 90;
+  const bool overlaps = state_of(ctx).limits().capability >= 90;
   const Grid grid{.blocks = slots * partials.splits,
                   .threads = kThreads,
                   .shared_bytes = static_cast<int>(sizeof(Shared<dim>)),

@@ -41,7 +41,7 @@ bool takes_panels(Context& ctx, const Product& product) {
   const auto aligned = [](const Tensor& part) {  // as tensor maps want it
     return reinterpret_cast<std::uintptr_t>(part.data) % 16 == 0;
   };
-  return has_hopper_kernels(ctx.cuda_state().limits()) && !product.gated() &&
+  return has_hopper_kernels(state_of(ctx).limits()) && !product.gated() &&
          made_of_matrices(product) && (x.dtype == DType::f16 || x.dtype == DType::bf16) &&
          weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups &&
          weight.in_features <= kMostColumns && aligned(weight.data) && aligned(weight.scales) &&
@@ -87,7 +87,7 @@ PanelArgs panel_args(Context& ctx, const Product& product, const PanelBoxes& box
                            weight.out_features % 8 == 0 && rows_begin_on_vectors(product.out)}};
   if (work.split == 0) {
     args.parts.flags =
-        reinterpret_cast<std::uint32_t*>(ctx.cuda_state().counters() + State::kWorkCounters);
+        reinterpret_cast<std::uint32_t*>(state_of(ctx).counters() + State::kWorkCounters);
   }
   if (args.x.boxed) args.x_map = tile::make_tensor_map(x_boxes);
   return args;

@@ -21,7 +21,7 @@ constexpr int kMostBlocks = State::kSlotCounters / kPanelWarps;
 
 PanelPlan plan_of(Context& ctx, const Weight& weight, std::int64_t rows, Planner& planner) {
   return planner(weight.data.shape[0], pairs_of(weight), rows,
-                 std::min(ctx.cuda_state().limits().multiprocessors, kMostBlocks));
+                 std::min(state_of(ctx).limits().multiprocessors, kMostBlocks));
 }
 
 PanelWork work_of(const PanelPlan& plan, int pairs) {

@@ -31,12 +31,12 @@ bool strips_take(Context& ctx, const Product& product, std::int64_t rows) {
   }
   // A few strips of long rows would leave multiprocessors idle for long.
   return pairs_of(product.weight) <= kShortRowPairs ||
-         3 * strips_plan(ctx, product).blocks >= 2 * ctx.cuda_state().limits().multiprocessors;
+         3 * strips_plan(ctx, product).blocks >= 2 * state_of(ctx).limits().multiprocessors;
 }
 
 StripPlan strips_plan(Context& ctx, const Product& product) {
   const Weight& weight = product.weight;
-  const DeviceLimits& limits = ctx.cuda_state().limits();
+  const DeviceLimits& limits = state_of(ctx).limits();
   const TileBoxes boxes = tile_box_sizes(weight);
   return plan_strips({.tiles = static_cast<int>(weight.data.shape[0]),
                       .pairs = pairs_of(weight),

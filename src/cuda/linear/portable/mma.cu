@@ -37,7 +37,7 @@ MmaTileBytes bytes_of(const TileBoxes& boxes) {
 
 MmaWork work_of(Context& ctx, const Product& product, std::int64_t rows) {
   const Weight& weight = product.weight;
-  const DeviceLimits& limits = ctx.cuda_state().limits();
+  const DeviceLimits& limits = state_of(ctx).limits();
   return {.columns = weight.data.shape[0] * kTileHeight * (product.gated() ? 2 : 1),
           .pairs = pairs_of(weight),
           .rows = rows,
@@ -73,31 +73,31 @@ void multiply_mma(Context& ctx, const Product& product, const MmaPlan& plan, voi
   const Weight& weight = product.weight;
   const Weight& second = product.gated() ? product.up : weight;
   const TileBoxes boxes = tile_box_sizes(weight);
-  const MmaArgs args{.weights = {argument(weight), argument(second)},
-                     .bytes = bytes_of(boxes),
-                     .scale_shift = boxes.scale_shift,
-                     .tiles = static_cast<int>(weight.data.shape[0]),
-                     .pairs = pairs_of(weight),
-                     .plan = plan,
-                     .x = MatrixRows(x),
-                     .columns = static_cast<int>(x.shape[1]),
-                     .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
-                     .output = {.finish = finish_of(product),
-                                .row_scales = {weight.row_scales.ptr<const float>(),
-                                               second.row_scales.ptr<const float>()},
-                                .gated = product.gated(),
-                                .vectors = weight.out_features % kEight == 0 &&
-                                           in_vectors(product.out) && in_vectors(product.residual),
-                                .rows = static_cast<int>(x.shape[0]),
-                                .features = weight.out_features,
-                                .parts = static_cast<float*>(scratch),
-                                .counters = plan.whole_tiles() ? nullptr
-                                                               : ctx.cuda_state().counters() +
-                                                                     State::kWorkCounters}};
+  const MmaArgs args{
+      .weights = {argument(weight), argument(second)},
+      .bytes = bytes_of(boxes),
+      .scale_shift = boxes.scale_shift,
+      .tiles = static_cast<int>(weight.data.shape[0]),
+      .pairs = pairs_of(weight),
+      .plan = plan,
+      .x = MatrixRows(x),
+      .columns = static_cast<int>(x.shape[1]),
+      .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
+      .output = {.finish = finish_of(product),
+                 .row_scales = {weight.row_scales.ptr<const float>(),
+                                second.row_scales.ptr<const float>()},
+                 .gated = product.gated(),
+                 .vectors = weight.out_features % kEight == 0 && in_vectors(product.out) &&
+                            in_vectors(product.residual),
+                 .rows = static_cast<int>(x.shape[0]),
+                 .features = weight.out_features,
+                 .parts = static_cast<float*>(scratch),
+                 .counters = plan.whole_tiles() ? nullptr
+                                                : state_of(ctx).counters() + State::kWorkCounters}};
   const Grid grid{.blocks = plan.blocks,
                   .threads = kMmaThreads,
                   .shared_bytes = mma_shared_bytes(mma_work(ctx, product), plan),
-                  .overlaps = ctx.cuda_state().limits().capability >= 90};
+                  .overlaps = state_of(ctx).limits().capability >= 90};
   const auto start = x.dtype == DType::f16 ? mma_f16 : mma_bf16;
   start(Launch(ctx, "linear"), grid, weight.format, scale_mode(weight), args);
 }

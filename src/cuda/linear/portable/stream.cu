@@ -38,7 +38,7 @@ struct Plan {
 // as there can be.
 std::optional<Plan> plan_of(Context& ctx, const Product& product, std::int64_t rows) {
   const Weight& weight = product.weight;
-  const DeviceLimits& limits = ctx.cuda_state().limits();
+  const DeviceLimits& limits = state_of(ctx).limits();
   const int parts = product.gated() ? 2 : 1, pairs = row_pairs(weight);
   const auto tiles = static_cast<int>((weight.out_features + kTileHeight - 1) / kTileHeight);
   const int all_tiles = limits.multiprocessors * kMostTiles;  // that fit into one wave
@@ -97,7 +97,7 @@ void start(Context& ctx, const Product& product, const Plan& plan, bool one_row)
   const Grid grid{.blocks = plan.grid,
                   .threads = kStreamThreads,
                   .shared_bytes = static_cast<int>(plan.shared_bytes),
-                  .overlaps = ctx.cuda_state().limits().capability >= 90};
+                  .overlaps = state_of(ctx).limits().capability >= 90};
   const auto kernel = x.dtype == DType::f16 ? stream_f16 : stream_bf16;
   kernel(Launch(ctx, "linear"), grid, weight.format, scale_mode(weight), args);
 }

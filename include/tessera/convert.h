@@ -1,0 +1,16 @@
+// Changes the dtype of a tensor. tessera/half.h converts single values and host arrays.
+#pragma once
+
+#include "tessera/context.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+struct ConvertArgs {
+  Tensor x{};    // [...] f32, f16 or bf16
+  Tensor out{};  // like x, of f32, f16 or bf16
+};
+// Rounds to nearest, ties to even. What exceeds f16's range becomes infinity; NaN stays NaN.
+void convert(Context& ctx, const ConvertArgs& args);
+
+}  // namespace tessera
