@@ -27,6 +27,13 @@ clang-format      command:clang-format
 clang-tidy        command:clang-tidy
 clang             command:clang++
 libclang-rt-dev   package:libclang-rt-dev
+python3           command:python3
+LIST
+}
+# For `make docs`.
+docs_packages() {
+  cat <<'LIST'
+doxygen           command:doxygen
 LIST
 }
 
@@ -61,6 +68,6 @@ ensure_packages() {
 }
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
-  ensure_packages build_packages test_packages
+  ensure_packages build_packages test_packages docs_packages
   echo "All packages that Tessera needs are installed."
 fi
