@@ -13,7 +13,14 @@ case "${1:-}" in
   *) echo "test.sh: unknown option '$1'; the only one is --fast" >&2; exit 2 ;;
 esac
 
-step() { printf '\n== %s (%d min %02d s)\n' "$1" $((SECONDS / 60)) $((SECONDS % 60)); }
+# step NAME: begins a part of the work and says how long the one before it took.
+began=0 name=
+step() {
+  local now=$SECONDS
+  if [ -n "$name" ]; then printf -- '-- %s: %d min %02d s\n' "$name" $(((now - began) / 60)) $(((now - began) % 60)); fi
+  printf '\n== %s (at %d min %02d s)\n' "$1" $((now / 60)) $((now % 60))
+  began=$now name=$1
+}
 
 step "packages"
 ensure_packages build_packages test_packages
@@ -28,7 +35,7 @@ if command -v "${CUDACXX:-nvcc}" >/dev/null; then
 fi
 step "build, CUDA $cuda"
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=$cuda -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON \
-  -DTESSERA_WERROR=ON
+  -DTESSERA_WERROR=ON -DTESSERA_UNITY=ON
 cmake --build build
 
 step "tests"
@@ -39,7 +46,7 @@ if [ "$fast" = no ]; then
   scripts/lint.sh
 
   step "build with address and undefined-behaviour sanitizers"
-  cmake --preset asan -DTESSERA_CUDA=$emulated
+  cmake --preset asan -DTESSERA_CUDA=$emulated -DTESSERA_UNITY=ON
   cmake --build build-asan
   step "fast tests under the sanitizers"
   ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf"

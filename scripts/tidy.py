@@ -4,12 +4,12 @@
   scripts/tidy.py BUILD_FOLDER FILE...
 
 clang-tidy spends nearly all of its time in headers: for every source file, every check visits the whole standard library, fmt and
-nlohmann-json again. So about sixteen sources at a time are pasted together and checked as one file, and the headers are visited
+nlohmann-json again. So about twenty sources at a time are pasted together and checked as one file, and the headers are visited
 once. They are pasted, not #included, because the analyzer and the unused-* checks look only into the main file. Findings are
 reported under the source's own name and line.
 
-Two sources that define the same name in their unnamed namespaces cannot share a batch, so names are compared first. A batch that
-still does not compile is checked file by file. So the result is always that of single files.
+scripts/batches.py groups the sources. A batch that does not compile is checked file by file, so the result is always that of single
+files.
 """
 import json
 import os
@@ -19,41 +19,25 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-BATCH = 16  # files; more would leave too little to do in parallel
+from batches import make_batches
+
+BATCH = 24  # files; more would leave too little to do in parallel
 
 
-def defined_names(text):
-    """The names that a file defines, as (namespace, name): those of its unnamed namespace, and all. A name is the word before the
-    first ( = { [ ; of a line without indent."""
-    local, every, inside, namespace = set(), set(), False, ""
-    for line in text.splitlines():
-        if line in ("namespace {", "}  // namespace"):
-            inside = line == "namespace {"
-        elif line.startswith("namespace "):
-            namespace = line
-        elif re.match(r"(?!template|public:|private:|using namespace)\w", line):
-            name = re.findall(r"\w+", re.split(r"[(={\[;]| : | final", line)[0])[-1]
-            every.add((namespace, name))
-            if inside:
-                local.add((namespace, name))
-    return local, every
-
-
-def make_batches(files):
-    """Each file goes into the first batch of its top folder that has room and no clash of a name in an unnamed namespace."""
-    batches = []  # (top folder, files, unnamed, every)
+def top_folders(files):
+    """The files of each top folder: flags differ between them."""
+    folders = {}
     for file in files:
-        local, every = defined_names(open(file, encoding="utf-8").read())
-        top = file.split("/")[0]
-        for other, members, unnamed, taken in batches:
-            if other == top and len(members) < BATCH and not local & taken and not every & unnamed:
-                members.append(file)
-                unnamed |= local
-                taken |= every
-                break
-        else:
-            batches.append((top, [file], local, every))
-    return [members for _, members, _, _ in batches]
+        folders.setdefault(file.split("/")[0], []).append(file)
+    return folders.values()
+
+
+def sources_of(file):
+    """A file of a unity build stands for the sources it includes (cmake/TesseraUnity.cmake)."""
+    if "/Unity/unity_" not in file:
+        return [file]
+    with open(file, encoding="utf-8") as unity:
+        return re.findall(r'^#include "(.+)"$', unity.read(), re.MULTILINE)
 
 
 def compile_flags(build):
@@ -64,7 +48,8 @@ def compile_flags(build):
             words = shlex.split(entry["command"])
             start = next(i for i, word in enumerate(words) if word.startswith("-"))
             del words[words.index("-o") : words.index("-o") + 2]
-            flags[os.path.realpath(entry["file"])] = [w for w in words[start:] if w not in ("-c", entry["file"])]
+            for source in sources_of(entry["file"]):
+                flags[os.path.realpath(source)] = [w for w in words[start:] if w not in ("-c", entry["file"])]
     return flags
 
 
@@ -112,9 +97,10 @@ def main():
     flags = compile_flags(build)
     folder = os.path.abspath(os.path.join(build, "tidy"))
     os.makedirs(folder, exist_ok=True)
+    batches = [batch for folder_files in top_folders(files) for batch in make_batches(folder_files, BATCH)]
     good = True
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for ok, said in pool.map(lambda item: check_batch(item[0], item[1], flags, folder), enumerate(make_batches(files))):
+        for ok, said in pool.map(lambda item: check_batch(item[0], item[1], flags, folder), enumerate(batches)):
             good = good and ok
             if said:
                 print(said, flush=True)

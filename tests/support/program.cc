@@ -47,12 +47,12 @@ ProgramRun interrupt_program(const std::string& program, const std::string& argu
   const pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDOUT_FILENO);
-    close(ends[0]);
-    close(ends[1]);
+    ::close(ends[0]);
+    ::close(ends[1]);
     execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     _exit(127);
   }
-  close(ends[1]);
+  ::close(ends[1]);
   ProgramRun outcome{-1, {}, {}};
   std::array<char, 4096> chunk{};
   bool sent = false;
@@ -61,7 +61,7 @@ ProgramRun interrupt_program(const std::string& program, const std::string& argu
     if (!sent) kill(child, SIGINT);
     sent = true;
   }
-  close(ends[0]);
+  ::close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
   outcome.status = status_of(status);

@@ -1,0 +1,32 @@
+# tessera_unity(TARGET): compiles the C++ sources of a target several at a time, where TESSERA_UNITY is ON. ./test.sh asks for
+# it: most of a small source's compile time is headers. Who edits the code leaves it off: one change would compile a whole batch.
+option(TESSERA_UNITY "Compile several C++ sources as one file: faster from scratch, slower after a change" OFF)
+set(TESSERA_UNITY_SIZE 12)  # sources to a batch; larger ones leave too little to do side by side
+
+function(tessera_unity target)
+  if(NOT TESSERA_UNITY)
+    return()
+  endif()
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  set(files)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder})
+    # Sources of src/cpu and their tests include themselves once for each SIMD target.
+    if(source MATCHES "\\.cc$" AND NOT source MATCHES "/(src|tests)/cpu/")
+      list(APPEND files ${source})
+    endif()
+  endforeach()
+  if(NOT files)
+    return()
+  endif()
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/batches.py ${TESSERA_UNITY_SIZE} ${files}
+    OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" lines "${lines}")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^([0-9]+) (.*)$" _ "${line}")
+    set_source_files_properties(${CMAKE_MATCH_2} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
+  endforeach()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+endfunction()

@@ -1,0 +1,64 @@
+"""Groups C++ sources that can be compiled as one file: scripts/tidy.py checks them so, cmake/TesseraUnity.cmake builds them so.
+
+  scripts/batches.py SIZE FILE...      prints "number file" for each file
+
+Most of the time of a small source goes into headers: the standard library, fmt, nlohmann-json, GoogleTest. A batch of sources reads
+them once. Two sources that define the same name in their unnamed namespaces cannot share a batch, so names are looked for first.
+"""
+
+import re
+import sys
+
+
+def name_of(line: str) -> str:
+    """The name that a line without indent defines: the word before the first ( = { [ ; or, for a macro such as TEST, its words."""
+    macro = re.match(r"([A-Z][A-Z_]+)\(([^)]*)", line)
+    if macro:
+        return macro.group(1) + ":" + macro.group(2)
+    words = re.findall(r"\w+", re.split(r"[(={\[;]| : | final", line)[0])
+    return words[-1] if words else ""
+
+
+def defined_names(text: str) -> tuple[set, set]:
+    """What a file defines, as (namespace, name): in its unnamed namespaces, and in all."""
+    local, every, inside, namespace = set(), set(), False, ""
+    for line in text.splitlines():
+        if line in ("namespace {", "}  // namespace"):
+            inside = line == "namespace {"
+        elif line.startswith("namespace "):
+            namespace = line
+        elif re.match(r"(?!template|public:|private:|using namespace)\w", line):
+            name = (namespace, name_of(line))
+            every.add(name)
+            if inside:
+                local.add(name)
+    return local, every
+
+
+def make_batches(files: list[str], size: int) -> list[list[str]]:
+    """Each file goes into the first batch that has room and with which no name of an unnamed namespace clashes."""
+    batches: list[tuple[list, set, set]] = []  # files, names of unnamed namespaces, all names
+    for file in files:
+        with open(file, encoding="utf-8") as source:
+            local, every = defined_names(source.read())
+        for members, unnamed, taken in batches:
+            if len(members) < size and not local & taken and not every & unnamed:
+                members.append(file)
+                unnamed |= local
+                taken |= every
+                break
+        else:
+            batches.append(([file], local, every))
+    return [members for members, _, _ in batches]
+
+
+def main() -> None:
+    if len(sys.argv) < 3 or not sys.argv[1].isdigit():
+        sys.exit("usage: scripts/batches.py SIZE FILE...")
+    for number, members in enumerate(make_batches(sys.argv[2:], int(sys.argv[1]))):
+        for file in members:
+            print(number, file)
+
+
+if __name__ == "__main__":
+    main()
