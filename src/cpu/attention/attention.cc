@@ -1,5 +1,14 @@
-// Which kernel gets which sequence: those with few queries go to decode, the others, cut into query
-// tiles, to prefill.
+// Chooses the kernel for each sequence of a call.
+//
+//   few queries    decode.cc    one pass over the cached keys, which are cut into chunks
+//   many queries   prefill.cc   query tiles, each with a loop over its key tiles
+//
+//             keys ->                        keys ->
+//   query   | chunk | chunk | ..    queries |tile|tile|    |
+//                                           |tile|tile|tile|
+//             decode                          prefill
+//
+// A ragged batch may hold both kinds. The two kernels then run one after the other.
 #include "cpu/attention/attention.h"
 
 #include <algorithm>
@@ -15,8 +24,8 @@
 namespace tessera::cpu {
 namespace {
 
-// Query rows per kv head up to which decode is faster: prefill has to bring the keys into its
-// layout first, which pays when more rows use them. At 16 rows the two are level.
+// Up to this many query rows per kv head, decode is faster. Prefill first has to bring the keys
+// into its own layout, which pays off when more rows use them. At 16 rows both are equally fast.
 constexpr std::int64_t kDecodeRows = 16;
 
 bool is_decode(const AttentionCall& call, const Sequence& s) {
@@ -31,7 +40,7 @@ void run_prefill(Context& ctx, const AttentionCall& call) {
   attention_prefill(ctx, call, tiles, queries);
 }
 
-// For all key positions of the longest sequence.
+// The rotation for all key positions of the longest sequence.
 KeyTurn key_turn(Context& ctx, const AttentionArgs& args) {
   std::int64_t positions = 0;
   for (std::int64_t b = 0; b < sequence_count(args); ++b) {
@@ -55,7 +64,7 @@ AttentionCall::AttentionCall(const AttentionArgs& call_args)
   constexpr float kLog2e = std::numbers::log2e_v<float>;
   q_factor = args.softcap > 0 ? scale / args.softcap : scale * kLog2e;
   score_factor = args.softcap * kLog2e;
-  // Small blocks get tiles of their own size, so that a tile is not visited for a part of it.
+  // Small blocks get tiles of their own size, so that no tile is visited for only a part of it.
   if (args.mask.kind() == Mask::Kind::blocks) {
     const std::int64_t block = args.mask.pattern().block();
     if (block == 16 || block == 32) key_tile = block;

@@ -1,16 +1,16 @@
-// Attention on the CPU. Arguments have been checked by src/ops/attention.cc.
+// Attention on the CPU. src/ops/attention.cc has checked the arguments.
 //
-//   attention.cc   which kernel gets which sequence
+//   attention.cc   chooses the kernel for each sequence
 //   prefill.cc     many queries: tiles of queries x keys, products in registers
-//   decode.cc      few queries: one pass over the cached keys, split into chunks
-//   chunks.h       keys of decode, cut for the threads
-//   merge.h        results over disjoint keys become one
+//   decode.cc      few queries: one pass over the cached keys, cut into chunks
+//   chunks.h       cuts the keys of decode into chunks for the threads
+//   merge.h        merges results over disjoint keys into one
 //   backward.cc    gradients
-//   layout.h       dense, ragged, paged: where a row lies
-//   work.h         who does what, in which order
-//   mask.h         which keys of a partial tile are hidden
+//   layout.h       finds a row in a dense, ragged or paged batch
+//   work.h         divides the work among the threads and orders it
+//   mask.h         finds the hidden keys of a partial tile
 //   softmax-inl.h  scores to weights: softcap, mask, running softmax, dropout
-//   dot-inl.h      scores of few rows with keys where they lie
+//   dot-inl.h      scores of few rows, with keys read in place
 //   tile-inl.h     loads, transpose, matrix product, exp2
 #pragma once
 
@@ -26,21 +26,21 @@ namespace tessera::cpu {
 // "cpu.prefill+decode".
 const char* attention(Context& ctx, const AttentionArgs& args);
 
-// What attention() takes of the workspace at most: for sequences of any length that fits the
-// tensors or the page table, and for as many queries or fewer.
+// The most workspace that attention() takes, for sequences of any length that fits the tensors or
+// the page table, and for this many queries or fewer.
 std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args);
 
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
 // ---- shared by the kernels ---------------------------------------------------------------------
 
-// Keys of a tile. 64 x 64 f32 is 16 KB: the transposed keys of head dim 64 fill half of a
-// first-level cache, and a row of scores is four AVX-512 vectors.
+// Keys of a tile. 64 x 64 f32 is 16 KB: the transposed keys of head dim 64 fill half of an L1
+// cache, and a row of scores is four AVX-512 vectors.
 inline constexpr std::int64_t kKeyTile = 64;
 // Query rows that go through scores, softmax and output together: their scores take 8 KB.
 inline constexpr std::int64_t kStripRows = 32;
 
-// How keys turn as they are read: cos and sin of every key position, [n_k, 2, pairs].
+// How keys are rotated as they are read: cos and sin of every key position, [n_k, 2, pairs].
 struct KeyTurn {
   const float* table = nullptr;
   std::int64_t pairs = 0;
@@ -51,22 +51,22 @@ struct KeyTurn {
   const float* sin(std::int64_t position) const { return cos(position) + pairs; }
 };
 
-// The call, and what follows from it once for all tiles.
+// The call, and the values derived from it once for all tiles.
 struct AttentionCall {
   explicit AttentionCall(const AttentionArgs& call_args);
 
   const AttentionArgs& args;
   std::int64_t heads, kv_heads, group, dim;
-  std::int64_t key_tile;    // at most kKeyTile; the block of a pattern of small blocks
-  std::int64_t strip_rows;  // at most kStripRows; likewise
+  std::int64_t key_tile;    // kKeyTile, or less for a mask of small blocks
+  std::int64_t strip_rows;  // kStripRows, or less for a mask of small blocks
   float scale;              // the given one, or 1 / sqrt(dim)
-  // exponent of 2 = q_factor * (q k), or score_factor * tanh(q_factor * (q k)) with a softcap.
+  // The exponent of 2 is q_factor * (q k), or score_factor * tanh(q_factor * (q k)) with a softcap.
   float q_factor, score_factor;
   KeyTurn rope{};
 };
 
-// A tile of queries: row r of it is query q0 + r / group and the (r % group)-th of the heads that
-// share a kv head. They share the tile, and with it every load of keys and values.
+// A tile of queries. Row r is query q0 + r / group of head r % group, counted among the heads that
+// share a kv head. These heads share the tile, and with it every load of keys and values.
 struct QueryTile {
   Sequence sequence;
   std::int64_t kv_head, q0, queries, group;
@@ -74,11 +74,11 @@ struct QueryTile {
   std::int64_t rows() const { return queries * group; }
   std::int64_t query(std::int64_t r) const { return q0 + r / group; }
   std::int64_t head(std::int64_t r) const { return kv_head * group + r % group; }
-  // The query behind the last one of rows [.., r1).
+  // The query after the last one of rows [.., r1).
   std::int64_t query_end(std::int64_t r1) const { return q0 + (r1 + group - 1) / group; }
 };
 
-// Where rows of a query tile meet keys, and what the mask says to that.
+// Some rows of a query tile against some keys, and the mask's state for them.
 struct Strip {
   std::int64_t r0, rows;  // rows [r0, r0 + rows) of the tile
   std::int64_t k0, n;     // keys [k0, k0 + n)
@@ -87,14 +87,14 @@ struct Strip {
 
 struct WorkItem;
 
-// Each item's queries [begin, begin + queries_per_tile), for every kv head.
+// Runs each item's queries [begin, begin + queries_per_tile), for every kv head.
 void attention_prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> items,
                        std::int64_t queries_per_tile);
-// All queries of these sequences, for every kv head.
+// Runs all queries of these sequences, for every kv head.
 void attention_decode(Context& ctx, const AttentionCall& call,
                       std::span<const std::int64_t> sequences);
 
-// What each takes of the workspace. Decode: for `sequences` of up to n_q queries and n_k keys each.
+// Workspace that each kernel takes. For decode: `sequences` of up to n_q queries and n_k keys each.
 std::int64_t prefill_scratch_bytes(Context& ctx, const AttentionCall& call,
                                    std::int64_t queries_per_tile);
 std::int64_t decode_scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,

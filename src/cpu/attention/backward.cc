@@ -1,20 +1,21 @@
-// Gradients of attention. The weights are not kept from the forward pass: each tile computes them
-// again from its scores and the log-sum-exp of its rows, so that memory grows with the sequence,
-// not with its square.
+// Gradients of attention. The forward pass does not keep the weights. Each tile computes them again
+// from its scores and the log-sum-exp of its rows, so memory grows with the sequence, not with its
+// square.
 //
 //   P  = 2^(S - lse)          with dropout, P' = keep P
 //   dP = keep (dO V^T)        delta = rowsum(dO O) = rowsum(P dP)
 //   dS = P (dP - delta)       times the slope of the softcap
 //
-// Two passes, so that every gradient is summed by one thread in one order, with no atomics:
+// There are two passes, so that each gradient is summed by one thread in one order, without
+// atomics:
 //
-//   1. a tile of queries walks over keys    2. a tile of keys walks over queries
+//   1. a tile of queries loops over keys    2. a tile of keys loops over queries
 //            k k k k                                k
 //      q --> . . . .   dQ += dS K                q  .
 //      q     . . . .   delta, for pass 2         q  .   dV += P'^T dO
 //      q     . . . .                             q  v   dK += dS^T Q
 //
-// Both put queries in rows and keys in lanes, so that all steps up to dS are the same.
+// Both passes put queries in rows and keys in lanes, so that all steps up to dS are the same.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -80,7 +81,7 @@ struct Pass {
 
 // ---- loading -----------------------------------------------------------------------------------
 
-// Queries, their gradients and their log-sum-exp.
+// Loads queries, output gradients and the log-sum-exp of each row.
 template <typename T>
 void load_query_tile(const Pass& pass, const QueryTile& tile, const Scratch& scratch) {
   const AttentionCall& call = pass.call;
@@ -94,7 +95,7 @@ void load_query_tile(const Pass& pass, const QueryTile& tile, const Scratch& scr
   }
 }
 
-// keys_t and values_t; the keys also stay in key_rows.
+// Loads keys_t and values_t. The keys also stay in key_rows.
 template <typename T>
 void load_key_tile(const Pass& pass, const Sequence& s, std::int64_t kv_head, std::int64_t k0,
                    std::int64_t n, const Scratch& scratch) {
@@ -110,7 +111,7 @@ void load_key_tile(const Pass& pass, const Sequence& s, std::int64_t kv_head, st
   load(args.k, scratch.keys_t);
 }
 
-// delta [rows] = rowsum(dO O), in scratch and for pass 2.
+// delta [rows] = rowsum(dO O), kept in scratch and stored for pass 2.
 template <typename T>
 void find_delta(const Pass& pass, const QueryTile& tile, const Scratch& scratch) {
   const F32 d;
@@ -131,8 +132,8 @@ void find_delta(const Pass& pass, const QueryTile& tile, const Scratch& scratch)
 
 // ---- one strip of queries x keys ---------------------------------------------------------------
 
-// Of the softcap: scores are c tanh(x), so the slope is 1 - (score / c)^2. A hidden score, -inf,
-// gets 0.
+// The slope of the softcap. Scores are c tanh(x), so the slope is 1 - (score / c)^2. A hidden
+// score, -inf, gets 0.
 void find_slope(float score_factor, std::int64_t rows, std::int64_t n, const float* s,
                 float* slope) {
   const F32 d;
@@ -157,7 +158,7 @@ void find_weights(const float* exponent, std::int64_t rows, std::int64_t n, floa
   }
 }
 
-// d_scores = weights (d_weights - delta), in the place of d_weights.
+// d_scores = weights (d_weights - delta), overwriting d_weights.
 void find_d_scores(const float* weights, const float* delta, std::int64_t rows, std::int64_t n,
                    float* d_weights) {
   const F32 d;
@@ -180,7 +181,7 @@ void multiply_elements(const float* by, std::int64_t rows, std::int64_t n, float
   }
 }
 
-// weights, before dropout, and d_scores.
+// Computes the weights before dropout, and d_scores.
 void visit_strip(const AttentionCall& call, const QueryTile& tile, const Strip& strip,
                  std::int64_t width, const Scratch& scratch) {
   const std::int64_t r0 = strip.r0, rows = strip.rows, n = strip.n;
@@ -188,7 +189,7 @@ void visit_strip(const AttentionCall& call, const QueryTile& tile, const Strip& 
   float *s = scratch.weights, *ds = scratch.d_scores;
   multiply(rows, padded(n), call.dim, {scratch.q + r0 * width, width, 1}, scratch.keys_t, kKeyTile,
            s, kKeyTile);
-  finish_scores(call, tile, strip, s);
+  scores_to_exponents(call, tile, strip, s);
   if (args.softcap > 0) find_slope(call.score_factor, rows, n, s, scratch.slope);
   find_weights(scratch.exponent + r0, rows, n, s);
   multiply(rows, padded(n), call.dim, {scratch.d_out + r0 * width, width, 1}, scratch.values_t,
@@ -255,7 +256,7 @@ void visit_key_tile(const Pass& pass, const Sequence& s, std::int64_t kv_head, s
   }
   T* rows[kKeyTile];
   point_at_keys(call.args, pass.grads.d_k, s, kv_head, k0, n, rows);
-  // q came with q_factor folded in, where the gradient has scale.
+  // q has q_factor folded in, but the gradient needs scale instead.
   for (std::int64_t j = 0; j < n; ++j) {
     store_row(scratch.d_k + j * width, call.scale / call.q_factor, call.dim, rows[j]);
   }

@@ -1,4 +1,4 @@
-// How the cached keys of sequences with few queries are cut into chunks, which threads share.
+// Cuts the cached keys of sequences with few queries into chunks for the threads.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tessera::cpu {
 
-// A chunk is some ten microseconds of reading; more than 64 of them would only make merging longer.
+// Reading a chunk takes about ten microseconds. More than 64 chunks would only make merging longer.
 inline constexpr std::int64_t kSmallestChunk = 128, kMostChunks = 64;
 
 // The most chunks of any sequence of up to n_k keys.
@@ -28,7 +28,7 @@ struct Chunk {
   std::int64_t partial;               // its first row of the partial results
 };
 
-// Chunks of one sequence lie together; those of the i-th begin at first[i].
+// The chunks of one sequence are neighbours; those of the i-th sequence begin at first[i].
 struct ChunkPlan {
   std::span<Chunk> chunks;
   std::span<std::int64_t> first;

@@ -1,21 +1,21 @@
-// Attention of few queries over many cached keys. Each key and value is used by a handful of rows
-// only, so nothing is gained from transposing or converting it first: both are read once, where
-// they lie, and f16 and bf16 are promoted in registers. Memory bandwidth is the limit.
+// Attention of few queries over many cached keys. Only a handful of rows use each key and value, so
+// transposing or converting them first would not pay. Both are read once, in place, and f16 and
+// bf16 are promoted in registers. Memory bandwidth is the limit.
 //
 //   keys     | chunk 0      | chunk 1      | chunk 2   |     a task: one chunk, a block of kv heads
 //            | 64 | 64 | .. | 64 | 64 | .. | 64 | ..   |     tiles of 64 keys, running softmax
 //                  v               v             v
 //             (out, lse)      (out, lse)    (out, lse)       merged in order: merge.h
 //
-// In memory the heads of one token lie together, and memory is fast only when read in its own
-// order: head by head, reading takes two to three times as long. So a task takes a block of heads,
-// goes through its tile four tokens at a time, and fetches ahead in memory order:
+// The heads of one token are neighbours in memory, and memory is fast only when read in order.
+// Reading head by head takes two to three times as long. So a task takes a block of heads,
+// processes its tile four tokens at a time, and prefetches in memory order:
 //
-//   k  tokens j ..    | head 0 | head 1 | .. |   scores: these are in the cache by now
+//   k  tokens j ..    | head 0 | head 1 | .. |   scores: these are already in the cache
 //   k  tokens j+4 ..  | head 0 | head 1 | .. |   fetched meanwhile
 //   v  tokens j ..    | head 0 | head 1 | .. |   fetched meanwhile, until the weights are known
 //
-// Chunks and blocks follow from the shape alone, so that results do not depend on the threads.
+// Chunks and blocks depend only on the shape, so results do not depend on the number of threads.
 #include <algorithm>
 #include <cstdint>
 
@@ -32,7 +32,7 @@
 #define HWY_TARGET_INCLUDE "cpu/attention/decode.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// After highway.h.
+// Must come after highway.h.
 #include "cpu/attention/dot-inl.h"
 #include "cpu/attention/softmax-inl.h"
 #include "cpu/attention/tile-inl.h"
@@ -41,8 +41,8 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-// Heads of a block: 2 KB of neighbouring memory, half a page. Heads that lie apart are not read
-// together.
+// Heads of a block: 2 KB of neighbouring memory, half a page. Heads that are not neighbours are not
+// read together.
 std::int64_t heads_per_block(const AttentionCall& call) {
   const Tensor& k = call.args.k;
   if (k.strides[2] > k.strides[1]) return 1;
@@ -57,7 +57,7 @@ struct Partials {
 };
 
 // The heads [first, first + count), each with `rows` query rows. Scratch is [count * rows, ..]: all
-// rows of the first head, then all of the next.
+// rows of the first head, then all rows of the next.
 struct HeadBlock {
   std::int64_t first, count, rows;
 };
@@ -73,7 +73,7 @@ struct Scratch {
         sum(carver.take(rows)) {}
 
   float *q, *out;    // [rows, width]
-  float* key_rows;   // [kKeyTile, width]: keys or values that cannot be used where they lie
+  float* key_rows;   // [kKeyTile, width]: keys or values that cannot be used in place
   float* scores;     // [rows, kKeyTile]
   float *max, *sum;  // [rows]
 };
@@ -103,29 +103,30 @@ struct KeyTile {
   const T* values[kKeyTile];
 };
 
-// How keys meet the queries: where they lie, turned in registers, or, where neither can be, through
-// four rows of scratch.
+// How keys are read: in place, rotated in registers, or, if neither is possible, through four rows
+// of scratch.
 enum class KeyPath { stored, turned, scratch };
 
 template <typename T>
 KeyPath key_path(const AttentionCall& call, const HeadBlock& block, std::int64_t width) {
-  // More rows would turn each key too often.
+  // With more rows, each key would be rotated too often.
   const bool few_rows = block.rows <= 2 * kDotRows;
   if (call.dim != width) return KeyPath::scratch;
   if (!call.rope.defined()) return KeyPath::stored;
   return few_rows && TurnedKeys<T>::fits(call.rope) ? KeyPath::turned : KeyPath::scratch;
 }
 
-// The scores of all rows of the block, four keys at a time. A function of its own for each path:
-// the loop must stay tight where keys are used as they lie.
+// The scores of all rows of the block, four keys at a time. Each path is an instance of its own,
+// because the loop must stay tight when keys are used in place.
 template <KeyPath kPath, typename T>
 void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
                 std::int64_t k0, std::int64_t n, std::int64_t width, const Scratch& scratch) {
   const std::int64_t k_stride = call.args.k.strides[2], v_stride = call.args.v.strides[2];
-  // Past the end the last key stands in; its columns are padding.
+  // Past the end, the last key is used again; those columns are padding.
   const auto last = [n](std::int64_t j) { return std::min(j, n - 1); };
   for (std::int64_t j = 0; j < n; j += 4) {
-    std::int64_t token = j, head = 0;  // whose value, and key of four tokens on, is fetched next
+    // The next to prefetch: its value, and the key four tokens further on.
+    std::int64_t token = j, head = 0;
     for (std::int64_t h = 0; h < block.count; ++h) {
       for (int t = 0; t < 4; ++t) {
         prefetch_row(tile.keys[last(token + 4)] + head * k_stride, call.dim);
@@ -196,7 +197,7 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
       break;
   }
   for_each_head([&](const QueryTile& queries, float* scores)
-                    HWY_ATTR { finish_scores(call, queries, strip, scores); });
+                    HWY_ATTR { scores_to_exponents(call, queries, strip, scores); });
   update({scratch.max, scratch.sum, scratch.out, width}, block.count * block.rows, padded(strip.n),
          scratch.scores);
   if (call.args.dropout.p > 0) {
@@ -216,7 +217,8 @@ void store_result(const AttentionCall& call, const QueryTile& tile, std::int64_t
   if (call.args.lse.defined()) *lse_at(call.args.lse, tile.sequence, i, head) = lse;
 }
 
-// The results of one head of one chunk: written out where the chunk is all there is.
+// Stores the results of one head of one chunk: in the output if the chunk is the whole sequence,
+// otherwise in the partial results.
 template <typename T>
 void store_head(const AttentionCall& call, const QueryTile& tile, const Chunk& chunk,
                 const Running& running, const Partials& partials) {
@@ -260,7 +262,7 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
   }
 }
 
-// Into the results of the sequence's first chunk, chunk after chunk.
+// Merges the chunks of a sequence in order, into the results of its first chunk.
 template <typename T>
 void merge_chunks(const AttentionCall& call, const QueryTile& tile, std::span<const Chunk> chunks,
                   const Partials& partials) {
@@ -278,7 +280,7 @@ void merge_chunks(const AttentionCall& call, const QueryTile& tile, std::span<co
   }
 }
 
-// Rows are loaded in whole blocks: one more than there are can be written.
+// Rows are loaded in whole blocks, so loading may write up to one block past the last row.
 std::int64_t rows_of_block(const AttentionCall& call, std::int64_t rows_of_head) {
   return whole_blocks(rows_of_head * heads_per_block(call)) + kBlockRows;
 }
@@ -290,11 +292,11 @@ std::int64_t worker_scratch(const AttentionCall& call, std::int64_t rows_of_head
   return size.used();
 }
 
-// What decode() takes for `sequences` of up to n_q queries and n_k keys each.
+// Workspace that decode() takes for `sequences` of up to n_q queries and n_k keys each.
 std::int64_t scratch_bytes(Context& ctx, const AttentionCall& call, std::int64_t sequences,
                            std::int64_t n_q, std::int64_t n_k) {
   const std::int64_t chunks = checked_mul(sequences, most_chunks(n_k));
-  // The result of a sequence that is one chunk goes where it belongs.
+  // A sequence of one chunk writes its result directly to the output.
   const std::int64_t partial_rows =
       most_chunks(n_k) == 1 ? 0 : checked_mul(chunks, checked_mul(n_q, call.heads));
   const std::int64_t worker = worker_scratch(call, n_q * call.group);

@@ -1,4 +1,4 @@
-// Scores of a few query rows with keys where they lie: dot products along the head dim, of whole
+// Scores of a few query rows, with keys read in place: dot products along the head dim, in whole
 // vectors of f32, f16 or bf16.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
@@ -34,7 +34,7 @@ HWY_INLINE auto sum_of_blocks(D, hn::Vec<D> v) {
 }
 #endif
 
-// to [4] = the sums of the lanes of a, b, c and e: a transpose and the additions in one.
+// to [4] = the sums of the lanes of a, b, c and e. This does a transpose and the additions in one.
 HWY_INLINE void store_sums(Vec a, Vec b, Vec c, Vec e, float* to) {
 #if HWY_TARGET == HWY_SCALAR
   const Vec lanes[] = {a, b, c, e};
@@ -52,8 +52,8 @@ HWY_INLINE void store_sums(Vec a, Vec b, Vec c, Vec e, float* to) {
 #endif
 }
 
-// Four keys as score_block() reads them: the vector of elements from i on of key t. Here as they
-// lie in memory.
+// Four keys for score_block(): operator()(t, i) is the vector of elements of key t from i on. This
+// version reads keys as they are stored.
 template <typename T>
 struct StoredKeys {
   const T* rows[4];
@@ -61,11 +61,12 @@ struct StoredKeys {
   HWY_INLINE Vec operator()(int t, std::int64_t i) const { return load_f32(F32(), rows[t] + i); }
 };
 
-// Turned in registers, where the pairs (i, i + pairs) are whole vectors, or together are one.
+// This version rotates keys in registers. It needs pairs (i, i + pairs) that fill whole vectors, or
+// that fill exactly one vector together.
 template <typename T>
 struct TurnedKeys {
   StoredKeys<T> stored;
-  const float* cos[4];  // [2, pairs] of each key's position: sin lies behind
+  const float* cos[4];  // [2, pairs] of each key's position: sin follows cos
   std::int64_t pairs;
 
   static bool fits(const KeyTurn& rope) {
@@ -112,7 +113,7 @@ HWY_INLINE void score_block(const float* q, std::int64_t width, const Keys& keys
   }
 }
 
-// The same for any number of rows.
+// Does the same for any number of rows.
 template <class Keys>
 HWY_INLINE void score_four_keys(const float* q, std::int64_t rows, std::int64_t width,
                                 const Keys& keys, float* scores) {
@@ -123,7 +124,7 @@ HWY_INLINE void score_four_keys(const float* q, std::int64_t rows, std::int64_t 
   for (; r < rows; ++r) score_block<1>(q + r * width, width, keys, scores + r * kKeyTile);
 }
 
-// Starts bringing a row into the cache.
+// Starts to fetch a row into the cache.
 template <typename T>
 HWY_INLINE void prefetch_row(const T* row, std::int64_t dim) {
   constexpr std::int64_t kLine = 64 / sizeof(T);

@@ -1,5 +1,5 @@
-// Where the rows of an attention call lie in memory. Dense, ragged and paged batches all come down
-// to a list of sequences, and to one pointer for each row of a tile.
+// Where the rows of an attention call are in memory. Dense, ragged and paged batches all reduce to
+// a list of sequences, and to one pointer for each row of a tile.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,8 @@
 
 namespace tessera::cpu {
 
-// Slots of a sequence's pages that hold none of its keys: those from `begin` on lie `size` further.
+// A hole: slots of a sequence's pages that hold none of its keys. Keys from `begin` on are `size`
+// slots further.
 struct Hole {
   std::int64_t begin = 0, size = 0;
 
@@ -89,7 +90,7 @@ void point_at_keys(const AttentionArgs& args, const Tensor& tensor, const Sequen
   for (std::int64_t j = 0; j < n;) {
     const std::int64_t key = k0 + j, slot = s.hole.slot(key);
     std::int64_t row = slot % page_size;
-    // Neighbours up to the end of the page, or to the hole.
+    // Neighbouring rows, up to the end of the page or up to the hole.
     std::int64_t end = std::min(n, j + page_size - row);
     if (key < s.hole.begin) end = std::min(end, s.hole.begin - k0);
     T* first = base + pages[slot / page_size] * tensor.strides[0];

@@ -17,7 +17,7 @@ void for_each_hidden_span(const Mask& mask, std::int64_t i, std::int64_t p, std:
   if (mask.kind() == Mask::Kind::blocks) {
     const std::int64_t block = mask.pattern().block();
     const std::span<const std::int32_t> row = mask.pattern().row(i / block);
-    std::int64_t gap = k0;  // what lies between two visible blocks is hidden
+    std::int64_t gap = k0;  // keys between two visible blocks are hidden
     for (auto c = std::lower_bound(row.begin(), row.end(), k0 / block);
          c != row.end() && *c * block < k1; ++c) {
       if (gap < *c * block) hide(gap, *c * block);
@@ -25,7 +25,7 @@ void for_each_hidden_span(const Mask& mask, std::int64_t i, std::int64_t p, std:
     }
     if (gap < k1) hide(gap, k1);
   }
-  if (mask.left() >= 0) {  // from behind the sinks to before the window
+  if (mask.left() >= 0) {  // from the end of the sinks to the start of the window
     const std::int64_t begin = std::max(k0, mask.n_sink());
     const std::int64_t end = std::min(k1, p - std::min(p, mask.left()));
     if (begin < end) hide(begin, end);

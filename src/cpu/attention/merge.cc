@@ -9,7 +9,7 @@ namespace tessera::cpu {
 void merge_attention(float* out, float* lse, const float* other_out, float other_lse,
                      std::int64_t dim) {
   if (other_lse == -std::numeric_limits<float>::infinity()) return;
-  // Over the larger one: no exponential overflows, and one of the two is 1.
+  // Relative to the larger one, no exponential overflows, and one of the two is 1.
   const float largest = std::max(*lse, other_lse);
   const float ours = std::exp(*lse - largest), theirs = std::exp(other_lse - largest);
   const float sum = ours + theirs;

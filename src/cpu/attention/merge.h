@@ -5,7 +5,8 @@
 //   lse = log(e^lse_a + e^lse_b)
 //   out = e^(lse_a - lse) out_a + e^(lse_b - lse) out_b
 //
-// Any order gives the same up to rounding; (zeros, -inf), the result over no keys, changes nothing.
+// Any order gives the same result up to rounding. (zeros, -inf), the result over no keys, changes
+// nothing.
 #pragma once
 
 #include <cstdint>

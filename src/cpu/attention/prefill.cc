@@ -1,18 +1,19 @@
-// Attention of many queries. A work item is a tile of query rows; it walks over the key tiles that
-// its mask leaves it, and keeps the running softmax and the output of its rows in scratch. Nothing
-// of the size queries x keys ever exists.
+// Attention of many queries. A work item is a tile of query rows. Its key tile loop visits the key
+// tiles that the mask leaves, and keeps the running softmax and the output of the rows in scratch.
+// Nothing of the size queries x keys ever exists. Step 3 of examples/learn
+// (step3_online_softmax.cu) teaches the idea, step 4 (step4_causal.cu) which tiles a mask leaves.
 //
 //                     keys ->       tile of keys: loaded once per query tile, as
 //                  +----+----+----+   K^T [dim, 64] f32   for  S  = Q K^T
 //         tile of  |full|full|part|   V   [64, dim] f32   for  O += P V
 //   queries  rows  |    |    | \  |
 //     |    +-------+----+----+----+
-//     v    strips: |full|full|part|   strips of a tile ask the mask for themselves, so that a
+//     v    strips: |full|full|part|   each strip of a tile asks the mask itself, so that a
 //                  |full|part|skip|   diagonal costs no more than its own squares
 //                  +----+----+----+
 //
-// f16, bf16, strides, pages and the turning of keys end where a tile is loaded; from there on all
-// is f32. The rows of a tile are its queries times the heads that share the keys.
+// Loading a tile takes care of f16, bf16, strides, pages and the rotation of keys. Everything after
+// that is f32. The rows of a tile are its queries times the heads that share the keys.
 #include <algorithm>
 #include <cstdint>
 
@@ -27,7 +28,7 @@
 #define HWY_TARGET_INCLUDE "cpu/attention/prefill.cc"
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-// After highway.h.
+// Must come after highway.h.
 #include "cpu/attention/softmax-inl.h"
 #include "cpu/attention/tile-inl.h"
 
@@ -78,7 +79,7 @@ void visit_strip(const AttentionCall& call, const QueryTile& tile, const Strip& 
   float* s = scratch.scores;
   multiply(rows, padded(n), call.dim, {scratch.q + r0 * width, width, 1}, scratch.keys_t, kKeyTile,
            s, kKeyTile);
-  finish_scores(call, tile, strip, s);
+  scores_to_exponents(call, tile, strip, s);
   update(running, rows, padded(n), s);
   if (call.args.dropout.p > 0) drop_weights(call.args.dropout, tile, strip, s);
   multiply_add(rows, width, n, {s, kKeyTile, 1}, scratch.key_rows, width, running.out, width);

@@ -1,9 +1,9 @@
-// From scores to weights, one strip of query rows x keys at a time: softcap, mask, running softmax,
-// dropout. A strip is [rows, kKeyTile] f32 scratch, of which the first `n` columns are keys.
+// Turns scores into weights, one strip of query rows x keys at a time: softcap, mask, running
+// softmax, dropout. A strip is [rows, kKeyTile] f32 scratch. Its first `n` columns are keys.
 //
 // The running ("online") softmax keeps, for each row, the largest exponent m and the sum l of
-// 2^(s - m) over the keys so far. A tile that raises m makes earlier sums and outputs too large by
-// 2^(m_new - m); they are then scaled down, which most tiles do not need.
+// 2^(s - m) over the keys so far. When a tile raises m, earlier sums and outputs are too large by a
+// factor of 2^(m_new - m) and are scaled down. Most tiles do not raise m.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_ATTENTION_SOFTMAX_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -14,7 +14,7 @@
 #endif
 
 #include <hwy/highway.h>
-// After highway.h.
+// Must come after highway.h.
 #include <hwy/contrib/math/math-inl.h>
 
 #include <algorithm>
@@ -58,16 +58,17 @@ inline void hide_keys(const Mask& mask, const QueryTile& tile, const Strip& stri
   }
 }
 
-// Columns from n to a whole vector hold no key: -inf, so that they get no weight.
+// Columns from n to the end of the vector hold no key. They become -inf, so that they get no
+// weight.
 inline void hide_padding(std::int64_t rows, std::int64_t n, float* s) {
   for (std::int64_t r = 0; r < rows; ++r, s += kKeyTile) {
     std::fill(s + n, s + padded(n), kMinusInfinity);
   }
 }
 
-// From products of q and k to exponents.
-inline void finish_scores(const AttentionCall& call, const QueryTile& tile, const Strip& strip,
-                          float* s) {
+// Turns products of q and k into exponents of 2: softcap, mask, padding.
+inline void scores_to_exponents(const AttentionCall& call, const QueryTile& tile,
+                                const Strip& strip, float* s) {
   if (call.args.softcap > 0) cap_scores(call.score_factor, strip.rows, strip.n, s);
   if (strip.state == TileState::partial) hide_keys(call.args.mask, tile, strip, s);
   hide_padding(strip.rows, strip.n, s);
@@ -99,7 +100,7 @@ inline void scale_row(float factor, std::int64_t width, float* row) {
   }
 }
 
-// s = 2^(s - m), with m and l brought up to date, and out where m has grown.
+// s = 2^(s - m). Updates m and l, and rescales out if m has grown.
 HWY_INLINE void update_row(const Running& state, std::int64_t n, float* s) {
   const F32 d;
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -114,7 +115,7 @@ HWY_INLINE void update_row(const Running& state, std::int64_t n, float* s) {
     }
     *state.max = tile_max;
   }
-  // With nothing visible yet m is -inf, and -inf - -inf would be NaN.
+  // Before the first visible key m is -inf, and -inf - -inf would be NaN.
   const auto offset = hn::Set(d, *state.max == kMinusInfinity ? 0.0f : *state.max);
   auto sum = hn::Zero(d);
   for (std::int64_t j = 0; j < n; j += lanes) {
@@ -131,7 +132,7 @@ inline HWY_NOINLINE void update(const Running& state, std::int64_t rows, std::in
 
 // ---- dropout -----------------------------------------------------------------------------------
 
-// weights = 0 where dropped, else weights / (1 - p). The strip begins at a key that is a multiple
+// A dropped weight becomes 0; the others are divided by 1 - p. The strip's first key is a multiple
 // of 4.
 inline HWY_NOINLINE void drop_weights(const Dropout& dropout, const QueryTile& tile,
                                       const Strip& strip, float* weights) {
@@ -168,7 +169,7 @@ inline float row_lse(const Running& state) {
   return (*state.max + std::log2(*state.sum)) * kLn2;
 }
 
-// What out is multiplied with: 1 / l; a row that saw nothing stays zero.
+// The factor for out at the end: 1 / l. A row that saw no key stays zero.
 inline float row_factor(const Running& state) {
   return *state.sum == 0.0f ? 0.0f : 1.0f / *state.sum;
 }

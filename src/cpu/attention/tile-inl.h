@@ -1,5 +1,5 @@
-// The tile arithmetic of the attention kernels: rows into f32 tiles, a transpose, a matrix product,
-// exp2. All matrices are small, row-major f32 scratch.
+// The tile arithmetic of the attention kernels: loading rows into f32 tiles, a transpose, a matrix
+// product, exp2. All matrices are small, row-major f32 scratch.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_ATTENTION_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -23,7 +23,7 @@ namespace tessera::cpu::HWY_NAMESPACE {
 using F32 = hn::ScalableTag<float>;
 using Vec = hn::Vec<F32>;
 
-// `n` rounded up to whole vectors: how wide the rows of a tile are.
+// `n` rounded up to whole vectors: the width of a tile's rows.
 HWY_INLINE std::int64_t padded(std::int64_t n) {
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
   return (n + lanes - 1) / lanes * lanes;
@@ -54,7 +54,7 @@ void load_rows(const T* const* rows, std::int64_t n, std::int64_t dim, float fac
   }
 }
 
-// q [rows, width] of a tile, times `factor`; rows that fill up the last block are zero.
+// Loads q [rows, width] of a tile, times `factor`. Rows that fill up the last block are zero.
 template <typename T>
 void load_queries(const Tensor& tensor, const QueryTile& tile, std::int64_t dim, float factor,
                   std::int64_t width, float* to) {
@@ -65,8 +65,8 @@ void load_queries(const Tensor& tensor, const QueryTile& tile, std::int64_t dim,
   std::fill(to + tile.rows() * width, to + whole_blocks(tile.rows()) * width, 0.0f);
 }
 
-// to = row with the pairs (i, i + pairs) turned, from pair i on, a vector of D at a time while they
-// last.
+// to = row with the pairs (i, i + pairs) rotated, from pair i on, as long as a whole vector of D is
+// left. Returns the first pair that is not done.
 template <class D, typename T>
 HWY_INLINE std::int64_t turn_vectors(D d, const float* cos, const float* sin, std::int64_t i,
                                      std::int64_t pairs, const T* row, float* to) {
@@ -80,13 +80,13 @@ HWY_INLINE std::int64_t turn_vectors(D d, const float* cos, const float* sin, st
   return i;
 }
 
-// The same where all pairs are one vector: its halves change places.
+// The same for pairs that fill exactly one vector together: its halves are swapped.
 template <typename T>
 HWY_INLINE Vec turned_vector([[maybe_unused]] const float* cos, [[maybe_unused]] const float* sin,
                              const T* row) {
   const F32 d;
   const auto v = load_f32(d, row);
-#if HWY_TARGET == HWY_SCALAR  // one lane is no pair
+#if HWY_TARGET == HWY_SCALAR  // one lane holds no pair
   return v;
 #else
   const hn::Half<F32> half;
@@ -96,8 +96,9 @@ HWY_INLINE Vec turned_vector([[maybe_unused]] const float* cos, [[maybe_unused]]
 #endif
 }
 
-// All of them, with the roundings of src/cpu/rotary.cc: keys of f32 come out as if they had been
-// turned before they were stored. Partial rotary often has fewer pairs than a vector has lanes.
+// Rotates all pairs, with the roundings of src/cpu/elementwise/rotary.cc: f32 keys come out as if
+// they had been rotated before they were stored. Partial rotary often has fewer pairs than a vector
+// has lanes.
 template <typename T>
 HWY_INLINE void turn_halves(const float* cos, const float* sin, std::int64_t pairs, const T* row,
                             float* to) {
@@ -111,7 +112,7 @@ HWY_INLINE void turn_halves(const float* cos, const float* sin, std::int64_t pai
   turn_vectors(hn::CappedTag<float, 1>(), cos, sin, i, pairs, row, to);
 }
 
-// The pairs (2 i, 2 i + 1), one after the other; rounded alike.
+// Rotates the pairs (2 i, 2 i + 1) one by one, with the same roundings.
 template <typename T>
 HWY_INLINE void turn_neighbours(const float* cos, const float* sin, std::int64_t pairs,
                                 const T* row, float* to) {
@@ -124,15 +125,15 @@ HWY_INLINE void turn_neighbours(const float* cos, const float* sin, std::int64_t
   }
 }
 
-// to [n, width] = the keys [k0, k0 + n), zero from dim on; key k0 + r turned by k0 + r where the
-// call says so.
+// to [n, width] = the keys [k0, k0 + n), zero from dim on. If the call asks for it, key k0 + r is
+// rotated by position k0 + r.
 template <typename T>
 void load_keys(const AttentionCall& call, const T* const* rows, std::int64_t k0, std::int64_t n,
                std::int64_t width, float* to) {
   const KeyTurn& rope = call.rope;
   if (!rope.defined()) return load_rows(rows, n, call.dim, 1.0f, width, to);
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
-  const std::int64_t turned = 2 * rope.pairs / lanes * lanes;  // whole vectors of what turns
+  const std::int64_t turned = 2 * rope.pairs / lanes * lanes;  // whole vectors of rotated elements
   for (std::int64_t r = 0; r < n; ++r, to += width) {
     if (turned < width) {
       const T* rest = rows[r] + turned;
@@ -187,7 +188,7 @@ inline void transpose(const float* rows, std::int64_t n, std::int64_t width, flo
 //              B  |====|====|          lanes run along N
 //   A  | a |      |    |    |
 //      | a |   C  |    |    |
-// A by its two strides, so that a transposed A costs nothing.
+// A is given by its two strides, so that a transposed A costs nothing.
 struct Factor {
   const float* at;
   std::int64_t row, k;
@@ -220,7 +221,7 @@ HWY_INLINE void multiply_block(Factor a, std::int64_t k_size, const BRow& b_row,
   }
 }
 
-// All rows of kVectors columns of C: that part of B stays in the first cache.
+// Computes all rows of kVectors vectors along N. That part of B stays in the L1 cache.
 template <int kRows, int kVectors, bool kAdd, class BRow>
 HWY_INLINE void multiply_columns(std::int64_t m_size, std::int64_t k_size, Factor a,
                                  const BRow& b_row, std::int64_t n, float* c, std::int64_t c_row) {
@@ -272,8 +273,8 @@ HWY_INLINE Vec exp2(Vec x) {
   const F32 d;
   const hn::RebindToSigned<F32> di;
   const auto n = hn::Round(x), f = hn::Sub(x, n);
-  // Minimax for (2^f - 1) / f: the relative error of 2^f is below 4e-9, so rounding is all there
-  // is.
+  // Minimax polynomial for (2^f - 1) / f. The relative error of 2^f is below 4e-9, so rounding
+  // dominates.
   auto y = hn::Set(d, 0.00015469731977475548f);
   y = hn::MulAdd(y, f, hn::Set(d, 0.0013410000966100157f));
   y = hn::MulAdd(y, f, hn::Set(d, 0.0096180307825051538f));

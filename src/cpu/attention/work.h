@@ -1,5 +1,5 @@
-// How an attention call is shared out: tiles of queries or of keys, longest first, and scratch
-// memory for each thread.
+// How an attention call is divided among threads: tiles of queries or of keys, longest first, and
+// scratch memory for each thread.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@
 
 namespace tessera::cpu {
 
-// Hands out pieces of one block of scratch, each on a cache line; without a block it only counts.
+// Hands out pieces of one block of scratch, each on its own cache line. Without a block it only
+// counts.
 class Carver {
  public:
   explicit Carver(float* memory = nullptr) : memory_(memory) {}
@@ -33,7 +34,8 @@ struct WorkItem {
   std::int64_t sequence, begin, cost;
 };
 
-// Threads take items in this order: long ones first, so that none is left alone at the end.
+// Threads take items in this order. Long items come first, so that no thread is left alone with one
+// at the end.
 inline void sort_longest_first(std::span<WorkItem> items) {
   std::sort(items.begin(), items.end(), [](const WorkItem& a, const WorkItem& b) {
     if (a.cost != b.cost) return a.cost > b.cost;
@@ -41,8 +43,8 @@ inline void sort_longest_first(std::span<WorkItem> items) {
   });
 }
 
-// Keys that the queries [q0, q1) may see, roughly: from the window of the first to that of the
-// last.
+// Roughly the number of keys that the queries [q0, q1) may see: from the first query's window to
+// the last one's.
 inline std::int64_t keys_seen(const Mask& mask, const Sequence& s, std::int64_t q0,
                               std::int64_t q1) {
   const std::int64_t p0 = q0 + s.shift(), p1 = q1 - 1 + s.shift();
@@ -51,7 +53,8 @@ inline std::int64_t keys_seen(const Mask& mask, const Sequence& s, std::int64_t 
   return std::max<std::int64_t>(0, (open ? s.n_k : p1 + mask.right() + 1) - begin);
 }
 
-// Queries that may see the keys [k0, k1), as roughly: the same window from the other side.
+// Roughly the number of queries that may see the keys [k0, k1): the same windows from the other
+// side.
 inline std::int64_t queries_seeing(const Mask& mask, const Sequence& s, std::int64_t k0,
                                    std::int64_t k1) {
   const std::int64_t i0 = k0 - s.shift(), i1 = k1 - 1 - s.shift();
@@ -102,7 +105,7 @@ inline std::span<WorkItem> key_tiles(const AttentionCall& call, Workspace::Frame
   return {items, items + count};
 }
 
-// Calls visit(strip) for the strips of the tile that the keys [k0, k0 + n) concern.
+// Calls visit(strip) for each strip of the tile that sees any of the keys [k0, k0 + n).
 template <typename F>
 void for_each_strip(const AttentionCall& call, const QueryTile& tile, std::int64_t k0,
                     std::int64_t n, F&& visit) {
@@ -114,9 +117,10 @@ void for_each_strip(const AttentionCall& call, const QueryTile& tile, std::int64
   }
 }
 
-// Rows of a query tile, for so many queries in all; never fewer for more of them. More rows share
-// the cost of loading a key tile, fewer give more tiles to share out. A row's result does not
-// depend on the tile it is in, so the number of threads may.
+// Chooses the queries of a tile, given the number of all queries; more queries never give smaller
+// tiles. Larger tiles share the cost of loading a key tile among more rows, smaller tiles are
+// easier to divide among threads. A row's result does not depend on its tile, so the choice may
+// depend on the number of threads.
 inline std::int64_t choose_queries_per_tile(const AttentionCall& call, std::int64_t queries,
                                             int threads) {
   constexpr std::int64_t kMostRows = 128, kFewestRows = 32, kTilesPerThread = 4;
