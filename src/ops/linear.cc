@@ -41,7 +41,7 @@ Tiles tiles_of(const OpScope& op, const std::string& arg, const Weight& weight) 
   if (on_cpu) {
     const cpu::TileSizes sizes =
         cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
-    return {sizes.tiles, sizes.bytes, checked_mul(sizes.scales, cpu::kTileRows)};
+    return {sizes.tiles, sizes.bytes, checked_mul(sizes.scales, cpu::kWeightTileN)};
   }
   const cuda::TileSizes sizes = cuda::tile_sizes(info(weight.format).bits, weight.group,
                                                  weight.out_features, weight.in_features);

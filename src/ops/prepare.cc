@@ -53,7 +53,7 @@ void copy_rows(Context& ctx, const Tensor& from, const Tensor& to) {
 PackedWeight tiled(Context& ctx, const Weight& weight) {
   const cpu::TileSizes sizes =
       cpu::tile_sizes(weight.format, weight.group, weight.out_features, weight.in_features);
-  const std::int64_t scales = checked_mul(sizes.scales, cpu::kTileRows);
+  const std::int64_t scales = checked_mul(sizes.scales, cpu::kWeightTileN);
   PackedWeight result{.weight = weight, .storage = {}};
   Storage storage(ctx.device());
   result.weight.layout = WeightLayout::cpu_tiles;

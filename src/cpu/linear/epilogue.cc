@@ -18,7 +18,7 @@ namespace {
 
 using Lanes = hn::ScalableTag<float>;
 
-// values = act(values + bias), in whole vectors: the tile has room for them.
+// values = act(values + bias), in whole vectors; the tile has room for them.
 template <Activation activation>
 void activate_row(float* values, const float* bias, std::size_t n) {
   const Lanes d;
@@ -58,29 +58,29 @@ void store_row(const float* values, const float* up, const float* up_bias, const
   }
 }
 
-// The part of a bias that meets a tile; `to` stays as it is where there is none.
+// Loads the part of a bias that belongs to the tile. Without a bias, `to` is left alone.
 void load_bias(const Tensor& bias, const ProductTile& product, float* to) {
   if (!bias.defined()) return;
   with_float_type(bias.dtype, [&](auto type) HWY_ATTR {
-    convert_row_to_f32(Lanes(), bias.ptr<const decltype(type)>() + product.col, to,
-                       static_cast<std::size_t>(product.cols));
+    convert_row_to_f32(Lanes(), bias.ptr<const decltype(type)>() + product.n0, to,
+                       static_cast<std::size_t>(product.n_size));
   });
 }
 
-void finish(const Epilogue& epilogue, const ProductTile& product, const float* up) {
-  const std::size_t cols = static_cast<std::size_t>(product.cols);
-  HWY_ALIGN float bias[kTileCols] = {}, up_bias[kTileCols] = {};
+void apply(const Epilogue& epilogue, const ProductTile& product, const float* up) {
+  const std::size_t n_size = static_cast<std::size_t>(product.n_size);
+  HWY_ALIGN float bias[kTileN] = {}, up_bias[kTileN] = {};
   load_bias(epilogue.bias, product, bias);
   load_bias(epilogue.up_bias, product, up_bias);
   with_float_type(epilogue.dtype, [&](auto type) HWY_ATTR {
     using T = decltype(type);
-    for (std::int64_t m = 0; m < product.rows; ++m) {
-      float* values = product.out + m * kTileCols;
-      activate_row(epilogue.activation, values, bias, cols);
+    for (std::int64_t m = 0; m < product.m_size; ++m) {
+      float* values = product.out + m * kTileN;
+      activate_row(epilogue.activation, values, bias, n_size);
       const T* residual =
-          epilogue.has_residual ? epilogue.residual.row<T>(product.row + m) + product.col : nullptr;
-      store_row(values, up ? up + m * kTileCols : nullptr, up_bias, residual, cols,
-                epilogue.out.row<T>(product.row + m) + product.col);
+          epilogue.has_residual ? epilogue.residual.row<T>(product.m0 + m) + product.n0 : nullptr;
+      store_row(values, up ? up + m * kTileN : nullptr, up_bias, residual, n_size,
+                epilogue.out.row<T>(product.m0 + m) + product.n0);
     }
   });
 }
@@ -92,10 +92,10 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::cpu {
 
-HWY_EXPORT(finish);
+HWY_EXPORT(apply);
 
-void finish_tile(const Epilogue& epilogue, const ProductTile& product, const float* up) {
-  HWY_DYNAMIC_DISPATCH(finish)(epilogue, product, up);
+void apply_epilogue(const Epilogue& epilogue, const ProductTile& product, const float* up) {
+  HWY_DYNAMIC_DISPATCH(apply)(epilogue, product, up);
 }
 
 }  // namespace tessera::cpu

@@ -1,4 +1,4 @@
-// What linear() does to a finished tile of the product before it leaves the cache.
+// The epilogue of linear(): applied to each tile of the product while it is in the cache.
 #pragma once
 
 #include "core/rows.h"
@@ -7,7 +7,7 @@
 
 namespace tessera::cpu {
 
-// out = act(product + bias) * (up + up_bias) + residual, where each but the product may be missing.
+// out = act(product + bias) * (up + up_bias) + residual. All but the product are optional.
 struct Epilogue {
   explicit Epilogue(const LinearArgs& args)
       : bias(args.bias),
@@ -25,12 +25,12 @@ struct Epilogue {
 
   Tensor bias{}, up_bias{};
   Activation activation;
-  Rows residual{Tensor()}, out;  // of this dtype
-  DType dtype;
+  Rows residual{Tensor()}, out;
+  DType dtype;  // of residual and out
   bool has_residual = false;
 };
 
-// `up` [rows, kTileCols] or null. The product is used up as scratch.
-void finish_tile(const Epilogue& epilogue, const ProductTile& product, const float* up);
+// `up` is [m_size, kTileN] or null. The product is overwritten.
+void apply_epilogue(const Epilogue& epilogue, const ProductTile& product, const float* up);
 
 }  // namespace tessera::cpu

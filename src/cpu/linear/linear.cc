@@ -1,3 +1,12 @@
+// linear() and gated_linear() on the CPU: chooses a kernel, packs x for it, and computes the
+// product tile by tile (kernels.h has the drawing). The epilogue is applied while a tile is in the
+// cache.
+//
+//   weight                         up to kFewM tokens   more tokens
+//   in tiles, activations in int8  tiles_int8.cc        tiles_int8.cc
+//   in tiles, exact activations    tiles_exact.cc       gemm_f32.cc
+//   dense, fp8                     gemv.cc              gemm_f32.cc
+//   packed, published layout       gemv.cc (decoded)    gemm_f32.cc
 #include "cpu/linear/linear.h"
 
 #include <algorithm>
@@ -15,10 +24,10 @@ namespace {
 
 // ---- the choice of a kernel --------------------------------------------------------------------
 
-const LinearKernel& choose(const Weight& weight, std::int64_t rows, Activations activations) {
+const LinearKernel& choose(const Weight& weight, std::int64_t m_size, Activations activations) {
   const bool tiles = weight.layout == WeightLayout::cpu_tiles;
   if (tiles && activations == Activations::int8) return tiles_int8_kernel(weight);
-  if (rows > kFewRows) return gemm_kernel(weight);
+  if (m_size > kFewM) return gemm_kernel(weight);
   if (tiles) return tiles_exact_kernel();
   const bool streams = weight.format == Format::dense || weight.format == Format::fp8;
   return streams ? gemv_kernel(weight) : decode_kernel();
@@ -35,105 +44,107 @@ struct Factor {
 PackedInput pack_input(Context& ctx, Workspace::Frame& frame, const Tensor& x,
                        const LinearKernel& kernel) {
   const Rows from(x);
-  PackedInput input{.rows = from.rows(), .depth = from.cols()};
-  input.data = frame.take<char>(kernel.input_bytes(input.rows, input.depth));
-  ctx.pool().parallel_for(ceil_div(input.rows, kPackRows), [&](std::int64_t task, int) {
-    const std::int64_t row = task * kPackRows;
-    kernel.pack(from, x.dtype, row, std::min(kPackRows, input.rows - row), input);
+  PackedInput input{.m_size = from.rows(), .k_size = from.cols()};
+  input.data = frame.take<char>(kernel.input_bytes(input.m_size, input.k_size));
+  ctx.pool().parallel_for(ceil_div(input.m_size, kPackM), [&](std::int64_t task, int) {
+    const std::int64_t m0 = task * kPackM;
+    kernel.pack(from, x.dtype, m0, std::min(kPackM, input.m_size - m0), input);
   });
   return input;
 }
 
-// Rows of a tile: at most max_rows, all about the same, in whole groups of kPackRows.
-std::int64_t rows_of_tile(std::int64_t rows, std::int64_t max_rows) {
-  const std::int64_t tiles = ceil_div(rows, max_rows);
-  return ceil_div(ceil_div(rows, tiles), kPackRows) * kPackRows;
+// Tokens of a tile: at most max_m, about the same for all tiles, in whole groups of kPackM.
+std::int64_t tile_m_size(std::int64_t m_size, std::int64_t max_m) {
+  const std::int64_t tiles = ceil_div(m_size, max_m);
+  return ceil_div(ceil_div(m_size, tiles), kPackM) * kPackM;
 }
 
-// Factors of one kernel share the packed form of x.
+// Factors with the same kernel share the packed form of x.
 bool shares_input(std::span<const Factor> factors, std::size_t i) {
   return i > 0 && factors[i].kernel == factors[0].kernel;
 }
 
-std::int64_t max_tile_rows(std::span<const Factor> factors) {
-  std::int64_t rows = factors[0].kernel->max_rows;
-  for (const Factor& factor : factors) rows = std::min(rows, factor.kernel->max_rows);
-  return rows;
+std::int64_t max_tile_m(std::span<const Factor> factors) {
+  std::int64_t m_size = factors[0].kernel->max_m;
+  for (const Factor& factor : factors) m_size = std::min(m_size, factor.kernel->max_m);
+  return m_size;
 }
 
-std::int64_t product_bytes(std::int64_t tile_rows) {
-  return tile_rows * kTileCols * static_cast<std::int64_t>(sizeof(float));
+std::int64_t product_bytes(std::int64_t tile_m) {
+  return tile_m * kTileN * static_cast<std::int64_t>(sizeof(float));
 }
 
-// One thread's: a product for each factor, and what the kernels need beside.
-std::int64_t worker_bytes(std::span<const Factor> factors, std::int64_t tile_rows) {
+// Memory of one thread: a product for each factor, and the scratch of the kernels.
+std::int64_t worker_bytes(std::span<const Factor> factors, std::int64_t tile_m) {
   std::int64_t scratch = 0;
   for (const Factor& factor : factors) {
     scratch = std::max(scratch, factor.kernel->scratch_bytes(*factor.weight));
   }
-  const std::int64_t products = std::ssize(factors) * product_bytes(tile_rows);
+  const std::int64_t products = std::ssize(factors) * product_bytes(tile_m);
   return checked_align(checked_add(products, scratch), Buffer::kAlignment);
 }
 
 // Multiplies x with one factor, or with a gate and an up factor, tile by tile.
 void multiply(Context& ctx, const Tensor& x, std::span<Factor> factors, const Epilogue& epilogue) {
-  const std::int64_t rows = epilogue.out.rows(), cols = epilogue.out.cols();
-  if (rows == 0 || cols == 0) return;
+  const std::int64_t m_size = epilogue.out.rows(), n_size = epilogue.out.cols();
+  if (m_size == 0 || n_size == 0) return;
   Workspace::Frame frame(ctx.workspace());
   for (std::size_t i = 0; i < factors.size(); ++i) {
     factors[i].input =
         shares_input(factors, i) ? factors[0].input : pack_input(ctx, frame, x, *factors[i].kernel);
   }
-  const std::int64_t tile_rows = rows_of_tile(rows, max_tile_rows(factors));
-  const std::int64_t worker_stride = worker_bytes(factors, tile_rows);
+  const std::int64_t tile_m = tile_m_size(m_size, max_tile_m(factors));
+  const std::int64_t worker_stride = worker_bytes(factors, tile_m);
   char* memory = frame.take<char>(checked_mul(ctx.threads(), worker_stride));
 
-  const std::int64_t col_tiles = ceil_div(cols, kTileCols), row_tiles = ceil_div(rows, tile_rows);
+  const std::int64_t n_tiles = ceil_div(n_size, kTileN), m_tiles = ceil_div(m_size, tile_m);
   const auto multiply_tile = [&](std::int64_t task, int worker) {
-    const std::int64_t row = task / col_tiles * tile_rows, col = task % col_tiles * kTileCols;
+    const std::int64_t m0 = task / n_tiles * tile_m, n0 = task % n_tiles * kTileN;
     char* scratch = memory + worker * worker_stride;
     ProductTile tiles[2];
-    for (std::size_t i = 0; i < factors.size(); ++i, scratch += product_bytes(tile_rows)) {
-      tiles[i] = {.row = row,
-                  .rows = std::min(tile_rows, rows - row),
-                  .col = col,
-                  .cols = std::min(kTileCols, cols - col),
+    for (std::size_t i = 0; i < factors.size(); ++i, scratch += product_bytes(tile_m)) {
+      tiles[i] = {.m0 = m0,
+                  .m_size = std::min(tile_m, m_size - m0),
+                  .n0 = n0,
+                  .n_size = std::min(kTileN, n_size - n0),
                   .out = reinterpret_cast<float*>(scratch)};
     }
     for (std::size_t i = 0; i < factors.size(); ++i) {
       factors[i].kernel->multiply(*factors[i].weight, factors[i].input, tiles[i], scratch);
     }
-    finish_tile(epilogue, tiles[0], factors.size() > 1 ? tiles[1].out : nullptr);
+    apply_epilogue(epilogue, tiles[0], factors.size() > 1 ? tiles[1].out : nullptr);
   };
-  // Few rows: the weights stream from memory, and a kernel asks for the tile after its own.
-  if (row_tiles == 1) {
-    ctx.pool().parallel_runs(col_tiles, multiply_tile);
+  // With few tokens, weights stream from memory, and a kernel prefetches the tile after its own. So
+  // each thread gets neighbouring tiles.
+  if (m_tiles == 1) {
+    ctx.pool().parallel_runs(n_tiles, multiply_tile);
   } else {
-    ctx.pool().parallel_for(row_tiles * col_tiles, multiply_tile);
+    ctx.pool().parallel_for(m_tiles * n_tiles, multiply_tile);
   }
 }
 
-// What multiply() takes for `rows` rows or fewer of those that the same kernels get.
+// Workspace that multiply() takes for m_size tokens, or for fewer that go to the same kernels.
 std::int64_t multiply_scratch_bytes(Context& ctx, std::span<const Factor> factors,
-                                    std::int64_t rows, std::int64_t depth) {
+                                    std::int64_t m_size, std::int64_t k_size) {
   ScratchSize size;
   for (std::size_t i = 0; i < factors.size(); ++i) {
-    if (!shares_input(factors, i)) size.add<char>(factors[i].kernel->input_bytes(rows, depth));
+    if (!shares_input(factors, i)) size.add<char>(factors[i].kernel->input_bytes(m_size, k_size));
   }
-  // rows_of_tile() is at most this, for any number of rows up to `rows`.
-  const std::int64_t tile_rows = checked_align(std::min(rows, max_tile_rows(factors)), kPackRows);
-  return size.add<char>(checked_mul(ctx.threads(), worker_bytes(factors, tile_rows))).bytes();
+  // tile_m_size() is at most this, for any number of tokens up to m_size.
+  const std::int64_t tile_m = checked_align(std::min(m_size, max_tile_m(factors)), kPackM);
+  return size.add<char>(checked_mul(ctx.threads(), worker_bytes(factors, tile_m))).bytes();
 }
 
-// Few rows have kernels of their own, and these may need more. Sets the factors' kernels.
+// The most for x and for fewer tokens. Few tokens have their own kernels, which may need more
+// memory. Sets the factors' kernels.
 std::int64_t scratch_bytes(Context& ctx, const Tensor& x, std::span<Factor> factors) {
   const Rows from(x);
   std::int64_t most = 0;
-  for (const std::int64_t rows : {from.rows(), std::min(from.rows(), kFewRows)}) {
+  for (const std::int64_t m_size : {from.rows(), std::min(from.rows(), kFewM)}) {
     for (Factor& factor : factors) {
-      factor.kernel = &choose(*factor.weight, rows, ctx.activations());
+      factor.kernel = &choose(*factor.weight, m_size, ctx.activations());
     }
-    most = std::max(most, multiply_scratch_bytes(ctx, factors, rows, from.cols()));
+    most = std::max(most, multiply_scratch_bytes(ctx, factors, m_size, from.cols()));
   }
   return most;
 }
@@ -160,9 +171,9 @@ const char* linear(Context& ctx, const LinearArgs& args) {
 
 const char* gated_linear(Context& ctx, const GatedLinearArgs& args) {
   const Epilogue epilogue(args);
-  const std::int64_t rows = epilogue.out.rows();
-  Factor factors[] = {{&args.gate, &choose(args.gate, rows, ctx.activations()), {}},
-                      {&args.up, &choose(args.up, rows, ctx.activations()), {}}};
+  const std::int64_t m_size = epilogue.out.rows();
+  Factor factors[] = {{&args.gate, &choose(args.gate, m_size, ctx.activations()), {}},
+                      {&args.up, &choose(args.up, m_size, ctx.activations()), {}}};
   multiply(ctx, args.x, factors, epilogue);
   return factors[0].kernel->name == factors[1].kernel->name ? factors[0].kernel->name : "cpu.mixed";
 }

@@ -1,4 +1,4 @@
-// linear() and gated_linear() on the CPU. The arguments have been checked.
+// linear() and gated_linear() on the CPU. src/ops/linear.cc has checked the arguments.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::cpu {
 const char* linear(Context& ctx, const LinearArgs& args);
 const char* gated_linear(Context& ctx, const GatedLinearArgs& args);
 
-// What each takes of the workspace at most, for as many rows or fewer.
+// The most workspace that each takes, for this many tokens or fewer.
 std::int64_t linear_scratch_bytes(Context& ctx, const LinearArgs& args);
 std::int64_t gated_linear_scratch_bytes(Context& ctx, const GatedLinearArgs& args);
 

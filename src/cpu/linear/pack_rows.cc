@@ -15,13 +15,13 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-void pack(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
+void pack(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size, PackedInput& to) {
   with_float_type(dtype, [&](auto type) HWY_ATTR {
-    for (std::int64_t m = row; m < row + rows; ++m) {
+    for (std::int64_t m = m0; m < m0 + m_size; ++m) {
       float* out = packed_row(to, m);
       convert_row_to_f32(hn::ScalableTag<float>(), x.row<const decltype(type)>(m), out,
-                         static_cast<std::size_t>(to.depth));
-      std::fill(out + to.depth, out + packed_row_stride(to.depth), 0.f);
+                         static_cast<std::size_t>(to.k_size));
+      std::fill(out + to.k_size, out + packed_row_stride(to.k_size), 0.f);
     }
   });
 }
@@ -35,8 +35,8 @@ namespace tessera::cpu {
 
 HWY_EXPORT(pack);
 
-void pack_rows(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
-  HWY_DYNAMIC_DISPATCH(pack)(x, dtype, row, rows, to);
+void pack_rows(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size, PackedInput& to) {
+  HWY_DYNAMIC_DISPATCH(pack)(x, dtype, m0, m_size, to);
 }
 
 }  // namespace tessera::cpu

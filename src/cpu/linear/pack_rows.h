@@ -1,4 +1,4 @@
-// x as rows of f32, padded with zeros: the form that kernels for few rows read.
+// Packs x as rows of f32, padded with zeros: the form that kernels for few tokens read.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace tessera::cpu {
 
-// Elements from one packed row to the next: whole blocks of weights (32), and as many vectors as a
-// kernel takes at a time (four of sixteen).
-inline std::int64_t packed_row_stride(std::int64_t depth) { return checked_align(depth, 64); }
+// Elements from one packed row to the next: whole blocks of weights (32), and whole groups of the
+// vectors that a kernel takes at a time (four of sixteen).
+inline std::int64_t packed_row_stride(std::int64_t k_size) { return checked_align(k_size, 64); }
 
-inline float* packed_row(const PackedInput& x, std::int64_t row) {
-  return reinterpret_cast<float*>(x.data) + row * packed_row_stride(x.depth);
+inline float* packed_row(const PackedInput& x, std::int64_t m) {
+  return reinterpret_cast<float*>(x.data) + m * packed_row_stride(x.k_size);
 }
 
-inline std::int64_t packed_rows_bytes(std::int64_t rows, std::int64_t depth) {
-  return checked_mul(checked_mul(rows, packed_row_stride(depth)), sizeof(float));
+inline std::int64_t packed_rows_bytes(std::int64_t m_size, std::int64_t k_size) {
+  return checked_mul(checked_mul(m_size, packed_row_stride(k_size)), sizeof(float));
 }
 
-void pack_rows(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to);
+void pack_rows(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size, PackedInput& to);
 
 }  // namespace tessera::cpu

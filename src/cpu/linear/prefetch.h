@@ -1,6 +1,6 @@
-// Asking for weights before they are needed, by kernels that stream them in groups of rows: a group
-// of short rows ends before the memory's prefetchers have found its streams, so the group after it
-// is asked for meanwhile. (768 x 768 in f16, one row: from 11 to 22 GB/s with one thread.)
+// Prefetching for kernels that stream weights in groups of rows. A group of short rows ends before
+// the hardware prefetchers have found its streams, so the kernel itself prefetches the next group.
+// (768 x 768 in f16, one token: from 11 to 22 GB/s with one thread.)
 #pragma once
 
 #include <hwy/base.h>
@@ -9,11 +9,12 @@
 
 namespace tessera::cpu {
 
-// As far ahead as the L2 cache has room for.
+// The farthest distance that the L2 cache has room for.
 inline constexpr std::int64_t kPrefetchRoom = 128 << 10;
 
-// The cache line `ahead` bytes after `from`. It may lie past the end: such a request does nothing.
-// (Always inline: to g++ 12 a call of this has no effect, and goes.)
+// Prefetches the cache line `ahead` bytes after `from`. It may be past the end of the weight: such
+// a request does nothing. (Always inline: g++ 12 removes a call to this function as one without
+// effect.)
 template <typename T>
 HWY_INLINE void prefetch_to_l2(const T* from, std::int64_t ahead) {
   constexpr int kRead = 0, kToL2 = 2;

@@ -1,10 +1,10 @@
-// Rounding activations to 8 bits, in blocks of 32 with one f32 scale.
+// Quantizes activations to 8 bits, in blocks of 32 with one f32 scale each.
 //
 //   scale = max|x| / 127      q = round(x / scale), to nearest, ties to even
 //
-// so that |x - scale * q| <= scale / 2 = max|x| / 254, and a dot product over the block is off by
-// at most max|x| / 254 * sum|w|. A block that holds a NaN or an infinity gets a scale of NaN or
-// infinity, and everything it touches becomes NaN.
+// So |x - scale * q| <= scale / 2 = max|x| / 254, and the error of a dot product over the block is
+// at most max|x| / 254 * sum|w|. A block that holds a NaN or an infinity gets a scale of NaN, and
+// every product with it becomes NaN.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_QUANTIZE_ACTIVATIONS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -30,24 +30,24 @@ namespace tessera::cpu::HWY_NAMESPACE {
 struct ActivationBlock {
   std::int8_t q[kBlock];
   float scale;
-  // -offset * sum(q) over the whole block and its halves: where a dot product with weights that are
-  // shifted by `offset` starts from.
+  // -offset * sum(q) over the whole block and over its halves. A dot product with weights that are
+  // shifted by `offset` starts from it.
   std::int32_t start;
   std::int32_t start_of_half[2];
 };
 
-// Below this, 127 / max|x| would overflow: such a block counts as zeros.
+// Below this, 127 / max|x| would overflow, so such a block counts as zeros.
 constexpr float kSmallestActivation = 0x1p-100f;
 
-// One block; x has 32 values.
+// Quantizes one block; x has 32 values.
 HWY_INLINE void quantize_block(const float* x, int offset, ActivationBlock& to) {
-  const hn::CappedTag<float, 16> d;  // a half of the block is a whole number of vectors
+  const hn::CappedTag<float, 16> d;  // half a block is a whole number of vectors
   const hn::RebindToSigned<decltype(d)> di;
   const hn::Rebind<std::int16_t, decltype(d)> di16;
   const hn::Rebind<std::int8_t, decltype(d)> di8;
   constexpr std::size_t lanes = hn::MaxLanes(d);
 
-  // As integers, magnitudes compare like the numbers, and NaN is larger than all.
+  // The bits of magnitudes compare like the numbers, and those of NaN are larger than all.
   auto largest = hn::Zero(di);
   for (std::size_t i = 0; i < kBlock; i += lanes) {
     largest = hn::Max(largest, hn::BitCast(di, hn::Abs(hn::LoadU(d, x + i))));
@@ -73,7 +73,7 @@ HWY_INLINE void quantize_block(const float* x, int offset, ActivationBlock& to) 
   to.start = to.start_of_half[0] + to.start_of_half[1];
 }
 
-// A row of n values; block b goes to to[b * stride]. The last block is filled up with zeros.
+// Quantizes a row of n values. Block b goes to to[b * stride]; the last one is padded with zeros.
 template <typename T>
 void quantize_row(const T* x, std::size_t n, int offset, ActivationBlock* to, std::size_t stride) {
   const hn::ScalableTag<float> d;

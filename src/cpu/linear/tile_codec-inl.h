@@ -1,8 +1,8 @@
-// Reading blocks of a weight tile (cpu/weight_tiles.h) into vectors: as small integers for the
-// 8-bit dot product, or as f32.
+// Decodes blocks of a weight tile (weight_tiles.h) into vectors: as small integers for the 8-bit
+// dot product, or as f32.
 //
-// A vector of 32-bit lanes holds `Lanes` of the tile's sixteen rows: a slice. Slice s of a 64-byte
-// step starts at byte 4 * Lanes * s.
+// A vector of 32-bit lanes holds kSliceN of the tile's sixteen rows: a slice. Slice s of a 64-byte
+// step starts at byte 4 * kSliceN * s.
 //
 //   format   integer of a code        value = integer * scale * factor
 //   nvfp4    2 * e2m1, -12 .. 12      scale: E4M3 * 2^-8    factor: 2^8 / 2 * tensor_scale
@@ -11,9 +11,9 @@
 //   int4     code - zero, -15 .. 15   scale: a float        factor: 1
 //   int8     code                     scale: a float        factor: 1
 //
-// All are exact but nf4, whose integers are off by up to half of 1/127 of the block's scale; its
-// f32 values come from the table itself. Factors are left to the end of the product. int8's zero
-// points, with which integers would not fit a byte, are left to the product as well.
+// All integers are exact except those of nf4, whose error is up to half of 1/127 of the block's
+// scale; f32 values of nf4 come from the table itself. Factors are applied at the end of the
+// product. So are the zero points of int8, because code - zero would not fit into a byte.
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_TILE_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -38,26 +38,26 @@
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 
-// Sixteen lanes or, on narrower targets, a slice of them.
-using F32 = hn::CappedTag<float, kTileRows>;
+// Sixteen lanes, or on narrower targets a slice of them.
+using F32 = hn::CappedTag<float, kWeightTileN>;
 using I32 = hn::RebindToSigned<F32>;
 using U32 = hn::RebindToUnsigned<F32>;
 using VF32 = hn::Vec<F32>;
 using VI32 = hn::Vec<I32>;
 
-constexpr int kSlices = kTileRows / hn::MaxLanes(F32());
-constexpr int kSliceRows = hn::MaxLanes(F32());
-constexpr int kSteps = kBlock / 4;  // dot products of a block
+constexpr int kSlices = kWeightTileN / hn::MaxLanes(F32());
+constexpr int kSliceN = hn::MaxLanes(F32());
+constexpr int kSteps = kBlock / 4;  // dot products of four weights in a block
 
 constexpr Dot8Range range_of(Format format) {
   return format == Format::nf4 || format == Format::int8 ? Dot8Range::wide : Dot8Range::narrow;
 }
 
 constexpr std::int64_t block_bytes(Format format) {
-  return kTileRows * kBlock * (format == Format::int8 ? 8 : 4) / 8;
+  return kWeightTileN * kBlock * (format == Format::int8 ? 8 : 4) / 8;
 }
 
-// What integer * scale is multiplied with in the end.
+// The factor of the table above: integer * scale is multiplied by it at the end.
 inline float value_factor(const Weight& weight) {
   switch (weight.format) {
     case Format::nvfp4:
@@ -73,7 +73,7 @@ inline float value_factor(const Weight& weight) {
 
 // ---- scales ------------------------------------------------------------------------------------
 
-// f32, f16 or bf16, the same for all of a weight: a branch that always goes the same way.
+// Scales are f32, f16 or bf16, the same for the whole weight, so the branch is always predicted.
 HWY_INLINE VF32 load_float_scales(const Tile& tile, std::int64_t at) {
   const F32 d;
   if (tile.scale_dtype == DType::f32) {
@@ -89,11 +89,11 @@ HWY_INLINE VF32 load_float_scales(const Tile& tile, std::int64_t at) {
 template <Format format>
 HWY_INLINE VF32 load_scales(const Tile& tile, std::int64_t index, int slice) {
   const F32 d;
-  const std::int64_t at = index * kTileRows + slice * kSliceRows;
+  const std::int64_t at = index * kWeightTileN + slice * kSliceN;
   if constexpr (format == Format::nvfp4) {
-    return finite_e4m3_to_f32(d, tile.scales + at);  // prepare() takes no others
+    return finite_e4m3_to_f32(d, tile.scales + at);  // prepare() refuses others
   } else if constexpr (format == Format::mxfp4) {
-    // The exponent of an f32; 2^-127 alone is a subnormal there.
+    // An E8M0 scale is the exponent of an f32, except 2^-127, which is a subnormal there.
     const hn::Rebind<std::uint8_t, F32> d8;
     const U32 du;
     const auto bits = hn::ShiftLeft<23>(hn::PromoteTo(du, hn::LoadU(d8, tile.scales + at)));
@@ -105,7 +105,7 @@ HWY_INLINE VF32 load_scales(const Tile& tile, std::int64_t index, int slice) {
   }
 }
 
-// The scales of the first and the second half of a block; nvfp4 alone has two.
+// The scales of the first and the second half of a block. They differ only for nvfp4.
 template <Format format>
 HWY_INLINE void load_block_scales(const Tile& tile, std::int64_t block, int slice,
                                   VF32 (&scales)[2]) {
@@ -123,7 +123,7 @@ using ByteTable = std::array<std::uint8_t, 16>;
 
 #if HWY_TARGET == HWY_SCALAR  // one lane: no vectors of bytes
 
-// What stands in the table at the lower four bits of each byte.
+// Looks up the lower four bits of each byte in the table.
 HWY_INLINE VI32 look_up(const ByteTable& table, VI32 codes) {
   std::uint32_t from = static_cast<std::uint32_t>(codes.raw), to = 0;
   for (int shift = 0; shift < 32; shift += 8) {
@@ -150,11 +150,12 @@ HWY_INLINE VI32 top_byte(VI32 v) {
 
 using U8 = hn::Repartition<std::uint8_t, I32>;
 
-// What stands in the table at the lower four bits of each byte.
+// Looks up the lower four bits of each byte in the table.
 HWY_INLINE VI32 look_up(const ByteTable& table, VI32 codes) {
   const auto bytes = hn::LoadDup128(U8(), table.data());
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL
-  // With 64 bytes to choose from, four times the table, bits above the fourth do not matter.
+  // The 64 bytes to choose from are four copies of the table, so bits above the fourth do not
+  // matter.
   return VI32{_mm512_permutexvar_epi8(codes.raw, bytes.raw)};
 #else
   const auto index = hn::And(hn::BitCast(U8(), codes), hn::Set(U8(), 15));
@@ -179,7 +180,8 @@ HWY_INLINE VI32 top_byte(VI32 v) {
 
 #endif
 
-// The integers of the sixteen codes of a 4-bit format, plus offset; int4's about 8.
+// The integers of the sixteen codes of a 4-bit format, plus offset. Those of int4 are relative
+// to 8.
 template <Format format, int offset>
 constexpr ByteTable integer_table() {
   ByteTable table{};
@@ -193,11 +195,11 @@ constexpr ByteTable integer_table() {
   return table;
 }
 
-// The zero point of each row of the slice: T is what the format stores it as.
+// The zero point of each row of the slice. The format stores it as T.
 template <typename T>
 HWY_INLINE VI32 load_zeros(const Tile& tile, std::int64_t block, int slice) {
   const hn::Rebind<T, F32> d8;
-  const std::int64_t at = block / tile.blocks_per_scale * kTileRows + slice * kSliceRows;
+  const std::int64_t at = block / tile.blocks_per_scale * kWeightTileN + slice * kSliceN;
   return hn::PromoteTo(I32(), hn::LoadU(d8, reinterpret_cast<const T*>(tile.zeros) + at));
 }
 
@@ -212,11 +214,11 @@ HWY_INLINE VI32 load_zero_shift(const Tile& tile, std::int64_t block, int slice)
 template <Format format>
 HWY_INLINE VI32 load_step(const Tile& tile, std::int64_t block, int slice, int step) {
   const std::uint8_t* from = tile.codes + block * block_bytes(format) + step * kStepBytes;
-  return hn::Load(I32(), reinterpret_cast<const std::int32_t*>(from) + slice * kSliceRows);
+  return hn::Load(I32(), reinterpret_cast<const std::int32_t*>(from) + slice * kSliceN);
 }
 
-// The 32 codes of a block: steps[s] has weights 4 s .. 4 s + 3 of each row of the slice, a byte
-// each, of which 4-bit codes are the lower half.
+// The 32 codes of a block: steps[s] has weights 4 s .. 4 s + 3 of each row of the slice, one byte
+// each. A 4-bit code is the lower half of its byte.
 template <Format format>
 HWY_INLINE void load_codes(const Tile& tile, std::int64_t block, int slice, VI32 (&steps)[kSteps]) {
   if constexpr (format == Format::int8) {
@@ -250,21 +252,21 @@ HWY_INLINE void decode_block(const Tile& tile, std::int64_t block, int slice,
 
 // ---- f32 ---------------------------------------------------------------------------------------
 
-// What the numbers below, times their scales, are multiplied with in the end.
+// The factor for the f32 values below: value * scale is multiplied by it at the end.
 inline float f32_factor(const Weight& weight) {
   const bool done = weight.format == Format::nf4 || weight.format == Format::mxfp4;
   return done ? 1.f : 0x1p-24f * value_factor(weight);
 }
 
-// A sum of the numbers below, ready for its scale. mxfp4's scales go up to 2^127, which leaves no
-// room for a factor until the end.
+// Makes a sum of the f32 values below ready for its scale. The scales of mxfp4 go up to 2^127, so
+// its factor cannot wait until the end.
 template <Format format>
 HWY_INLINE VF32 before_scale(VF32 sum) {
   if constexpr (format == Format::mxfp4) return hn::Mul(sum, hn::Set(F32(), 0x1p-24f * 0.5f));
   return sum;
 }
 
-// What byte_to_f32 subtracts: 2^24 times int8's zero points, and 0 for all others.
+// The zeros that byte_to_f32() subtracts: 2^24 times the zero points of int8, 0 for other formats.
 template <Format format>
 HWY_INLINE VF32 load_f32_zeros(const Tile& tile, std::int64_t block, int slice) {
   const F32 d;
@@ -272,14 +274,14 @@ HWY_INLINE VF32 load_f32_zeros(const Tile& tile, std::int64_t block, int slice) 
   return hn::ConvertTo(d, hn::ShiftLeft<24>(load_zeros<std::int8_t>(tile, block, slice)));
 }
 
-// Byte j of each lane as f32: 2^24 times the integer, which saves shifting it down; for nf4, the
-// table's value of a code.
+// Byte j of each lane as f32: 2^24 times the integer, which saves a shift. For nf4 it is the
+// table's value of the code.
 template <Format format, int j>
 HWY_INLINE VF32 byte_to_f32(VI32 step, [[maybe_unused]] VF32 zeros) {
   const F32 d;
   if constexpr (format == Format::nf4) {
     const auto index = hn::And(hn::ShiftRight<8 * j>(step), hn::Set(I32(), 15));
-    if constexpr (kSliceRows == 16) {
+    if constexpr (kSliceN == 16) {
       return hn::TableLookupLanes(hn::LoadU(d, kNf4Values.data()), hn::IndicesFromVec(d, index));
     } else {
       return hn::GatherIndex(d, kNf4Values.data(), index);
@@ -291,7 +293,7 @@ HWY_INLINE VF32 byte_to_f32(VI32 step, [[maybe_unused]] VF32 zeros) {
   }
 }
 
-// What byte_to_f32 wants: the integers of a block, or nf4's codes.
+// The input of byte_to_f32(): the integers of a block, or the codes of nf4.
 template <Format format>
 HWY_INLINE void load_f32_codes(const Tile& tile, std::int64_t block, int slice,
                                VI32 (&steps)[kSteps]) {

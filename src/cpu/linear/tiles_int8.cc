@@ -1,20 +1,20 @@
 // Tiled weights times 8-bit activations: integer dot products, one f32 sum for each block of 32.
 //
-//   weight tile, block b: 32 weights x 16 rows      x, block b: 32 bytes, a scale   } for each row
+//   weight tile, block b: K 32 x N 16          x, block b: 32 bytes and a scale for each token
 //
-//     codes --> steps[0 .. 7], in registers          row 0 |q0..q31|s|
-//               [4 weights x 16 rows] each           row 1 |q0..q31|s|
-//                     |                                     ...
-//                     +-- dot8 with each row of x --> sum [16 rows] i32
-//                                                     out[row] += sum * weight scale * s
+//     codes --> steps[0 .. 7], in registers    token 0  |q0..q31|s|
+//               [K 4 x N 16] each              token 1  |q0..q31|s|
+//                     |                           ...
+//                     +-- dot8 with each token --> sum [N 16] i32
+//                                                  out[m] += sum * weight scale * s
 //
-// A block of the weight is decoded once for all rows of x. With one row the kernel is bound by the
-// memory that the weight comes from; with many, by the dot products: 8 of them against two
-// multiplications (nvfp4: three) with the scales. AVX-512 takes two tiles at a time, because it
-// would otherwise wait for the loads that broadcast x.
+// A block of the weight is decoded once for all tokens. With one token, the kernel is bound by the
+// memory that the weight comes from. With many, it is bound by the dot products: 8 of them, beside
+// two multiplications (nvfp4: three) with the scales. AVX-512 takes two weight tiles at a time,
+// because it would otherwise wait for the loads that broadcast x.
 //
-// int8's zero points: sum (code - zero) q = sum code q - zero * sum q, all in whole numbers. x
-// comes with -sum q then, from which, times zero, a dot product starts.
+// int8 with zero points: sum (code - zero) q = sum code q - zero * sum q, all in whole numbers. x
+// is then packed with -sum q, and a dot product starts from zero * -sum q.
 #include <algorithm>
 #include <type_traits>
 
@@ -38,28 +38,28 @@ HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-// x is packed as [blocks][rows], so that the rows that meet one block of the weight lie together.
+// x is packed as [blocks][tokens]: the activations for one block of the weight are neighbours.
 ActivationBlock* blocks_of(const PackedInput& x) {
   return reinterpret_cast<ActivationBlock*>(x.data);
 }
 
-// x starts its dot products with -offset times the sums of its blocks.
-void pack(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, int offset,
+// Each packed block holds -offset times its sum, from which its dot products start.
+void pack(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size, int offset,
           PackedInput& to) {
   with_float_type(dtype, [&](auto type) HWY_ATTR {
-    for (std::int64_t m = row; m < row + rows; ++m) {
-      quantize_row(x.row<const decltype(type)>(m), static_cast<std::size_t>(to.depth), offset,
-                   blocks_of(to) + m, static_cast<std::size_t>(to.rows));
+    for (std::int64_t m = m0; m < m0 + m_size; ++m) {
+      quantize_row(x.row<const decltype(type)>(m), static_cast<std::size_t>(to.k_size), offset,
+                   blocks_of(to) + m, static_cast<std::size_t>(to.m_size));
     }
   });
 }
 
-// Tiles that are multiplied together and share the broadcasts of x: with 32 registers, two blocks
-// of eight steps fit.
+// Weight tiles that are multiplied together and share the broadcasts of x. In 32 registers, two
+// blocks of eight steps fit.
 constexpr int kTiles = kSlices == 1 ? 2 : 1;
-static_assert(kTileCols % (kTiles * kTileRows) == 0);
+static_assert(kTileN % (kTiles * kWeightTileN) == 0);
 
-// One block of kTiles tiles, decoded: of a slice of their rows. `zeros`: int8 with zero points.
+// One decoded block of a slice of kTiles tiles. `zeros`: int8 with zero points.
 template <Format format, bool zeros>
 struct DecodedBlock {
   static constexpr int kOffset = dot8_offset(range_of(format));
@@ -75,7 +75,7 @@ struct DecodedBlock {
     }
   }
 
-  // Where the dot products of a tile with x start, for start as x has it.
+  // Where the dot products of a tile start, given the start that x was packed with.
   HWY_INLINE VI32 start_of([[maybe_unused]] int tile, std::int32_t start) const {
     if constexpr (zeros) return hn::Mul(hn::Set(I32(), start), shifted_zeros[tile]);
     return hn::Set(I32(), start);
@@ -111,20 +111,20 @@ HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const Activat
     VF32 high[kTiles];
     dot<format, 0, kSteps / 2>(w, x, x.start_of_half[0], dots);
     dot<format, kSteps / 2, kSteps / 2>(w, x, x.start_of_half[1], high);
-    for (int t = 0; t < kTiles; ++t, out += kTileRows) {
+    for (int t = 0; t < kTiles; ++t, out += kWeightTileN) {
       dots[t] = hn::MulAdd(dots[t], w.scales[t][0], hn::Mul(high[t], w.scales[t][1]));
       hn::StoreU(hn::MulAdd(dots[t], x_scale, hn::LoadU(d, out)), d, out);
     }
-  } else {  // x's scale first: a weight's can be as large as f32 goes
+  } else {  // the scale of x first: that of a weight can be as large as any f32
     dot<format, 0, kSteps>(w, x, x.start, dots);
-    for (int t = 0; t < kTiles; ++t, out += kTileRows) {
+    for (int t = 0; t < kTiles; ++t, out += kWeightTileN) {
       dots[t] = hn::Mul(dots[t], x_scale);
       hn::StoreU(hn::MulAdd(dots[t], w.scales[t][0], hn::LoadU(d, out)), d, out);
     }
   }
 }
 
-// Asks for the block that lies `ahead` bytes on.
+// Prefetches the block `ahead` bytes on.
 template <Format format>
 HWY_INLINE void prefetch_block(const Tile& tile, std::int64_t block, std::int64_t ahead) {
   for (std::int64_t byte = 0; byte < block_bytes(format); byte += kStepBytes) {
@@ -132,26 +132,26 @@ HWY_INLINE void prefetch_block(const Tile& tile, std::int64_t block, std::int64_
   }
 }
 
-// out [rows, kTiles * 16 of kTileCols] = x times the tiles. `prefetches`: the tiles that come next,
-// `ahead` bytes on, are asked for. Long rows are streamed faster without.
+// out [m_size, kTiles * 16 of kTileN] = x times the tiles. `prefetches`: fetch the next tiles too,
+// which are `ahead` bytes on. Long rows stream faster without.
 template <Format format, bool zeros, bool prefetches>
 void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] std::int64_t ahead,
-                    const ActivationBlock* x, std::int64_t x_stride, std::int64_t rows,
+                    const ActivationBlock* x, std::int64_t x_stride, std::int64_t m_size,
                     float factor, float* out) {
-  constexpr int cols = kTiles * kTileRows;
-  for (std::int64_t m = 0; m < rows; ++m) std::fill_n(out + m * kTileCols, cols, 0.f);
+  constexpr int n_size = kTiles * kWeightTileN;
+  for (std::int64_t m = 0; m < m_size; ++m) std::fill_n(out + m * kTileN, n_size, 0.f);
   for (std::int64_t block = 0; block < tiles[0].blocks; ++block, x += x_stride) {
     if constexpr (prefetches) {
       for (const Tile& tile : tiles) prefetch_block<format>(tile, block, ahead);
     }
     for (int slice = 0; slice < kSlices; ++slice) {
       const DecodedBlock<format, zeros> decoded(tiles, block, slice);
-      float* sums = out + slice * kSliceRows;
-      for (std::int64_t m = 0; m < rows; ++m) multiply_add(decoded, x[m], sums + m * kTileCols);
+      float* sums = out + slice * kSliceN;
+      for (std::int64_t m = 0; m < m_size; ++m) multiply_add(decoded, x[m], sums + m * kTileN);
     }
   }
-  for (std::int64_t m = 0; m < rows; ++m) {
-    for (int c = 0; c < cols; ++c) out[m * kTileCols + c] *= factor;
+  for (std::int64_t m = 0; m < m_size; ++m) {
+    for (int n = 0; n < n_size; ++n) out[m * kTileN + n] *= factor;
   }
 }
 
@@ -161,13 +161,13 @@ void multiply_product(const Weight& weight, const PackedInput& x, const ProductT
   const std::int64_t ahead = kTiles * weight.data.strides[0];
   const auto multiply_all = ahead <= kPrefetchRoom ? multiply_tiles<format, zeros, true>
                                                    : multiply_tiles<format, zeros, false>;
-  for (std::int64_t col = 0; col < product.cols; col += kTiles * kTileRows) {
+  for (std::int64_t n = 0; n < product.n_size; n += kTiles * kWeightTileN) {
     Tile tiles[kTiles];
-    for (int t = 0; t < kTiles; ++t) {  // past the last, it is repeated: nobody reads the result
-      tiles[t] = tile_of(weight, std::min((product.col + col) / kTileRows + t, last_tile));
+    for (int t = 0; t < kTiles; ++t) {  // past the last, it is repeated; nobody reads the result
+      tiles[t] = tile_of(weight, std::min((product.n0 + n) / kWeightTileN + t, last_tile));
     }
-    multiply_all(tiles, ahead, blocks_of(x) + product.row, x.rows, product.rows,
-                 value_factor(weight), product.out + col);
+    multiply_all(tiles, ahead, blocks_of(x) + product.m0, x.m_size, product.m_size,
+                 value_factor(weight), product.out + n);
   }
 }
 
@@ -180,21 +180,22 @@ void multiply(const Weight& weight, const PackedInput& x, const ProductTile& pro
   });
 }
 
-std::int64_t input_bytes(std::int64_t rows, std::int64_t depth) {
-  return checked_mul(checked_mul(ceil_div(depth, kBlock), rows), sizeof(ActivationBlock));
+std::int64_t input_bytes(std::int64_t m_size, std::int64_t k_size) {
+  return checked_mul(checked_mul(ceil_div(k_size, kBlock), m_size), sizeof(ActivationBlock));
 }
 
 bool is_wide(Format format) { return range_of(format) == Dot8Range::wide; }
 
-void pack_narrow(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
-  pack(x, dtype, row, rows, dot8_offset(Dot8Range::narrow), to);
+void pack_narrow(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size,
+                 PackedInput& to) {
+  pack(x, dtype, m0, m_size, dot8_offset(Dot8Range::narrow), to);
 }
-void pack_wide(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
-  pack(x, dtype, row, rows, dot8_offset(Dot8Range::wide), to);
+void pack_wide(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size, PackedInput& to) {
+  pack(x, dtype, m0, m_size, dot8_offset(Dot8Range::wide), to);
 }
-void pack_for_zeros(const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+void pack_for_zeros(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size,
                     PackedInput& to) {
-  pack(x, dtype, row, rows, 1, to);
+  pack(x, dtype, m0, m_size, 1, to);
 }
 
 }  // namespace
@@ -212,17 +213,17 @@ HWY_EXPORT(pack_for_zeros);
 HWY_EXPORT(multiply);
 
 const LinearKernel& tiles_int8_kernel(const Weight& weight) {
-  // 96 rows of 4096 activations take 590 KB: they stay in a 1 MB L2 cache while the tiles pass by.
+  // 96 tokens of 4096 activations take 590 KB. They stay in a 1 MB L2 cache while weights stream.
   static constexpr LinearKernel kNarrow{
       .name = "cpu.tiles.int8",
-      .max_rows = 96,
+      .max_m = 96,
       .input_bytes =
-          [](std::int64_t rows, std::int64_t depth) {
-            return HWY_DYNAMIC_DISPATCH(input_bytes)(rows, depth);
+          [](std::int64_t m_size, std::int64_t k_size) {
+            return HWY_DYNAMIC_DISPATCH(input_bytes)(m_size, k_size);
           },
       .pack =
-          [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows, PackedInput& to) {
-            return HWY_DYNAMIC_DISPATCH(pack_narrow)(x, dtype, row, rows, to);
+          [](const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size, PackedInput& to) {
+            return HWY_DYNAMIC_DISPATCH(pack_narrow)(x, dtype, m0, m_size, to);
           },
       .scratch_bytes = [](const Weight&) -> std::int64_t { return 0; },
       .multiply = [](const Weight& w, const PackedInput& x, const ProductTile& tile,
@@ -230,17 +231,17 @@ const LinearKernel& tiles_int8_kernel(const Weight& weight) {
   };
   static constexpr LinearKernel kWide = [] {
     LinearKernel kernel = kNarrow;
-    kernel.pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+    kernel.pack = [](const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size,
                      PackedInput& to) {
-      return HWY_DYNAMIC_DISPATCH(pack_wide)(x, dtype, row, rows, to);
+      return HWY_DYNAMIC_DISPATCH(pack_wide)(x, dtype, m0, m_size, to);
     };
     return kernel;
   }();
   static constexpr LinearKernel kZeros = [] {
     LinearKernel kernel = kNarrow;
-    kernel.pack = [](const Rows& x, DType dtype, std::int64_t row, std::int64_t rows,
+    kernel.pack = [](const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size,
                      PackedInput& to) {
-      return HWY_DYNAMIC_DISPATCH(pack_for_zeros)(x, dtype, row, rows, to);
+      return HWY_DYNAMIC_DISPATCH(pack_for_zeros)(x, dtype, m0, m_size, to);
     };
     return kernel;
   }();

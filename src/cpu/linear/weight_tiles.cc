@@ -12,21 +12,21 @@ namespace {
 // The code of weight k of a published row.
 std::uint8_t published_code(Format format, const std::uint8_t* row, std::int64_t k) {
   if (format == Format::int8) return row[k];
-  const bool high =
-      (k % 2 == 1) != (format == Format::nf4);  // nf4 alone stores the high half first
+  // nf4 is the only format that stores the high half first.
+  const bool high = (k % 2 == 1) != (format == Format::nf4);
   return high ? row[k / 2] >> 4 : row[k / 2] & 15;
 }
 
-// Sixteen rows of [row, block] become blocks of sixteen: T is as wide as an element.
+// Interleaves sixteen rows: out[block][row] = row[block]. T is as wide as an element.
 template <typename T>
 void interleave(const Tensor& from, const Tensor& to, std::int64_t tile) {
-  const std::int64_t first = tile * kTileRows;
-  const std::int64_t rows = std::min(kTileRows, from.shape[0] - first);
+  const std::int64_t first = tile * kWeightTileN;
+  const std::int64_t rows = std::min(kWeightTileN, from.shape[0] - first);
   T* out = to.ptr<T>() + tile * to.strides[0];
   for (std::int64_t r = 0; r < rows; ++r) {
     const T* row = from.ptr<const T>() + (first + r) * from.strides[0];
     for (std::int64_t block = 0; block < from.shape[1]; ++block) {
-      out[block * kTileRows + r] = row[block];
+      out[block * kWeightTileN + r] = row[block];
     }
   }
 }
@@ -44,8 +44,8 @@ void interleave_scales(const Tensor& from, const Tensor& to, std::int64_t tile) 
 
 void interleave_codes(const Weight& published, const Weight& tiled, std::int64_t tile) {
   const Format format = published.format;
-  const std::int64_t first = tile * kTileRows;
-  const std::int64_t rows = std::min(kTileRows, published.out_features - first);
+  const std::int64_t first = tile * kWeightTileN;
+  const std::int64_t rows = std::min(kWeightTileN, published.out_features - first);
   std::uint8_t* out = tiled.data.ptr<std::uint8_t>() + tile * tiled.data.strides[0];
   for (std::int64_t r = 0; r < rows; ++r) {
     const std::uint8_t* row =
@@ -82,9 +82,9 @@ TileSizes tile_sizes(Format format, std::int64_t group, std::int64_t out_feature
                      std::int64_t in_features) {
   const std::int64_t blocks = ceil_div(in_features, kBlock);
   const std::int64_t padded = checked_mul(blocks, kBlock);
-  return {.tiles = ceil_div(out_features, kTileRows),
+  return {.tiles = ceil_div(out_features, kWeightTileN),
           .blocks = blocks,
-          .bytes = checked_mul(padded, kTileRows * info(format).bits) / 8,
+          .bytes = checked_mul(padded, kWeightTileN * info(format).bits) / 8,
           .scales = group == 0 ? 1 : ceil_div(padded, group)};
 }
 

@@ -1,9 +1,9 @@
-// The layout of packed weights that the CPU's kernels read: WeightLayout::cpu_tiles.
+// WeightLayout::cpu_tiles: the layout of packed weights that the CPU's kernels read.
 //
-// Sixteen rows of the weight are interleaved into a tile, so that a 512-bit vector holds one 32-bit
-// number of each row: a product needs no sum across lanes. Narrower vectors take a tile in two or
-// four slices of rows. Along a row, kernels decode blocks of 32 weights, which is also the block of
-// the activations. A block is a run of 64-byte steps:
+// Sixteen rows of W (output features) are interleaved into a tile, so that a 512-bit vector holds
+// one 32-bit number of each row and a product needs no sum across lanes. Narrower vectors take a
+// tile in two or four slices of rows. Along K, kernels decode blocks of 32 weights, the same blocks
+// that activations are quantized in. A block is a run of 64-byte steps:
 //
 //   4-bit codes: 4 steps of 8 weights             8-bit codes: 8 steps of 4 weights
 //
@@ -14,14 +14,15 @@
 //   high 4  | k+4   k+5   k+6   k+7 | k+4 ..| k+7 |      +----+----+----+----+----+-+----+
 //           +-----+-----+-----+-----+-----+-+-----+
 //
-// so that `byte & 15` and `byte >> 4` are each the operand of one 8-bit dot product.
+// So `byte & 15` and `byte >> 4` are each the operand of one 8-bit dot product.
 //
 //   data    u8 or i8   [tiles, blocks * 256 or 512]
 //   scales  as the format stores them  [tiles, scales of a row * 16]: sixteen rows side by side
 //   zeros   u8 or i8   [tiles, scales of a row * 16]
 //
-// Rows are padded to whole tiles and to whole blocks. The codes and scales there are zero bytes: a
-// finite number, which meets an activation of zero or a row that nobody reads.
+// N is padded to whole tiles and K to whole blocks. Codes and scales of the padding are zero bytes.
+// They decode to a finite number, which is multiplied by an activation of zero, or belongs to a row
+// that nobody reads.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +32,13 @@
 
 namespace tessera::cpu {
 
-inline constexpr std::int64_t kTileRows = 16;
-inline constexpr std::int64_t kBlock = 32;
+inline constexpr std::int64_t kWeightTileN = 16;  // rows of W in a tile
+inline constexpr std::int64_t kBlock = 32;        // weights of a block, along K
 inline constexpr std::int64_t kStepBytes = 64;
 
-// Formats whose blocks of equal scale nest with blocks of 32: nvfp4, mxfp4, nf4, and int4 and int8
-// by rows or in groups of a multiple of 32. Dense and fp8 weights are read as they are.
+// Whether the format's groups of equal scale nest with blocks of 32. True for nvfp4, mxfp4 and nf4,
+// and for int4 and int8 by rows or in groups of a multiple of 32. Dense and fp8 weights are read as
+// they are.
 bool has_tiles(Format format, std::int64_t group);
 
 // Sizes of the tensors of a tiled weight.
@@ -52,14 +54,14 @@ TileSizes tile_sizes(Format format, std::int64_t group, std::int64_t out_feature
 // Copies a published weight into `tiled`, whose tensors have the sizes above.
 void write_tiles(Context& ctx, const Weight& published, const Weight& tiled);
 
-// One tile, as the kernels walk over it.
+// One tile, as the kernels read it.
 struct Tile {
   const std::uint8_t* codes;
   const std::uint8_t* scales;
   DType scale_dtype;
   const std::uint8_t* zeros;      // null: none
   std::int64_t blocks;            // of 32 weights
-  std::int64_t blocks_per_scale;  // nvfp4: 1, with two scales to a block
+  std::int64_t blocks_per_scale;  // nvfp4: 1, with two scales in a block
 };
 Tile tile_of(const Weight& weight, std::int64_t tile);
 
