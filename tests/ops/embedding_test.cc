@@ -203,9 +203,7 @@ TEST_P(EmbeddingTest, RefusesBeforeWriting) {
 
 TEST(EmbeddingSimd, EveryTarget) {
   Context ctx({.threads = 2});
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     for (DType table_dtype : kFloats) {
       for (DType out_dtype : kFloats) {
         for (std::int64_t n : {1, 16, 113}) {
@@ -216,7 +214,7 @@ TEST(EmbeddingSimd, EveryTarget) {
         }
       }
     }
-  }
+  });
 }
 
 }  // namespace

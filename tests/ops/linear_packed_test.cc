@@ -86,9 +86,7 @@ TEST_P(LinearPackedTest, LayoutsDtypesAndEpilogue) {
 }
 
 TEST(LinearPacked, EverySimdTarget) {
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     const auto ctx = context();
     for (const WeightCase& weight : every_weight()) {
       for (Activations activations : kActivations) {
@@ -99,16 +97,14 @@ TEST(LinearPacked, EverySimdTarget) {
         }
       }
     }
-  }
+  });
 }
 
 // Scales that quantize() never makes but that a checkpoint may hold: every E4M3 and its negative,
 // the smallest and large powers of two, negative floats.
 TEST(LinearPacked, UnusualScales) {
   const auto check = [](Format format, const std::function<void(Weight&)>& adjust) {
-    for (std::int64_t target : simd_targets()) {
-      SCOPED_TRACE(simd_target_name(target));
-      const ForceSimdTarget force(target);
+    on_every_simd_target([&] {
       const auto ctx = context();
       for (bool prepared : {false, true}) {
         for (Activations activations : kActivations) {
@@ -123,7 +119,7 @@ TEST(LinearPacked, UnusualScales) {
           }
         }
       }
-    }
+    });
   };
   const auto set_bytes = [](int code) {
     return [code](const Weight& weight) {
@@ -158,9 +154,7 @@ TEST(LinearPacked, UnusualScales) {
 // A NaN among the codes of fp8 must reach the output as NaN.
 TEST(LinearPacked, Fp8NanReachesItsColumn) {
   const auto ctx = context();
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     for (std::int64_t rows : {1, 2, 37}) {
       for (std::int64_t at : {3, 100, 112}) {  // in a whole run of vectors and in the last one
         LinearCall call(*ctx, {.rows = {rows},
@@ -173,7 +167,7 @@ TEST(LinearPacked, Fp8NanReachesItsColumn) {
         for (std::int64_t n = 0; n < 17; ++n) EXPECT_EQ(std::isnan(out.at(0, n)), n == 1);
       }
     }
-  }
+  });
 }
 
 // The bounds of the tests above are worst cases. On Gaussian numbers, 8-bit activations cost about

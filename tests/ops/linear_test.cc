@@ -322,9 +322,7 @@ TEST(GatedLinear, TraceCountsBothProducts) {
 // ---- every SIMD target --------------------------------------------------------------------------
 
 TEST(LinearSimd, EveryTarget) {
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     const auto ctx = context();
     for (std::int64_t rows : kRows) {
       for (DType dtype : kFloats) {
@@ -347,7 +345,7 @@ TEST(LinearSimd, EveryTarget) {
       gated_linear(*ctx, call.args);
       EXPECT_TRUE(call.correct());
     }
-  }
+  });
 }
 
 }  // namespace

@@ -263,9 +263,7 @@ TEST_P(NormTest, IsTraced) {
 
 TEST(NormSimd, EveryTarget) {
   Context ctx({.threads = 2});
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     for (NormKind kind : kNormKinds) {
       for (DType dtype : kFloats) {
         for (std::int64_t n : {1, 3, 16, 113, 239}) {
@@ -280,7 +278,7 @@ TEST(NormSimd, EveryTarget) {
         }
       }
     }
-  }
+  });
 }
 
 }  // namespace

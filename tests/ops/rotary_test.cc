@@ -300,9 +300,7 @@ TEST(RopeInvFreq, RefusesWhatHasNoPairs) {
 
 TEST(RotarySimd, EveryTarget) {
   Context ctx({.threads = 2});
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     for (RopeStyle style : kStyles) {
       for (DType dtype : kFloats) {
         for (std::int64_t dims : {2, 6, 16, 64, 238}) {
@@ -314,7 +312,7 @@ TEST(RotarySimd, EveryTarget) {
         }
       }
     }
-  }
+  });
 }
 
 }  // namespace

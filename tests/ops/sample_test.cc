@@ -261,11 +261,9 @@ TEST_P(SampleTest, RefusesBeforeWriting) {
 
 TEST(SampleSimd, EveryTargetDrawsTheSameToken) {
   Context ctx({.threads = 1});
-  for (const std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     for (const SampleArgs& o : options()) check(ctx, {.shape = {2, 1111}, .options = o});
-  }
+  });
 }
 
 }  // namespace

@@ -295,9 +295,7 @@ TEST_P(SelectTest, TopKRefusesBeforeWriting) {
 
 TEST(SelectSimd, EveryTarget) {
   Context ctx({.threads = 2});
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     for (DType dtype : kFloats) {
       for (std::int64_t n : {1, 3, 16, 113, 239}) {
         Array values = random_normal({3, n}, 5);
@@ -306,7 +304,7 @@ TEST(SelectSimd, EveryTarget) {
               values);
       }
     }
-  }
+  });
 }
 
 }  // namespace

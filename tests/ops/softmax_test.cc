@@ -223,9 +223,7 @@ TEST_P(SoftmaxTest, RefusesBeforeWriting) {
 
 TEST(SoftmaxSimd, EveryTarget) {
   Context ctx({.threads = 2});
-  for (std::int64_t target : simd_targets()) {
-    SCOPED_TRACE(simd_target_name(target));
-    const ForceSimdTarget force(target);
+  on_every_simd_target([&] {
     for (DType dtype : kFloats) {
       for (std::int64_t n : {1, 3, 16, 113, 239}) {
         check(ctx, {.shape = {3, n}, .dtype = dtype, .out_dtype = dtype, .layout = Layout::sliced});
@@ -236,7 +234,7 @@ TEST(SoftmaxSimd, EveryTarget) {
       softmax(ctx, call.args);
       EXPECT_TRUE(identical(call.out.read(), Array({1, 21}, NAN)));
     }
-  }
+  });
 }
 
 }  // namespace

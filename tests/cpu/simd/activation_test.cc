@@ -77,17 +77,8 @@ std::vector<float> points() {
   return x;
 }
 
-template <typename F>
-void on_every_target(F&& fn) {
-  for (std::int64_t target : test::simd_targets()) {
-    SCOPED_TRACE(test::simd_target_name(target));
-    const test::ForceSimdTarget force(target);
-    fn();
-  }
-}
-
 TEST(Erfc, IsWithin5e7) {
-  on_every_target([] {
+  test::on_every_simd_target([] {
     std::vector<float> x = points(), y(x.size());
     for (float& value : x) value = std::abs(value);
     HWY_DYNAMIC_DISPATCH(erfc_of)(x.data(), y.data(), x.size());
@@ -101,7 +92,7 @@ TEST(Erfc, IsWithin5e7) {
 
 // The error is at most 4e-7 of |x|: that of erf, of one exponential and of one division.
 TEST(Activation, IsWithin4e7OfItsArgument) {
-  on_every_target([] {
+  test::on_every_simd_target([] {
     for (Activation activation : kActivations) {
       SCOPED_TRACE(name(activation));
       const std::vector<float> x = points();
@@ -120,7 +111,7 @@ TEST(Activation, IsWithin4e7OfItsArgument) {
 // The tail of gelu is computed directly, not as a difference from 1, so it keeps some digits where
 // erf would be -1.
 TEST(Activation, GeluKeepsItsNegativeTail) {
-  on_every_target([] {
+  test::on_every_simd_target([] {
     std::vector<float> x(16, -5.f), y(16);
     HWY_DYNAMIC_DISPATCH(activation_of)(Activation::gelu, x.data(), y.data(), x.size());
     const double expected = reference::activate(Activation::gelu, -5.0);
@@ -129,7 +120,7 @@ TEST(Activation, GeluKeepsItsNegativeTail) {
 }
 
 TEST(Activation, LetsNanThrough) {
-  on_every_target([] {
+  test::on_every_simd_target([] {
     for (Activation activation : kActivations) {
       SCOPED_TRACE(name(activation));
       std::vector<float> x(16, NAN), y(16, 0.f);

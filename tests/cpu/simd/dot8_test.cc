@@ -101,21 +101,9 @@ void check(bool narrow, W&& weight, X&& activation) {
   ASSERT_EQ(sums, expected_dots(w, x, n_lanes));
 }
 
-class Dot8 : public testing::Test {
- protected:
-  template <typename F>
-  void on_every_target(F&& fn) {
-    for (std::int64_t target : test::simd_targets()) {
-      SCOPED_TRACE(test::simd_target_name(target));
-      const test::ForceSimdTarget force(target);
-      fn();
-    }
-  }
-};
-
 // Every weight meets every activation, at every position.
-TEST_F(Dot8, EveryPairOfNarrowWeightAndActivation) {
-  on_every_target([] {
+TEST(Dot8, EveryPairOfNarrowWeightAndActivation) {
+  test::on_every_simd_target([] {
     for (std::size_t a = 0; a < 31; ++a) {
       for (std::size_t b = 0; b < 255; ++b) {
         check(
@@ -126,8 +114,8 @@ TEST_F(Dot8, EveryPairOfNarrowWeightAndActivation) {
   });
 }
 
-TEST_F(Dot8, EveryPairOfWideWeightAndActivation) {
-  on_every_target([] {
+TEST(Dot8, EveryPairOfWideWeightAndActivation) {
+  test::on_every_simd_target([] {
     for (std::size_t a = 0; a < 256; ++a) {
       for (std::size_t b = 0; b < 255; ++b) {
         check(
@@ -139,8 +127,8 @@ TEST_F(Dot8, EveryPairOfWideWeightAndActivation) {
 }
 
 // The largest sums: nothing may saturate on the way.
-TEST_F(Dot8, ExtremesDoNotSaturate) {
-  on_every_target([] {
+TEST(Dot8, ExtremesDoNotSaturate) {
+  test::on_every_simd_target([] {
     for (int x : {-127, 127}) {
       for (int w : {-15, 15}) {
         check(

@@ -63,9 +63,7 @@ bool same(float a, float b) {
 TEST(Fp8Vectors, EveryCode) {
   std::vector<std::uint8_t> codes;
   for (int code = 0; code < 256; ++code) codes.push_back(static_cast<std::uint8_t>(code));
-  for (std::int64_t target : test::simd_targets()) {
-    SCOPED_TRACE(test::simd_target_name(target));
-    const test::ForceSimdTarget force(target);
+  test::on_every_simd_target([&] {
     std::vector<float> any(256), finite(256), woven(256);
     HWY_DYNAMIC_DISPATCH(decode_all)(codes.data(), any.data(), finite.data(), woven.data());
     for (std::uint8_t code : codes) {
@@ -78,7 +76,7 @@ TEST(Fp8Vectors, EveryCode) {
         EXPECT_TRUE(same(woven[code], expected)) << int{code};
       }
     }
-  }
+  });
 }
 
 }  // namespace

@@ -123,14 +123,12 @@ void check_stores(Store&& store, Round&& round) {
 }
 
 TEST(Vector, ConvertsLikeHalfH) {
-  for (std::int64_t target : test::simd_targets()) {
-    SCOPED_TRACE(test::simd_target_name(target));
-    const test::ForceSimdTarget force(target);
+  test::on_every_simd_target([&] {
     check_loads<Half>(HWY_DYNAMIC_DISPATCH(load_f16));
     check_loads<BFloat16>(HWY_DYNAMIC_DISPATCH(load_bf16));
     check_stores<Half>(HWY_DYNAMIC_DISPATCH(store_f16), HWY_DYNAMIC_DISPATCH(round_f16));
     check_stores<BFloat16>(HWY_DYNAMIC_DISPATCH(store_bf16), HWY_DYNAMIC_DISPATCH(round_bf16));
-  }
+  });
 }
 
 }  // namespace
