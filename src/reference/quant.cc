@@ -19,8 +19,8 @@ T element(const Tensor& tensor, std::int64_t row, std::int64_t index) {
   return value;
 }
 
-std::int64_t block_of(const Weight& weight, std::int64_t column) {
-  return weight.group == 0 ? 0 : column / weight.group;
+std::int64_t block_of(const Weight& weight, std::int64_t k) {
+  return weight.group == 0 ? 0 : k / weight.group;
 }
 
 }  // namespace
@@ -144,60 +144,60 @@ int nearest_code(const std::vector<double>& values, double x) {
   return static_cast<int>(best);
 }
 
-int code_at(const Weight& weight, std::int64_t row, std::int64_t column) {
+int code_at(const Weight& weight, std::int64_t n, std::int64_t k) {
   switch (weight.format) {
     case Format::nvfp4:
     case Format::mxfp4:
-    case Format::int4: {  // the lower index in the low half of the byte
-      const int byte = element<std::uint8_t>(weight.data, row, column / 2);
-      return column % 2 == 0 ? byte % 16 : byte / 16;
+    case Format::int4: {  // the lower k in the low half of the byte
+      const int byte = element<std::uint8_t>(weight.data, n, k / 2);
+      return k % 2 == 0 ? byte % 16 : byte / 16;
     }
-    case Format::nf4: {  // the lower index in the high half
-      const int byte = element<std::uint8_t>(weight.data, row, column / 2);
-      return column % 2 == 0 ? byte / 16 : byte % 16;
+    case Format::nf4: {  // the lower k in the high half
+      const int byte = element<std::uint8_t>(weight.data, n, k / 2);
+      return k % 2 == 0 ? byte / 16 : byte % 16;
     }
     default:
-      return element<std::uint8_t>(weight.data, row, column);
+      return element<std::uint8_t>(weight.data, n, k);
   }
 }
 
-int zero_at(const Weight& weight, std::int64_t row, std::int64_t column) {
+int zero_at(const Weight& weight, std::int64_t n, std::int64_t k) {
   if (!weight.zeros.defined()) return default_zero(weight.format);
-  const int byte = element<std::uint8_t>(weight.zeros, row, block_of(weight, column));
+  const int byte = element<std::uint8_t>(weight.zeros, n, block_of(weight, k));
   return weight.format == Format::int8 && byte >= 128 ? byte - 256 : byte;
 }
 
-double scale_at(const Weight& weight, std::int64_t row, std::int64_t column) {
-  const std::int64_t block = block_of(weight, column);
+double scale_at(const Weight& weight, std::int64_t n, std::int64_t k) {
+  const std::int64_t block = block_of(weight, k);
   switch (weight.format) {
     case Format::nvfp4:
-      return e4m3_value(element<std::uint8_t>(weight.scales, row, block)) *
+      return e4m3_value(element<std::uint8_t>(weight.scales, n, block)) *
              static_cast<double>(weight.tensor_scale);
     case Format::mxfp4:
-      return e8m0_value(element<std::uint8_t>(weight.scales, row, block));
+      return e8m0_value(element<std::uint8_t>(weight.scales, n, block));
     default:
       break;
   }
   switch (weight.scales.dtype) {
     case DType::bf16:
-      return bf16_value(element<std::uint16_t>(weight.scales, row, block));
+      return bf16_value(element<std::uint16_t>(weight.scales, n, block));
     case DType::f16:
-      return f16_value(element<std::uint16_t>(weight.scales, row, block));
+      return f16_value(element<std::uint16_t>(weight.scales, n, block));
     default:
-      return element<float>(weight.scales, row, block);
+      return element<float>(weight.scales, n, block);
   }
 }
 
 Array dequantize(const Weight& weight) {
   Array result({weight.out_features, weight.in_features});
   std::map<int, std::vector<double>> values;  // for each zero point
-  for (std::int64_t row = 0; row < weight.out_features; ++row) {
-    for (std::int64_t column = 0; column < weight.in_features; ++column) {
-      const int zero = zero_at(weight, row, column);
+  for (std::int64_t n = 0; n < weight.out_features; ++n) {
+    for (std::int64_t k = 0; k < weight.in_features; ++k) {
+      const int zero = zero_at(weight, n, k);
       std::vector<double>& of_zero = values[zero];
       if (of_zero.empty()) of_zero = code_values(weight.format, zero);
-      const auto code = static_cast<std::size_t>(code_at(weight, row, column));
-      result.at(row, column) = of_zero[code] * scale_at(weight, row, column);
+      const auto code = static_cast<std::size_t>(code_at(weight, n, k));
+      result.at(n, k) = of_zero[code] * scale_at(weight, n, k);
     }
   }
   return result;

@@ -32,11 +32,11 @@ int default_zero(Format format);                 // 8 for int4, 0 for all others
 // NaN are never chosen.
 int nearest_code(const std::vector<double>& values, double x);
 
-// Parts of a packed weight in the published layout, on the CPU.
-int code_at(const Weight& weight, std::int64_t row, std::int64_t column);
-int zero_at(const Weight& weight, std::int64_t row, std::int64_t column);
+// Parts of weight [n, k] of a packed matrix [N, K], in the published layout, on the CPU.
+int code_at(const Weight& weight, std::int64_t n, std::int64_t k);
+int zero_at(const Weight& weight, std::int64_t n, std::int64_t k);
 // The scale of one weight, including the tensor_scale of nvfp4.
-double scale_at(const Weight& weight, std::int64_t row, std::int64_t column);
+double scale_at(const Weight& weight, std::int64_t n, std::int64_t k);
 
 // [out, in]
 Array dequantize(const Weight& weight);

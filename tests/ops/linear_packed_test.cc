@@ -152,7 +152,7 @@ TEST(LinearPacked, UnusualScales) {
 }
 
 // A NaN among the codes of fp8 must reach the output as NaN.
-TEST(LinearPacked, Fp8NanReachesItsColumn) {
+TEST(LinearPacked, Fp8NanReachesItsFeature) {
   const auto ctx = context();
   on_every_simd_target([&] {
     for (std::int64_t rows : {1, 2, 37}) {
