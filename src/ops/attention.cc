@@ -33,7 +33,8 @@ void attention(Context& ctx, const AttentionArgs& args) {
 
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
   const OpScope op(ctx, "attention_backward");
-  const AttentionArgs& forward = args.forward;
+  AttentionArgs forward = args.forward;
+  forward.out.read_only = forward.lse.read_only = false;  // inputs of the backward pass
   check_attention(op, forward);
   op.require(forward.lse.defined(), "lse was not given; attention() writes it on request");
   op.require(!forward.pages.defined(), "pages are for inference; gradients need dense k and v");

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <string>
 
 #include "support/attention_case.h"
 #include "support/devices.h"
@@ -279,6 +280,19 @@ TEST_P(AttentionBackwardTest, MemoryGrowsWithTheLength) {
   attention(ctx(), forward);
   attention_backward(ctx(), {forward, tensor(4), tensor(5), tensor(6), tensor(7)});
   EXPECT_LT(ctx().workspace_peak_bytes(), 4 << 20);
+}
+
+TEST_P(AttentionBackwardTest, WhatTheForwardPassWroteMayBeReadOnly) {
+  Gradients g(ctx(), {.n_q = 5, .n_k = 7});
+  AttentionArgs& f = g.args.forward;
+  for (Tensor* input : {&f.q, &f.k, &f.v, &f.out, &f.lse, &g.args.d_out}) input->read_only = true;
+  attention_backward(ctx(), g.args);
+  EXPECT_FALSE(std::isnan(g.d_q.read().data[0]));
+  const std::string d_k = to_string(g.args.d_k);
+  g.args.d_k.read_only = true;
+  EXPECT_TRUE(refuses([&] { attention_backward(ctx(), g.args); },
+                      "attention_backward: d_k " + d_k +
+                          " is read-only, made from a pointer to const; give writable memory"));
 }
 
 TEST_P(AttentionBackwardTest, IsTraced) {
