@@ -1,6 +1,10 @@
-# `cmake --install`, so that find_package(tessera) works.
+# `cmake --install`, so that find_package(tessera) and pkg-config work. No installed file holds a path of this machine.
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tessera)
+set(TESSERA_LINKS_CUDA OFF)
+if(TESSERA_HAVE_CUDA AND NOT TESSERA_CUDA_EMULATED)
+  set(TESSERA_LINKS_CUDA ON)
+endif()
 
 install(TARGETS tessera EXPORT tessera_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(TARGETS tessera_options tessera_highway EXPORT tessera_targets)
@@ -18,3 +22,13 @@ configure_package_config_file(cmake/tesseraConfig.cmake.in ${PROJECT_BINARY_DIR}
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/tesseraConfig.cmake ${PROJECT_BINARY_DIR}/tesseraConfigVersion.cmake
   DESTINATION ${package_dir})
+
+# pkg-config has no way to find the CUDA toolkit: its libraries must lie where the linker looks (-L, LIBRARY_PATH).
+set(TESSERA_PC_CUDA_LIBS "")
+if(TESSERA_LINKS_CUDA)
+  set(TESSERA_PC_CUDA_LIBS " -lcublasLt -lcudart_static -lrt -ldl")
+endif()
+file(RELATIVE_PATH TESSERA_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" TESSERA_PC_TO_PREFIX "${TESSERA_PC_TO_PREFIX}")
+configure_file(cmake/tessera.pc.in ${PROJECT_BINARY_DIR}/tessera.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tessera.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
