@@ -1,11 +1,11 @@
-# Sets TESSERA_HAVE_CUDA. AUTO builds CUDA where nvcc is found and a GPU is present, so that a laptop with a stray toolkit
-# does not pay for the compile; ON asks for it and fails where nvcc is missing.
+# Sets TESSERA_HAVE_CUDA. AUTO builds CUDA if nvcc is found and a GPU is present, so that a laptop with a stray toolkit does
+# not pay for the compile. ON requires it and fails if nvcc is missing.
 include(TesseraGpuArchitectures)
 set(TESSERA_HAVE_CUDA OFF)
 set(TESSERA_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures to build for; empty: those present, else 80 and 90a")
 
-# EMULATED compiles the CUDA back end as C++, for tests where there is no GPU: tests/emulated has the GPU. It needs CUDA's
-# headers and no compiler of CUDA.
+# EMULATED compiles the CUDA back end as C++, for tests without a GPU: tests/emulated holds the emulated one. It needs
+# CUDA's headers, but no CUDA compiler.
 set(TESSERA_CUDA_EMULATED OFF)
 if(TESSERA_CUDA STREQUAL "EMULATED")
   find_path(TESSERA_CUDA_INCLUDE_DIR cuda_runtime_api.h

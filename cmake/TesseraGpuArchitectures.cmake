@@ -1,12 +1,12 @@
-# tessera_gpu_architectures(RESULT CAPABILITIES): from what nvidia-smi lists, a compute capability like 9.0 on each line, the
-# architectures to build for. Empty where there is no GPU that Tessera supports.
+# tessera_gpu_architectures(RESULT CAPABILITIES): the architectures to build for. CAPABILITIES is what nvidia-smi lists, a
+# compute capability like 9.0 on each line. The result is empty if there is no GPU that Tessera supports.
 function(tessera_gpu_architectures result capabilities)
   set(architectures)
   string(REGEX MATCHALL "[^\n]+" lines "${capabilities}")
   foreach(line IN LISTS lines)
     string(STRIP "${line}" line)
     if(NOT line MATCHES "^([0-9]+)\\.([0-9])$")
-      continue()  # nvidia-smi says in words what it cannot tell
+      continue()  # words: nvidia-smi could not tell
     endif()
     set(architecture ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
     if(architecture LESS 80)  # bf16 arithmetic begins with Ampere

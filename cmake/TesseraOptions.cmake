@@ -12,7 +12,7 @@ if(TESSERA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${TESSERA_CCACHE})
 endif()
 
-# What every target of the project compiles with; nothing of it reaches those who link the library.
+# What every target of the project compiles with. None of it reaches those who link the library.
 add_library(tessera_options INTERFACE)
 set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual -Wextra-semi)
 if(TESSERA_WERROR)
@@ -21,7 +21,7 @@ endif()
 target_compile_options(tessera_options INTERFACE $<$<COMPILE_LANGUAGE:CXX>:${warnings}>)
 
 if(TESSERA_SANITIZE STREQUAL "address")
-  # GCC takes what the sanitizer adds for reads of memory that nobody has written.
+  # GCC mistakes what the sanitizer adds for reads of uninitialised memory.
   set(sanitizers -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -Wno-maybe-uninitialized)
 elseif(TESSERA_SANITIZE STREQUAL "thread")
   set(sanitizers -fsanitize=thread -fno-omit-frame-pointer)
