@@ -23,7 +23,7 @@ step() {
 }
 
 step "packages"
-ensure_packages build_packages test_packages
+ensure_packages build_packages test_packages docs_packages
 
 cuda=OFF emulated=OFF
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
@@ -44,6 +44,9 @@ ctest --test-dir build --output-on-failure -j "$(nproc)"
 if [ "$fast" = no ]; then
   step "format and lint"
   scripts/lint.sh
+
+  step "API reference"
+  make docs
 
   step "build with address and undefined-behaviour sanitizers"
   cmake --preset asan -DTESSERA_CUDA=$emulated -DTESSERA_UNITY=ON
