@@ -1,13 +1,16 @@
 // How the blocks of panels.cuh share a product: chosen by the host, ahead of each call.
 //
-// A tile is a panel of features by a block of tokens; it takes all pairs of slabs of a row. Either
-// each tile has a block, or a cluster of blocks that share its pairs (panel_split.cuh). Panels may
-// be lower than they could be, so that tiles are about as many as multiprocessors. Or one block for
-// each multiprocessor, and tiles are shared evenly, whatever their number (panel_work.cuh): then
-// parts of tiles go through memory, which takes longer.
+// A tile is a panel of features by a block of tokens; it takes all pairs of slabs along K. There
+// are two ways to share tiles. Either each tile has a block, or a cluster of blocks that share its
+// pairs (panel_split.cuh); panels may be lower than they could be, so that there are about as many
+// tiles as multiprocessors. Or there is one block for each multiprocessor, and tiles are shared
+// evenly, whatever their number (panel_work.cuh): then parts of tiles go through memory, which
+// takes longer.
 #pragma once
 
 #include <cstdint>
+
+#include "cuda/linear/plan/panel_sizes.h"
 
 namespace tessera::cuda {
 
@@ -22,17 +25,16 @@ struct PanelPlan {
   int panel_tiles = 0, panels = 0;
   int split = 0;  // blocks of a cluster, which has one tile; 0: tiles are shared evenly
   int blocks = 0;
+  std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, on a boundary of 16 bytes
 
   std::int64_t tiles() const { return std::int64_t{panels} * token_blocks; }
 };
 
-// Rows of x that a block takes.
-inline int panel_tokens(std::int64_t rows) { return rows <= 32 ? 32 : rows <= 64 ? 64 : 128; }
+// Tokens that a block takes.
+inline int panel_tokens(std::int64_t m) { return m <= 32 ? 32 : m <= 64 ? 64 : 128; }
 
-// weight_tiles: of 16 features; pairs: of slabs, in a row.
-PanelPlan plan_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows, int multiprocessors);
-// The plan that shares tiles evenly. It has no fewer blocks for more rows.
-PanelPlan plan_even_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows,
-                           int multiprocessors);
+PanelPlan plan_panels(const PanelSizes& sizes);
+// The plan that shares tiles evenly. It has no fewer blocks for more tokens.
+PanelPlan plan_even_panels(const PanelSizes& sizes);
 
 }  // namespace tessera::cuda
