@@ -9,29 +9,15 @@
 #include "core/available_memory.h"
 #include "core/fail.h"
 #include "core/workspace.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/registry.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/checkpoint_weights.h"
 #include "model/checkpoint/weight_counter.h"
 #include "model/memory_refusal.h"
+#include "model/model_dtype.h"
 #include "tessera/model.h"
 
 namespace tessera {
-
-namespace model {
-
-DType model_dtype(const Context& ctx, const ModelConfig& config, std::optional<DType> asked) {
-  const DType dtype = asked.value_or(ctx.device().is_cpu() ? DType::f32 : config.stored_dtype);
-  if (is_float(dtype)) return dtype;
-  fail(ErrorCode::invalid_argument, "a model computes in f32, f16 or bf16, got {}", name(dtype));
-}
-
-std::unique_ptr<Model> make_model(const ModelConfig& config, DType dtype, WeightSource& weights) {
-  return config.architecture == Architecture::gpt_neox ? make_gpt_neox(config, dtype, weights)
-                                                       : make_llama(config, dtype, weights);
-}
-
-}  // namespace model
 
 namespace {
 

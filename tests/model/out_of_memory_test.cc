@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/size_text.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/registry.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/weight_counter.h"
 #include "support/devices.h"

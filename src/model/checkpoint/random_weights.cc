@@ -8,7 +8,8 @@
 #include <vector>
 
 #include "core/philox.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/registry.h"
+#include "model/model_dtype.h"
 #include "model/checkpoint/weight_source.h"
 
 namespace tessera::model {

@@ -280,7 +280,9 @@ TEST(BadFiles, ConfigsAreRefused) {
       {"vocab_2_to_40",
        ": vocab_size is 1099511627776, it must be a whole number from 1 to 2147483647"},
       {"vocab_zero", ": vocab_size is 0, it must be a whole number from 1 to 2147483647"},
-      {"window_of_llama", ": sliding_window is 64, but llama has no sliding window; leave it out"},
+      {"window_of_llama",
+       ": sliding_window is 64, an option that is not supported for llama (mistral, qwen2, qwen3 "
+       "have it); leave it out"},
   };
   expect_refusals("config", rows, [](const MappedFile& file, const std::string& where) {
     (void)parse_model_config(file.text(), where);
