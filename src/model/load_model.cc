@@ -2,6 +2,7 @@
 // before the first of them is loaded.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "model/checkpoint/weight_counter.h"
 #include "model/memory_refusal.h"
 #include "model/model_dtype.h"
+#include "quant/format_table.h"
 #include "tessera/model.h"
 
 namespace tessera {
@@ -53,17 +55,20 @@ std::vector<model::WeightsRequest::Other> smaller_ways(Context& ctx,
                     .dtype = config.stored_dtype,
                     .options = chosen.options});
   }
-  for (const Format format : {Format::int8, Format::nvfp4}) {
-    Way way{.flags = fmt::format("--weights {}", name(format)),
+  for (const quant::FormatEntry& entry : quant::packed_formats()) {
+    if (!entry.suggested) continue;
+    Way way{.flags = fmt::format("--weights {}", entry.info.name),
             .dtype = chosen.dtype,
             .options = chosen.options};
-    way.options.pack = QuantizeOptions{.format = format};
+    way.options.pack = QuantizeOptions{.format = entry.info.format};
     ways.push_back(way);
   }
+  for (Way& way : ways) way = counted(ctx, checkpoint, config, way);
+  std::stable_sort(ways.begin(), ways.end(),
+                   [](const Way& a, const Way& b) { return a.bytes() > b.bytes(); });
   std::vector<model::WeightsRequest::Other> others;
   std::int64_t least = chosen.bytes();
-  for (Way& way : ways) {
-    way = counted(ctx, checkpoint, config, way);
+  for (const Way& way : ways) {
     if (way.bytes() >= least) continue;
     least = way.bytes();
     others.push_back({way.flags, way.bytes()});

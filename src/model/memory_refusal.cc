@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/size_text.h"
+#include "tessera/quant.h"
 
 namespace tessera::model {
 namespace {
@@ -30,7 +31,8 @@ std::string advice_for(const CacheRequest& request) {
   const bool full = request.policy.kind == CachePolicy::Kind::full;
   if (request.largest == 0) {
     return or_elsewhere(
-        "no context at all fits beside the weights; take smaller ones (--weights nvfp4)",
+        fmt::format("no context at all fits beside the weights; take smaller ones (--weights {})",
+                    name(QuantizeOptions().format)),
         request.memory.elsewhere);
   }
   if (!full) {

@@ -9,8 +9,8 @@
 
 #include "core/philox.h"
 #include "model/architectures/registry.h"
-#include "model/model_dtype.h"
 #include "model/checkpoint/weight_source.h"
+#include "model/model_dtype.h"
 
 namespace tessera::model {
 namespace {
