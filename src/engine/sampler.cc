@@ -1,5 +1,5 @@
 // From logits to a token: bias and penalties in a copy of the logits, only where there are any;
-// then a draw (cpu/draw.h).
+// then a draw (cpu/sampling/draw.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-// From a folder to a Model: config, checkpoint, architecture. Whether the weights fit is known
+// From a folder to a Model: config, checkpoint, architecture. Weights that do not fit are refused
 // before the first of them is loaded.
 #include <fmt/format.h>
 
@@ -103,7 +103,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& dir
     return model;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::out_of_memory) throw;
-    refuse(fmt::format(" ({})", error.what()));  // someone else was faster
+    refuse(fmt::format(" ({})", error.what()));  // another program took it meanwhile
     throw;
   }
 }

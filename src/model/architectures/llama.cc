@@ -221,7 +221,7 @@ void Llama::forward(Context& ctx, const ForwardArgs& args) const {
        .final_norm = [&](const Tensor& x, const Tensor& out) { norm(ctx, final_norm_, x, out); }});
 }
 
-// x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
+// Replaces the last `rows` rows of x [tokens, hidden] by the layer's output.
 void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                       std::int64_t rows) const {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];

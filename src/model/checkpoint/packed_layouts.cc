@@ -35,7 +35,7 @@ bool is_code(const StoredTensor& tensor) {
   return tensor.dtype == "U8" || tensor.dtype == "I8" || tensor.dtype == "F8_E4M3";
 }
 
-// Parts of a weight that cannot be views of the file: their memory comes at once, in the end.
+// Parts of a weight that cannot be views of the file. Their memory is allocated once, at the end.
 class Copies {
  public:
   using Fill = std::function<void(void*)>;

@@ -51,8 +51,8 @@ struct QuantConfig {
   const PackedScheme* scheme_of(std::string_view module) const;
 };
 
-// `config` is config.json, `hf_quant_config` that file or null. Without either saying anything: no
-// targets.
+// `config` is config.json, `hf_quant_config` that file or null. If neither says anything,
+// there are no targets.
 QuantConfig parse_quant_config(const Json& config, const Json& hf_quant_config);
 
 }  // namespace tessera::model
