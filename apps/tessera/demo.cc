@@ -123,9 +123,9 @@ class Stream {
 std::string tell_story(Loaded& loaded, const Options& options) {
   if (!options.json) {
     const ModelConfig& config = loaded.model->config();
-    fmt::print("{} model of {} layers, {} of weights, {} threads on {}\n\n",
-               name(config.architecture), config.layers, megabytes(loaded.model->weight_bytes()),
-               loaded.ctx.threads(), devices()[0].name);
+    fmt::print("{} model of {} layers, {} of weights, {} threads on {}\n\n", config.architecture,
+               config.layers, megabytes(loaded.model->weight_bytes()), loaded.ctx.threads(),
+               devices()[0].name);
     fmt::print("Once upon a time");
     std::fflush(stdout);
   }

@@ -89,7 +89,7 @@ void print_table(const Info& info) {
   };
   row("model", info.directory.string());
   row("architecture",
-      fmt::format("{}{}", name(c.architecture), c.parallel_residual ? ", parallel residual" : ""));
+      fmt::format("{}{}", c.architecture, c.parallel_residual ? ", parallel residual" : ""));
   row("layers", fmt::format("{}, hidden {}, intermediate {}", c.layers, c.hidden, c.intermediate));
   row("heads", fmt::format("{} of {}, {} for keys and values", c.heads, c.head_dim, c.kv_heads));
   row("rotary", fmt::format("{} of {} elements, theta {}, scaling {}", c.rope.dims, c.head_dim,
@@ -123,7 +123,7 @@ void print_json(const Info& info) {
   }
   const nlohmann::json json = {
       {"model", info.directory.string()},
-      {"architecture", name(c.architecture)},
+      {"architecture", c.architecture},
       {"layers", c.layers},
       {"hidden", c.hidden},
       {"intermediate", c.intermediate},

@@ -1,10 +1,13 @@
 #include "sampling_flags.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <limits>
 
+#include "ops/sampling_table.h"
+#include "tessera/error.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -24,46 +27,44 @@ std::pair<std::int32_t, float> parse_bias(const std::string& text) {
              text);
 }
 
+// "--top-p" of top_p
+std::string flag_of(const SamplingOption& option) {
+  std::string flag = "--" + std::string(option.name);
+  std::replace(flag.begin(), flag.end(), '_', '-');
+  return flag;
+}
+
 }  // namespace
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   SamplingOptions& o = flags.options;
   command.add_flag("--greedy", o.greedy, "Always the most likely token");
-  command.add_option("--temperature", o.temperature, "Divides the logits; 0 is greedy")
-      ->capture_default_str();
-  command.add_option("--top-k", o.top_k, "Keep the k most likely tokens; 0 keeps all")
-      ->capture_default_str();
-  command
-      .add_option("--top-p", o.top_p, "Keep the most likely tokens whose probabilities sum up to p")
-      ->capture_default_str();
-  command
-      .add_option("--min-p", o.min_p,
-                  "Keep tokens at least this many times as likely as the most likely one")
-      ->capture_default_str();
-  command
-      .add_option("--repetition-penalty", o.repetition_penalty,
-                  "Makes tokens of prompt and text less likely where above 1")
-      ->capture_default_str();
-  command
-      .add_option("--presence-penalty", o.presence_penalty,
-                  "Subtracted from the logits of tokens that were generated")
-      ->capture_default_str();
-  command
-      .add_option("--frequency-penalty", o.frequency_penalty,
-                  "Subtracted for each time a token was generated")
-      ->capture_default_str();
+  for (const SamplingOption& option : sampling_table()) {
+    const std::string flag = flag_of(option), help(option.help);
+    CLI::Option* added = option.number ? command.add_option(flag, o.*option.number, help)
+                                       : command.add_option(flag, o.*option.count, help);
+    added->capture_default_str();
+  }
   command
       .add_option("--logit-bias", flags.logit_bias,
                   "ID=VALUE: added to a token's logit; -inf forbids it; repeatable")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   command
       .add_option("--seed", o.seed, "The same seed gives the same text, on any number of threads")
       ->capture_default_str();
 }
 
 void check_sampling(const SamplingOptions& options) {
-  check(options, std::numeric_limits<std::int32_t>::max());
+  for (const SamplingOption& option : sampling_table()) {
+    const double value = option.value(options);
+    if (option.accepts(value)) continue;
+    fail_usage("{} {}: must be {}", flag_of(option), value, option.accepted);
+  }
+  try {
+    check(options, std::numeric_limits<std::int32_t>::max());
+  } catch (const Error& error) {
+    fail_usage("--logit-bias: {}", error.what());
+  }
 }
 
 SamplingOptions SamplingFlags::parsed() const {

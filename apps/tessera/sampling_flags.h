@@ -14,16 +14,16 @@ class App;
 namespace tessera::app {
 
 struct SamplingFlags {
-  // Beside the library's defaults: what reads well from models of every size.
+  // Unlike the library's defaults: what reads well from models of every size.
   SamplingOptions options{.temperature = 0.8, .top_p = 0.95};
   std::vector<std::string> logit_bias;  // "ID=VALUE"
 
-  // The options with the biases in them; refuses what is no ID=VALUE.
+  // The options with the biases in them. Refuses a bias that is not ID=VALUE.
   SamplingOptions parsed() const;
 };
 
 void add_sampling_flags(CLI::App& command, SamplingFlags& flags);
-// Refuses what no vocabulary accepts: before a model is loaded.
+// Refuses what no vocabulary accepts, with the name of the flag: before a model is loaded.
 void check_sampling(const SamplingOptions& options);
 
 }  // namespace tessera::app

@@ -115,7 +115,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
     for (const VerifyCheck& check : checks) list.push_back(to_json(check));
     fmt::print("{}\n", nlohmann::json{{"model", subject.directory.string()},
                                       {"golden", options.golden},
-                                      {"architecture", name(subject.model.config().architecture)},
+                                      {"architecture", subject.model.config().architecture},
                                       {"device", to_string(subject.ctx.device())},
                                       {"dtype", name(subject.model.dtype())},
                                       {"activations", options.model.activations},
@@ -129,7 +129,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
     return misses == 0 ? 0 : 1;
   }
   fmt::print("{} ({}) on {}, {}, {} activations, against {}\n", subject.directory.string(),
-             name(subject.model.config().architecture), to_string(subject.ctx.device()),
+             subject.model.config().architecture, to_string(subject.ctx.device()),
              name(subject.model.dtype()), options.model.activations,
              options.golden.empty() ? "Tessera's float64 reference" : options.golden);
   for (const std::string& note : subject.model.notes()) fmt::print("note: {}\n", note);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "model/architectures/registry.h"
 #include "reference/attention.h"
 #include "reference/model.h"
 #include "reference/norm.h"
@@ -156,7 +157,7 @@ class KernelCheck {
 
   void norms() {
     const ModelConfig& config = subject_.model.config();
-    const bool layer = config.architecture == Architecture::gpt_neox;
+    const bool layer = model::find_architecture(config).norm == NormKind::layer_norm;
     const Array weight = random({config.hidden}), bias = random({config.hidden});
     const TestTensor weight_tensor(subject_.ctx, weight, DType::f32);
     const TestTensor bias_tensor(subject_.ctx, bias, DType::f32);

@@ -7,38 +7,12 @@
 #include <string>
 #include <string_view>
 
+#include "model/architectures/registry.h"
 #include "reference/parity.h"
 #include "verify.h"
 
 namespace tessera::app {
 namespace {
-
-struct ExpectedCalls {
-  const char* op;
-  std::int64_t calls;
-  const char* what;  // of one layer, and beside the layers
-};
-
-// What one decoding step calls: residuals and activations have no ops of their own, as they are
-// fused into linear's last step.
-std::vector<ExpectedCalls> expected_calls(const ModelConfig& config) {
-  const std::int64_t layers = config.layers;
-  if (config.architecture == Architecture::gpt_neox) {
-    return {{"embedding", 1, "the token"},
-            {"layer_norm", 2 * layers + 1, "2 per layer, 1 at the end"},
-            {"linear", 4 * layers + 1, "qkv, dense + residual, up + activation, down + residual"},
-            {"rotary_append", layers, "query and key turned, key and value into the cache"},
-            {"attention", layers, "paged, all heads in one call"}};
-  }
-  const std::int64_t norms = config.qk_norm ? 4 : 2;
-  return {{"embedding", 1, "the token"},
-          {"rms_norm", norms * layers + 1,
-           config.qk_norm ? "4 per layer, 1 at the end" : "2 per layer, 1 at the end"},
-          {"linear", 5 * layers + 1, "q, k, v, output + residual, down + residual"},
-          {"gated_linear", layers, "gate, activation, up and their product in one call"},
-          {"rotary_append", layers, "query and key turned, key and value into the cache"},
-          {"attention", layers, "paged, all heads in one call"}};
-}
 
 // What generating so many tokens calls.
 std::vector<TraceEntry> calls_of(const VerifySubject& subject, std::int64_t tokens) {
@@ -79,7 +53,8 @@ VerifyCheck verify_calls(const VerifySubject& subject) {
   const std::int64_t total = count(after) - count(before);
   VerifyCheck check{.name = "fused calls", .verdict = {}};
   std::int64_t known = 0;
-  for (const ExpectedCalls& op : expected_calls(subject.model.config())) {
+  const ModelConfig& config = subject.model.config();
+  for (const model::StepCalls& op : model::find_architecture(config).step_calls(config)) {
     const std::int64_t calls = count(after, op.op) - count(before, op.op);
     known += calls;
     check.rows.push_back({.what = op.op,

@@ -144,7 +144,7 @@ void add_fused_linear(CLI::App& app) {
       "fused_linear", "FusedFP4Linear with gelu beside the dense f32 layer: time, memory, error");
   command->add_option("--shape", options->shape, "In x out");
   command->add_option("--rows", options->rows, "Batches")->delimiter(',');
-  command->add_option("--formats", options->formats, "nvfp4, mxfp4, nf4, int4")->delimiter(',');
+  command->add_option("--formats", options->formats, "Of packed weights")->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "Of the packed layer's activations")
       ->delimiter(',');
   command->callback([options] { FusedBench(*options).run(); });

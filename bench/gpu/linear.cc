@@ -19,12 +19,17 @@
 namespace tessera::bench {
 namespace {
 
+std::vector<std::string> dense_and_packed() {
+  std::vector<std::string> texts = packed_weights();
+  texts.insert(texts.begin(), "dense");
+  return texts;
+}
+
 struct LinearOptions {
   std::vector<std::string> shapes{"2560x10240", "4096x4096", "4096x14336", "8192x28672",
                                   "768x3072"};
   std::vector<std::int64_t> rows{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096};
-  std::vector<std::string> formats{"dense", "nvfp4", "mxfp4", "nf4",
-                                   "int4",  "int4z", "int8",  "fp8"};
+  std::vector<std::string> formats = dense_and_packed();
   std::vector<std::string> dtypes{"bf16", "f16"};
   std::string activation = "none";
   bool gated = false;

@@ -44,4 +44,13 @@ QuantizeOptions parse_weights(const std::string& text) {
   return options;
 }
 
+std::vector<std::string> packed_weights() {
+  std::vector<std::string> texts;
+  for (const FormatInfo& format : formats()) {
+    texts.emplace_back(format.name);
+    if (format.format == Format::int4) texts.emplace_back("int4z");
+  }
+  return texts;
+}
+
 }  // namespace tessera::bench

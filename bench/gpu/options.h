@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tessera/dtype.h"
 #include "tessera/quant.h"
@@ -18,5 +19,7 @@ Shape parse_shape(const std::string& text);  // "4096x14336"
 DType parse_dtype(const std::string& text);  // f32, f16, bf16
 // "int4", "int4:32" (groups of 32), "int4z" (with zero points), "dense".
 QuantizeOptions parse_weights(const std::string& text);
+// Every packed format, as parse_weights() takes it.
+std::vector<std::string> packed_weights();
 
 }  // namespace tessera::bench

@@ -17,7 +17,7 @@ namespace {
 
 struct QuantizeBenchOptions {
   std::vector<std::string> shapes{"4096x14336"};  // K x N
-  std::vector<std::string> formats{"nvfp4", "mxfp4", "nf4", "int4", "int4z", "int8", "fp8"};
+  std::vector<std::string> formats = packed_weights();
   std::vector<std::string> dtypes{"bf16"}, searches{"least_squares", "from_max"};
 };
 

@@ -5,17 +5,12 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "tessera/dtype.h"
 #include "tessera/linear.h"
 
 namespace tessera {
-
-enum class Architecture : std::uint8_t { gpt_neox, llama, mistral, qwen2, qwen3 };
-
-std::string_view name(Architecture architecture);
 
 enum class RopeScaling : std::uint8_t { none, linear, llama3 };
 
@@ -29,16 +24,16 @@ struct RopeConfig {
 };
 
 struct ModelConfig {
-  Architecture architecture = Architecture::llama;
+  std::string architecture{};  // model_type of config.json: "llama"
   std::int64_t layers = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, intermediate = 0;
   std::int64_t vocab = 0;
   std::int64_t max_positions = 0;  // the length the model was trained for
   double norm_eps = 1e-5;
   Activation activation = Activation::silu;
   bool tied_head = false;
-  bool parallel_residual = false;  // gpt_neox
+  bool parallel_residual = false;  // attention and MLP read the same x
   bool qkv_bias = false, output_bias = false, mlp_bias = false;
-  bool qk_norm = false;                 // qwen3: RMSNorm of each head of q and k
+  bool qk_norm = false;                 // RMSNorm of each head of q and k
   std::vector<std::int64_t> windows{};  // sliding window of each layer; 0: none
   RopeConfig rope{};
   DType stored_dtype = DType::f32;  // what the file says its dense weights are

@@ -26,6 +26,7 @@
 #include "tessera/rotary_append.h"
 #include "tessera/sample.h"
 #include "tessera/sampling.h"
+#include "tessera/sampling_options.h"
 #include "tessera/select.h"
 #include "tessera/softmax.h"
 #include "tessera/tensor.h"

@@ -65,14 +65,14 @@ class Packer {
   std::int64_t used_ = 0;
 };
 
-// Of all small tensors of a step of max_step tokens: position (8 bytes), slot, length and hole (two
-// numbers) of each, and the table.
+// Bytes of the small tensors of a step of max_step tokens: position (8 bytes), slot, length and
+// hole (two numbers) of each, and the table.
 std::int64_t block_bytes(const KvCacheOptions& options, const StreamLayout& layout) {
   constexpr std::int64_t kTokenBytes = 8 + 4 * (1 + 1 + 2);
   return checked_add(checked_mul(options.max_step, kTokenBytes), layout.pages() * 4);
 }
 
-// Memory on a device, or where the workspace of the Context only counts, addresses without any.
+// Memory on a device; where the Context's workspace only counts, addresses without memory.
 class CacheMemory {
  public:
   CacheMemory(Context& ctx, std::int64_t bytes)
@@ -182,7 +182,7 @@ void KvCache::State::fill_sequences(Packer& packer, CacheStep& step) const {
   for (std::int64_t i = 0; i < pages; ++i) {
     table[i] = static_cast<std::int32_t>(layout.table_entry(i, table_oldest));
   }
-  // The same for all, and as large in every step. Entries that were not filled are not read.
+  // One row for all, of the same size in every step. Entries that were not filled are not read.
   Tensor& all = step.pages.table;
   all.shape[0] = batch, all.shape[1] = layout.pages();
   all.strides[0] = 0;

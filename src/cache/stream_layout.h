@@ -19,7 +19,7 @@ namespace tessera {
 
 class StreamLayout {
  public:
-  // Checks what of the options decides the layout.
+  // Checks the options that decide the layout.
   explicit StreamLayout(const KvCacheOptions& options);
 
   std::int64_t pages() const { return sink_pages_ + ring_pages_; }  // of a pool, and of the table
@@ -42,7 +42,7 @@ class StreamLayout {
   // `table_oldest`.
   std::int64_t hole_size(std::int64_t oldest, std::int64_t table_oldest) const;
 
-  // Does every token from the first on fit, up to t?
+  // Do all tokens up to t fit?
   bool fits(std::int64_t t) const { return t <= last_position(); }
 
  private:

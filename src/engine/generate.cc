@@ -49,7 +49,7 @@ void check_options(const GenerateOptions& options, const Tokenizer* tokenizer, s
     fail(ErrorCode::invalid_argument,
          "stop strings need a tokenizer, and this call has none: leave them out");
   }
-  // Half a character would cut the text in the middle of one; encode() says what is wrong.
+  // Half a character would cut the text within one; encode() says what is wrong.
   for (const std::string& stop : options.stop) tokenizer->encode(stop);
   check(options.sampling, vocab);
 }
@@ -96,7 +96,7 @@ class Runner {
     Sampled sampled;
     std::int32_t& id = sampled.token.id;
     copy_bytes(ctx_, &id, Device::cpu(), drawn_.data, ctx_.device(), drawn_.bytes());
-    // No token could be drawn: the Sampler finds the logit that is to blame, and says so.
+    // No token could be drawn. The Sampler finds the logit that is to blame, and names it.
     if (id < 0) return sampler.sample(logits(), top_logprobs);
     sampler.accept(id);
     return sampled;
@@ -142,7 +142,7 @@ class Runner {
 // Tokens to text, up to a stop string.
 class TextOut {
  public:
-  // A decoder at the beginning of a text may drop a space: the end of the prompt goes ahead.
+  // A decoder may drop a space at the beginning of a text, so the end of the prompt goes first.
   static constexpr std::size_t kLeadTokens = 16;
 
   TextOut(const Tokenizer* tokenizer, std::span<const std::int32_t> prompt,
@@ -211,7 +211,7 @@ GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
   ctx.synchronize();
   result.prefill_seconds = seconds_since(start);
 
-  // What the token that was just drawn means for the text; nothing where it goes on.
+  // Why the text ends with the token that was just drawn; nothing if it goes on.
   const auto reason_to_stop = [&](bool is_eos) -> std::optional<StopReason> {
     if (is_eos) return StopReason::eos;
     if (text.stopped()) return StopReason::stop_string;

@@ -1,5 +1,5 @@
 // From logits to a token: bias and penalties in a copy of the logits, only where there are any;
-// then a draw (cpu/draw.h).
+// then a draw (cpu/sampling/draw.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -7,6 +7,7 @@
 #include "core/fail.h"
 #include "core/sample_weight.h"
 #include "cpu/sampling/draw.h"
+#include "ops/sampling_table.h"
 #include "tessera/sampling.h"
 
 namespace tessera {
@@ -14,25 +15,12 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-void check_number(const char* name, double value, bool ok, const char* accepted) {
-  if (!ok) fail(ErrorCode::invalid_argument, "{} is {}; it must be {}", name, value, accepted);
-}
-
 void check_ranges(const SamplingOptions& o) {
-  const auto finite = [](double v) { return std::isfinite(v); };
-  check_number("temperature", o.temperature, finite(o.temperature) && o.temperature >= 0,
-               "0 (greedy) or a positive number");
-  if (o.top_k < 0) {
-    fail(ErrorCode::invalid_argument, "top_k is {}; it must be 0 (all tokens) or more", o.top_k);
+  for (const SamplingOption& option : sampling_table()) {
+    if (option.accepts(option.value(o))) continue;
+    fail(ErrorCode::invalid_argument, "{} is {}; it must be {}", option.name, option.value(o),
+         option.accepted);
   }
-  check_number("top_p", o.top_p, o.top_p > 0 && o.top_p <= 1, "above 0 and at most 1");
-  check_number("min_p", o.min_p, o.min_p >= 0 && o.min_p <= 1, "from 0 to 1");
-  check_number("repetition_penalty", o.repetition_penalty,
-               finite(o.repetition_penalty) && o.repetition_penalty > 0, "a positive number");
-  check_number("presence_penalty", o.presence_penalty, finite(o.presence_penalty),
-               "a finite number");
-  check_number("frequency_penalty", o.frequency_penalty, finite(o.frequency_penalty),
-               "a finite number");
   for (const auto& [id, bias] : o.logit_bias) {
     if (std::isnan(bias) || bias == kInfinity) {
       fail(ErrorCode::invalid_argument,
@@ -172,14 +160,14 @@ Sampled Sampler::sample(std::span<const float> logits, std::int64_t top_logprobs
          "top_logprobs is {}; it must be -1 (none) or from 0 to the vocabulary's {}", top_logprobs,
          vocab);
   }
-  const SamplingOptions& o = options_;
   const std::span<const float> scores = adjusted(logits);
   const float largest = largest_of(scores);
-  const std::uint64_t bits = draw_bits(o.seed, draws_);
+  SampleArgs args;
+  copy_draw_options(options_, args);
   Sampled sampled;
-  sampled.token.id =
-      is_greedy() ? draw_->first_largest(scores, largest)
-                  : draw_->draw(scores, largest, {o.temperature, o.top_k, o.top_p, o.min_p}, bits);
+  sampled.token.id = is_greedy()
+                         ? draw_->first_largest(scores, largest)
+                         : draw_->draw(scores, largest, args, draw_bits(options_.seed, draws_));
   if (top_logprobs >= 0) report(logits, top_logprobs, sampled);
   accept(sampled.token.id);
   return sampled;
@@ -188,14 +176,13 @@ Sampled Sampler::sample(std::span<const float> logits, std::int64_t top_logprobs
 // ---- drawn elsewhere ----------------------------------------------------------------------------
 
 std::optional<SampleArgs> Sampler::next_draw() const {
-  const SamplingOptions& o = options_;
-  if (!o.logit_bias.empty() || has_penalties()) return std::nullopt;
-  return SampleArgs{.temperature = is_greedy() ? 0.0 : o.temperature,
-                    .top_k = o.top_k,
-                    .top_p = o.top_p,
-                    .min_p = o.min_p,
-                    .seed = o.seed,
-                    .draw = draws_};
+  if (!options_.logit_bias.empty() || has_penalties()) return std::nullopt;
+  SampleArgs args;
+  copy_draw_options(options_, args);
+  if (is_greedy()) args.temperature = 0;
+  args.seed = options_.seed;
+  args.draw = draws_;
+  return args;
 }
 
 void Sampler::accept(std::int32_t id) {

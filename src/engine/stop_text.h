@@ -16,7 +16,7 @@ class StopText {
   // Takes the next piece; returns what is certain to come before any stop string. Once one has been
   // found, nothing more comes.
   std::string push(std::string_view text);
-  // The text has ended: what was held back is no stop string.
+  // The text has ended: what was held back is not a stop string.
   std::string finish();
   bool stopped() const { return stopped_; }
 

@@ -1,7 +1,8 @@
-// From a folder to a Model: config, checkpoint, architecture. Whether the weights fit is known
+// From a folder to a Model: config, checkpoint, architecture. Weights that do not fit are refused
 // before the first of them is loaded.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,29 +10,16 @@
 #include "core/available_memory.h"
 #include "core/fail.h"
 #include "core/workspace.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/registry.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/checkpoint_weights.h"
 #include "model/checkpoint/weight_counter.h"
 #include "model/memory_refusal.h"
+#include "model/model_dtype.h"
+#include "quant/format_table.h"
 #include "tessera/model.h"
 
 namespace tessera {
-
-namespace model {
-
-DType model_dtype(const Context& ctx, const ModelConfig& config, std::optional<DType> asked) {
-  const DType dtype = asked.value_or(ctx.device().is_cpu() ? DType::f32 : config.stored_dtype);
-  if (is_float(dtype)) return dtype;
-  fail(ErrorCode::invalid_argument, "a model computes in f32, f16 or bf16, got {}", name(dtype));
-}
-
-std::unique_ptr<Model> make_model(const ModelConfig& config, DType dtype, WeightSource& weights) {
-  return config.architecture == Architecture::gpt_neox ? make_gpt_neox(config, dtype, weights)
-                                                       : make_llama(config, dtype, weights);
-}
-
-}  // namespace model
 
 namespace {
 
@@ -67,17 +55,20 @@ std::vector<model::WeightsRequest::Other> smaller_ways(Context& ctx,
                     .dtype = config.stored_dtype,
                     .options = chosen.options});
   }
-  for (const Format format : {Format::int8, Format::nvfp4}) {
-    Way way{.flags = fmt::format("--weights {}", name(format)),
+  for (const quant::FormatEntry& entry : quant::packed_formats()) {
+    if (!entry.suggested) continue;
+    Way way{.flags = fmt::format("--weights {}", entry.info.name),
             .dtype = chosen.dtype,
             .options = chosen.options};
-    way.options.pack = QuantizeOptions{.format = format};
+    way.options.pack = QuantizeOptions{.format = entry.info.format};
     ways.push_back(way);
   }
+  for (Way& way : ways) way = counted(ctx, checkpoint, config, way);
+  std::stable_sort(ways.begin(), ways.end(),
+                   [](const Way& a, const Way& b) { return a.bytes() > b.bytes(); });
   std::vector<model::WeightsRequest::Other> others;
   std::int64_t least = chosen.bytes();
-  for (Way& way : ways) {
-    way = counted(ctx, checkpoint, config, way);
+  for (const Way& way : ways) {
     if (way.bytes() >= least) continue;
     least = way.bytes();
     others.push_back({way.flags, way.bytes()});
@@ -112,7 +103,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& dir
     return model;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::out_of_memory) throw;
-    refuse(fmt::format(" ({})", error.what()));  // someone else was faster
+    refuse(fmt::format(" ({})", error.what()));  // another program took it meanwhile
     throw;
   }
 }

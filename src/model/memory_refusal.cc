@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/size_text.h"
+#include "tessera/quant.h"
 
 namespace tessera::model {
 namespace {
@@ -19,7 +20,7 @@ std::string advice_for(const WeightsRequest& request) {
                         size_text(other.bytes));
   }
   if (!list.empty()) return list;
-  std::string smaller = or_elsewhere("take a smaller model", request.memory.elsewhere);
+  std::string smaller = or_elsewhere("use a smaller model", request.memory.elsewhere);
   if (request.others.empty()) return smaller;
   const WeightsRequest::Other& least = request.others.back();
   return fmt::format("even {} would need {}; {}", least.flags, size_text(least.bytes), smaller);
@@ -30,7 +31,8 @@ std::string advice_for(const CacheRequest& request) {
   const bool full = request.policy.kind == CachePolicy::Kind::full;
   if (request.largest == 0) {
     return or_elsewhere(
-        "no context at all fits beside the weights; take smaller ones (--weights nvfp4)",
+        fmt::format("no context at all fits beside the weights; use smaller ones (--weights {})",
+                    name(QuantizeOptions().format)),
         request.memory.elsewhere);
   }
   if (!full) {

@@ -1,5 +1,5 @@
 // The sentences that say why a model or its cache does not fit, and what would. Numbers in, text
-// out: what the numbers are is up to load_model() and make_cache().
+// out: load_model() and make_cache() bring the numbers.
 #pragma once
 
 #include <cstdint>

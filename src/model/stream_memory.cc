@@ -40,7 +40,7 @@ std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& 
   return count.peak_bytes() - of_cache;
 }
 
-// Packed layers are copies on every device; of dense ones only a GPU has any.
+// Packed layers are copies on every device, dense layers on a GPU only.
 std::int64_t packed_layer_bytes(const Model& model) {
   std::int64_t bytes = 0;
   for (const LayerInfo& layer : model.linear_layers()) {
@@ -100,7 +100,7 @@ KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t 
       if (window == 0 || window >= kept) continue;
       fail(ErrorCode::unsupported,
            "{} keeps {} tokens, but layers of this model see only the last {}: choose sinks and a "
-           "window of {} tokens together at most",
+           "window of at most {} tokens together",
            to_string(policy), kept, window, window);
     }
   }
@@ -119,7 +119,7 @@ KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t 
     return cache;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::out_of_memory) throw;
-    // Someone else was faster.
+    // Another program took the memory meanwhile.
     model::refuse_cache(ctx, *this, options, logit_rows, fmt::format(" ({})", error.what()));
   }
 }

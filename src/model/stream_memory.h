@@ -1,4 +1,4 @@
-// What the steps of a stream need of scratch memory, known before the first of them.
+// How much scratch memory the steps of a stream need, known before the first step.
 #pragma once
 
 #include <cstdint>

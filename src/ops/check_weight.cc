@@ -8,6 +8,7 @@
 #include "quant/codec.h"
 #include "quant/e4m3.h"
 #include "quant/e8m0.h"
+#include "quant/format_table.h"
 
 namespace tessera {
 namespace {
@@ -37,13 +38,14 @@ void check_published(const OpScope& op, const char* arg, const Weight& weight) {
     op.input(zeros.c_str(), weight.zeros, {quant::code_dtype(weight.format)});
     op.shape(zeros.c_str(), weight.zeros, {rows, blocks});
   }
-  if (weight.format == Format::nvfp4) {
+  if (quant::entry(weight.format).tensor_scale) {
     op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
                weight.tensor_scale);
-  } else {
-    op.require(weight.tensor_scale == 1.f,
-               "{} is {} with a tensor_scale of {}; only nvfp4 has one, leave it at 1", arg,
-               name(weight.format), weight.tensor_scale);
+  } else if (weight.tensor_scale != 1.f) {
+    op.refuse(
+        "{} is {} with a tensor_scale of {}; only {} has one, leave it at 1", arg,
+        name(weight.format), weight.tensor_scale,
+        quant::names_of([](const quant::FormatEntry& e) { return e.tensor_scale != nullptr; }));
   }
 }
 
@@ -89,8 +91,9 @@ void check_scale_dtype(const OpScope& op, const char* arg, const Weight& weight)
 }
 
 void check_takes_zeros(const OpScope& op, const char* arg, const Weight& weight) {
-  op.require(!weight.zeros.defined() || quant::takes_zeros(weight.format),
-             "{} is {}, and only int4 and int8 take zeros", arg, name(weight.format));
+  if (!weight.zeros.defined() || quant::takes_zeros(weight.format)) return;
+  op.refuse("{} is {}, and only {} take zeros", arg, name(weight.format),
+            quant::names_of([](const quant::FormatEntry& e) { return e.zeros; }));
 }
 
 void check_weight(const OpScope& op, const char* arg, const Weight& weight) {
@@ -109,22 +112,19 @@ void check_weight(const OpScope& op, const char* arg, const Weight& weight) {
 }
 
 void check_weight_values(const OpScope& op, const char* arg, const Weight& weight) {
-  switch (weight.format) {
-    case Format::dense:
-      return;
-    case Format::nvfp4:
-      return check_scales<std::uint8_t>(op, arg, weight.scales, e4m3_decode);
-    case Format::mxfp4:
-      return check_scales<std::uint8_t>(op, arg, weight.scales, e8m0_decode);
-    case Format::int4:
+  if (weight.format == Format::dense) return;
+  switch (weight.scales.dtype) {
+    case DType::f8e4m3:
+      check_scales<std::uint8_t>(op, arg, weight.scales, e4m3_decode);
+      break;
+    case DType::u8:
+      check_scales<std::uint8_t>(op, arg, weight.scales, e8m0_decode);
+      break;
+    default:
       check_float_scales(op, arg, weight.scales);
-      if (weight.zeros.defined()) check_zeros(op, arg, weight.zeros);
-      return;
-    case Format::nf4:
-    case Format::int8:  // every byte is a zero point
-    case Format::fp8:
-      return check_float_scales(op, arg, weight.scales);
   }
+  // Of 8 bits, every byte is a zero point.
+  if (weight.zeros.defined() && info(weight.format).bits == 4) check_zeros(op, arg, weight.zeros);
 }
 
 }  // namespace tessera

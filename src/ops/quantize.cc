@@ -16,7 +16,7 @@
 #include "cpu/elementwise/for_each_row.h"
 #include "ops/op_scope.h"
 #include "quant/codec.h"
-#include "quant/nvfp4.h"
+#include "quant/format_table.h"
 #include "tessera/quant.h"
 
 namespace tessera {
@@ -158,8 +158,8 @@ PackedWeight quantize(Context& ctx, const Tensor& dense, const QuantizeOptions& 
          [&] {
            const float largest = largest_of(ctx, op, dense);
            packed = allocate(planned, ctx.device());
-           if (options.format == Format::nvfp4) {
-             packed.weight.tensor_scale = quant::nvfp4_tensor_scale(largest, options.search);
+           if (const auto tensor_scale = quant::entry(options.format).tensor_scale) {
+             packed.weight.tensor_scale = tensor_scale(largest, options.search);
            }
            if (ctx.device().is_cpu()) {
              encode(ctx, dense, packed.weight, options.search);

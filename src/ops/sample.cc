@@ -1,24 +1,22 @@
 #include "tessera/sample.h"
 
-#include <cmath>
-
 #include "core/build_config.h"
 #include "core/sample_weight.h"
 #include "cpu/sampling/sample.h"
 #include "cuda/sampling/sample.h"
 #include "ops/op_scope.h"
+#include "ops/sampling_table.h"
 
 namespace tessera {
 namespace {
 
 void check_options(const OpScope& op, const SampleArgs& args) {
-  op.require(std::isfinite(args.temperature) && args.temperature >= 0,
-             "temperature is {}; it must be 0 (the most likely token) or a positive number",
-             args.temperature);
-  op.require(args.top_k >= 0, "top_k is {}; it must be 0 (all tokens) or more", args.top_k);
-  op.require(args.top_p > 0 && args.top_p <= 1, "top_p is {}; it must be above 0 and at most 1",
-             args.top_p);
-  op.require(args.min_p >= 0 && args.min_p <= 1, "min_p is {}; it must be from 0 to 1", args.min_p);
+  for (const SamplingOption& option : sampling_table()) {
+    if (!option.is_drawn()) continue;
+    const double value = option.value(args);
+    op.require(option.accepts(value), "{} is {}; it must be {}", option.name, value,
+               option.accepted);
+  }
 }
 
 void check(const OpScope& op, const SampleArgs& args) {

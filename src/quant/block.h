@@ -1,5 +1,5 @@
-// A block: consecutive weights of a row that share a scale. What the codecs need to walk over
-// blocks, to measure one, and to choose its scale.
+// A block: consecutive weights of a row that share a scale. What the codecs need to visit the
+// blocks of a row, to measure one, and to choose its scale.
 //
 // Every sum and every choice here has one order, whatever the compiler makes of it, and kernels
 // call the same code: an encoder on another device gives the same bits. (Kernels cannot see
@@ -54,7 +54,7 @@ void for_each_block(const Weight& weight, std::int64_t k_begin, std::int64_t k_e
 }
 
 // A block's values are a std::span<const float> on the CPU. A kernel may have its own type for them
-// (cuda/encode.cu), with a fold() that gives the same bits: all that follows takes either.
+// (cuda/quant/encode.cu), with a fold() that gives the same bits: all that follows takes either.
 //
 // A sum, or an extreme, over term(x) of a block. Element i goes to lane i % 16, in rising order,
 // and the lanes start at 0; at the end they are folded, 8 on 8, 4 on 4, 2 on 2, 1 on 1. Sixteen is
@@ -99,7 +99,7 @@ TESSERA_HOST_DEVICE float largest_magnitude(const Values& x) {
 
 // The squared error of the block on a grid of this scale, in units of `unit` squared: the sum of
 // (r - nearest(r))^2 over r = x / scale, times (scale / unit)^2. Where unit is near the scale,
-// nothing of it can overflow or vanish, whatever the size of the weights.
+// no part of it can overflow or vanish, whatever the size of the weights.
 template <typename Values, typename Nearest>
 TESSERA_HOST_DEVICE float squared_error(const Values& x, float scale, float unit, Nearest nearest) {
   const float sum = fold(
@@ -114,7 +114,7 @@ TESSERA_HOST_DEVICE float squared_error(const Values& x, float scale, float unit
   return sum * (stretch * stretch);
 }
 
-// The candidate of least error so far; of two as good, the one that was offered first.
+// The candidate with the least error so far; among equals, the one that was offered first.
 template <typename Candidate>
 struct Best {
   Candidate candidate{};

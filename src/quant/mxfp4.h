@@ -13,7 +13,7 @@
 
 namespace tessera::quant {
 
-// 2^-126, the smallest normal f32, and 2^125, the largest of which 6 times is finite.
+// 2^-126, the smallest normal f32, and 2^125, the largest that stays finite times 6.
 inline constexpr int kMxfp4Smallest = 1, kMxfp4Largest = 252;
 
 template <typename Values>

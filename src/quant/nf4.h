@@ -36,7 +36,7 @@ inline constexpr std::array<float, 16> kNf4Values = {
     1.f,
 };
 
-// Of all f32, exactly those above kNf4Bounds[i] are to be coded as i + 1 or higher: nearest value,
+// Exactly the f32 numbers above kNf4Bounds[i] are coded as i + 1 or higher: nearest value,
 // ties to the even code.
 inline constexpr std::array<float, 15> kNf4Bounds = [] {
   std::array<float, 15> bounds{};

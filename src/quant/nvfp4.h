@@ -14,7 +14,7 @@
 namespace tessera::quant {
 
 // The scale that puts the largest weight on 6 lies between two E4M3 codes, up to an eighth apart.
-// Half-way both miss that weight by as much, but the smaller one is the finer grid for the others:
+// Half-way, both miss that weight equally, but the smaller one is the finer grid for the others:
 // it is taken a little beyond half-way as well. On normal weights 63/64 gives the least error.
 inline constexpr float kNvfp4TowardsFiner = 63.f / 64.f;
 

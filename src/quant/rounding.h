@@ -29,8 +29,9 @@ constexpr float clamped(float x, float low, float high) {
 
 constexpr int clamped(int x, int low, int high) { return x < low ? low : x > high ? high : x; }
 
-// The whole number `code` nearest to x + zero, of those in [low, high]; of two as near, the even
-// one. Rounds once: the sum of x and zero is not rounded before. |zero| and |low|, |high| < 2^21.
+// The whole number `code` nearest to x + zero, of those in [low, high]; the even one
+// of two equally near. Rounds once: the sum of x and zero is not rounded before. |zero| and |low|,
+// |high| < 2^21.
 constexpr float round_to_code(float x, float zero, float low, float high) {
   const float within = clamped(x, low - zero, high - zero);
   return (within + (kIntegerShift + zero)) - kIntegerShift;

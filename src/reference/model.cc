@@ -89,7 +89,8 @@ ReferenceModel::ReferenceModel(Context& ctx, const std::filesystem::path& direct
       options_(std::move(options)),
       checkpoint_(model::Checkpoint::open(directory)),
       layouts_(*checkpoint_),
-      neox_(config_.architecture == Architecture::gpt_neox) {}
+      architecture_(model::find_architecture(config_)),
+      names_(architecture_.modules) {}
 
 // ---- weights ------------------------------------------------------------------------------------
 
@@ -104,7 +105,7 @@ PackedWeight ReferenceModel::decodable(const std::string& module, std::int64_t o
       tensor && (tensor->dtype == "F32" || tensor->dtype == "F16" || tensor->dtype == "BF16");
   if (!dense) return layouts_.read(module, out, in);
   // A tied head has two names.
-  const std::string alias = module != table_module() ? module : neox_ ? "embed_out" : "lm_head";
+  const std::string alias = module != table_module() ? module : std::string(names_.heads.back());
   const auto kept = [&](const std::string& pattern) {
     return wildcard_match(pattern, module) || wildcard_match(pattern, alias);
   };
@@ -135,14 +136,14 @@ bool ReferenceModel::stored(const std::string& module) const {
 }
 
 std::string ReferenceModel::head_module() const {
-  for (const char* own : {"lm_head", "embed_out"}) {
-    if (stored(own)) return own;
+  for (const std::string_view head : names_.heads) {
+    if (stored(std::string(head))) return std::string(head);
   }
-  return neox_ ? "gpt_neox.embed_in" : "model.embed_tokens";  // tied
+  return std::string(names_.table);  // tied
 }
 
 std::string ReferenceModel::table_module() const {
-  const std::string own = neox_ ? "gpt_neox.embed_in" : "model.embed_tokens";
+  const std::string own(names_.table);
   return stored(own) ? own : head_module();
 }
 
@@ -163,33 +164,29 @@ Array ReferenceModel::embed(std::span<const std::int32_t> ids) const {
 
 Array ReferenceModel::norm(const Array& x, const std::string& module) const {
   const Array weight = vector(module + ".weight");
-  if (!neox_) return rms_norm(x, weight, config_.norm_eps);
+  if (architecture_.norm == NormKind::rms_norm) return rms_norm(x, weight, config_.norm_eps);
   return layer_norm(x, weight, vector(module + ".bias"), config_.norm_eps);
 }
 
 Array ReferenceModel::attention(const Array& x, std::int64_t layer) const {
   const std::int64_t tokens = x.size(0), dim = config_.head_dim;
   const std::int64_t heads = config_.heads, kv_heads = config_.kv_heads;
+  const auto at = [&](std::string_view module) { return names_.in_layer(layer, module); };
+  const bool bias = config_.qkv_bias;
   Array q, k, v;
-  std::string output;
-  if (neox_) {
-    const std::string at = "gpt_neox.layers." + std::to_string(layer) + ".attention.";
-    const Array qkv = project(x, at + "query_key_value", 3 * heads * dim, config_.qkv_bias);
+  if (names_.qkv.size() == 1) {
+    const Array qkv = project(x, at(names_.qkv[0]), 3 * heads * dim, bias);
     q = heads_of(qkv, dim, 0, heads, 3);
     k = heads_of(qkv, dim, 1, heads, 3);
     v = heads_of(qkv, dim, 2, heads, 3);
-    output = at + "dense";
   } else {
-    const std::string at = "model.layers." + std::to_string(layer) + ".self_attn.";
-    const bool bias = config_.qkv_bias;
-    q = heads_of(project(x, at + "q_proj", heads * dim, bias), dim, 0, heads, 1);
-    k = heads_of(project(x, at + "k_proj", kv_heads * dim, bias), dim, 0, kv_heads, 1);
-    v = heads_of(project(x, at + "v_proj", kv_heads * dim, bias), dim, 0, kv_heads, 1);
-    if (config_.qk_norm) {
-      q = norm(q, at + "q_norm");
-      k = norm(k, at + "k_norm");
-    }
-    output = at + "o_proj";
+    q = heads_of(project(x, at(names_.qkv[0]), heads * dim, bias), dim, 0, heads, 1);
+    k = heads_of(project(x, at(names_.qkv[1]), kv_heads * dim, bias), dim, 0, kv_heads, 1);
+    v = heads_of(project(x, at(names_.qkv[2]), kv_heads * dim, bias), dim, 0, kv_heads, 1);
+  }
+  if (config_.qk_norm) {
+    q = norm(q, at(names_.q_norm));
+    k = norm(k, at(names_.k_norm));
   }
   Array positions({tokens});
   std::iota(positions.data.begin(), positions.data.end(), 0.0);
@@ -202,22 +199,20 @@ Array ReferenceModel::attention(const Array& x, std::int64_t layer) const {
                             .mask = window > 0 ? Mask::window(window - 1, 0) : Mask::causal()})
           .out;
   mixed.shape = {tokens, heads * dim};
-  return project(mixed, output, config_.hidden, config_.output_bias);
+  return project(mixed, at(names_.output), config_.hidden, config_.output_bias);
 }
 
 Array ReferenceModel::mlp(const Array& x, std::int64_t layer) const {
   const bool bias = config_.mlp_bias;
-  if (neox_) {
-    const std::string at = "gpt_neox.layers." + std::to_string(layer) + ".mlp.";
-    const Array up = project(x, at + "dense_h_to_4h", config_.intermediate, bias);
-    return project(activated(up, config_.activation), at + "dense_4h_to_h", config_.hidden, bias);
+  const auto widen = [&](std::string_view module) {
+    return project(x, names_.in_layer(layer, module), config_.intermediate, bias);
+  };
+  Array inner = activated(widen(names_.gate.empty() ? names_.up : names_.gate), config_.activation);
+  if (!names_.gate.empty()) {
+    const Array up = widen(names_.up);
+    for (std::size_t i = 0; i < inner.data.size(); ++i) inner.data[i] *= up.data[i];
   }
-  const std::string at = "model.layers." + std::to_string(layer) + ".mlp.";
-  Array inner =
-      activated(project(x, at + "gate_proj", config_.intermediate, bias), config_.activation);
-  const Array up = project(x, at + "up_proj", config_.intermediate, bias);
-  for (std::size_t i = 0; i < inner.data.size(); ++i) inner.data[i] *= up.data[i];
-  return project(inner, at + "down_proj", config_.hidden, bias);
+  return project(inner, names_.in_layer(layer, names_.down), config_.hidden, bias);
 }
 
 ReferenceModel::Output ReferenceModel::forward(std::span<const std::int32_t> ids) const {
@@ -225,13 +220,12 @@ ReferenceModel::Output ReferenceModel::forward(std::span<const std::int32_t> ids
   Array x = embed(ids);
   output.levels.push_back(x);
   for (std::int64_t i = 0; i < config_.layers; ++i) {
-    const std::string at = (neox_ ? "gpt_neox.layers." : "model.layers.") + std::to_string(i);
-    const Array attended = sum(attention(norm(x, at + ".input_layernorm"), i), x);
+    const Array attended = sum(attention(norm(x, names_.in_layer(i, names_.norm1)), i), x);
     const Array& second = config_.parallel_residual ? x : attended;
-    x = sum(mlp(norm(second, at + ".post_attention_layernorm"), i), attended);
+    x = sum(mlp(norm(second, names_.in_layer(i, names_.norm2)), i), attended);
     if (i + 1 < config_.layers) output.levels.push_back(x);
   }
-  x = norm(x, neox_ ? "gpt_neox.final_layer_norm" : "model.norm");
+  x = norm(x, std::string(names_.final_norm));
   output.levels.push_back(x);
   output.logits = project(x, head_module(), config_.vocab, false);
   return output;

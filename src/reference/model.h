@@ -1,6 +1,6 @@
-// A whole model in float64, straight from the formulas: every layer of every architecture that
-// src/model knows, on the decoded weights of a checkpoint. It is slow. It shares only the reading
-// of files with the library, and none of the computation.
+// A whole model in float64, straight from the formulas, on the decoded weights of a checkpoint:
+// every architecture of the registry, by its config and the names of its modules. It is slow. It
+// shares only the reading of files with the library, and none of the computation.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "model/architectures/registry.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/packed_layouts.h"
 #include "reference/array.h"
@@ -52,7 +53,8 @@ class ReferenceModel {
   LoadOptions options_;
   std::shared_ptr<const model::Checkpoint> checkpoint_;
   model::PackedLayouts layouts_;
-  bool neox_;
+  const model::Architecture& architecture_;
+  const model::ModuleNames& names_;
 };
 
 // theta^(-2i / dims), scaled as the config says, in float64.

@@ -7,9 +7,12 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "ops/sampling_table.h"
 #include "reference/sample.h"
 #include "support/refusal.h"
 #include "tessera/context.h"
@@ -74,6 +77,39 @@ std::vector<double> slow_distribution(const Logits& logits, const SamplingOption
                                   .top_k = o.top_k,
                                   .top_p = o.top_p,
                                   .min_p = o.min_p});
+}
+
+// ---- the table ----------------------------------------------------------------------------------
+
+TEST(SamplingTable, DefaultsAreAcceptedAndTheSameForTheDraw) {
+  const SamplingOptions options;
+  const SampleArgs args;
+  std::set<std::string_view> names;
+  for (const SamplingOption& option : sampling_table()) {
+    SCOPED_TRACE(option.name);
+    EXPECT_TRUE(names.insert(option.name).second);
+    EXPECT_TRUE(option.accepts(option.value(options)));
+    EXPECT_FALSE(option.accepted.empty() || option.help.empty());
+    // One field of either kind, and of the same kind for the draw.
+    EXPECT_NE(option.number == nullptr, option.count == nullptr);
+    if (!option.is_drawn()) continue;
+    EXPECT_EQ(option.drawn_number == nullptr, option.number == nullptr);
+    EXPECT_EQ(option.value(args), option.value(options));
+  }
+}
+
+TEST(SamplingTable, TheDrawTakesWhatTheOptionsSay) {
+  SamplingOptions options;
+  for (const SamplingOption& option : sampling_table()) {
+    if (option.number) options.*option.number = 0.25;
+    if (option.count) options.*option.count = 7;
+  }
+  SampleArgs args;
+  copy_draw_options(options, args);
+  EXPECT_EQ(args.temperature, 0.25);
+  EXPECT_EQ(args.top_k, 7);
+  EXPECT_EQ(args.top_p, 0.25);
+  EXPECT_EQ(args.min_p, 0.25);
 }
 
 // ---- each option --------------------------------------------------------------------------------

@@ -62,12 +62,12 @@ TEST(MemoryRefusal, OfWeightsNamesWhatWouldFit) {
         .weights = 13 * kGiB,
         .others = {{"--weights int8", 7 * kGiB}, {"--weights nvfp4", 4 * kGiB}}},
        "cuda:0 has 3.00 GiB of 24.00 GiB free, and the weights need 13.00 GiB: even --weights "
-       "nvfp4 would need 4.00 GiB; take a smaller model, or --device cpu"},
+       "nvfp4 would need 4.00 GiB; use a smaller model, or --device cpu"},
       {{.memory = gpu(3 * kGiB), .weights = 13 * kGiB},
-       "cuda:0 has 3.00 GiB of 24.00 GiB free, and the weights need 13.00 GiB: take a smaller "
+       "cuda:0 has 3.00 GiB of 24.00 GiB free, and the weights need 13.00 GiB: use a smaller "
        "model, or --device cpu"},
       {{.memory = machine(8 * kGiB), .weights = 13 * kGiB},
-       "this machine has 8.00 GiB of memory, and the weights need 13.00 GiB: take a smaller model"},
+       "this machine has 8.00 GiB of memory, and the weights need 13.00 GiB: use a smaller model"},
   };
   for (const auto& [request, text] : cases) {
     EXPECT_FALSE(request.fits());
@@ -115,7 +115,7 @@ TEST(MemoryRefusal, OfACacheNamesTheLargestThatFits) {
         .tokens = 2048},
        "cuda:0 has 100.0 MiB of 24.00 GiB free, and beside the weights of 20.00 GiB the KV cache "
        "of 2048 tokens needs 1.00 GiB and the workspace 300.0 MiB: no context at all fits beside "
-       "the weights; take smaller ones (--weights nvfp4), or --device cpu"},
+       "the weights; use smaller ones (--weights nvfp4), or --device cpu"},
   };
   for (const auto& [request, text] : cases) {
     EXPECT_FALSE(request.fits());

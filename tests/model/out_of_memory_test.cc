@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/size_text.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/registry.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/weight_counter.h"
 #include "support/devices.h"
@@ -104,7 +104,7 @@ TEST_P(OutOfMemory, WhereNoContextFitsTheAdviceIsSmallerWeights) {
   const auto model = load_model(*enough, golden("qwen3"));
   const std::string text = refusal_of([&] { model->make_cache(*none, CachePolicy::full(), 64); });
   EXPECT_NE(
-      text.find(": no context at all fits beside the weights; take smaller ones (--weights nvfp4)"),
+      text.find(": no context at all fits beside the weights; use smaller ones (--weights nvfp4)"),
       std::string::npos)
       << text;
 }

@@ -176,7 +176,7 @@ std::int32_t TokenDraw::draw_from_all(std::span<const float> logits, float large
   }
 }
 
-std::int32_t TokenDraw::draw(std::span<const float> logits, float largest, const DrawOptions& o,
+std::int32_t TokenDraw::draw(std::span<const float> logits, float largest, const SampleArgs& o,
                              std::uint64_t bits) {
   const std::int64_t vocab = static_cast<std::int64_t>(logits.size());
   const bool top_k = o.top_k > 0 && o.top_k < vocab, top_p = o.top_p<1, min_p = o.min_p> 0;

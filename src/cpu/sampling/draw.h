@@ -5,13 +5,9 @@
 #include <span>
 #include <vector>
 
-namespace tessera::cpu {
+#include "tessera/sample.h"
 
-struct DrawOptions {
-  double temperature = 1.0;  // above 0
-  std::int64_t top_k = 0;    // 0: all
-  double top_p = 1.0, min_p = 0.0;
-};
+namespace tessera::cpu {
 
 // Call find_maxima() first, then the others as often as needed. Scratch is kept from row to row.
 class TokenDraw {
@@ -27,8 +23,9 @@ class TokenDraw {
   float find_maxima(std::span<const float> logits);
   // Returns the first index of the largest logit.
   std::int32_t first_largest(std::span<const float> logits, float largest) const;
-  // Draws a token by its random bits (draw_bits()).
-  std::int32_t draw(std::span<const float> logits, float largest, const DrawOptions& options,
+  // Draws a token by its random bits (draw_bits()) and the options of `args`. The temperature is
+  // above 0.
+  std::int32_t draw(std::span<const float> logits, float largest, const SampleArgs& args,
                     std::uint64_t bits);
   // The sum of all weights, in units of the largest logit's.
   double total(std::span<const float> logits, float largest, double temperature);

@@ -28,8 +28,7 @@ std::int32_t sample_row(TokenDraw& draw, std::span<const float> logits, const Sa
   const float largest = draw.find_maxima(logits);
   if (std::isnan(largest) || std::isinf(largest)) return -1;
   if (args.temperature == 0) return draw.first_largest(logits, largest);
-  return draw.draw(logits, largest, {args.temperature, args.top_k, args.top_p, args.min_p},
-                   draw_bits(args.seed, args.draw + row));
+  return draw.draw(logits, largest, args, draw_bits(args.seed, args.draw + row));
 }
 
 }  // namespace

@@ -1,38 +1,35 @@
-// The rotary part of config.json. Four generations of keys say the same few things:
+// The rotary part of config.json. Several generations of keys say the same few things:
 //
-//                     gpt_neox, old        llama family, old       all, new (rope_parameters)
-//   theta             rotary_emb_base      rope_theta              rope_theta
-//   share of a head   rotary_pct           -                       partial_rotary_factor
-//   scaling           rope_scaling.type    rope_scaling.rope_type  rope_type
+//                     old keys                            new: members of rope_parameters
+//   theta             the architecture's own              rope_theta
+//   share of a head   the architecture's own              partial_rotary_factor
+//   scaling           rope_scaling.type, or .rope_type    rope_type
 #include <cmath>
 #include <initializer_list>
 #include <optional>
 
 #include "core/fail.h"
-#include "model/architectures/config.h"
+#include "model/architectures/config_parts.h"
 #include "model/checkpoint/quote.h"
 
 namespace tessera::model {
 namespace {
 
 constexpr double kDefaultTheta = 10000.0;
-constexpr double kNeoxShare = 0.25;  // gpt_neox's own default
-constexpr std::int64_t kMaxPositions = INT32_MAX;
 
 double positive(const JsonView& json, std::string_view key, double value) {
   if (std::isfinite(value) && value > 0) return value;
   fail(ErrorCode::file, "{}: {} is {}; it must be a positive number", json.where(), key, value);
 }
 
-// The first of the keys that is given; each of the views may be missing.
-struct Place {
-  const JsonView* json;
-  const char* key;
-};
-double first_of(std::initializer_list<Place> places, double otherwise) {
-  for (const auto& [json, key] : places) {
-    if (!json) continue;
-    if (const auto value = json->optional_number(key)) return positive(*json, key, *value);
+// `key` of the rope object, if there is one; else the first of `keys` of the config.
+double first_of(const JsonView& json, const JsonView* rope, const char* key,
+                std::initializer_list<const char*> keys, double otherwise) {
+  if (rope) {
+    if (const auto value = rope->optional_number(key)) return positive(*rope, key, *value);
+  }
+  for (const char* other : keys) {
+    if (const auto value = json.optional_number(other)) return positive(json, other, *value);
   }
   return otherwise;
 }
@@ -60,8 +57,8 @@ void read_scaling(const JsonView& json, const JsonView& rope, const ModelConfig&
            rope.where(), to.high_freq_factor, to.low_freq_factor);
     }
     const char* key = "original_max_position_embeddings";
-    auto original = json.optional_integer(key, 1, kMaxPositions);
-    if (!original) original = rope.optional_integer(key, 1, kMaxPositions);
+    auto original = json.optional_integer(key, 1, kMaxTokens);
+    if (!original) original = rope.optional_integer(key, 1, kMaxTokens);
     to.original_max_positions = original.value_or(config.max_positions);
   } else {
     fail(ErrorCode::file, "{}: rope type {} is not supported; supported: default, linear, llama3",
@@ -69,7 +66,7 @@ void read_scaling(const JsonView& json, const JsonView& rope, const ModelConfig&
   }
 }
 
-// rope_scaling stands above rope_parameters, as in transformers; an empty object is none.
+// rope_scaling takes precedence over rope_parameters, as in transformers. An empty object is none.
 std::optional<JsonView> rope_object(const JsonView& json) {
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     auto rope = json.optional_object(key);
@@ -89,28 +86,18 @@ std::optional<JsonView> rope_object(const JsonView& json) {
 
 }  // namespace
 
-RopeConfig parse_rope(const JsonView& json, const ModelConfig& config) {
+double read_rotary_share(const JsonView& json, std::initializer_list<const char*> keys,
+                         double otherwise) {
+  const std::optional<JsonView> rope = rope_object(json);
+  return first_of(json, rope ? &*rope : nullptr, "partial_rotary_factor", keys, otherwise);
+}
+
+RopeConfig read_rope(const JsonView& json, const ModelConfig& config,
+                     std::initializer_list<const char*> theta_keys, double share) {
   const std::optional<JsonView> given = rope_object(json);
   const JsonView* rope = given ? &*given : nullptr;
-  const bool neox = config.architecture == Architecture::gpt_neox;
-
   RopeConfig result;
-  double share = 1.0;
-  if (neox) {
-    result.theta = first_of(
-        {{rope, "rope_theta"}, {&json, "rotary_emb_base"}, {&json, "rope_theta"}}, kDefaultTheta);
-    share = first_of(
-        {{rope, "partial_rotary_factor"}, {&json, "rotary_pct"}, {&json, "partial_rotary_factor"}},
-        kNeoxShare);
-  } else {
-    result.theta = first_of({{rope, "rope_theta"}, {&json, "rope_theta"}}, kDefaultTheta);
-    share = first_of({{rope, "partial_rotary_factor"}, {&json, "partial_rotary_factor"}}, 1.0);
-    if (share != 1.0) {
-      fail(ErrorCode::file,
-           "{}: partial_rotary_factor is {}; {} rotates whole heads, only gpt_neox parts of them",
-           json.where(), share, name(config.architecture));
-    }
-  }
+  result.theta = first_of(json, rope, "rope_theta", theta_keys, kDefaultTheta);
   if (share > 1.0) {
     fail(ErrorCode::file, "{}: {} of each head is to be rotated; at most 1 (all of it) is accepted",
          json.where(), share);

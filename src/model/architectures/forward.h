@@ -1,4 +1,4 @@
-// The parts of a forward pass that every architecture shares: the way from ids to logits around its
+// The parts of a forward pass that architectures share: the way from ids to logits around the
 // layers, and attention over a paged cache.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace tessera::model {
 struct PassParts {
   Tensor embedding{};  // [vocab, hidden]
   Weight head{};       // [vocab, hidden]
-  // x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
+  // Replaces the last `rows` rows of x [tokens, hidden] by the layer's output.
   std::function<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer{};
   std::function<void(const Tensor& x, const Tensor& out)> final_norm{};
 };
 // Embedding, layers, final norm, head. Refuses arguments that do not fit the model or each other.
-// Of the last layer only those rows are finished whose logits are asked for, or all where someone
-// observes; of the others it leaves keys and values.
+// In the last layer, only rows whose logits are asked for are computed to the end (all rows if
+// someone observes). The other rows leave their keys and values, and stop there.
 void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts);
 
 // The last `rows` rows of a tensor.
@@ -30,10 +30,10 @@ Tensor last_rows(const Tensor& tensor, std::int64_t rows);
 
 struct TurnAndAppendArgs {
   std::int64_t layer = 0;  // of the cache
-  Tensor q{}, k{}, v{};    // [tokens, heads, dim]; q is turned where it is
+  Tensor q{}, k{}, v{};    // [tokens, heads, dim]; q is rotated in place
   Rope rope{};
 };
-// Turns the step's queries, and its keys unless they are turned as they are read, and appends keys
+// Rotates the step's queries, and its keys unless keys are rotated as they are read. Appends keys
 // and values to the cache.
 void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads);
 

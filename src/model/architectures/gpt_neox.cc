@@ -1,4 +1,4 @@
-// GPT-NeoX and Pythia.
+// GPT-NeoX and Pythia: what they read of config.json, their tensors and their layer.
 //
 //   parallel residual:  x + attention(norm1 x) + mlp(norm2 x)
 //   serial residual:    y = x + attention(norm1 x);  y + mlp(norm2 y)
@@ -7,18 +7,71 @@
 // elements of a head are rotated.
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/fail.h"
 #include "core/workspace.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/config_parts.h"
 #include "model/architectures/forward.h"
+#include "model/architectures/registry.h"
 #include "model/stream_memory.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
 
 namespace tessera::model {
 namespace {
+
+// ---- config.json --------------------------------------------------------------------------------
+
+constexpr std::string_view kKeys[] = {"head_dim",
+                                      "attention_bias",
+                                      "use_parallel_residual",
+                                      "rotary_emb_base",
+                                      "rope_theta",
+                                      "rotary_pct",
+                                      "rope_scaling",
+                                      "rope_parameters",
+                                      "partial_rotary_factor",
+                                      "layer_types",
+                                      "original_max_position_embeddings"};
+
+void read_options(const JsonView& json, ModelConfig& config) {
+  config.head_dim = width_per_head(json, config);
+  const auto head_dim = json.optional_integer("head_dim", 1, kMaxHeadDim);
+  if (head_dim && *head_dim != config.head_dim) {
+    fail(ErrorCode::file, "{}: head_dim is {}; in {} it is hidden_size / num_attention_heads = {}",
+         json.where(), *head_dim, config.architecture, config.head_dim);
+  }
+  config.qkv_bias = config.output_bias = json.optional_boolean("attention_bias").value_or(true);
+  config.mlp_bias = true;
+  config.parallel_residual = json.optional_boolean("use_parallel_residual").value_or(true);
+  constexpr double kDefaultShare = 0.25;
+  const double share =
+      read_rotary_share(json, {"rotary_pct", "partial_rotary_factor"}, kDefaultShare);
+  config.rope = read_rope(json, config, {"rotary_emb_base", "rope_theta"}, share);
+  read_windows(json, {}, config);
+}
+
+// ---- tensors ------------------------------------------------------------------------------------
+
+// The head's name in files from after and before transformers 5.
+constexpr std::string_view kHeads[] = {"lm_head", "embed_out"};
+constexpr std::string_view kQkv[] = {".attention.query_key_value"};
+constexpr ModuleNames kModules{.table = "gpt_neox.embed_in",
+                               .heads = kHeads,
+                               .layers = "gpt_neox.layers.",
+                               .norm1 = ".input_layernorm",
+                               .norm2 = ".post_attention_layernorm",
+                               .qkv = kQkv,
+                               .q_norm = {},
+                               .k_norm = {},
+                               .output = ".attention.dense",
+                               .gate = {},
+                               .up = ".mlp.dense_h_to_4h",
+                               .down = ".mlp.dense_4h_to_h",
+                               .final_norm = "gpt_neox.final_layer_norm"};
 
 struct Norm {
   Tensor weight, bias;  // [hidden]
@@ -68,26 +121,23 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights) 
     return Dense{weight, bias ? weights.vector(name + ".bias", out) : Tensor()};
   };
 
-  // The head's name in files of before and after transformers 5.
-  const std::string head = weights.has_module("lm_head") ? "lm_head" : "embed_out";
-  const bool tied = config.tied_head && weights.shares_table("gpt_neox.embed_in", head);
-  // Of a tied pair a file may keep either.
-  const std::string table =
-      tied && !weights.has_module("gpt_neox.embed_in") ? head : "gpt_neox.embed_in";
+  const std::string head(weights.has_module(kHeads[0]) ? kHeads[0] : kHeads[1]);
+  const bool tied = config.tied_head && weights.shares_table(std::string(kModules.table), head);
+  // A file may keep either of a tied pair.
+  const std::string table(tied && !weights.has_module(kModules.table) ? head : kModules.table);
   embedding_ = weights.table(table, config.vocab, hidden);
   for (std::int64_t i = 0; i < config.layers; ++i) {
-    const std::string at = "gpt_neox.layers." + std::to_string(i);
+    const auto at = [&](std::string_view module) { return kModules.in_layer(i, module); };
     Layer layer;
-    layer.norm1 = read_norm(at + ".input_layernorm");
-    layer.qkv = read_dense(at + ".attention.query_key_value", 3 * hidden, hidden, config.qkv_bias);
-    layer.output = read_dense(at + ".attention.dense", hidden, hidden, config.output_bias);
-    layer.norm2 = read_norm(at + ".post_attention_layernorm");
-    layer.up = read_dense(at + ".mlp.dense_h_to_4h", config.intermediate, hidden, config.mlp_bias);
-    layer.down =
-        read_dense(at + ".mlp.dense_4h_to_h", hidden, config.intermediate, config.mlp_bias);
+    layer.norm1 = read_norm(at(kModules.norm1));
+    layer.qkv = read_dense(at(kQkv[0]), 3 * hidden, hidden, config.qkv_bias);
+    layer.output = read_dense(at(kModules.output), hidden, hidden, config.output_bias);
+    layer.norm2 = read_norm(at(kModules.norm2));
+    layer.up = read_dense(at(kModules.up), config.intermediate, hidden, config.mlp_bias);
+    layer.down = read_dense(at(kModules.down), hidden, config.intermediate, config.mlp_bias);
     layers_.push_back(layer);
   }
-  final_norm_ = read_norm("gpt_neox.final_layer_norm");
+  final_norm_ = read_norm(std::string(kModules.final_norm));
   head_ = tied ? weights.tied_head(table, head, embedding_)
                : weights.linear(head, config.vocab, hidden);
   rope_ = {.inv_freq = weights.constants(rope_frequencies(config.rope))};
@@ -117,7 +167,7 @@ void GptNeox::forward(Context& ctx, const ForwardArgs& args) const {
        .final_norm = [&](const Tensor& x, const Tensor& out) { norm(ctx, final_norm_, x, out); }});
 }
 
-// x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
+// Replaces the last `rows` rows of x [tokens, hidden] by the layer's output.
 void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                         std::int64_t rows) const {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
@@ -162,11 +212,36 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
                .out = out});
 }
 
-}  // namespace
-
-std::unique_ptr<Model> make_gpt_neox(const ModelConfig& config, DType dtype,
-                                     WeightSource& weights) {
+std::unique_ptr<Model> make(const ModelConfig& config, DType dtype, WeightSource& weights) {
   return std::make_unique<GptNeox>(config, dtype, weights);
 }
+
+// Residuals and activations have no ops of their own: they are part of linear's epilogue.
+std::vector<StepCalls> step_calls(const ModelConfig& config) {
+  const std::int64_t layers = config.layers;
+  return {{"embedding", 1, "the token"},
+          {"layer_norm", 2 * layers + 1, "2 per layer, 1 at the end"},
+          {"linear", 4 * layers + 1, "qkv, dense + residual, up + activation, down + residual"},
+          {"rotary_append", layers, "query and key turned, key and value into the cache"},
+          {"attention", layers, "paged, all heads in one call"}};
+}
+
+}  // namespace
+
+extern const Architecture kGptNeox;
+constexpr Architecture kGptNeox{.name = "gpt_neox",
+                                .causal_lm = "GPTNeoXForCausalLM",
+                                .defaults = {.max_positions = 2048,
+                                             .eps_key = "layer_norm_eps",
+                                             .eps = 1e-5,
+                                             .activation = Activation::gelu,
+                                             .bos = 0,
+                                             .eos = 2},
+                                .keys = kKeys,
+                                .read_options = read_options,
+                                .make = make,
+                                .norm = NormKind::layer_norm,
+                                .modules = kModules,
+                                .step_calls = step_calls};
 
 }  // namespace tessera::model

@@ -1,21 +1,127 @@
 // Llama, and its relatives that differ in a few lines: Mistral (sliding window), Qwen2 (bias on
-// query, key and value), Qwen3 (each head of query and key is normed).
+// query, key and value), Qwen3 (each head of query and key is normed). What they read of
+// config.json, their tensors and their layer.
 //
 //   y = x + attention(norm1 x);  y + down(act(gate n) * up n), n = norm2 y
+#include <array>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/fail.h"
 #include "core/workspace.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/config_parts.h"
 #include "model/architectures/forward.h"
+#include "model/architectures/registry.h"
 #include "model/stream_memory.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
 
 namespace tessera::model {
 namespace {
+
+// ---- config.json --------------------------------------------------------------------------------
+
+// 0 key/value heads: as many as query heads. 0 head_dim: hidden / heads.
+struct HeadDefaults {
+  std::int64_t kv_heads, head_dim;
+};
+
+void read_heads(const JsonView& json, const HeadDefaults& defaults, ModelConfig& config) {
+  const auto kv_heads = json.optional_integer("num_key_value_heads", 1, kMaxHeads);
+  // As in transformers, a key that is null means something else than no key.
+  const bool use_default = json.lacks("num_key_value_heads") && defaults.kv_heads > 0;
+  config.kv_heads = kv_heads.value_or(use_default ? defaults.kv_heads : config.heads);
+  if (config.heads % config.kv_heads != 0) {
+    fail(ErrorCode::file, "{}: {} key/value heads do not divide {} query heads", json.where(),
+         config.kv_heads, config.heads);
+  }
+  const auto head_dim = json.optional_integer("head_dim", 1, kMaxHeadDim);
+  config.head_dim = head_dim                ? *head_dim
+                    : defaults.head_dim > 0 ? defaults.head_dim
+                                            : width_per_head(json, config);
+}
+
+void read_whole_head_rope(const JsonView& json, ModelConfig& config) {
+  const double share = read_rotary_share(json, {"partial_rotary_factor"}, 1.0);
+  if (share != 1.0) {
+    fail(ErrorCode::file,
+         "{}: partial_rotary_factor is {}, but {} rotates whole heads; leave it out", json.where(),
+         share, config.architecture);
+  }
+  config.rope = read_rope(json, config, {"rope_theta"}, share);
+}
+
+constexpr std::int64_t kDefaultWindow = 4096;  // mistral, qwen2 and qwen3
+
+void read_attention_bias(const JsonView& json, ModelConfig& config) {
+  config.qkv_bias = config.output_bias = json.optional_boolean("attention_bias").value_or(false);
+}
+
+// The first max_window_layers layers see everything.
+void read_qwen_windows(const JsonView& json, ModelConfig& config) {
+  constexpr std::int64_t kDefaultFullLayers = 28;
+  const std::int64_t window = read_sliding_window(json, kDefaultWindow);
+  const bool on = json.optional_boolean("use_sliding_window").value_or(false);
+  read_windows(
+      json,
+      {.window = on ? window : 0,
+       .full_layers =
+           json.optional_integer("max_window_layers", 0, kMaxLayers).value_or(kDefaultFullLayers),
+       .mixed = true,
+       .from = "sliding window (use_sliding_window, sliding_window)"},
+      config);
+}
+
+void read_llama(const JsonView& json, ModelConfig& config) {
+  read_heads(json, {.kv_heads = 0, .head_dim = 0}, config);
+  read_attention_bias(json, config);
+  config.mlp_bias = json.optional_boolean("mlp_bias").value_or(false);
+  read_windows(json, {}, config);
+  read_whole_head_rope(json, config);
+}
+
+void read_mistral(const JsonView& json, ModelConfig& config) {
+  read_heads(json, {.kv_heads = 8, .head_dim = 0}, config);
+  read_windows(json, {.window = read_sliding_window(json, kDefaultWindow)}, config);
+  read_whole_head_rope(json, config);
+}
+
+void read_qwen2(const JsonView& json, ModelConfig& config) {
+  read_heads(json, {.kv_heads = 32, .head_dim = 0}, config);
+  config.qkv_bias = true;
+  read_qwen_windows(json, config);
+  read_whole_head_rope(json, config);
+}
+
+void read_qwen3(const JsonView& json, ModelConfig& config) {
+  read_heads(json, {.kv_heads = 32, .head_dim = 128}, config);
+  read_attention_bias(json, config);
+  config.qk_norm = true;
+  read_qwen_windows(json, config);
+  read_whole_head_rope(json, config);
+}
+
+// ---- tensors ------------------------------------------------------------------------------------
+
+constexpr std::string_view kHeads[] = {"lm_head"};
+constexpr std::string_view kQkv[] = {".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj"};
+constexpr ModuleNames kModules{.table = "model.embed_tokens",
+                               .heads = kHeads,
+                               .layers = "model.layers.",
+                               .norm1 = ".input_layernorm",
+                               .norm2 = ".post_attention_layernorm",
+                               .qkv = kQkv,
+                               .q_norm = ".self_attn.q_norm",
+                               .k_norm = ".self_attn.k_norm",
+                               .output = ".self_attn.o_proj",
+                               .gate = ".mlp.gate_proj",
+                               .up = ".mlp.up_proj",
+                               .down = ".mlp.down_proj",
+                               .final_norm = "model.norm"};
 
 struct Dense {
   Weight weight;  // [out, in]
@@ -62,32 +168,35 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
     return Dense{weight, bias ? weights.vector(name + ".bias", out) : Tensor()};
   };
 
-  const bool tied = config.tied_head && weights.shares_table("model.embed_tokens", "lm_head");
-  // Of a tied pair a file may keep either.
-  const std::string table =
-      tied && !weights.has_module("model.embed_tokens") ? "lm_head" : "model.embed_tokens";
+  const std::string head(kHeads[0]);
+  const bool tied = config.tied_head && weights.shares_table(std::string(kModules.table), head);
+  // A file may keep either of a tied pair.
+  const std::string table(tied && !weights.has_module(kModules.table) ? head : kModules.table);
   embedding_ = weights.table(table, config.vocab, hidden);
   for (std::int64_t i = 0; i < config.layers; ++i) {
-    const std::string at = "model.layers." + std::to_string(i);
+    const auto at = [&](std::string_view module) { return kModules.in_layer(i, module); };
+    const auto read_norm = [&](std::string_view module, std::int64_t n) {
+      return weights.vector(at(module) + ".weight", n);
+    };
     Layer layer;
-    layer.norm1 = weights.vector(at + ".input_layernorm.weight", hidden);
-    layer.q = read_dense(at + ".self_attn.q_proj", q_rows, hidden, config.qkv_bias);
-    layer.k = read_dense(at + ".self_attn.k_proj", kv_rows, hidden, config.qkv_bias);
-    layer.v = read_dense(at + ".self_attn.v_proj", kv_rows, hidden, config.qkv_bias);
+    layer.norm1 = read_norm(kModules.norm1, hidden);
+    layer.q = read_dense(at(kQkv[0]), q_rows, hidden, config.qkv_bias);
+    layer.k = read_dense(at(kQkv[1]), kv_rows, hidden, config.qkv_bias);
+    layer.v = read_dense(at(kQkv[2]), kv_rows, hidden, config.qkv_bias);
     if (config.qk_norm) {
-      layer.q_norm = weights.vector(at + ".self_attn.q_norm.weight", config.head_dim);
-      layer.k_norm = weights.vector(at + ".self_attn.k_norm.weight", config.head_dim);
+      layer.q_norm = read_norm(kModules.q_norm, config.head_dim);
+      layer.k_norm = read_norm(kModules.k_norm, config.head_dim);
     }
-    layer.output = read_dense(at + ".self_attn.o_proj", hidden, q_rows, config.output_bias);
-    layer.norm2 = weights.vector(at + ".post_attention_layernorm.weight", hidden);
-    layer.gate = read_dense(at + ".mlp.gate_proj", intermediate, hidden, config.mlp_bias);
-    layer.up = read_dense(at + ".mlp.up_proj", intermediate, hidden, config.mlp_bias);
-    layer.down = read_dense(at + ".mlp.down_proj", hidden, intermediate, config.mlp_bias);
+    layer.output = read_dense(at(kModules.output), hidden, q_rows, config.output_bias);
+    layer.norm2 = read_norm(kModules.norm2, hidden);
+    layer.gate = read_dense(at(kModules.gate), intermediate, hidden, config.mlp_bias);
+    layer.up = read_dense(at(kModules.up), intermediate, hidden, config.mlp_bias);
+    layer.down = read_dense(at(kModules.down), hidden, intermediate, config.mlp_bias);
     layers_.push_back(layer);
   }
-  final_norm_ = weights.vector("model.norm.weight", hidden);
-  head_ = tied ? weights.tied_head(table, "lm_head", embedding_)
-               : weights.linear("lm_head", config.vocab, hidden);
+  final_norm_ = weights.vector(std::string(kModules.final_norm) + ".weight", hidden);
+  head_ = tied ? weights.tied_head(table, head, embedding_)
+               : weights.linear(head, config.vocab, hidden);
   rope_ = {.inv_freq = weights.constants(rope_frequencies(config.rope))};
 
   weights.finish();
@@ -112,7 +221,7 @@ void Llama::forward(Context& ctx, const ForwardArgs& args) const {
        .final_norm = [&](const Tensor& x, const Tensor& out) { norm(ctx, final_norm_, x, out); }});
 }
 
-// x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
+// Replaces the last `rows` rows of x [tokens, hidden] by the layer's output.
 void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                       std::int64_t rows) const {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
@@ -174,10 +283,64 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
                .out = out});
 }
 
-}  // namespace
-
-std::unique_ptr<Model> make_llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
+std::unique_ptr<Model> make(const ModelConfig& config, DType dtype, WeightSource& weights) {
   return std::make_unique<Llama>(config, dtype, weights);
 }
+
+// Residuals and activations have no ops of their own: they are part of linear's epilogue.
+std::vector<StepCalls> step_calls(const ModelConfig& config) {
+  const std::int64_t layers = config.layers, norms = config.qk_norm ? 4 : 2;
+  return {{"embedding", 1, "the token"},
+          {"rms_norm", norms * layers + 1,
+           config.qk_norm ? "4 per layer, 1 at the end" : "2 per layer, 1 at the end"},
+          {"linear", 5 * layers + 1, "q, k, v, output + residual, down + residual"},
+          {"gated_linear", layers, "gate, activation, up and their product in one call"},
+          {"rotary_append", layers, "query and key turned, key and value into the cache"},
+          {"attention", layers, "paged, all heads in one call"}};
+}
+
+// ---- the entries --------------------------------------------------------------------------------
+
+// The keys that all four read, and some of their own.
+template <typename... Own>
+constexpr auto with_common_keys(Own... own) {
+  return std::to_array<std::string_view>(
+      {"num_key_value_heads", "head_dim", "rope_theta", "rope_scaling", "rope_parameters",
+       "partial_rotary_factor", "original_max_position_embeddings", "layer_types", own...});
+}
+constexpr auto kLlamaKeys = with_common_keys("attention_bias", "mlp_bias");
+constexpr auto kMistralKeys = with_common_keys("sliding_window");
+constexpr auto kQwen2Keys =
+    with_common_keys("sliding_window", "use_sliding_window", "max_window_layers");
+constexpr auto kQwen3Keys =
+    with_common_keys("sliding_window", "use_sliding_window", "max_window_layers", "attention_bias");
+
+constexpr Architecture entry(std::string_view name, std::string_view causal_lm,
+                             const ConfigDefaults& defaults, std::span<const std::string_view> keys,
+                             void (*read_options)(const JsonView&, ModelConfig&)) {
+  return {.name = name,
+          .causal_lm = causal_lm,
+          .defaults = defaults,
+          .keys = keys,
+          .read_options = read_options,
+          .make = make,
+          .norm = NormKind::rms_norm,
+          .modules = kModules,
+          .step_calls = step_calls};
+}
+
+}  // namespace
+
+extern const Architecture kLlama, kMistral, kQwen2, kQwen3;
+constexpr Architecture kLlama =
+    entry("llama", "LlamaForCausalLM", {.max_positions = 2048, .bos = 1, .eos = 2}, kLlamaKeys,
+          read_llama);
+constexpr Architecture kMistral =
+    entry("mistral", "MistralForCausalLM", {.max_positions = 131072, .bos = 1, .eos = 2},
+          kMistralKeys, read_mistral);
+constexpr Architecture kQwen2 =
+    entry("qwen2", "Qwen2ForCausalLM", {.max_positions = 32768}, kQwen2Keys, read_qwen2);
+constexpr Architecture kQwen3 =
+    entry("qwen3", "Qwen3ForCausalLM", {.max_positions = 32768}, kQwen3Keys, read_qwen3);
 
 }  // namespace tessera::model

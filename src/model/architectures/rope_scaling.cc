@@ -1,9 +1,9 @@
-// Frequencies of the rotary embedding for contexts longer than the first training's.
+// Frequencies of the rotary embedding, scaled for contexts longer than that of the first training.
 //
 //   linear   every frequency is divided by `factor`
-//   llama3   by how often a frequency turns within the first context: `high_freq_factor` times or
-//            more often: as it is; `low_freq_factor` times or fewer: divided by `factor`; between
-//            the two: a weighted mean of both
+//   llama3   depends on how many turns a frequency makes within the first context: from
+//            `high_freq_factor` turns on it stays, up to `low_freq_factor` turns it is divided by
+//            `factor`, and between the two it is a weighted mean of both
 #include <cmath>
 #include <numbers>
 #include <vector>

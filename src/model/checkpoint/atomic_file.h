@@ -1,5 +1,5 @@
 // A file that appears complete or not at all: it is written beside its place under another name and
-// renamed at the end. What is not committed is removed, also when an exception passes.
+// renamed at the end. A file that is not committed is removed, also on an exception.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@ namespace tessera::model {
 
 class AtomicFile {
  public:
-  // `bytes` is how much will be written; errors say it. Throws Error (file) where the file cannot
+  // `bytes` is how much will be written, for messages. Throws Error (file) where the file cannot
   // be made.
   AtomicFile(std::filesystem::path path, std::int64_t bytes);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // Goes on where the last write() ended. Throws Error (file) where there is no space left, with
-  // what was needed and what was written.
+  // Continues where the last write() ended. Throws Error (file) when no space is left, with what
+  // was needed and what was written.
   void write(std::span<const std::byte> data) { write_at(written_, data); }
   // Writes at this offset, in any order.
   void write_at(std::int64_t offset, std::span<const std::byte> data);
-  // Waits until all is on the disk, then puts the file into its place, over one that is there.
+  // Waits until everything is on disk, then moves the file to its place, over one that is there.
   void commit();
 
  private:

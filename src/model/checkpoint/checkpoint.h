@@ -16,7 +16,7 @@
 
 namespace tessera::model {
 
-class MappedFile;  // model/mapped_file.h
+class MappedFile;  // model/checkpoint/mapped_file.h
 
 class Checkpoint {
  public:

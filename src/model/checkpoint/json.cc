@@ -58,12 +58,19 @@ JsonView::JsonView(const Json& object, std::string where)
   }
 }
 
+Json::const_iterator JsonView::look_up(std::string_view key) const {
+  if (asked_) asked_->emplace(key);
+  return object_->find(key);
+}
+
 const Json* JsonView::find(std::string_view key) const {
-  const auto member = object_->find(key);
+  const auto member = look_up(key);
   return member == object_->end() || member->is_null() ? nullptr : &*member;
 }
 
 bool JsonView::has(std::string_view key) const { return find(key) != nullptr; }
+
+bool JsonView::lacks(std::string_view key) const { return look_up(key) == object_->end(); }
 
 std::int64_t JsonView::integer(std::string_view key, std::int64_t low, std::int64_t high) const {
   const auto value = optional_integer(key, low, high);

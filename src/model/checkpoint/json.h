@@ -4,8 +4,10 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,6 +31,7 @@ class JsonView {
   JsonView(const Json& object, std::string where);
 
   bool has(std::string_view key) const;          // there, and not null
+  bool lacks(std::string_view key) const;        // not even there as null
   const Json* find(std::string_view key) const;  // null where missing or null
   std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high) const;
   std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t low,
@@ -40,12 +43,19 @@ class JsonView {
   std::optional<JsonView> optional_object(std::string_view key) const;
   std::vector<std::string> strings(std::string_view key) const;  // empty where missing or null
 
+  // From here on, every key that someone asks for is added to `asked`. Tests hold an architecture's
+  // list of keys to it.
+  void record_keys(std::set<std::string, std::less<>>& asked) { asked_ = &asked; }
+
   const Json& json() const { return *object_; }
   const std::string& where() const { return where_; }
 
  private:
+  Json::const_iterator look_up(std::string_view key) const;
+
   const Json* object_;
   std::string where_;
+  std::set<std::string, std::less<>>* asked_ = nullptr;
 };
 
 }  // namespace tessera::model

@@ -46,8 +46,8 @@ ModulePattern ModulePattern::target(const std::string& text, const std::string& 
   compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()),
                                      expression.size(), PCRE2_ANCHORED, &error, &offset, nullptr));
   if (!compiled->code) {
-    fail(ErrorCode::file, "{}: the pattern {} is no regular expression: {} at character {}", where,
-         in_quotes(text), message_of(error), offset);
+    fail(ErrorCode::file, "{}: the pattern {} is not a regular expression: {} at character {}",
+         where, in_quotes(text), message_of(error), offset);
   }
   pattern.expression_ = std::move(compiled);
   return pattern;

@@ -21,11 +21,11 @@ class OutputFolder {
   OutputFolder& operator=(const OutputFolder&) = delete;
 
   const std::filesystem::path& path() const { return path_; }
-  // Notes a file that someone else has written.
+  // Records a file that someone else has written.
   void wrote(const std::string& name) { written_.push_back(path_ / name); }
   void write(const std::string& name, std::string_view text);
-  // With `force`, when ours is written: other weights of the model that was there, and what says
-  // how they were packed.
+  // With `force`, once ours is written: removes other weights of the model that was there, and the
+  // file that says how they were packed.
   void remove_old_model() const;
   // Everything of `from` that is neither weights nor config.json: tokenizer,
   // generation_config.json, licence, model card.

@@ -10,7 +10,9 @@
 #include "core/fail.h"
 #include "core/type_switch.h"
 #include "model/checkpoint/quant_config.h"
+#include "model/checkpoint/safetensors_dtype.h"
 #include "quant/codec.h"
+#include "quant/format_table.h"
 
 namespace tessera::model {
 namespace {
@@ -33,7 +35,7 @@ bool is_code(const StoredTensor& tensor) {
   return tensor.dtype == "U8" || tensor.dtype == "I8" || tensor.dtype == "F8_E4M3";
 }
 
-// Parts of a weight that cannot be views of the file: their memory comes at once, in the end.
+// Parts of a weight that cannot be views of the file. Their memory is allocated once, at the end.
 class Copies {
  public:
   using Fill = std::function<void(void*)>;
@@ -80,43 +82,20 @@ class Reader {
 
   PackedWeight read() {
     refuse_what_changes_the_meaning();
-    switch (scheme_.stored) {
-      case StoredAs::nvfp4:
-        read_codes("weight_packed", {"U8"});
-        read_block_scales({"F8_E4M3"});
-        weight_.tensor_scale = 1.f / scalar("weight_global_scale");
-        check_tensor_scale("weight_global_scale");
-        break;
-      case StoredAs::modelopt_nvfp4:
-        read_codes("weight", {"U8"});
-        read_block_scales({"F8_E4M3"});
-        weight_.tensor_scale = scalar("weight_scale_2");
-        check_tensor_scale("weight_scale_2");
-        break;
-      case StoredAs::mxfp4:
-        read_codes("weight_packed", {"U8"});
-        read_block_scales({"U8", "F8_E8M0"});
-        break;
-      case StoredAs::nf4:
-        read_codes("weight_packed", {"U8"});
-        read_block_scales({"F32"});
-        break;
-      case StoredAs::plain_fp8:
-        read_codes("weight", {"F8_E4M3"});
-        read_float_scales();
-        break;
-      case StoredAs::plain_int8:
-        read_codes("weight", {"I8"});
-        read_float_scales();
-        if (scheme_.zero_points) read_plain_zeros();
-        break;
-      case StoredAs::packed_int:
-        check_group();
-        read_words();
-        read_float_scales();
-        if (scheme_.zero_points) read_word_zeros();
-        break;
+    const quant::StoredForm& form = *scheme_.form;
+    if (form.words) {
+      check_group();
+      read_words();
+    } else {
+      read_codes(form.codes, {spelled(quant::code_dtype(weight_.format))});
     }
+    if (quant::entry(weight_.format).has_fixed_blocks()) {
+      read_block_scales();
+    } else {
+      read_float_scales();
+    }
+    if (scheme_.zero_points) form.words ? read_word_zeros() : read_plain_zeros();
+    if (!form.tensor_scale.empty()) read_tensor_scale(form);
     Buffer storage = copies_.make();
     return {weight_, std::move(storage)};
   }
@@ -160,10 +139,12 @@ class Reader {
   float scalar(std::string_view name) const {
     return *part(name, {"F32"}, {{1}, {}, {1, 1}}).tensor().ptr<const float>();
   }
-  void check_tensor_scale(std::string_view name) const {
+  void read_tensor_scale(const quant::StoredForm& form) {
+    const float stored = scalar(form.tensor_scale);
+    weight_.tensor_scale = form.divides ? 1.f / stored : stored;
     if (std::isfinite(weight_.tensor_scale) && weight_.tensor_scale > 0.f) return;
     fail(ErrorCode::file, "{} is {}; the scale of a tensor must be positive and finite",
-         tensor_name(name), scalar(name));
+         tensor_name(form.tensor_scale), stored);
   }
 
   // Codes that lie in the file as they do in a Weight.
@@ -172,8 +153,13 @@ class Reader {
     weight_.data = part(name, dtypes, {{out_, row_bytes}}).tensor();
   }
 
-  void read_block_scales(std::initializer_list<std::string_view> dtypes) {
-    weight_.scales = part("weight_scale", dtypes, {{out_, blocks_}}).tensor();
+  void read_block_scales() {
+    const DType dtype = info(weight_.format).scale_dtype;
+    const std::initializer_list<Shape> shape = {{out_, blocks_}};
+    // Exponents alone, which are bytes to us, have a name of their own.
+    const StoredTensor& stored = dtype == DType::u8 ? part("weight_scale", {"U8", "F8_E8M0"}, shape)
+                                                    : part("weight_scale", {spelled(dtype)}, shape);
+    weight_.scales = stored.tensor();
   }
 
   const StoredTensor& scale_shaped(std::string_view name,

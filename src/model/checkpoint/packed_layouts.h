@@ -3,7 +3,7 @@
 // points lie. Reading gives Weights in Tessera's own published layout, without a copy where the
 // bytes are the same.
 //
-// The tensors decide whether a layer is packed, the config how. A layer that the config calls
+// The tensors decide whether a layer is packed; the config says how. A layer that the config calls
 // packed and that the file holds as a dense `weight` is dense: writers leave layers out of `ignore`
 // that they did not pack (routers, heads), and a float matrix can mean one thing only. A layer that
 // is packed and that the config leaves dense is refused: its numbers could mean several things.
@@ -32,8 +32,8 @@ class PackedLayouts {
   // Are there packed modules at all?
   bool any_packed() const;
   // The weight of a packed module, on the CPU, in the published layout; views of the checkpoint's
-  // memory where possible. Throws where tensors are missing or shaped otherwise: names the tensor,
-  // says both shapes.
+  // memory where possible. Throws where a tensor is missing or has another shape, with its name and
+  // both shapes.
   PackedWeight read(std::string_view module, std::int64_t out_features,
                     std::int64_t in_features) const;
   // What the config asks for and Tessera does not do, one sentence each.

@@ -6,7 +6,9 @@
 
 #include "core/checked.h"
 #include "core/fail.h"
+#include "model/checkpoint/safetensors_dtype.h"
 #include "quant/codec.h"
+#include "quant/format_table.h"
 
 namespace tessera::model {
 namespace {
@@ -15,29 +17,10 @@ constexpr std::int64_t kWordBytes = 4;
 // 8-bit codes are stored plus 128: two's complement with its highest bit turned.
 constexpr unsigned kInt8Offset = 0x80;
 
-std::string_view spelled(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::f16:
-      return "F16";
-    case DType::bf16:
-      return "BF16";
-    case DType::f8e4m3:
-      return "F8_E4M3";
-    case DType::i8:
-      return "I8";
-    case DType::u8:
-      return "U8";
-    case DType::i32:
-      return "I32";
-    case DType::i64:
-      return "I64";
-  }
-  return "";
-}
+// `tessera quantize` writes the first form of a format.
+const quant::StoredForm& form_of(Format format) { return quant::entry(format).stored.front(); }
 
-bool is_words(Format format) { return format == Format::int4 || format == Format::int8; }
+bool is_words(Format format) { return form_of(format).words; }
 
 std::int64_t words_for(std::int64_t codes, Format format) {
   return ceil_div(checked_mul(codes, info(format).bits), 8 * kWordBytes);
@@ -63,18 +46,20 @@ Weight planned(const QuantizeOptions& options, std::int64_t out, std::int64_t in
 
 std::vector<TensorToWrite> describe(const std::string& module, const Weight& weight) {
   std::vector<TensorToWrite> tensors;
-  const auto add = [&](const char* part, std::string_view dtype, std::vector<std::int64_t> shape) {
-    tensors.push_back({module + "." + part, std::string(dtype), std::move(shape), {}});
+  const auto add = [&](std::string_view part, std::string_view dtype,
+                       std::vector<std::int64_t> shape) {
+    tensors.push_back(
+        {fmt::format("{}.{}", module, part), std::string(dtype), std::move(shape), {}});
   };
   const std::int64_t out = weight.out_features, blocks = weight.scales.shape[1];
   if (is_words(weight.format)) {
     add("weight_packed", "I32", {out, words_for(weight.in_features, weight.format)});
   } else {
-    add(weight.format == Format::fp8 ? "weight" : "weight_packed", spelled(weight.data.dtype),
-        {out, weight.data.shape[1]});
+    add(form_of(weight.format).codes, spelled(weight.data.dtype), {out, weight.data.shape[1]});
   }
   add("weight_scale", spelled(weight.scales.dtype), {out, blocks});
-  if (weight.format == Format::nvfp4) add("weight_global_scale", "F32", {1});
+  const std::string_view tensor_scale = form_of(weight.format).tensor_scale;
+  if (!tensor_scale.empty()) add(tensor_scale, "F32", {1});
   if (is_words(weight.format)) {
     if (weight.zeros.defined()) {
       add("weight_zero_point", "I32", {words_for(out, weight.format), blocks});
@@ -150,8 +135,10 @@ PackedTensors pack_tensors(const std::string& module, const Weight& weight) {
   PackedTensors packed{describe(module, weight), {}};
   packed.storage.push_back(is_words(weight.format) ? code_words(weight) : rows_of(weight.data));
   packed.storage.push_back(rows_of(weight.scales));
-  if (weight.format == Format::nvfp4) {
-    packed.storage.push_back(bytes_of(std::vector<float>{1.f / weight.tensor_scale}));
+  const quant::StoredForm& form = form_of(weight.format);
+  if (!form.tensor_scale.empty()) {
+    const float scale = form.divides ? 1.f / weight.tensor_scale : weight.tensor_scale;
+    packed.storage.push_back(bytes_of(std::vector<float>{scale}));
   }
   if (is_words(weight.format)) {
     if (weight.zeros.defined()) packed.storage.push_back(zero_words(weight));
@@ -168,47 +155,28 @@ Json packed_config(const PackedConfig& config) {
   const QuantizeOptions& options = config.options;
   const FormatInfo& format = info(options.format);
   const std::int64_t group = options.group == -1 ? format.default_group : options.group;
-  Json weights = {{"num_bits", format.bits},
-                  {"type", "float"},
-                  {"symmetric", !options.zero_point},
-                  {"strategy", group == 0 ? "channel" : "group"},
-                  {"group_size", group == 0 ? Json(nullptr) : Json(group)},
-                  {"dynamic", false}};
-  std::string method = "compressed-tensors", layout;
-  switch (options.format) {
-    case Format::nvfp4:
-      layout = "nvfp4-pack-quantized";
-      weights["strategy"] = "tensor_group";  // a scale for the tensor and one for each group
-      break;
-    case Format::mxfp4:
-      layout = "mxfp4-pack-quantized";
-      break;
-    case Format::nf4:
-      method = "tessera";
-      layout = "nf4-pack-quantized";
-      weights["type"] = "normal-float";
-      break;
-    case Format::int4:
-    case Format::int8:  // not int-quantized: that is for products with 8-bit activations
-      layout = "pack-quantized";
-      weights["type"] = "int";
-      break;
-    case Format::fp8:
-      layout = "float-quantized";
-      break;
-    case Format::dense:
-      fail(ErrorCode::invalid_argument, "dense weights need no quantization_config");
+  if (options.format == Format::dense) {
+    fail(ErrorCode::invalid_argument, "dense weights need no quantization_config");
   }
+  const quant::StoredForm& form = form_of(options.format);
+  // tensor_group: a scale for the tensor and one for each group.
+  const char* in_groups = form.tensor_scale.empty() ? "group" : "tensor_group";
+  const Json weights = {{"num_bits", format.bits},
+                        {"type", form.type},
+                        {"symmetric", !options.zero_point},
+                        {"strategy", group == 0 ? "channel" : in_groups},
+                        {"group_size", group == 0 ? Json(nullptr) : Json(group)},
+                        {"dynamic", false}};
   Json targets = Json::array({"Linear"});
   if (config.embedding) targets.push_back("Embedding");
-  const Json scheme = {{"format", layout},
+  const Json scheme = {{"format", form.name},
                        {"input_activations", nullptr},
                        {"output_activations", nullptr},
                        {"targets", targets},
                        {"weights", weights}};
-  return {{"quant_method", method},  {"quantization_status", "compressed"},
-          {"format", layout},        {"config_groups", {{"group_0", scheme}}},
-          {"ignore", config.ignore}, {"kv_cache_scheme", nullptr}};
+  return {{"quant_method", form.method}, {"quantization_status", "compressed"},
+          {"format", form.name},         {"config_groups", {{"group_0", scheme}}},
+          {"ignore", config.ignore},     {"kv_cache_scheme", nullptr}};
 }
 
 }  // namespace tessera::model

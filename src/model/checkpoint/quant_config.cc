@@ -1,23 +1,55 @@
 #include "model/checkpoint/quant_config.h"
 
 #include <algorithm>
-#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/fail.h"
+#include "model/architectures/registry.h"
 #include "model/checkpoint/quote.h"
 
 namespace tessera::model {
 namespace {
 
-constexpr std::string_view kMethods =
-    "compressed-tensors (nvfp4-pack-quantized, mxfp4-pack-quantized, pack-quantized with 4 or 8 "
-    "bits, int-quantized, float-quantized), modelopt (NVFP4, FP8) and tessera (nf4)";
+constexpr std::string_view kCompressed = "compressed-tensors", kModelOpt = "modelopt",
+                           kOwn = "tessera";
+
+// "nvfp4-pack-quantized, pack-quantized with 4 or 8 bits": what a method calls its forms.
+std::string forms_of(std::string_view method) {
+  std::vector<std::pair<std::string_view, std::string>> forms;  // and their bits
+  for (const quant::FormatEntry& entry : quant::packed_formats()) {
+    for (const quant::StoredForm& form : entry.stored) {
+      if (form.method != method) continue;
+      const std::string bits = std::to_string(entry.info.bits);
+      const auto known = std::find_if(forms.begin(), forms.end(),
+                                      [&](const auto& f) { return f.first == form.name; });
+      if (known == forms.end()) {
+        forms.emplace_back(form.name, bits);
+      } else {
+        known->second += " or " + bits;
+      }
+    }
+  }
+  std::string text;
+  for (const auto& [name, bits] : forms) {
+    if (!text.empty()) text += ", ";
+    text += name;
+    if (bits.find("or") != std::string::npos) text += " with " + bits + " bits";
+  }
+  return text;
+}
+
+std::string supported_methods() {
+  return fmt::format("{} ({}), {} ({}) and {} ({})", kCompressed, forms_of(kCompressed), kModelOpt,
+                     forms_of(kModelOpt), kOwn, forms_of(kOwn));
+}
 
 template <typename... Args>
 [[noreturn]] void refuse(const std::string& where, fmt::format_string<Args...> format,
                          Args&&... args) {
   fail(ErrorCode::unsupported, "{}: {}; supported: {}", where,
-       fmt::format(format, std::forward<Args>(args)...), kMethods);
+       fmt::format(format, std::forward<Args>(args)...), supported_methods());
 }
 
 void add_note(QuantConfig& to, std::string note) {
@@ -73,15 +105,35 @@ WeightArgs parse_weight_args(const JsonView& weights) {
   return args;
 }
 
-PackedScheme float4_scheme(const std::string& where, StoredAs stored, Format format,
-                           const WeightArgs& args) {
-  const std::int64_t group = info(format).default_group;
-  if (args.bits != 4 || !args.is_float || !args.symmetric || args.group != group) {
-    refuse(where, "{} with {}-bit {}symmetric weights of type {} in groups of {}, not of {}",
-           name(format), args.bits, args.symmetric ? "" : "a", in_quotes(args.type), args.group,
-           group);
+// The form of a format by its name, which has one.
+const quant::StoredForm* form_of(Format format, std::string_view name) {
+  for (const quant::StoredForm& form : quant::entry(format).stored) {
+    if (form.name == name) return &form;
   }
-  return {.stored = stored, .format = format, .group = group, .name = {}};
+  fail(ErrorCode::unsupported, "{} has no form {}", tessera::name(format), name);
+}
+
+// The formats of fixed blocks, each of which has a form of its own. None where there is no such
+// form.
+std::optional<PackedScheme> block_scheme(const std::string& where, const std::string& name,
+                                         bool own_method, const WeightArgs& args) {
+  for (const quant::FormatEntry& entry : quant::packed_formats()) {
+    if (!entry.has_fixed_blocks()) continue;
+    const FormatInfo& format = entry.info;
+    for (const quant::StoredForm& form : entry.stored) {
+      const bool of_method = form.method == kCompressed || (own_method && form.method == kOwn);
+      if (form.name != name || !of_method) continue;
+      if (args.bits != format.bits || args.type != form.type || !args.symmetric ||
+          args.group != format.default_group) {
+        refuse(where, "{} with {}-bit {}symmetric weights of type {} in groups of {}, not of {}",
+               format.name, args.bits, args.symmetric ? "" : "a", in_quotes(args.type), args.group,
+               format.default_group);
+      }
+      return PackedScheme{
+          .form = &form, .format = format.format, .group = format.default_group, .name = {}};
+    }
+  }
+  return std::nullopt;
 }
 
 PackedScheme packed_int_scheme(const std::string& where, const WeightArgs& args) {
@@ -91,8 +143,9 @@ PackedScheme packed_int_scheme(const std::string& where, const WeightArgs& args)
   if (!args.symmetric && args.scale_of == ScaleOf::tensor) {
     refuse(where, "pack-quantized with one zero point for a whole tensor");
   }
-  return {.stored = StoredAs::packed_int,
-          .format = args.bits == 4 ? Format::int4 : Format::int8,
+  const Format format = args.bits == 4 ? Format::int4 : Format::int8;
+  return {.form = form_of(format, "pack-quantized"),
+          .format = format,
           .scale_of = args.scale_of,
           .group = args.group,
           .zero_points = !args.symmetric,
@@ -108,7 +161,7 @@ PackedScheme plain_scheme(const std::string& where, const std::string& format,
       refuse(where, "{} with {}-bit {}symmetric weights{}", format, args.bits,
              args.symmetric ? "" : "a", args.scale_of == ScaleOf::group ? " in groups" : "");
     }
-    return {.stored = StoredAs::plain_fp8,
+    return {.form = form_of(Format::fp8, "float-quantized"),
             .format = Format::fp8,
             .scale_of = args.scale_of,
             .name = {}};
@@ -117,7 +170,7 @@ PackedScheme plain_scheme(const std::string& where, const std::string& format,
   if (args.type != "int" || float_asked || args.bits > 8) {
     refuse(where, "{} with {}-bit weights of type {}", format, args.bits, in_quotes(args.type));
   }
-  return {.stored = StoredAs::plain_int8,
+  return {.form = form_of(Format::int8, "int-quantized"),
           .format = Format::int8,
           .scale_of = args.scale_of,
           .group = args.group,
@@ -132,19 +185,13 @@ std::optional<PackedScheme> parse_scheme(const JsonView& group, const std::strin
   const WeightArgs args = parse_weight_args(*weights);
   const std::string& where = group.where();
   PackedScheme scheme;
-  if (format == "nvfp4-pack-quantized") {
-    scheme = float4_scheme(where, StoredAs::nvfp4, Format::nvfp4, args);
-  } else if (format == "mxfp4-pack-quantized") {
-    scheme = float4_scheme(where, StoredAs::mxfp4, Format::mxfp4, args);
+  if (const auto of_blocks = block_scheme(where, format, own_method, args)) {
+    scheme = *of_blocks;
   } else if (format == "pack-quantized") {
     scheme = packed_int_scheme(where, args);
   } else if (format == "int-quantized" || format == "float-quantized" ||
              format == "naive-quantized") {
     scheme = plain_scheme(where, format, args);
-  } else if (own_method && format == "nf4-pack-quantized") {
-    WeightArgs as_float = args;
-    as_float.is_float = args.type == "normal-float";
-    scheme = float4_scheme(where, StoredAs::nf4, Format::nf4, as_float);
   } else {
     refuse(where, "the format {}", in_quotes(format));
   }
@@ -206,30 +253,31 @@ void parse_groups(const JsonView& config, bool own_method, QuantConfig& to) {
 // ---- ModelOpt -----------------------------------------------------------------------------------
 
 PackedScheme modelopt_scheme(const std::string& where, const std::string& algorithm,
-                             std::int64_t group) {
-  if (algorithm == "NVFP4" || algorithm == "W4A16_NVFP4") {
-    if (group != 16) refuse(where, "{} in groups of {}, not of 16", algorithm, group);
-    return {.stored = StoredAs::modelopt_nvfp4,
-            .format = Format::nvfp4,
-            .group = group,
-            .name = algorithm};
-  }
-  if (algorithm == "FP8" || algorithm == "FP8_PER_CHANNEL_PER_TOKEN") {
-    const bool row = algorithm != "FP8";
-    return {.stored = StoredAs::plain_fp8,
-            .format = Format::fp8,
-            .scale_of = row ? ScaleOf::row : ScaleOf::tensor,
-            .name = algorithm};
+                             std::optional<std::int64_t> given_group) {
+  for (const quant::FormatEntry& entry : quant::packed_formats()) {
+    for (const quant::StoredForm& form : entry.stored) {
+      if (form.method != kModelOpt || form.name != algorithm) continue;
+      PackedScheme scheme{.form = &form, .format = entry.info.format, .name = algorithm};
+      if (entry.has_fixed_blocks()) {
+        scheme.group = entry.info.default_group;
+        if (given_group && *given_group != scheme.group) {
+          refuse(where, "{} in groups of {}, not of {}", algorithm, *given_group, scheme.group);
+        }
+      } else {
+        scheme.scale_of = algorithm == "FP8" ? ScaleOf::tensor : ScaleOf::row;
+      }
+      return scheme;
+    }
   }
   refuse(where, "the quant_algo {}", in_quotes(algorithm));
 }
 
 void add_modelopt_target(const JsonView& entry, ModulePattern pattern, QuantConfig& to) {
   const std::string algorithm = entry.string("quant_algo");
-  const std::int64_t group = entry.optional_integer("group_size", 0, 1 << 20).value_or(16);
-  to.targets.push_back(
-      {std::move(pattern), modelopt_scheme(entry.where(), algorithm, group == 0 ? 16 : group)});
-  if (algorithm != "W4A16_NVFP4") {
+  std::optional<std::int64_t> group = entry.optional_integer("group_size", 0, 1 << 20);
+  if (group == 0) group.reset();
+  to.targets.push_back({std::move(pattern), modelopt_scheme(entry.where(), algorithm, group)});
+  if (!algorithm.starts_with("W4A16_")) {  // activations of 16 bits stay as they are
     add_note(to, fmt::format("activation quantisation ({}) is not applied", algorithm));
   }
 }
@@ -262,17 +310,19 @@ void parse_modelopt(const JsonView& config, QuantConfig& to) {
 
 bool is_modelopt(std::string_view method) {
   // Some releases named the algorithm here as well.
-  return method == "modelopt" || method == "modelopt_fp4" || method == "modelopt_mixed";
+  return method == kModelOpt || method == "modelopt_fp4" || method == "modelopt_mixed";
 }
 
 // A module's class, as far as its name tells. (A tied head is a Linear that is stored under the
 // name of the embedding.)
 bool is_of_class(std::string_view module, std::string_view name) {
   if (name == "Linear") return true;
-  const std::string_view last = module.substr(module.rfind('.') + 1);
-  constexpr std::array<std::string_view, 2> kEmbeddings = {"embed_in", "embed_tokens"};
-  return name == "Embedding" &&
-         std::find(kEmbeddings.begin(), kEmbeddings.end(), last) != kEmbeddings.end();
+  if (name != "Embedding") return false;
+  const auto last = [](std::string_view path) { return path.substr(path.rfind('.') + 1); };
+  const auto known = architectures();
+  return std::any_of(known.begin(), known.end(), [&](const Architecture* architecture) {
+    return last(architecture->modules.table) == last(module);
+  });
 }
 
 }  // namespace
@@ -303,8 +353,8 @@ QuantConfig parse_quant_config(const Json& config, const Json& hf_quant_config) 
   if (const auto quantization = model.optional_object("quantization_config")) {
     result.where = quantization->where();
     const std::string method = quantization->optional_string("quant_method").value_or("");
-    if (method == "compressed-tensors" || method == "tessera") {
-      parse_groups(*quantization, method == "tessera", result);
+    if (method == kCompressed || method == kOwn) {
+      parse_groups(*quantization, method == kOwn, result);
     } else if (is_modelopt(method)) {
       parse_modelopt(*quantization, result);
     } else if (method.empty()) {

@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "core/philox.h"
-#include "model/architectures/architectures.h"
+#include "model/architectures/registry.h"
 #include "model/checkpoint/weight_source.h"
+#include "model/model_dtype.h"
 
 namespace tessera::model {
 namespace {

@@ -52,7 +52,8 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   }
   if (length > std::uint64_t{kMaxSafetensorsHeader}) {
     fail(ErrorCode::file,
-         "{}: the header would have {} bytes, at most {} are allowed; this is no safetensors file",
+         "{}: the header would have {} bytes, at most {} are allowed; this is not a safetensors "
+         "file",
          where, length, kMaxSafetensorsHeader);
   }
   if (length > file.size() - kLengthBytes) {
@@ -63,13 +64,13 @@ std::string_view header_text(std::span<const std::byte> file, const std::string&
   }
   const std::string_view header = text.substr(kLengthBytes, length);
   if (!header.starts_with('{')) {
-    fail(ErrorCode::file, "{}: the header does not start with '{{'; this is no safetensors file",
+    fail(ErrorCode::file, "{}: the header does not start with '{{'; this is not a safetensors file",
          where);
   }
   return header;
 }
 
-// A size or an offset: JSON's whole numbers alone, as other readers of the format hold it.
+// A size or an offset: only JSON's whole numbers count, as in other readers of the format.
 std::optional<std::int64_t> size_in(const Json& value) {
   if (!value.is_number_unsigned()) return std::nullopt;
   const auto size = value.get<std::uint64_t>();
@@ -220,7 +221,7 @@ Tensor StoredTensor::tensor() const {
          in_quotes(name), shape.size(), kMaxRank);
   }
   if (!is_aligned(*this)) {
-    fail(ErrorCode::file, "tensor {} lies at an address that is no multiple of {} bytes",
+    fail(ErrorCode::file, "tensor {} lies at an address that is not a multiple of {} bytes",
          in_quotes(name), alignment_of(*known));
   }
   if (shape.empty()) return Tensor(data.data(), *known->dtype, {1});

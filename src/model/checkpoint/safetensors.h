@@ -31,13 +31,13 @@ struct StoredTensor {
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;
 
-  // A view on the CPU. Refuses dtypes that Tessera has none for, by name. F8_E8M0 comes as u8. A
+  // A view on the CPU. Refuses, by name, dtypes that Tessera does not have. F8_E8M0 comes as u8. A
   // scalar comes as [1]. The memory is read-only. Refuses data that is not aligned to its elements;
   // a Checkpoint's is, always.
   Tensor tensor() const;
 };
-// Does the data start at a multiple of its element's size? Headers are padded for that by most
-// writers, and the format does not ask for it.
+// Does the data start at a multiple of its element's size? Most writers pad the header for that,
+// but the format does not ask for it.
 bool is_aligned(const StoredTensor& tensor);
 // "model.norm.weight F32[64]"
 std::string to_string(const StoredTensor& tensor);
@@ -58,7 +58,7 @@ struct TensorToWrite {
 };
 using WriteProgress = std::function<void(std::int64_t bytes_done, std::int64_t bytes_in_all)>;
 
-// Writes a file tensor by tensor, for those who cannot hold all of them at once. It is written
+// Writes a file tensor by tensor, for callers that cannot hold all at once. It is written
 // beside its place and renamed by commit(): a failure (no space left) leaves nothing behind and
 // says what happened.
 class SafetensorsWriter {

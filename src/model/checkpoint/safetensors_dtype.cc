@@ -22,7 +22,7 @@ constexpr std::array kDTypes = std::to_array<SafetensorsDType>({
     {"C64", 64, {}},
     {"F8_E4M3", 8, DType::f8e4m3},
     {"F8_E5M2", 8, {}},
-    {"F8_E8M0", 8, DType::u8},  // an exponent alone: scales of mxfp4, which are bytes to us
+    {"F8_E8M0", 8, DType::u8},  // an exponent alone: scales that are bytes to us
     {"F8_E4M3FNUZ", 8, {}},
     {"F8_E5M2FNUZ", 8, {}},
     {"F6_E2M3", 6, {}},
@@ -37,6 +37,13 @@ const SafetensorsDType* find_safetensors_dtype(std::string_view name) {
     if (dtype.name == name) return &dtype;
   }
   return nullptr;
+}
+
+std::string_view spelled(DType dtype) {
+  for (const SafetensorsDType& known : kDTypes) {
+    if (known.dtype == dtype) return known.name;
+  }
+  return "";
 }
 
 }  // namespace tessera::model

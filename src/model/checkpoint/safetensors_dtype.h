@@ -17,6 +17,9 @@ struct SafetensorsDType {
 // Null for a name that the format does not have.
 const SafetensorsDType* find_safetensors_dtype(std::string_view name);
 
+// What a file calls a dtype of Tessera's: "F8_E4M3".
+std::string_view spelled(DType dtype);
+
 // Where an element may start in memory: its size, and one byte for those below a byte.
 constexpr int alignment_of(const SafetensorsDType& dtype) {
   return dtype.bits % 8 == 0 ? dtype.bits / 8 : 1;

@@ -29,7 +29,8 @@ std::int64_t bytes_of(const TensorToWrite& tensor) {
   }
   const std::int64_t bits = checked_mul(checked_product(tensor.shape), dtype->bits);
   if (bits % 8 != 0) {
-    fail(ErrorCode::invalid_argument, "tensor {}: {}[{}] needs {} bits, which are no whole bytes",
+    fail(ErrorCode::invalid_argument,
+         "tensor {}: {}[{}] needs {} bits, which is not a whole number of bytes",
          in_quotes(tensor.name), tensor.dtype, fmt::join(tensor.shape, ", "), bits);
   }
   return bits / 8;
@@ -71,7 +72,7 @@ std::string header_of(const std::vector<const TensorToWrite*>& order,
                       const std::map<std::string, std::string>& metadata) {
   std::string text = "{";
   std::int64_t begin = 0;
-  try {  // only texts that are no UTF-8 can fail
+  try {  // only text that is not UTF-8 can fail
     if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump();
     for (const TensorToWrite* tensor : order) {
       const std::int64_t end = checked_add(begin, bytes_of(*tensor));

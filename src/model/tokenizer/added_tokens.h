@@ -31,7 +31,7 @@ struct Segment {
   std::int32_t id;
 };
 
-// Finds a set of tokens in a text: the leftmost first, and of those that begin there the longest.
+// Finds a set of tokens in a text: the leftmost first, and the longest of those that begin there.
 class TokenFinder {
  public:
   // `written` is what to look for.

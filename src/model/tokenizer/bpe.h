@@ -1,5 +1,5 @@
-// Byte-pair encoding: a word's characters become symbols, and of all neighbours that the list of
-// merges names, the pair that stands highest in it is joined first, until none is left.
+// Byte-pair encoding: a word's characters become symbols. Neighbours that the list of merges names
+// are joined, the pair that stands highest in the list first, until no such pair is left.
 #pragma once
 
 #include <array>
@@ -50,7 +50,7 @@ class MergeTable {
 
 class Bpe {
  public:
-  // What encode() needs room for; used again from word to word.
+  // Scratch of encode(), kept from word to word.
   struct Scratch {
     struct Symbol {
       std::int32_t id;  // kNoToken once it has been joined to the one before

@@ -51,8 +51,8 @@ std::string spaces_for(const MetaspaceToSpace& step, std::string_view token, boo
   return text;
 }
 
-// The characters at the front of `bytes`, which loses them; U+FFFD for what is none. What may still
-// become a character stays.
+// Takes the characters off the front of `bytes`; U+FFFD stands for invalid bytes. Bytes that may
+// still become a character stay.
 std::string take_characters(std::string& bytes) {
   std::string text;
   std::size_t at = 0;

@@ -21,10 +21,10 @@ struct MetaspaceToSpace {
   char32_t replacement;
   bool drop_in_first;  // in the first token it vanishes
 };
-struct BytesFromFallback {};   // a run of <0xHH> becomes text, or one U+FFFD each where it is none
-struct BytesFromByteLevel {};  // all tokens become one text; bytes that are no UTF-8 become U+FFFD
+struct BytesFromFallback {};  // a run of <0xHH> becomes text, or one U+FFFD each if it is not UTF-8
+struct BytesFromByteLevel {};  // all tokens become one text; bytes that are not UTF-8 become U+FFFD
 struct Fuse {};                // all tokens become one
-struct JoinWithSpaces {};      // what is done where the file names no decoder
+struct JoinWithSpaces {};      // the default, if the file names no decoder
 
 using DecoderStep = std::variant<Replace, StripCharacters, MetaspaceToSpace, BytesFromFallback,
                                  BytesFromByteLevel, Fuse, JoinWithSpaces>;

@@ -29,7 +29,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kLongCate
     {"separator", "Z"},
     {"other", "C"},
 }};
-// Properties that are no scripts: PCRE2 knows them by the same names.
+// Properties that are not scripts: PCRE2 knows them by the same names.
 constexpr std::array<std::string_view, 12> kProperties = {"any",
                                                           "alphabetic",
                                                           "alpha",

@@ -15,7 +15,7 @@ struct Stretch {
   bool delimiter;
 };
 
-// Joins each delimiter of a row's first to what comes before it.
+// Joins the first delimiter of each run to what comes before it.
 std::vector<Stretch> merge_with_previous(const std::vector<Stretch>& stretches) {
   std::vector<Stretch> merged;
   bool after_delimiter = false;
@@ -30,7 +30,7 @@ std::vector<Stretch> merge_with_previous(const std::vector<Stretch>& stretches) 
   return merged;
 }
 
-// Joins each delimiter of a row's last to what comes after it.
+// Joins the last delimiter of each run to what comes after it.
 std::vector<Stretch> merge_with_next(const std::vector<Stretch>& stretches) {
   std::vector<Stretch> merged;
   bool before_delimiter = false;

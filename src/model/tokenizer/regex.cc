@@ -17,8 +17,8 @@
 namespace tessera::model {
 namespace {
 
-// Steps before a match is given up: a pattern that means well takes a few for each byte, one that
-// backtracks without end any number.
+// Steps before a match is given up. A well-behaved pattern takes a few for each byte; one that
+// backtracks without end takes any number.
 constexpr std::size_t kMatchLimitBase = 10'000;
 constexpr std::size_t kMatchLimitPerByte = 64;
 constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, where there is no JIT

@@ -1,5 +1,5 @@
-// Patterns of tokenizers, run by PCRE2. Compiled once, then shared: a Regex is a value that copies
-// for nothing and may be used from several threads.
+// Patterns of tokenizers, run by PCRE2. Compiled once, then shared: a Regex is a value that is
+// cheap to copy and may be used from several threads.
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,7 @@ class Pattern {
   explicit Pattern(std::string literal);  // not empty
   explicit Pattern(Regex regex);
   void find_all(std::string_view text, std::vector<Span>& matches) const;
-  // In bytes. Of a Regex it is not known: 0.
+  // In bytes; 0 for a Regex, whose length is not known.
   std::size_t shortest_match() const { return literal_.size(); }
 
  private:

@@ -12,7 +12,7 @@ namespace tessera::model {
 // becomes three bytes, one of them put in front).
 inline constexpr double kMaxGrowth = 1000;
 
-// At most so many bytes come out for each that goes in.
+// At most this many bytes come out for each byte that goes in.
 double growth_of(const NormalizerStep& step);
 double growth_of(const PreTokenizerStep& step);
 double growth_of(const DecoderStep& step);

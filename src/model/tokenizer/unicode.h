@@ -13,7 +13,7 @@ inline constexpr char32_t kReplacementCharacter = 0xFFFD;
 struct Utf8Scan {
   enum class Kind {
     character,   // `length` bytes are one code point
-    invalid,     // `length` bytes can begin no code point: one U+FFFD stands for them
+    invalid,     // `length` bytes cannot begin a code point: one U+FFFD stands for them
     incomplete,  // all bytes begin a code point that the text does not finish
   };
   Kind kind;
@@ -21,7 +21,7 @@ struct Utf8Scan {
 };
 Utf8Scan scan_utf8(std::string_view bytes);  // not empty
 
-// The offset of the first byte that is no UTF-8; npos where all is well.
+// The offset of the first byte that is not UTF-8; npos if there is none.
 std::size_t find_invalid_utf8(std::string_view text);
 
 // The code point at `at`, which moves behind it. The text must be valid.

@@ -231,7 +231,7 @@ TEST(MakeCache, RefusesSinksThatALayersWindowWouldHide) {
   Stream stream("qwen2-window");
   EXPECT_TRUE(refuses([&] { stream.cache(CachePolicy::sinks(4, 5)); },
                       "sinks(4, 5) keeps 9 tokens, but layers of this model see only the last 8: "
-                      "choose sinks and a window of 8 tokens together at most",
+                      "choose sinks and a window of at most 8 tokens together",
                       ErrorCode::unsupported));
   EXPECT_NO_THROW(stream.cache(CachePolicy::sinks(3, 5)));
 }

@@ -87,13 +87,15 @@ TEST(BadFiles, SafetensorsAreRefused) {
       {"gguf", " is a GGUF file; Tessera reads Hugging Face safetensors"},
       {"git_lfs_pointer",
        " is a Git LFS pointer and not the file itself; fetch it with 'git lfs pull'"},
-      {"header_after_a_space", ": the header does not start with '{'; this is no safetensors file"},
+      {"header_after_a_space",
+       ": the header does not start with '{'; this is not a safetensors file"},
       {"header_and_more",
        " (header): not valid JSON at byte 4: unexpected '{'; expected end of input"},
       {"header_half_a_surrogate",
        " (header): not valid JSON at byte 9: invalid string: surrogate U+D800..U+DBFF must be "
        "followed by U+DC00..U+DFFF; expected string literal"},
-      {"header_is_an_array", ": the header does not start with '{'; this is no safetensors file"},
+      {"header_is_an_array",
+       ": the header does not start with '{'; this is not a safetensors file"},
       {"header_nested_deep", " (header): JSON nested deeper than 64 levels; no model needs that"},
       {"header_not_closed",
        " (header): not valid JSON at byte 21: unexpected end of input; expected '}'"},
@@ -107,14 +109,14 @@ TEST(BadFiles, SafetensorsAreRefused) {
        " (header): not valid JSON at byte 21: unexpected end of input; expected '}'"},
       {"length_over_63_bits",
        ": the header would have 18446744073709551615 bytes, at most 100000000 are allowed; this is "
-       "no safetensors file"},
+       "not a safetensors file"},
       {"length_over_the_cap",
        ": the header would have 100000001 bytes, at most 100000000 are allowed; this is no "
        "safetensors file"},
       {"length_past_the_end",
        ": the header has 4096 bytes and the file ends after 64 of them; it is truncated, fetch it "
        "again"},
-      {"length_zero", ": the header does not start with '{'; this is no safetensors file"},
+      {"length_zero", ": the header does not start with '{'; this is not a safetensors file"},
       {"metadata_holds_a_number",
        ": __metadata__: \"step\" is not a string; only strings are allowed"},
       {"metadata_is_an_array", ": __metadata__ is an array of 1, it must be an object"},
@@ -165,7 +167,7 @@ TEST(BadFiles, SafetensorsAreRefused) {
       {"tensor_is_null", ": tensor \"x\" is null, it must be an object"},
       {"web_page",
        ": the header would have 5789751444030890300 bytes, at most 100000000 are allowed; this is "
-       "no safetensors file"},
+       "not a safetensors file"},
   };
   expect_refusals("safetensors", rows, [](const MappedFile& file, const std::string& where) {
     (void)parse_safetensors(file.bytes(), where);
@@ -280,7 +282,9 @@ TEST(BadFiles, ConfigsAreRefused) {
       {"vocab_2_to_40",
        ": vocab_size is 1099511627776, it must be a whole number from 1 to 2147483647"},
       {"vocab_zero", ": vocab_size is 0, it must be a whole number from 1 to 2147483647"},
-      {"window_of_llama", ": sliding_window is 64, but llama has no sliding window; leave it out"},
+      {"window_of_llama",
+       ": sliding_window is 64, an option that is not supported for llama (mistral, qwen2, qwen3 "
+       "have it); leave it out"},
   };
   expect_refusals("config", rows, [](const MappedFile& file, const std::string& where) {
     (void)parse_model_config(file.text(), where);

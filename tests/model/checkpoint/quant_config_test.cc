@@ -15,7 +15,6 @@ using model::PackedScheme;
 using model::parse_quant_config;
 using model::QuantConfig;
 using model::ScaleOf;
-using model::StoredAs;
 
 // A compressed-tensors config with one group of Linear layers.
 Json one_group(const std::string& format, const Json& weights) {
@@ -55,7 +54,8 @@ TEST(QuantConfig, ADenseModelHasNoTargets) {
 TEST(QuantConfig, ReadsEveryFormatOfCompressedTensors) {
   const struct {
     const char *format, *weights;
-    StoredAs stored;
+    const char* form;
+    const char* codes;
     Format weight_format;
     ScaleOf scale_of;
     std::int64_t group;
@@ -63,28 +63,29 @@ TEST(QuantConfig, ReadsEveryFormatOfCompressedTensors) {
   } cases[] = {
       {"nvfp4-pack-quantized",
        R"({"num_bits": 4, "type": "float", "strategy": "tensor_group", "group_size": 16})",
-       StoredAs::nvfp4, Format::nvfp4, ScaleOf::group, 16, false},
+       "nvfp4-pack-quantized", "weight_packed", Format::nvfp4, ScaleOf::group, 16, false},
       {"mxfp4-pack-quantized", R"({"num_bits": 4, "type": "float", "group_size": 32})",
-       StoredAs::mxfp4, Format::mxfp4, ScaleOf::group, 32, false},
+       "mxfp4-pack-quantized", "weight_packed", Format::mxfp4, ScaleOf::group, 32, false},
       {"pack-quantized",
        R"({"num_bits": 4, "type": "int", "strategy": "group", "group_size": 64, "symmetric": false})",
-       StoredAs::packed_int, Format::int4, ScaleOf::group, 64, true},
+       "pack-quantized", "weight_packed", Format::int4, ScaleOf::group, 64, true},
       {"pack-quantized", R"({"num_bits": 8, "strategy": "channel", "actorder": "weight"})",
-       StoredAs::packed_int, Format::int8, ScaleOf::row, 0, false},
-      {"int-quantized", R"({"num_bits": 8, "type": "int", "strategy": "tensor"})",
-       StoredAs::plain_int8, Format::int8, ScaleOf::tensor, 0, false},
+       "pack-quantized", "weight_packed", Format::int8, ScaleOf::row, 0, false},
+      {"int-quantized", R"({"num_bits": 8, "type": "int", "strategy": "tensor"})", "int-quantized",
+       "weight", Format::int8, ScaleOf::tensor, 0, false},
       {"naive-quantized", R"({"group_size": -1, "symmetric": false, "actorder": null})",
-       StoredAs::plain_int8, Format::int8, ScaleOf::row, 0, true},
+       "int-quantized", "weight", Format::int8, ScaleOf::row, 0, true},
       {"float-quantized", R"({"num_bits": 8, "type": "float", "strategy": "channel"})",
-       StoredAs::plain_fp8, Format::fp8, ScaleOf::row, 0, false},
-      {"naive-quantized", R"({"num_bits": 8, "type": "float"})", StoredAs::plain_fp8, Format::fp8,
-       ScaleOf::tensor, 0, false},
+       "float-quantized", "weight", Format::fp8, ScaleOf::row, 0, false},
+      {"naive-quantized", R"({"num_bits": 8, "type": "float"})", "float-quantized", "weight",
+       Format::fp8, ScaleOf::tensor, 0, false},
   };
   for (const auto& c : cases) {
     const QuantConfig config = parse(one_group(c.format, Json::parse(c.weights)));
     const PackedScheme* scheme = config.scheme_of("model.layers.0.mlp.up_proj");
     ASSERT_NE(scheme, nullptr) << c.format;
-    EXPECT_EQ(scheme->stored, c.stored) << c.format;
+    EXPECT_EQ(scheme->form->name, c.form) << c.format;
+    EXPECT_EQ(scheme->form->codes, c.codes) << c.format;
     EXPECT_EQ(scheme->format, c.weight_format) << c.format;
     EXPECT_EQ(scheme->scale_of, c.scale_of) << c.format;
     EXPECT_EQ(scheme->group, c.group) << c.format;
@@ -156,14 +157,16 @@ TEST(QuantConfig, ReadsModelOptFromEitherFile) {
                                           "activation quantisation (NVFP4) is not applied"};
   EXPECT_EQ(parsed.notes, notes);
   ASSERT_NE(parsed.scheme_of("model.layers.0.mlp.up_proj"), nullptr);
-  EXPECT_EQ(parsed.scheme_of("model.layers.0.mlp.up_proj")->stored, StoredAs::modelopt_nvfp4);
+  const PackedScheme& nvfp4 = *parsed.scheme_of("model.layers.0.mlp.up_proj");
+  EXPECT_EQ(nvfp4.format, Format::nvfp4);
+  EXPECT_EQ(nvfp4.form->tensor_scale, "weight_scale_2");
   EXPECT_EQ(parsed.scheme_of("model.layers.1.mlp.up_proj"), nullptr);
   EXPECT_EQ(parsed.scheme_of("lm_head"), nullptr);
 
   const QuantConfig fp8 =
       parse({{"quantization_config",
               {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"ignore", {"*lm_head"}}}}});
-  EXPECT_EQ(fp8.scheme_of("q")->stored, StoredAs::plain_fp8);
+  EXPECT_EQ(fp8.scheme_of("q")->form->codes, "weight");
   EXPECT_EQ(fp8.scheme_of("q")->scale_of, ScaleOf::tensor);
   EXPECT_EQ(fp8.scheme_of("model.lm_head"), nullptr);
 }
@@ -194,6 +197,14 @@ TEST(QuantConfig, RefusesOtherMethodsByNameWithTheListOfItsOwn) {
   EXPECT_TRUE(refuses_with(Json::object(), "the quant_algo \"W4A16_AWQ\"; supported", awq));
 }
 
+TEST(QuantConfig, ListsWhatTheTableOfFormatsHolds) {
+  EXPECT_TRUE(refuses_with(
+      {{"quantization_config", Json::object()}},
+      "; supported: compressed-tensors (nvfp4-pack-quantized, mxfp4-pack-quantized, pack-quantized "
+      "with 4 or 8 bits, int-quantized, float-quantized), modelopt (NVFP4, W4A16_NVFP4, FP8, "
+      "FP8_PER_CHANNEL_PER_TOKEN) and tessera (nf4-pack-quantized)"));
+}
+
 TEST(QuantConfig, RefusesOptionsThatItCannotReadByName) {
   const struct {
     const char *pointer, *value, *expected;
@@ -214,11 +225,11 @@ TEST(QuantConfig, RefusesOptionsThatItCannotReadByName) {
        "nvfp4 with 4-bit symmetric weights of type \"int\" in groups of 128, not of 16"},
       {"/config_groups/group_0/format", "\"float-quantized\"",
        "float-quantized with 4-bit weights of type \"int\""},
-      {"/config_groups/group_0/targets", "[\"re:(\"]", "\"re:(\" is no regular expression"},
+      {"/config_groups/group_0/targets", "[\"re:(\"]", "\"re:(\" is not a regular expression"},
       {"/config_groups/W8A8", "[\"Linear\"]", "the preset \"W8A8\""},
       {"/config_groups", "null", "no config_groups"},
       {"/format", "null", "has a format"},
-      {"/ignore", "[\"re:[\"]", "\"re:[\" is no regular expression"},
+      {"/ignore", "[\"re:[\"]", "\"re:[\" is not a regular expression"},
       {"/ignore", "7", "ignore"},
       {"/sparsity_config/format", "\"sparse-24-bitmask\"",
        "sparsity of the format \"sparse-24-bitmask\""},

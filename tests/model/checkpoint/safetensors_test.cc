@@ -79,7 +79,7 @@ TEST(StoredTensor, IsATensorOfTheSameMemory) {
   odd.data = data.subspan(2, 4);
   EXPECT_FALSE(is_aligned(odd));
   EXPECT_TRUE(refuses([&] { (void)odd.tensor(); },
-                      "tensor \"w\" lies at an address that is no multiple of 4 bytes",
+                      "tensor \"w\" lies at an address that is not a multiple of 4 bytes",
                       ErrorCode::file));
 }
 

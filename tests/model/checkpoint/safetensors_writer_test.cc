@@ -178,7 +178,7 @@ TEST_F(SafetensorsWriterTest, RefusesTensorsThatDoNotFitTheFormat) {
   EXPECT_TRUE(refuses(write({to_write("x", "f32", {1}, "1234")}),
                       "tensor \"x\": safetensors have no dtype \"f32\""));
   EXPECT_TRUE(refuses(write({to_write("x", "F4", {1}, "1")}),
-                      "tensor \"x\": F4[1] needs 4 bits, which are no whole bytes"));
+                      "tensor \"x\": F4[1] needs 4 bits, which is not a whole number of bytes"));
   const std::string twice = "; names in a file are unique, and __metadata__ is taken";
   EXPECT_TRUE(refuses(write({to_write("x", "U8", {1}, "1"), to_write("x", "U8", {1}, "1")}),
                       "a second tensor \"x\" is given" + twice));

@@ -1,0 +1,84 @@
+// The architectures. Each has one file in this folder and one entry in the table of registry.cc;
+// nothing else in the library names one.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/checkpoint/json.h"
+#include "model/checkpoint/weight_source.h"
+#include "tessera/model.h"
+#include "tessera/modules.h"
+
+namespace tessera::model {
+
+// What transformers assumes where config.json lacks a key.
+struct ConfigDefaults {
+  std::int64_t max_positions = 2048;
+  const char* eps_key = "rms_norm_eps";
+  double eps = 1e-6;
+  Activation activation = Activation::silu;
+  std::int64_t bos = -1, eos = -1;  // -1: none
+};
+
+// What a checkpoint calls the modules of a model. The float64 reference (src/reference/model.h)
+// computes from these names and the config alone. Names inside a layer follow the layer's index.
+struct ModuleNames {
+  std::string_view table;                   // the embedding
+  std::span<const std::string_view> heads;  // the first that is stored counts, else the last
+  std::string_view layers;                  // "model.layers."
+  std::string_view norm1, norm2;  // ".input_layernorm", before attention and before the MLP
+  // Query, key and value: three modules, or one with [heads, 3, dim] rows.
+  std::span<const std::string_view> qkv;
+  std::string_view q_norm, k_norm;  // where ModelConfig::qk_norm asks for them
+  std::string_view output;
+  std::string_view gate;  // empty: the MLP has no gate
+  std::string_view up, down;
+  std::string_view final_norm;
+
+  // "model.layers.3.mlp.up_proj"
+  std::string in_layer(std::int64_t layer, std::string_view module) const {
+    return std::string(layers) + std::to_string(layer) + std::string(module);
+  }
+};
+
+// What one decoding step calls; `tessera verify` counts it.
+struct StepCalls {
+  const char* op;
+  std::int64_t calls;
+  const char* what;  // of one layer, and beside the layers
+};
+
+struct Architecture {
+  std::string_view name;       // model_type of config.json
+  std::string_view causal_lm;  // its entry of `architectures` in config.json
+  ConfigDefaults defaults;
+  // The keys of config.json that read_options() reads, beside those that every architecture has
+  // (config.cc). An option that another architecture reads and this one does not is refused.
+  std::span<const std::string_view> keys;
+  void (*read_options)(const JsonView& json, ModelConfig& config);
+  std::unique_ptr<Model> (*make)(const ModelConfig& config, DType dtype, WeightSource& weights);
+  NormKind norm;
+  ModuleNames modules;
+  std::vector<StepCalls> (*step_calls)(const ModelConfig& config);
+
+  bool reads(std::string_view key) const;
+};
+
+std::span<const Architecture* const> architectures();
+// "gpt_neox (GPTNeoXForCausalLM), llama (LlamaForCausalLM), ..."
+std::string supported_architectures();
+
+// By `architectures`, which says what the tensors are for, and by model_type.
+const Architecture& find_architecture(const JsonView& config);
+// By the name in the config.
+const Architecture& find_architecture(const ModelConfig& config);
+
+// The model that the config asks for.
+std::unique_ptr<Model> make_model(const ModelConfig& config, DType dtype, WeightSource& weights);
+
+}  // namespace tessera::model

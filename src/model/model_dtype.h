@@ -1,0 +1,13 @@
+#pragma once
+
+#include <optional>
+
+#include "tessera/context.h"
+#include "tessera/model_config.h"
+
+namespace tessera::model {
+
+// What a model computes in: as asked, else f32 on the CPU and the checkpoint's own dtype on a GPU.
+DType model_dtype(const Context& ctx, const ModelConfig& config, std::optional<DType> asked);
+
+}  // namespace tessera::model
