@@ -42,6 +42,11 @@ LoadOptions load_options(const ModelOptions& options);
 // "auto": the first GPU, the CPU where there is none. Throws where there is no such device.
 Device find_device(const std::string& name);
 
+// What a user should know about a model that was just loaded: its own notes, and that --weights
+// does not apply to layers that the checkpoint has packed.
+std::vector<std::string> load_notes(const Model& model, const std::filesystem::path& directory,
+                                    const ModelOptions& options);
+
 // A model that is ready to run.
 struct Session {
   std::filesystem::path directory;
@@ -49,7 +54,10 @@ struct Session {
   std::unique_ptr<Model> model;
   std::optional<Tokenizer> tokenizer;  // none where the folder has no tokenizer.json
   double load_seconds = 0;
+  std::vector<std::string> notes;  // what the user should know: the model's, and of this run
 
+  // Prints a note on standard error, and keeps it for the run's JSON.
+  void note(std::string text);
   // Throws where there is none, and says what to do: "give --prompt-ids".
   const Tokenizer& need_tokenizer(const std::string& instead) const;
 };
@@ -63,7 +71,7 @@ void check_cache_options(const ModelOptions& options);
 CachePolicy cache_policy(const ModelOptions& options, const ModelConfig& config);
 // Tokens of a full cache: --context, or what the model was trained for.
 std::int64_t full_context(const ModelOptions& options, const ModelConfig& config);
-// What to do where a full cache is too small: "--attention-sinks 4 --window 252 ..."
+// What to do where a full cache is too small: "use --attention-sinks 4 --window 252 for ..."
 std::string streaming_advice(const ModelConfig& config);
 
 }  // namespace tessera::app

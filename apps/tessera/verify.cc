@@ -110,6 +110,8 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
            const VerifySubject& subject, const Options& options, double seconds) {
   const auto misses = std::count_if(checks.begin(), checks.end(),
                                     [](const VerifyCheck& check) { return !check.ok(); });
+  const std::vector<std::string> notes =
+      load_notes(subject.model, subject.directory, options.model);
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
     for (const VerifyCheck& check : checks) list.push_back(to_json(check));
@@ -122,7 +124,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
                                       {"bound", subject.bound},
                                       {"checks", list},
                                       {"trace", to_json(trace)},
-                                      {"notes", subject.model.notes()},
+                                      {"notes", notes},
                                       {"seconds", seconds},
                                       {"ok", misses == 0}}
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -132,7 +134,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
              subject.model.config().architecture, to_string(subject.ctx.device()),
              name(subject.model.dtype()), options.model.activations,
              options.golden.empty() ? "Tessera's float64 reference" : options.golden);
-  for (const std::string& note : subject.model.notes()) fmt::print("note: {}\n", note);
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
   for (const VerifyCheck& check : checks) print_check(check);
   print_trace(trace);
   fmt::print("\n");
@@ -231,26 +233,26 @@ VerifyCheck token_check(const std::vector<std::int32_t>& actual,
 
 Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand("verify",
-                                         "Check a model: kernels, hidden states, tokens, fused "
-                                         "calls, time per token; and show every call");
+                                         "Check a model against float64: kernels, hidden "
+                                         "states, tokens, fused calls, time per token");
   const auto options = std::make_shared<Options>();
-  options->model.activations = "exact";  // generation rounds them; a proof should not
+  options->model.activations = "exact";  // generation rounds them to 8 bits; a check should not
   add_model_options(*command, options->model);
   command
       ->add_option("--golden", options->golden,
-                   "Compare with what another program computed (input_ids, hidden_states.N, "
-                   "logits, generated_ids) instead of Tessera's float64 reference")
+                   "Compare with another program's results (input_ids, hidden_states.N, logits, "
+                   "generated_ids) instead of Tessera's float64 reference")
       ->type_name("FILE");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(fmt::format(
-      "max rel is max|a - b| / max|b| over a level, b being what is expected. A level holds where "
-      "it is below {:g} in\nf32, {:g} in f16, {:g} in bf16, {:g} with int8 activations. In "
-      "f32 greedy tokens must be identical; elsewhere a\ntoken that differs must be that near to "
-      "the expected one. A model on a GPU, or in less than f32, is held in the\nsame way to the "
-      "CPU in f32 as well. The exit status is 0 only where every check holds.\n\n"
+      "max rel is max|a - b| / max|b| over a level, where b is expected. It must be below {:g} in "
+      "f32, {:g} in f16, {:g} in bf16, and {:g} with int8 activations. In f32, greedy tokens must "
+      "be identical; otherwise a token that differs must be that near to the expected one. A model "
+      "on a GPU, or in less than f32, is compared with the CPU in f32 as well. The exit status is "
+      "0 if every check holds, else 1.\n\n"
       "Examples:\n"
-      "  tessera verify                                            five checks against float64\n"
-      "  tessera verify --model DIR --golden golden.safetensors    against another program\n"
+      "  tessera verify                              five checks against float64\n"
+      "  tessera verify --model DIR --golden FILE    against another program\n"
       "  tessera verify --model DIR --weights nvfp4 --json",
       level_bound(DType::f32, false), level_bound(DType::f16, false),
       level_bound(DType::bf16, false), level_bound(DType::f32, true)));

@@ -97,6 +97,7 @@ TEST(Verify, ChecksAnyModelAgainstFloat64) {
     EXPECT_EQ(outcome.status, 0) << arguments << "\n" << outcome.output;
     const auto json = nlohmann::json::parse(outcome.output);
     EXPECT_EQ(json["ok"], true);
+    EXPECT_EQ(json["notes"].size(), 0u) << json["notes"];
     std::vector<std::string> names;
     for (const auto& check : json["checks"]) names.push_back(check["name"]);
     std::vector<std::string> expected{"kernels", "hidden states", "greedy tokens", "fused calls",
@@ -106,6 +107,13 @@ TEST(Verify, ChecksAnyModelAgainstFloat64) {
     }
     EXPECT_EQ(names, expected) << arguments;
   }
+}
+
+TEST(Verify, NotesThatWeightsDoNotApplyToAPackedCheckpoint) {
+  const Outcome outcome = verify("--json --weights int4 --model " + folder_of("llama-nvfp4"));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "already packed as nvfp4; --weights int4 applies only to"))
+      << outcome.output;
 }
 
 TEST(Verify, LessThanF32IsAlsoHeldToTheCpuInF32) {
@@ -185,7 +193,7 @@ TEST(Verify, BadInputIsRefusedWithASentence) {
       {"--model nowhere", "nowhere"},
       {with_golden(folder, "nothing.safetensors"), "nothing.safetensors"},
       {with_golden(folder, folder_of("qwen3") + "/golden.safetensors"),
-       "is not a golden of this model: it has 3 hidden states, but the model 3 layers"},
+       "is not a golden of this model: it has 3 hidden states, but the model has 3 layers"},
       {with_golden(folder, folder + "/model.safetensors"), "there is no tensor input_ids"},
       {"--model " + folder + " --dtype f64", "--dtype"},
   };
