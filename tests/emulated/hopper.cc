@@ -9,8 +9,9 @@
 namespace tessera::cuda {
 
 bool has_hopper_kernels(const DeviceLimits&) { return false; }
-bool hopper_takes(const DeviceLimits&, const AttentionArgs&) { return false; }
-void launch_hopper(Context&, const AttentionCall&) {}
+bool hopper_takes(const AttentionRequest&) { return false; }
+AttentionPlan plan_hopper(const AttentionRequest& request) { return AttentionPlan(request); }
+void run_hopper(Context&, const AttentionPlan&, Workspace::Frame&) {}
 
 bool panels_take(Context&, const Product&) { return false; }
 std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }

@@ -13,7 +13,7 @@
 namespace tessera::test {
 namespace {
 
-using cuda::kHopperAttention;
+constexpr char kHopperAttention[] = "cuda.hopper";
 
 class HopperPatternsTest : public HopperTest {
  protected:

@@ -14,7 +14,7 @@
 namespace tessera::test {
 namespace {
 
-using cuda::kHopperAttention, cuda::kPlainAttention;
+constexpr char kHopperAttention[] = "cuda.hopper", kPlainAttention[] = "cuda.plain";
 
 class CudaAttentionTest : public DeviceTest {
  protected:
@@ -38,7 +38,13 @@ TEST_P(CudaAttentionTest, AKernelForcedOnWhatItDoesNotTakeRefuses) {
   AttentionTensors t(ctx(), {.dtype = DType::f32});
   EXPECT_TRUE(refuses([&] { attention(ctx(), t.args); },
                       "attention (q f32[1, 113, 2, 64] k f32[1, 113, 2, 64] full): the kernel "
-                      "cuda.hopper cannot run this call"));
+                      "cuda.hopper cannot run this call; cuda.plain can"));
+}
+
+TEST_P(CudaAttentionTest, AKernelThatDoesNotExistCannotBeForced) {
+  EXPECT_TRUE(refuses([&] { force("cuda.fast"); },
+                      "there is no attention kernel cuda.fast; there are cuda.hopper, cuda.split, "
+                      "cuda.mma+split, cuda.dense, cuda.mma, cuda.plain"));
 }
 
 // ---- Hopper ------------------------------------------------------------------------------------

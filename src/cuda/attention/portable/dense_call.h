@@ -3,6 +3,9 @@
 
 #include <cstdint>
 
+#include "cuda/attention/call.h"
+#include "tessera/context.h"
+
 namespace tessera::cuda::dense {
 
 inline constexpr int kDenseWarps = 4;
@@ -44,5 +47,9 @@ struct DenseCall {
   int left, right;       // key j is seen from position p where -left <= j - p <= right (-1: open)
   float exponent_scale;  // exponent of 2 = exponent_scale * (q k), not below 0
 };
+
+// T is Half or BFloat16; the head dim is at most `dim`.
+template <typename T, int dim>
+void launch(Context& ctx, const AttentionCall& call);
 
 }  // namespace tessera::cuda::dense

@@ -3,7 +3,6 @@
 
 #include "cuda/attention/call.h"
 #include "cuda/attention/portable/dense.cuh"
-#include "cuda/attention/portable/dense.h"
 #include "cuda/attention/portable/dense_call.h"
 #include "cuda/runtime/launch.h"
 

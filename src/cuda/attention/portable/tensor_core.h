@@ -81,6 +81,13 @@ constexpr int most_splits(std::int64_t keys, int limit) {
   return std::max(of_short, of(steps, kWarps * kLongLeast));
 }
 
+// How large the Partials of a call are at most: [slots, splits, rows].
+struct PartialShape {
+  std::int64_t slots = 0;
+  int splits = 1;  // 1: there are no partials
+  int rows = 0;    // of a slot
+};
+
 // What the blocks found of a row: sums [slots, splits, rows, dim] of values weighted by
 // 2^(score - largest), and for each row (largest, sum of weights). A slot is a sequence's key head.
 struct Partials {
