@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
+#include "core/function_ref.h"
 #include "tessera/context.h"
 #include "tessera/model.h"
 #include "tessera/rotary.h"
@@ -17,8 +17,8 @@ struct PassParts {
   Tensor embedding{};  // [vocab, hidden]
   Weight head{};       // [vocab, hidden]
   // x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
-  std::function<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer{};
-  std::function<void(const Tensor& x, const Tensor& out)> final_norm{};
+  FunctionRef<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer;
+  FunctionRef<void(const Tensor& x, const Tensor& out)> final_norm;
 };
 // Embedding, layers, final norm, head. Refuses arguments that do not fit the model or each other.
 // Of the last layer only those rows are finished whose logits are asked for, or all where someone
