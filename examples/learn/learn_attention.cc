@@ -42,7 +42,7 @@ struct Options {
 
 // ---- tensors ------------------------------------------------------------------------------------
 
-// What steps 1 and 2 may take for their scores. Longer sequences are for those that store none.
+// The memory that steps 1 and 2 may take for their scores. Longer sequences are left to the others.
 constexpr double kMostScoreBytes = 8e9;
 double score_bytes(double heads, double tokens) { return 4 * heads * tokens * tokens; }
 
@@ -72,7 +72,7 @@ struct Tensors {
   }
 };
 
-// The same numbers as attention() takes them: each head a sequence of one head.
+// The same tensors as attention() takes them: each head is a sequence of one head.
 AttentionArgs attention_args(const Tensors& t, const Problem& p) {
   const auto view = [&](const bench::Matrix& matrix) {
     return matrix.view.view({p.heads, p.tokens, 1, kDim});

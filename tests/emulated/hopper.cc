@@ -1,4 +1,4 @@
-// The emulated GPU is no Hopper.
+// The emulated GPU is not a Hopper: its kernels take no call.
 #include "cuda/attention/hopper/hopper.h"
 
 #include "cuda/linear/hopper/panels.h"

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "core/backend_state.h"
 #include "core/checked.h"
 #include "core/thread_pool.h"
 #include "cpu/elementwise/rotary.h"
@@ -55,15 +56,16 @@ void extend(Context& ctx, Table& table, std::int64_t positions, std::int64_t mos
 
 }  // namespace
 
-// The tables that the Context keeps.
-struct RopeTables {
+// What the CPU back end keeps in the Context.
+struct RopeTables final : BackendState {
   std::vector<Table> tables;
 };
 
 const float* rope_table(Context& ctx, const Tensor& inv_freq, std::int64_t positions,
                         std::int64_t most) {
-  if (!ctx.rope_tables()) ctx.rope_tables() = std::make_shared<RopeTables>();
-  Table& table = table_of(ctx.rope_tables()->tables, inv_freq);
+  if (!ctx.backend_state()) ctx.backend_state() = std::make_unique<RopeTables>();
+  auto& kept = static_cast<RopeTables&>(*ctx.backend_state());
+  Table& table = table_of(kept.tables, inv_freq);
   extend(ctx, table, positions, most);
   return table.rows.data();
 }

@@ -1,4 +1,4 @@
-// What one CUDA Context owns besides its workspace. Made with the Context and ended with it.
+// What one CUDA Context owns besides its workspace. It lives as long as the Context.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -35,7 +35,7 @@ struct ForcedLinear {
 
 class State final : public BackendState {
  public:
-  // The threads must outlive it.
+  // The pool must outlive it.
   State(Device device, ThreadPool& pool);
   ~State() override;
 

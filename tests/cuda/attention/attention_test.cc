@@ -105,7 +105,7 @@ TEST_P(HopperAttentionTest, EveryMask) {
   }
 }
 
-// With a kernel of their own, or filled up to the next.
+// Head dims with a kernel of their own, and others that are filled up to the next one.
 TEST_P(HopperAttentionTest, HeadDims) {
   for (std::int64_t dim : {8, 40, 64, 72, 80, 88, 96, 112, 128, 136, 192, 256}) {
     for (DType dtype : {DType::f16, DType::bf16}) {
@@ -123,7 +123,7 @@ TEST_P(HopperAttentionTest, HeadDims) {
   }
 }
 
-// Without a mask many keys have larger tiles than few: around the edges of these.
+// Without a mask, many keys have larger tiles than few: around the edges of these.
 TEST_P(HopperAttentionTest, ManyKeys) {
   for (std::int64_t dim : {80, 128}) {
     for (std::int64_t n_q : {1, 129}) {
@@ -190,7 +190,7 @@ TEST_P(HopperAttentionTest, LayoutsThatTheCopyEngineTakes) {
   EXPECT_TRUE(good(out.read(), reference::attention(in).out, plain_attention(in, DType::bf16)));
 }
 
-// Odd strides and offsets, and what the kernel does not compute, go elsewhere without a word.
+// Odd strides and offsets, and options that the kernel does not have, silently go to other kernels.
 TEST_P(HopperAttentionTest, OthersTakeWhatItDoesNot) {
   force("");
   const AttentionCase cases[] = {

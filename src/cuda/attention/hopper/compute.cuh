@@ -1,4 +1,4 @@
-// The computing side of the Hopper attention kernel: a warpgroup and its 64 rows of every item.
+// The computing side of the Hopper attention kernel: a warpgroup, and its 64 rows of every item.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class Warpgroup {
       if constexpr (!K::kPattern) release_item();
       if (item >= call_.items) break;
       if constexpr (K::kPattern) {
-        // Left in shared memory, and asked for when it is needed: it takes no registers.
+        // It stays in shared memory and is read when needed: it takes no registers.
         attend_item(bar_.pattern_items[slot_.place]);
         __syncwarp();  // all lanes have read it
         release_item();
@@ -54,7 +54,7 @@ class Warpgroup {
     }
   }
 
-  // From one lane to all: so the compiler knows that a warp does not diverge over it.
+  // From one lane to all: so the compiler knows that the warp does not diverge here.
   __device__ static int same_in_all(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
   __device__ int await_item() {
@@ -133,7 +133,7 @@ class Warpgroup {
         for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
         release(bar_.q_free[index_]);
         job = take_job();
-        // Where nothing lies between this tile and the next item's first.
+        // Nothing lies between this tile and the next item's first.
         if (job.there && span.end == span.tiles && job.span.begin == 0 && job.span.end > 0) {
           add_last_and_begin(work, softmax, p, o, s);
           continue;
@@ -195,8 +195,7 @@ class Warpgroup {
     for (int j = 0; j < K::kKeys / 2; ++j) to[j] = from[j];
   }
 
-  // ---- tiles
-  // --------------------------------------------------------------------------------------
+  // ---- tiles -----------------------------------------------------------------------------------
 
   __device__ void await_queries() {
     tile::wait(bar_.q_full[index_], q_parity_);
@@ -212,7 +211,7 @@ class Warpgroup {
     }
   }
 
-  // Tiles that other warpgroups see, and this one does not.
+  // Skips tiles that other warpgroups see and this one does not.
   __device__ void pass_over(int from, int end) {
 #pragma unroll 1
     for (int i = from; i < end; ++i) {
@@ -267,8 +266,8 @@ class Warpgroup {
     add_last(p, o);
   }
 
-  // The scores of tile i are started, then the output of the tile before; the softmax of tile i
-  // runs beside the latter.
+  // Starts the scores of tile i, then the output of the tile before. The softmax of tile i runs
+  // beside that output.
   template <typename SpanOf>
   __device__ void add_and_weigh(const Item& work, const SpanOf& span, int i, Softmax& softmax,
                                 Weights& p, Output& o) {
@@ -312,8 +311,8 @@ class Warpgroup {
     stage_.advance();
   }
 
-  // Turns at the tensor cores: barrier 1 + w calls warpgroup w. Each takes one turn at every tile
-  // of an item, or at every one but the first.
+  // Turns at the tensor cores: barrier 1 + w calls warpgroup w. Each warpgroup takes one turn at
+  // every tile of an item, or at every tile but the first.
   __device__ static bool has_turn(int i) { return i > 0 || K::kTiles.first_turn; }
   __device__ void await_turn() const {
     if constexpr (K::kTiles.take_turns) tile::barrier_sync(1 + index_, 2 * tile::kWarpgroup);

@@ -1,4 +1,4 @@
-// What the dense attention kernel is launched with, and how it cuts the work up.
+// What the dense attention kernel is launched with, and how it cuts up the work.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@ namespace tessera::cuda::dense {
 inline constexpr int kDenseWarps = 4;
 inline constexpr int kDenseThreads = 32 * kDenseWarps;
 
-// A warp has 16 * row_tiles query rows, and the block walks over the keys in tiles of `keys`, of
-// which one lies in shared memory, and of the values one or two.
+// A warp has 16 * row_tiles query rows. The block goes over the keys in tiles of `keys`: one tile
+// of keys lies in shared memory, and one or two tiles of values.
 struct DenseTiles {
   int row_tiles, keys, value_places;
 
   constexpr int rows() const { return 16 * row_tiles * kDenseWarps; }
 };
 
-// The one place that chooses tiles: as many keys as registers have room for scores beside the sums
+// The one place that chooses tiles: as many keys as registers hold scores for beside the sums
 // (4 * row_tiles * (dim + keys) / 8 of 255). Two blocks share a multiprocessor, and the largest
 // fits into 99 KB.
 constexpr DenseTiles dense_tiles(int dim) {

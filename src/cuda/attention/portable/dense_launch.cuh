@@ -1,4 +1,4 @@
-// What every file of instances of the dense kernel has in it.
+// What every file of instances of the dense kernel includes.
 #pragma once
 
 #include "cuda/attention/call.h"
