@@ -30,7 +30,7 @@ struct PrefillOptions {
 
 // ---- masks --------------------------------------------------------------------------------------
 
-// What is written behind the colons of "strided:1:16".
+// The numbers after the colons of "strided:1:16".
 std::vector<std::int64_t> parameters(const std::string& text, std::size_t count) {
   std::vector<std::int64_t> found;
   for (std::size_t at = text.find(':'); at != std::string::npos;) {
@@ -74,8 +74,8 @@ Mask parse_mask(const std::string& text, std::int64_t length, std::int64_t windo
        text);
 }
 
-// The key tiles that each row of tiles sees, so that others can be given the same pattern. Queries
-// are as many as keys.
+// The key tiles that each row of tiles sees, so that peers can be given the same pattern. There are
+// as many queries as keys.
 void add_pattern(Row& row, const Mask& mask) {
   const BlockMask& pattern = mask.pattern();
   const bool causal = mask.right() == 0;
@@ -96,8 +96,8 @@ void add_pattern(Row& row, const Mask& mask) {
 
 // ---- one cell -----------------------------------------------------------------------------------
 
-// Takes turns with somebody else: for each line "go" on the standard input some replays, for "next"
-// the next cell. The clock of a GPU drifts as it gets warm, and so both see the same.
+// Takes turns with another program. A line "go" on the standard input asks for some replays, "next"
+// for the next cell. The clock of a GPU drifts as it gets warm; taking turns, both see the same.
 void take_turns(Context& ctx, int calls, const std::function<void(int)>& call) {
   constexpr int kTimes = 2;
   Replay replay(ctx, calls, call);
@@ -147,7 +147,7 @@ void run_cell(Context& ctx, const Noise& noise, const Ceilings& ceilings, const 
 
 // ---- all cells ----------------------------------------------------------------------------------
 
-// "full@cuda.mma" asks for a kernel; without, --kernel does.
+// "full@cuda.mma" asks for a kernel; otherwise --kernel does.
 Cell make_cell(const PrefillOptions& options, const AttentionShape& shape,
                const std::string& mask) {
   const std::size_t at = std::min(mask.find('@'), mask.size());

@@ -21,9 +21,9 @@ struct AttentionTensors {
 AttentionTensors make_tensors(const Noise& noise, const AttentionShape& shape, std::uint32_t seed);
 AttentionArgs args_of(const AttentionTensors& tensors, const AttentionShape& shape,
                       const Mask& mask);
-// Of the last head of the last sequence, against the same in f32.
+// The error of the last head of the last sequence, against the same call in f32.
 double error_of(Context& ctx, const AttentionArgs& args);
-// The columns that tell one call from another.
+// The columns that distinguish one call from another.
 Row row_of(const char* op, const AttentionShape& shape, const std::string& mask);
 
 }  // namespace tessera::bench

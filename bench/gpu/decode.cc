@@ -5,6 +5,7 @@
 
 #include "attention_inputs.h"
 #include "commands.h"
+#include "forced_kernel.h"
 #include "options.h"
 #include "timer.h"
 
@@ -16,10 +17,11 @@ struct DecodeOptions {
   std::vector<std::int64_t> groups{1, 4};
   std::vector<std::string> dtypes{"bf16"};
   std::int64_t kv_heads = 8, page = 0;
+  std::string kernel{};
 };
 
-// The same keys and values, read through a page table: every sequence has its pages in the order
-// of another's neighbours, none twice.
+// The same keys and values, read through a page table that scatters them: neighbouring pages of a
+// sequence lie far apart, and no page is used twice.
 struct Pages {
   Buffer table{}, lengths{};
   PageTable view{};
@@ -45,7 +47,7 @@ Pages make_pages(Context& ctx, const AttentionShape& shape, std::int64_t page) {
 }
 
 void run_decode(Context& ctx, const Noise& noise, const Ceilings& ceilings,
-                const AttentionShape& shape, std::int64_t page) {
+                const AttentionShape& shape, std::int64_t page, const std::string& kernel) {
   const std::int64_t kv_bytes =
       2 * shape.batch * shape.keys * shape.kv_heads * shape.dim * size_of(shape.dtype);
   std::vector<AttentionTensors> sets;
@@ -64,9 +66,12 @@ void run_decode(Context& ctx, const Noise& noise, const Ceilings& ceilings,
     }
     return made;
   };
-  const TracedCall traced = trace_call(ctx, [&] { attention(ctx, args(0)); });
-  const Time time =
-      time_calls(ctx, static_cast<int>(sets.size()), [&](int i) { attention(ctx, args(i)); });
+  const auto call = [&](int i) {
+    const ForcedKernel forced(ctx, kernel.c_str());
+    attention(ctx, args(i));
+  };
+  const TracedCall traced = trace_call(ctx, [&] { call(0); });
+  const Time time = time_calls(ctx, static_cast<int>(sets.size()), call);
   Row row = row_of("decode", shape, "causal");
   row["page"] = page;
   add_time(row, time);
@@ -96,7 +101,7 @@ void run_decodes(const DecodeOptions& options) {
                         .kv_heads = options.kv_heads,
                         .dim = dim,
                         .dtype = parse_dtype(dtype)},
-                       options.page);
+                       options.page, options.kernel);
           }
         }
       }
@@ -116,6 +121,7 @@ void add_decode(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--kv-heads", options->kv_heads, "Heads of keys and values");
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
+  command->add_option("--kernel", options->kernel, "cuda.split, ...; not given: its own choice");
   command->add_option("--page", options->page, "Tokens of a page; 0: no page table");
   command->callback([options] { run_decodes(*options); });
 }

@@ -1,5 +1,5 @@
 // Eight steps from the formula of attention to a kernel that keeps the tensor cores fed. Each step
-// is a file that changes one idea of the file before it; docs/LEARN.md walks through them.
+// is a file that changes one idea of the file before it; docs/LEARN.md explains them.
 //
 //   step1_naive.cu                every score in memory, one thread for each
 //   step2_tiled.cu                tiles of 64 x 64 in shared memory
@@ -32,7 +32,7 @@ struct Problem {
   int heads, tokens;
   bool causal;  // query i sees the keys 0 .. i
 
-  // Of everything that is computed, as the field counts: two products, of visible pairs.
+  // Of everything that is computed, by the usual count: two products over visible pairs.
   double flops() const {
     const double pairs = causal ? 0.5 * tokens * (tokens + 1.0) : 1.0 * tokens * tokens;
     return 4.0 * kDim * heads * pairs;
@@ -45,8 +45,8 @@ struct Step {
   void (*run)(Context& ctx, const Problem& problem);
   bool causal;           // does it know the mask?
   bool stores_scores;    // does it need Problem::scores?
-  int capability = 80;   // of the GPU, at least, where this is 80 for 8.0
-  bool exactly = false;  // or just this one
+  int capability = 80;   // the GPU's must be at least this; 80 is 8.0
+  bool exactly = false;  // it must be exactly this
 
   bool runs_on(int gpu) const { return exactly ? gpu == capability : gpu >= capability; }
 };

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/fail.h"
@@ -41,7 +42,7 @@ struct Options {
 
 // ---- tensors ------------------------------------------------------------------------------------
 
-// What steps 1 and 2 may take for their scores. Longer sequences are for those that store none.
+// The memory that steps 1 and 2 may take for their scores. Longer sequences are left to the others.
 constexpr double kMostScoreBytes = 8e9;
 double score_bytes(double heads, double tokens) { return 4 * heads * tokens * tokens; }
 
@@ -71,7 +72,7 @@ struct Tensors {
   }
 };
 
-// The same numbers as attention() takes them: each head a sequence of one head.
+// The same tensors as attention() takes them: each head is a sequence of one head.
 AttentionArgs attention_args(const Tensors& t, const Problem& p) {
   const auto view = [&](const bench::Matrix& matrix) {
     return matrix.view.view({p.heads, p.tokens, 1, kDim});
@@ -123,7 +124,7 @@ std::vector<Candidate> candidates(Context& ctx, const Tensors& tensors, const Pr
   std::vector<const char*> chosen = cuda::attention_kernels(ctx, attention_args(tensors, problem));
   std::reverse(chosen.begin(), chosen.end());  // the one that would run comes last
   for (const char* kernel : chosen) {
-    if (kernel == cuda::kPlainAttention) continue;  // slower than most steps
+    if (std::string_view(kernel) == "cuda.plain") continue;  // slower than most steps
     all.push_back(
         {kernel, "what attention() has", true, [&ctx, kernel](const Tensors& t, const Problem& p) {
            const bench::ForcedKernel forced(ctx, kernel);

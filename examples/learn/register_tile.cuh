@@ -1,5 +1,5 @@
-// What steps 2 to 4 share: tiles of 64 x 64 numbers in shared memory, and their products, of which
-// a thread keeps 4 x 8 sums in registers.
+// What steps 2 to 4 share: tiles of 64 x 64 numbers in shared memory, and their products. A thread
+// keeps 4 x 8 sums in registers.
 //
 //              columns x, x + 8, x + 16, ... x + 56
 //             +-------------------------+
@@ -20,7 +20,7 @@ using FloatTile = float[kTile][kTile + 1];
 __device__ inline int my_row() { return static_cast<int>(threadIdx.x) / 8 * 4; }
 __device__ inline int my_column() { return static_cast<int>(threadIdx.x) % 8; }
 
-// Rows first .. first + 63 of one head, as f32; zeros behind the end.
+// Rows first .. first + 63 of one head, as f32; zeros beyond the end.
 __device__ inline void load(FloatTile& to, const __half* head, int first, int tokens) {
   for (int i = static_cast<int>(threadIdx.x); i < kTile * kDim; i += kThreads) {
     const int row = i / kDim, d = i % kDim;

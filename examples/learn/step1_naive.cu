@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads) multiply_keys(Problem p) {
   p.scores[std::int64_t{row} * p.tokens + key] = sum * 0.125f;  // 1 / sqrt(64)
 }
 
-// One warp for each row. The largest score is taken off first, so that no exponential overflows.
+// One warp for each row. The largest score is subtracted first, so that no exponential overflows.
 __global__ void __launch_bounds__(kThreads) softmax(Problem p) {
   const std::int64_t row = std::int64_t{blockIdx.x} * (kThreads / 32) + threadIdx.x / 32;
   const int lane = static_cast<int>(threadIdx.x % 32);

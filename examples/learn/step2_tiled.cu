@@ -1,4 +1,4 @@
-// Step 2: what a block of threads needs is brought into shared memory once, in tiles of 64 x 64.
+// Step 2: a block brings what it needs into shared memory once, in tiles of 64 x 64.
 //
 //                     64 keys
 //                   +--------+
@@ -8,8 +8,8 @@
 //  64 rows |  Q   | | scores | -> memory
 //          +------+ +--------+
 //
-// Each number from memory is used 64 times. The softmax is that of step 1, and the scores still
-// make three ways through memory.
+// Each number from memory is used 64 times. The softmax is that of step 1, and the scores still go
+// through memory three times.
 #include <cmath>
 
 #include "cuda/runtime/launch.h"

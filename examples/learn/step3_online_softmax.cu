@@ -1,8 +1,8 @@
-// Step 3: one kernel. A block keeps 64 queries and walks over the keys, 64 at a time; no score
-// leaves the chip. The softmax of a row is computed while its scores come in:
+// Step 3: one kernel. A block keeps 64 queries and loops over the keys, 64 at a time; no score
+// leaves the chip. The softmax of a row is computed as its scores arrive:
 //
 //   largest' = max(largest, scores of this tile)
-//   rescale  = 2^(largest - largest')             what was summed up so far was too large by this
+//   rescale  = 2^(largest - largest')             brings earlier sums to the new largest score
 //   weights  = 2^(scores - largest')
 //   sum      = sum * rescale + weights            of this tile
 //   out      = out * rescale + weights V
@@ -17,7 +17,7 @@
 //          | V0 | V1 | ...
 //   out = (P0 V0 + P1 V1 + ...) / sum, at the very end
 //
-// Powers of two instead of e: that is what the hardware has; log2(e) goes into the scale.
+// Powers of two instead of e, because the hardware has those; log2(e) goes into the scale.
 #include <cmath>
 
 #include "cuda/runtime/dynamic_shared.cuh"

@@ -1,5 +1,5 @@
-// Step 4: under a causal mask query i sees the keys 0 .. i. Half of the tiles are then seen by
-// nobody: they are not visited. Only the tile on the diagonal asks which scores are visible.
+// Step 4: under a causal mask query i sees the keys 0 .. i. No query sees half of the tiles: they
+// are not visited. Only the tile on the diagonal asks which scores are visible.
 //
 //          K0   K1   K2   K3
 //        +----+----+----+----+
@@ -10,7 +10,7 @@
 //   Q2   | ## | ## | \  |    |       empty: not even loaded
 //        +----+----+----+----+
 //
-// Rows of tiles are now of different length. The GPU hands out blocks in order, so the longest come
+// Rows of tiles now have different lengths. The GPU hands out blocks in order, so the longest come
 // first, and the short ones fill the gaps at the end. (diff this with step3_online_softmax.cu.)
 #include <cmath>
 
@@ -28,7 +28,7 @@ struct Shared {
 __global__ void __launch_bounds__(kThreads) attend(Problem p) {
   auto& shared = *cuda::dynamic_shared<Shared>();
   const int tiles = (p.tokens + kTile - 1) / kTile, block = static_cast<int>(blockIdx.x);
-  const int query = (tiles - 1 - block / p.heads) * kTile;  // of all heads the last rows first
+  const int query = (tiles - 1 - block / p.heads) * kTile;  // the last rows of all heads first
   const std::int64_t head = std::int64_t{block % p.heads} * p.tokens * kDim;  // where it begins
   const int end = p.causal ? min(query + kTile, p.tokens) : p.tokens;         // of visible keys
   constexpr float kFactor = 0.125f * 1.44269504f;                             // log2(e) / sqrt(64)

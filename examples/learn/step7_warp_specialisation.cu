@@ -1,7 +1,7 @@
 // Step 7, the teaching kernel: one warp fetches, four compute. Until now all threads fetched a
-// tile, waited for it, computed, and fetched the next: either memory or the tensor cores stood
-// still. Here a fifth warp does nothing but ask the copy engine (TMA) for tiles, as many ahead as
-// there is room for, and the four that compute find theirs waiting. (Compute capability 9.0 on.)
+// tile, waited for it, computed, and fetched the next: either memory or the tensor cores were idle.
+// Here a fifth warp only asks the copy engine (TMA) for tiles, as many ahead as there is room for,
+// and the four that compute find their tiles waiting. (From compute capability 9.0 on.)
 //
 //               +-------------------- a ring of two stages ---------------------+
 //               |   stage 0: a tile of K, a tile of V     stage 1: the same     |
@@ -10,12 +10,12 @@
 //                                    | full        ^ empty
 //   warps 0-3   wait until full  -> compute -> say it is empty -> wait until full -> ...
 //
-// Two barriers stand at each stage. `full` ends a phase when all announced bytes have landed,
-// `empty` when all four warps have said that they are done. A phase is told from the next by its
-// parity, which turns over each time round the ring. Nobody ever waits for the whole block.
+// Each stage has two barriers. `full` ends a phase when all announced bytes have landed, `empty`
+// when all four warps have said that they are done. A phase differs from the next by its parity,
+// which flips each time round the ring. Nobody ever waits for the whole block.
 //
 // The copy engine brings a box of 64 x 64 numbers at the request of one thread: it computes the
-// addresses, fills in zeros behind the last row, and swizzles as step 6 did (part c of row r lies
+// addresses, fills in zeros after the last row, and swizzles as step 6 did (part c of row r lies
 // at c ^ r % 8).
 #include <cmath>
 
@@ -82,7 +82,7 @@ __device__ void fetch(const Maps& maps, const Work& work, Shared& shared) {
 
 // ---- four warps compute -------------------------------------------------------------------------
 
-// What a warp keeps of its 16 rows. A lane has parts of two: its own and the eighth below.
+// What a warp keeps of its 16 rows. A lane has parts of two rows: its own and the eighth below.
 struct Rows {
   float out[8][4] = {}, sum[2] = {}, largest[2] = {-INFINITY, -INFINITY};
 };

@@ -1,6 +1,6 @@
-// Step 8, one further: the tensor cores of Hopper (compute capability 9.0 alone). mma.sync has a
-// warp carry every operand through its registers. wgmma has four warps multiply together, straight
-// from shared memory, while they could do something else:
+// Step 8: the tensor cores of Hopper (only compute capability 9.0). With mma.sync, a warp carries
+// every operand through its registers. With wgmma, four warps multiply together, straight from
+// shared memory, and could do something else meanwhile:
 //
 //              64 keys                         a warpgroup: 4 warps, 64 rows, as many as a tile has
 //            +--------+
@@ -11,8 +11,8 @@
 //   +------+ +--------+
 //
 // Descriptors say where a tile lies and that it is swizzled by 128 bytes, which is what the copy
-// engine did. (diff this with step7_warp_specialisation.cu: the two products have changed, and what
-// they take.)
+// engine did. (diff this with step7_warp_specialisation.cu: only the two products and their
+// operands have changed.)
 #include <cmath>
 
 #include "cuda/runtime/launch.h"
@@ -75,7 +75,7 @@ __device__ void fetch(const Maps& maps, const Work& work, Shared& shared) {
 
 // ---- four warps compute -------------------------------------------------------------------------
 
-// What a warp keeps of its 16 rows. A lane has parts of two: its own and the eighth below.
+// What a warp keeps of its 16 rows. A lane has parts of two rows: its own and the eighth below.
 struct Rows {
   float out[32] = {}, sum[2] = {}, largest[2] = {-INFINITY, -INFINITY};
 };

@@ -1,6 +1,6 @@
 // The kernel of steps 5 and 6: that of step 4, with its products by mma.sync, one warp at a time.
-// A warp has 16 of the block's 64 queries. What a product puts out for the scores lies in the
-// registers just as the next one takes in its weights, so they never go through shared memory.
+// A warp has 16 of the block's 64 queries. One product leaves the scores in registers in the layout
+// in which the next takes its weights, so they never go through shared memory.
 //
 //                      64 keys = 8 x 8
 //                   +--+--+--+-- ... -+      A fragment of scores is 16 x 8: lane l has
@@ -12,7 +12,7 @@
 //          +------+ +--+--+--+-- ... -+      weights, 16 x 16, for the product with 16 rows of V.
 //
 // ldmatrix brings 8 x 8 numbers from shared memory to the fragment's places: each lane names one
-// row of 16 bytes. Where a row lies is what steps 5 and 6 differ in.
+// row of 16 bytes. Steps 5 and 6 differ only in where a row lies.
 #pragma once
 
 #include <cmath>
@@ -31,7 +31,7 @@ struct HalfTile {
   uint4 chunks[kTile][kDim / 8];
 };
 
-// Rows first .. first + 63 of a head; zeros behind the end.
+// Rows first .. first + 63 of a head; zeros beyond the end.
 template <typename Layout>
 __device__ void load(HalfTile& to, const __half* head, int first, int tokens) {
   const auto* from = reinterpret_cast<const uint4*>(head);
@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(kThreads) attend_by_tensor_cores(Problem p) {
     }
 
     // out += weights V: 16 keys and 16 dims at a time. Here the depth runs down the rows of V:
-    // ldmatrix turns each 8 x 8 piece over.
+    // ldmatrix transposes each 8 x 8 piece.
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       const std::uint32_t weights[4] = {

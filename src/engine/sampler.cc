@@ -102,6 +102,11 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   if (o.logit_bias.empty() && (!penalties || seen_.empty())) return logits;
   check_bias_ids(o, static_cast<std::int64_t>(logits.size()));
   adjusted_.assign(logits.begin(), logits.end());
+  if (is_seen_.size() < logits.size()) {  // room for every token: none that is drawn allocates
+    is_seen_.resize(logits.size());
+    counts_.resize(logits.size());
+    seen_.reserve(logits.size());
+  }
   for (const auto& [id, bias] : o.logit_bias) {
     const std::size_t i = static_cast<std::size_t>(id);
     adjusted_[i] = logits[i] + bias;
@@ -188,7 +193,7 @@ std::optional<SampleArgs> Sampler::next_draw() const {
 void Sampler::accept(std::int32_t id) {
   if (id < 0) fail(ErrorCode::invalid_argument, "token {} was drawn; ids start at 0", id);
   ++draws_;
-  see(id, true);
+  if (has_penalties()) see(id, true);
 }
 
 }  // namespace tessera

@@ -11,7 +11,7 @@ namespace {
 
 std::int64_t scratch_bytes(Context& ctx, const AttentionArgs& args) {
   if (ctx.device().is_cpu()) return cpu::attention_scratch_bytes(ctx, args);
-  if constexpr (kHaveCuda) return cuda::attention_scratch_bytes(args);
+  if constexpr (kHaveCuda) return cuda::attention_scratch_bytes(ctx, args);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/checked.h"
+#include "core/sequence.h"
 #include "cpu/attention/layout.h"
 
 namespace tessera {
@@ -110,7 +111,7 @@ void check_page_numbers(const OpScope& op, const AttentionArgs& args, std::int64
   op.require(length >= 0 && length <= capacity,
              "sequence {} has length {}; its {} pages of {} keys hold 0..{}", b, length,
              table.shape[1], page_size, capacity);
-  const cpu::Hole hole = cpu::hole_of(args.pages, b);
+  const Hole hole = cpu::hole_of(args.pages, b);
   op.require(hole.begin >= 0 && hole.size >= 0,
              "sequence {} has a hole of {} slots at {}; neither may be negative", b, hole.size,
              hole.begin);
@@ -153,11 +154,11 @@ void check_pages(const OpScope& op, const AttentionArgs& args) {
 
 // Sequence b as the host knows it. Where lengths cannot be read, the rows of a ragged batch count
 // as shared out evenly, and a page table as full.
-cpu::Sequence known_sequence(const AttentionArgs& args, std::int64_t b) {
+Sequence known_sequence(const AttentionArgs& args, std::int64_t b) {
   if (readable(args.q)) return cpu::sequence_of(args, b);
   const std::int64_t n = cpu::sequence_count(args);
   const auto share = [&](std::int64_t rows) { return (b + 1) * rows / n - b * rows / n; };
-  cpu::Sequence s{b, b, 0, args.q.shape[1], b, 0, args.k.shape[1]};
+  Sequence s{b, b, 0, args.q.shape[1], b, 0, args.k.shape[1]};
   if (args.q_offsets.defined()) s.n_q = share(s.n_q);
   if (args.k_offsets.defined()) s.n_k = share(s.n_k);
   if (args.pages.defined()) s.n_k = args.pages.table.shape[1] * args.k.shape[1];
@@ -170,7 +171,7 @@ void check_pattern(const OpScope& op, const AttentionArgs& args) {
   const bool lengths_vary = args.q_offsets.defined() || args.pages.defined();
   if (lengths_vary && !readable(args.q)) return;
   for (std::int64_t b = 0; b < cpu::sequence_count(args); ++b) {
-    const cpu::Sequence s = known_sequence(args, b);
+    const Sequence s = known_sequence(args, b);
     const std::int64_t q_blocks = ceil_div(s.n_q, pattern.block());
     const std::int64_t k_blocks = ceil_div(s.n_k, pattern.block());
     op.require(q_blocks <= pattern.q_blocks() && k_blocks <= pattern.k_blocks(),
@@ -219,7 +220,7 @@ void check_attention(const OpScope& op, const AttentionArgs& args) {
 std::int64_t visible_pairs(const AttentionArgs& args) {
   std::int64_t pairs = 0;
   for (std::int64_t b = 0; b < cpu::sequence_count(args); ++b) {
-    const cpu::Sequence s = known_sequence(args, b);
+    const Sequence s = known_sequence(args, b);
     if (args.mask.kind() == Mask::Kind::full) {
       pairs += s.n_q * s.n_k;
       continue;

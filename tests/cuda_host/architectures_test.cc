@@ -25,7 +25,7 @@ TEST(Architectures, TheRulesOfNvcc) {
       {"86-real", 8, 9, true},
       {"90-real", 9, 0, true},
       {"90-real", 10, 0, false},
-      {"90a-real", 9, 0, true},  // one GPU alone
+      {"90a-real", 9, 0, true},  // only this GPU
       {"90a-real", 8, 9, false},
       {"90a-real", 10, 0, false},
       {"100a-real", 10, 0, true},

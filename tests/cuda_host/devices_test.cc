@@ -1,4 +1,4 @@
-// What is said of GPUs that can be used, that cannot, and that are not there. The sources are
+// What is reported about GPUs that can be used, that cannot, and that are missing. The sources are
 // compiled for 80-real and 90a-real here (tests/CMakeLists.txt).
 #include <gtest/gtest.h>
 

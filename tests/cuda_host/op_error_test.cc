@@ -1,5 +1,5 @@
-// What goes wrong inside an op reaches the user with the op's name and shapes; a fault of the GPU
-// ends the Context it shows on, and nothing else.
+// An error inside an op reaches the user with the op's name and shapes. A fault of the GPU ends the
+// Context on which it shows, and nothing else.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 

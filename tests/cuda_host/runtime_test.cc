@@ -28,7 +28,7 @@ TEST_F(HostRuntime, AContextOwnsAStreamAndGivesItBack) {
   EXPECT_EQ(fake::live().streams, 0);
 }
 
-// matmul.cc makes it; here anything that tells of its end will do.
+// matmul.cc makes it; here anything that reports its own end will do.
 TEST_F(HostRuntime, TheHandleOfCublasEndsWithItsContextWhileTheDeviceIsCurrent) {
   fake::set_gpus({fake::Gpu{}, fake::Gpu{}});
   int current = -1;

@@ -1,5 +1,5 @@
-// Uploads on streams that do nothing until someone waits for them: a slot that is used again too
-// early, or host memory that is read too late, shows as wrong bytes, every time.
+// Uploads on streams that do nothing until someone waits for them. A slot that is reused too early,
+// or host memory that is read too late, shows as wrong bytes every time.
 #include "cuda/runtime/upload.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class UploadTest : public FakeCudaTest {
     FakeCudaTest::TearDown();
   }
 
-  // Bytes of their own for each seed.
+  // Different bytes for each seed.
   static std::vector<std::uint8_t> bytes_of(std::int64_t count, std::uint32_t seed) {
     std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count));
     std::uint32_t state = seed * 2654435761u + 1;
@@ -105,7 +105,7 @@ TEST_F(UploadTest, SmallUploadsWaitForNothingWhileTheRingHasRoom) {
   Uploader uploader(Device::cuda(), stream_, pool_);
   for (int i = 0; i < kSlots; ++i) upload(uploader, i * kSmall, bytes_of(kSmall, 7));
   EXPECT_EQ(fake::queued(stream_), kCallsPerSend * kSlots);  // none of it has run
-  // The next one waits for the oldest alone.
+  // The next one waits only for the oldest.
   upload(uploader, 0, bytes_of(5, 8));
   EXPECT_EQ(fake::queued(stream_), kCallsPerSend * kSlots);
   // A step of a model ends with its logits on the host: the ring is free again.
@@ -184,7 +184,7 @@ TEST_F(UploadTest, ItEndsWhenItsCopiesHaveLeft) {
     upload(uploader, 100, large);
     waits = fake::counters().waits;
   }
-  EXPECT_GT(fake::counters().waits, waits);  // it did not leave that to cudaFreeHost
+  EXPECT_GT(fake::counters().waits, waits);  // it did not leave the wait to cudaFreeHost
   EXPECT_EQ(fake::queued(stream_), 0);
   EXPECT_TRUE(holds(0, small));
   EXPECT_TRUE(holds(100, large));
@@ -196,8 +196,8 @@ TEST_F(UploadTest, MemoryThatCannotBePinnedIsNamedAndTheNextUploadTriesAgain) {
   const Error error = error_of([&] { upload(uploader, 0, bytes_of(kChunk, 1)); });
   EXPECT_EQ(error.code(), ErrorCode::out_of_memory);
   EXPECT_EQ(std::string(error.what()),
-            "uploads to cuda:0 pass through 24 MiB of pinned host memory, which could not be had: "
-            "free host memory, or raise what the process may lock (ulimit -l)");
+            "uploads to cuda:0 pass through 24 MiB of pinned host memory, which could not be "
+            "allocated: free host memory, or raise what the process may lock (ulimit -l)");
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
   upload(uploader, 0, bytes_of(kChunk, 1));
   finish();
@@ -272,7 +272,7 @@ TEST_F(ContextUpload, AnUploadToALostGpuEndsTheContext) {
   fake::lose_gpus(cudaErrorIllegalAddress);
   EXPECT_EQ(error_of(upload).code(), ErrorCode::device);
   EXPECT_NE(ctx.lost(), "");
-  fake::lose_gpus(cudaSuccess);  // found again, so that all can be given back
+  fake::lose_gpus(cudaSuccess);  // found again, so that everything can be freed
 }
 
 }  // namespace

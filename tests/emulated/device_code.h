@@ -1,5 +1,5 @@
 // What a kernel takes for granted, for a compiler of plain C++: CUDA's keywords, thread indices and
-// intrinsics. Included ahead of every .cu file of the emulated build, and nowhere else.
+// intrinsics. Every .cu file of the emulated build includes it first, and no other file does.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -74,7 +74,7 @@ inline __nv_bfloat162 __hfma2(__nv_bfloat162 a, __nv_bfloat162 b, __nv_bfloat162
                             fma(__high2bfloat16(a), __high2bfloat16(b), __high2bfloat16(c)));
 }
 
-// Loads and stores that say how they want to be cached.
+// Loads and stores with a cache hint.
 template <typename T>
 T __ldcs(const T* from) {
   return *from;

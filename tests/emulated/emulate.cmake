@@ -1,10 +1,10 @@
-# Makes the tessera library one whose GPU is emulated on the CPU (simt.h): kernels are compiled as C++ behind device_code.h,
-# and the files here take the place of those of the same name in src/cuda, of the CUDA runtime and of cuBLASLt.
+# Makes a tessera library whose GPU is emulated on the CPU (simt.h). Kernels are compiled as C++ after device_code.h. The files
+# here replace those of the same name in src/cuda, the CUDA runtime and cuBLASLt.
 
-# tessera_emulate(TARGET KERNELS...): compiles these .cu files of a target so.
+# tessera_emulate(TARGET KERNELS...): compiles these .cu files of a target in that way.
 function(tessera_emulate target)
   set(emulated ${PROJECT_SOURCE_DIR}/tests/emulated)
-  # Contraction is off, as the kernels that promise bits ask for; the others have room for a rounding.
+  # Contraction is off: some kernels promise exact bits, and the tests of the others allow for a rounding.
   set_source_files_properties(${ARGN} TARGET_DIRECTORY ${target} PROPERTIES LANGUAGE CXX
     COMPILE_OPTIONS "-include;${emulated}/device_code.h;-ffp-contract=off;-fno-strict-aliasing;-Wno-unknown-pragmas;-Wno-old-style-cast;-Wno-cast-qual")
   target_include_directories(${target} BEFORE PRIVATE ${emulated})

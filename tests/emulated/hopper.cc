@@ -1,4 +1,4 @@
-// The emulated GPU is no Hopper.
+// The emulated GPU is not a Hopper: its kernels take no call.
 #include "cuda/attention/hopper/hopper.h"
 
 #include "cuda/linear/hopper/panels.h"
@@ -9,8 +9,9 @@
 namespace tessera::cuda {
 
 bool has_hopper_kernels(const DeviceLimits&) { return false; }
-bool hopper_takes(const DeviceLimits&, const AttentionArgs&) { return false; }
-void launch_hopper(Context&, const AttentionCall&) {}
+bool hopper_takes(const AttentionRequest&) { return false; }
+AttentionPlan plan_hopper(const AttentionRequest& request) { return AttentionPlan(request); }
+void run_hopper(Context&, const AttentionPlan&, Workspace::Frame&) {}
 
 bool takes_strips(const LinearCall&) { return false; }
 StripPlan plan_strips(const LinearCall&) { return {}; }

@@ -1,5 +1,5 @@
-// In the place of src/cuda/matmul.cc, which calls cuBLASLt: the same product in three loops, f32
-// sums in the order of k.
+// Replaces src/cuda/linear/matmul.cc, which calls cuBLASLt: the same product in three loops, with
+// f32 sums in the order of k.
 #include "cuda/linear/matmul.h"
 
 #include "core/half.h"
@@ -11,7 +11,7 @@ namespace tessera::cuda {
 
 std::int64_t matmul_scratch_bytes() { return 0; }
 
-// Any. Unlike cuBLASLt's, so that this too is tested.
+// Adds any addends, unlike cuBLASLt, so that this too is tested.
 bool matmul_adds(const Tensor& out, const Addends& addends) {
   const auto fits = [&](const Tensor& tensor) {
     return !tensor.defined() || tensor.dtype == out.dtype;

@@ -29,8 +29,8 @@ namespace {
 
 // ---- stacks -------------------------------------------------------------------------------------
 
-// Stores the registers that a call must preserve on the current stack, keeps its top in *from, and
-// goes on where `to` was left.
+// Stores the registers that a call must preserve on the current stack, keeps the stack's top in
+// *from, and continues where `to` was left.
 extern "C" void tessera_switch_stack(void** from, void* to);
 asm(R"(
   .text
@@ -166,7 +166,7 @@ void finish_block_step();
 
 void start(int thread) {
   Block& b = block();
-  // A top that tessera_switch_stack takes off: six registers, and where to return to. At a
+  // A top that tessera_switch_stack can resume: six registers and a return address. At a
   // function's first instruction the stack is 8 bytes off a multiple of 16.
   auto* top = reinterpret_cast<void**>(b.stack(thread) + kStackBytes) - 1;
   *--top = reinterpret_cast<void*>(&thread_main);
@@ -273,7 +273,7 @@ void run_grid(dim3 grid, dim3 size, std::size_t shared_bytes, const std::functio
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
         current_thread.block = {x, y, z};
-        std::fill(b.shared.begin(), b.shared.end(), std::byte{0xcd});  // nothing to rely on
+        std::fill(b.shared.begin(), b.shared.end(), std::byte{0xcd});  // nobody may rely on zeros
         run_block();
       }
     }

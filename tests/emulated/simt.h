@@ -2,12 +2,12 @@
 // its threads on a stack of its own. A thread runs until it has to wait for others:
 //
 //   warp w   lane 0 ------> shuffle   lane 1 ------> shuffle   ...   lane 31 ------> shuffle
-//                                                     the last to come does the shuffle for all
+//                                                     the last to arrive does the shuffle for all
 //   block    warp 0 ... all its lanes at the barrier, then warp 1 ..., the last opens the barrier
 //
-// So whatever reads a value before somebody else has written it, for want of a barrier, reads the
-// wrong one every time; which warp goes first alternates from launch to launch, to catch both
-// sides. A barrier that some threads never reach ends the program with a message.
+// So code that reads a value too early, because a barrier is missing, reads the wrong value every
+// time. Which warp goes first alternates from launch to launch, to catch both sides. A barrier that
+// some threads never reach ends the program with a message.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -36,8 +36,8 @@ void* dynamic_shared_memory();
 
 // What each thread brings to a step that all of a group take together.
 using Payloads = void* const*;
-// Called once, when all lanes of `mask` have come: payloads[lane] is null for lanes outside of it
-// or that have ended. Each thread's payload is its own to read results from afterwards.
+// Called once, when all lanes of `mask` have arrived: payloads[lane] is null for lanes outside of
+// it or that have ended. Each thread's payload is its own to read results from afterwards.
 void warp_together(unsigned mask, void* payload, void (*step)(Payloads payloads));
 // The same for all threads of the block that have not ended; payloads[thread].
 void block_together(void* payload, void (*step)(Payloads payloads, int threads));

@@ -1,5 +1,5 @@
-// The emulated GPU itself: what the kernels' tests rely on, and that it tells on kernels that are
-// wrong. Compiled as a kernel is.
+// The emulated GPU itself: what the kernels' tests rely on, and that it exposes wrong kernels.
+// Compiled as a kernel is.
 #include "emulated/simt.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,6 @@
-// The pieces of src/cuda/tile, as the emulated GPU runs them: registers and memory are laid out as
-// CUDA documents it, and who reads a copy before waiting for it reads NaN. Compiled as a kernel is.
+// The pieces of src/cuda/tile on the emulated GPU: registers and memory are laid out as CUDA
+// documents it, and code that reads a copy before waiting for it reads NaN. Compiled as a kernel
+// is.
 #include <gtest/gtest.h>
 
 #include <cmath>

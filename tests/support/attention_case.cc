@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "core/build_config.h"
 #include "core/checked.h"
@@ -227,7 +228,7 @@ void portable_attention(Context& ctx, const AttentionArgs& args) {
   if constexpr (kHaveCuda) {
     if (!ctx.device().is_cpu()) {
       const std::vector<const char*> kernels = cuda::portable_attention_kernels(args);
-      const bool dense = kernels.front() == cuda::kDenseAttention;
+      const bool dense = std::string_view(kernels.front()) == "cuda.dense";
       cuda::force_attention_kernel(ctx, kernels[dense ? 1 : 0]);
     }
   }

@@ -46,8 +46,10 @@ KeyTurn key_turn(Context& ctx, const AttentionArgs& args) {
   for (std::int64_t b = 0; b < sequence_count(args); ++b) {
     positions = std::max(positions, sequence_of(args, b).n_k);
   }
+  const std::int64_t most =
+      args.pages.defined() ? args.pages.table.shape[1] * args.k.shape[1] : positions;
   const Tensor& inv_freq = args.rope_on_read.inv_freq;
-  return {rope_table(ctx, inv_freq, positions), inv_freq.shape[0], args.rope_on_read.style};
+  return {rope_table(ctx, inv_freq, positions, most), inv_freq.shape[0], args.rope_on_read.style};
 }
 
 }  // namespace

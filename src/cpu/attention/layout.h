@@ -5,28 +5,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/sequence.h"
 #include "tessera/attention.h"
 
 namespace tessera::cpu {
-
-// A hole: slots of a sequence's pages that hold none of its keys. Keys from `begin` on are `size`
-// slots further.
-struct Hole {
-  std::int64_t begin = 0, size = 0;
-
-  std::int64_t slot(std::int64_t key) const { return key < begin ? key : key + size; }
-};
-
-// One sequence of the batch. Dense: batch b of q, k and v, rows from 0. Ragged: batch 0, rows from
-// the offsets on. Paged: its keys are counted from 0 through its row of the page table.
-struct Sequence {
-  std::int64_t index;
-  std::int64_t q_batch, q_begin, n_q;
-  std::int64_t k_batch, k_begin, n_k;
-  Hole hole{};
-
-  std::int64_t shift() const { return n_k - n_q; }  // from a query's row to its position
-};
 
 inline std::int64_t sequence_count(const AttentionArgs& args) {
   return args.q_offsets.defined() ? args.q_offsets.shape[0] - 1 : args.q.shape[0];

@@ -36,11 +36,13 @@ Table& table_of(std::vector<Table>& tables, const Tensor& inv_freq) {
   return tables.front();
 }
 
-void extend(Context& ctx, Table& table, std::int64_t positions) {
+// Keeps room for `most` positions, so that a stream that grows from token to token allocates once.
+void extend(Context& ctx, Table& table, std::int64_t positions, std::int64_t most) {
   const std::int64_t pairs = std::ssize(table.inv_freq);
   if (pairs == 0) return;
   const std::int64_t begin = std::ssize(table.rows) / (2 * pairs);
   if (begin >= positions) return;
+  table.rows.reserve(static_cast<std::size_t>(checked_mul(most, 2 * pairs)));
   table.rows.resize(static_cast<std::size_t>(checked_mul(positions, 2 * pairs)));
   constexpr std::int64_t kChunk = 64;  // positions of a task: a few microseconds
   ctx.pool().parallel_for(ceil_div(positions - begin, kChunk), [&](std::int64_t task, int) {
@@ -59,11 +61,12 @@ struct RopeTables final : BackendState {
   std::vector<Table> tables;
 };
 
-const float* rope_table(Context& ctx, const Tensor& inv_freq, std::int64_t positions) {
+const float* rope_table(Context& ctx, const Tensor& inv_freq, std::int64_t positions,
+                        std::int64_t most) {
   if (!ctx.backend_state()) ctx.backend_state() = std::make_unique<RopeTables>();
   auto& kept = static_cast<RopeTables&>(*ctx.backend_state());
   Table& table = table_of(kept.tables, inv_freq);
-  extend(ctx, table, positions);
+  extend(ctx, table, positions, most);
   return table.rows.data();
 }
 

@@ -10,7 +10,9 @@
 
 namespace tessera::cpu {
 
-// [positions, 2, pairs]: cos and sin of position * inv_freq[pair]. Valid until the next call.
-const float* rope_table(Context& ctx, const Tensor& inv_freq, std::int64_t positions);
+// [positions, 2, pairs]: cos and sin of position * inv_freq[pair]. Valid until the next call. Later
+// calls will ask for up to `most` positions: the memory for them is taken at once.
+const float* rope_table(Context& ctx, const Tensor& inv_freq, std::int64_t positions,
+                        std::int64_t most);
 
 }  // namespace tessera::cpu

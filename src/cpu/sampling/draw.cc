@@ -181,6 +181,10 @@ std::int32_t TokenDraw::draw(std::span<const float> logits, float largest, const
   const std::int64_t vocab = static_cast<std::int64_t>(logits.size());
   const bool top_k = o.top_k > 0 && o.top_k < vocab, top_p = o.top_p<1, min_p = o.min_p> 0;
   if (!top_k && !top_p && !min_p) return draw_from_all(logits, largest, o.temperature, bits);
+  // How many tokens pass a bound differs from row to row: room for all of them is taken once.
+  ordered_maxima_.reserve(maxima_.size());
+  candidates_.reserve(logits.size());
+  ordered_.reserve(logits.size());
 
   if (top_k) {
     collect_top(logits, o.top_k);

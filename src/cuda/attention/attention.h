@@ -1,14 +1,14 @@
-// Attention on a GPU. Arguments have been checked by src/ops/attention.cc, as far as the host can
-// see them: what lies in device memory (offsets, lengths, page numbers) is only kept from doing
+// Attention on a GPU. src/ops/attention.cc has checked the arguments as far as the host can see
+// them. Offsets, lengths and page numbers lie in device memory: kernels only keep them from doing
 // harm.
 //
-//   attention_call.cc       from the arguments to the call as kernels see it
-//   attention_call.h        the call: layouts, sequences, and how the work is cut into tiles
-//   attention_tile.cuh      rows in shared memory, and products with them
-//   attention_choose.cc     which kernel runs it
-//   attention/              the forward pass by tensor cores
-//   attention.cu            the forward pass, plain
-//   attention_backward.cu   gradients
+//   attention.cc   plans a call, takes its scratch and runs it
+//   kernel.h       one kernel of the table, and the plan of a call
+//   choose.cc      the table, and which kernel runs a call
+//   call.h         the call as kernels see it: layouts, sequences, and the work in tiles
+//   plain/         one kernel for every call, and the gradients
+//   portable/      tensor cores of every GPU from sm_80 on
+//   hopper/        what only compute capability 9.0 has
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@
 
 namespace tessera::cuda {
 
-// Gives the kernel's name.
+// Returns the kernel's name.
 const char* attention(Context& ctx, const AttentionArgs& args);
-// What it takes of the workspace.
-std::int64_t attention_scratch_bytes(const AttentionArgs& args);
+// The most that this call, or one with fewer queries or keys, takes of the workspace.
+std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args);
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
 }  // namespace tessera::cuda

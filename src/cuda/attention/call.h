@@ -1,8 +1,8 @@
 // An attention call as kernels see it: plain numbers and device pointers. Dense, ragged and paged
-// batches all come down to a list of sequences, and to one pointer for each row.
+// batches all come down to a list of sequences (core/sequence.h), and to one pointer for each row.
 //
 // Offsets, lengths and page numbers are in device memory, where no check has seen them. They are
-// clamped, so that whatever they hold, nothing outside of the tensors is read or written.
+// clamped: whatever they hold, nothing outside of the tensors is read or written.
 #pragma once
 
 #include <algorithm>
@@ -10,6 +10,7 @@
 
 #include "core/host_device.h"
 #include "core/mask_view.h"
+#include "core/sequence.h"
 #include "tessera/attention.h"
 
 namespace tessera::cuda {
@@ -30,19 +31,6 @@ struct HeadRows {
   TESSERA_HOST_DEVICE T* at(std::int64_t batch, std::int64_t row, std::int64_t head) const {
     return static_cast<T*>(data) + batch * batch_stride + row * row_stride + head * head_stride;
   }
-};
-
-// One sequence of the batch. Dense: batch b of q, k and v, rows from 0. Ragged: batch 0, rows from
-// the offsets on. Paged: its keys are counted from 0 through its row of the page table.
-struct Sequence {
-  std::int64_t index;
-  std::int64_t q_batch, q_begin, n_q;
-  std::int64_t k_batch, k_begin, n_k;
-  // Paged: key j lies in slot j of its pages, or from hole_begin on in slot j + hole_size.
-  std::int64_t hole_begin, hole_size;
-
-  // From a query's row to its position.
-  TESSERA_HOST_DEVICE std::int64_t shift() const { return n_k - n_q; }
 };
 
 struct AttentionCall {
@@ -74,7 +62,7 @@ struct AttentionCall {
   bool half_split;
 
   TESSERA_HOST_DEVICE Sequence sequence(std::int64_t index) const {
-    Sequence s{index, index, 0, n_q, index, 0, n_k, 0, 0};
+    Sequence s{index, index, 0, n_q, index, 0, n_k, {}};
     if (q_offsets != nullptr) {
       s.q_batch = 0;
       s.q_begin = clamped(q_offsets[index], 0, n_q);
@@ -87,10 +75,10 @@ struct AttentionCall {
     }
     if (lengths != nullptr) s.n_k = clamped(lengths[index], 0, n_k);
     if (holes != nullptr) {
-      s.hole_begin = clamped(holes[index * hole_stride], 0, n_k);
-      s.hole_size = clamped(holes[index * hole_stride + 1], 0, n_k);
+      s.hole.begin = clamped(holes[index * hole_stride], 0, n_k);
+      s.hole.size = clamped(holes[index * hole_stride + 1], 0, n_k);
       // Keys from the hole on end with the pages.
-      s.n_k = std::min(s.n_k, std::max(s.hole_begin, n_k - s.hole_size));
+      s.n_k = std::min(s.n_k, std::max(s.hole.begin, n_k - s.hole.size));
     }
     return s;
   }
@@ -100,12 +88,12 @@ struct AttentionCall {
                                    std::int64_t head) const {
     return rows.at<T>(s.q_batch, s.q_begin + i, head);
   }
-  // Null where the page table names a page that is not there.
+  // Null where the page table names a page that is not in the pool.
   template <typename T>
   TESSERA_HOST_DEVICE T* key_row(const HeadRows& rows, const Sequence& s, std::int64_t j,
                                  std::int64_t kv_head) const {
     if (page_table == nullptr) return rows.at<T>(s.k_batch, s.k_begin + j, kv_head);
-    const std::int64_t slot = j < s.hole_begin ? j : j + s.hole_size;
+    const std::int64_t slot = s.hole.slot(j);
     const std::int64_t page = page_table[s.index * table_stride + slot / page_size];
     if (page < 0 || page >= pool_pages) return nullptr;
     return rows.at<T>(page, slot % page_size, kv_head);
@@ -127,11 +115,10 @@ struct AttentionGradients {
   float* delta;  // [batch, n_q, heads] scratch: rowsum(d_out * out)
 };
 
-// ---- the work, in tiles
-// --------------------------------------------------------------------------
+// ---- the work, in tiles -------------------------------------------------------------------------
 //
-// The query heads that share a key head share its tiles: with `group` of them, row r of a sequence
-// is query r / group of head kv_head * group + r % group.
+// The query heads that share a key head share its tiles. With `group` such heads, row r of a
+// sequence is query r / group of head kv_head * group + r % group.
 
 struct Tile {
   Sequence sequence;
@@ -144,7 +131,7 @@ TESSERA_HOST_DEVICE constexpr std::int64_t tiles_of(std::int64_t n, std::int64_t
   return (n + tile_size - 1) / tile_size;
 }
 
-// How many tiles there are at most, for all heads of k. A sequence of a ragged batch ends with at
+// The most tiles there can be, for all heads of k. Each sequence of a ragged batch ends with at
 // most one tile that is not full.
 inline std::int64_t most_row_tiles(const AttentionCall& call, std::int64_t tile_size) {
   const std::int64_t rows = call.n_q * call.group;
@@ -180,8 +167,7 @@ TESSERA_HOST_DEVICE bool find_tile(const AttentionCall& call, std::int64_t item,
   return false;
 }
 
-// ---- the kernels
-// ---------------------------------------------------------------------------------
+// ---- the kernels --------------------------------------------------------------------------------
 
 void launch_attention(Context& ctx, const AttentionCall& call);
 void launch_attention_backward(Context& ctx, const AttentionCall& call,

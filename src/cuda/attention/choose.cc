@@ -1,107 +1,136 @@
+// The table of attention kernels, and which of them runs a call.
 #include "cuda/attention/choose.h"
+
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <string_view>
 
 #include "core/fail.h"
 #include "cuda/attention/hopper/hopper.h"
+#include "cuda/attention/kernel.h"
+#include "cuda/attention/plain/plain.h"
 #include "cuda/attention/portable/dense.h"
-#include "cuda/attention/portable/tensor_core.h"
-#include "cuda/runtime/state.h"
-#include "cuda/tile/vectors.h"
+#include "cuda/attention/portable/split_and_mma.h"
 
 namespace tessera::cuda {
 namespace {
 
-// Whether positions, and the blocks of a grid, are ints.
-bool counts_in_ints(const AttentionArgs& args) {
-  const std::int64_t kv_heads = args.k.shape[2], group = args.q.shape[2] / kv_heads;
-  const std::int64_t keys =
-      args.pages.defined() ? args.pages.table.shape[1] * args.k.shape[1] : args.k.shape[1];
-  if (args.q.shape[1] > kMostPositions / group || keys > kMostPositions) return false;
-  const std::int64_t sequences =
-      args.q_offsets.defined() ? args.q_offsets.shape[0] : args.q.shape[0];
-  const std::int64_t blocks = args.q.shape[1] * group / 64 + split::kMostSplits;  // of a head
-  return sequences <= INT32_MAX / blocks / kv_heads;
+std::int64_t no_scratch(const AttentionPlan&) { return 0; }
+
+// The first that takes a call runs it. The last takes every call.
+constexpr AttentionKernel kKernels[] = {
+    {.name = "cuda.hopper",  // dense prefill on compute capability 9.0
+     .least_queries = kHopperQueries,
+     .takes = hopper_takes,
+     .plan = plan_hopper,
+     .scratch = no_scratch,
+     .run = run_hopper},
+    {.name = "cuda.split",  // few rows: the keys are split so that there is enough work
+     .least_queries = 0,
+     .takes = split::takes,
+     .plan = split::plan,
+     .scratch = split::scratch,
+     .run = split::run},
+    {.name = "cuda.mma+split",  // a ragged batch: each sequence by the one that suits it
+     .least_queries = 0,
+     .takes = split::takes_mixed,
+     .plan = split::plan_mixed,
+     .scratch = split::scratch,
+     .run = split::run_mixed},
+    {.name = "cuda.dense",  // dense batches under a full, causal or window mask
+     .least_queries = 0,
+     .takes = dense::takes,
+     .plan = dense::plan,
+     .scratch = no_scratch,
+     .run = dense::run},
+    {.name = "cuda.mma",  // f16 and bf16 by tensor cores, any mask and layout
+     .least_queries = 0,
+     .takes = mma::takes,
+     .plan = mma::plan,
+     .scratch = no_scratch,
+     .run = mma::run},
+    {.name = "cuda.plain",  // any call: f32, and sequences longer than the others can count
+     .least_queries = 0,
+     .takes = plain::takes,
+     .plan = plain::plan,
+     .scratch = no_scratch,
+     .run = plain::run},
+};
+
+bool is_chosen_for(const AttentionKernel& kernel, const AttentionRequest& request) {
+  return request.call.n_q >= kernel.least_queries && kernel.takes(request);
 }
 
-constexpr std::int64_t kVector = 8;  // elements in 16 bytes
-
-// Whether all rows of q, k, v and out are made of whole chunks of 16 bytes, and begin on one.
-bool made_of_vectors(const AttentionArgs& args) {
-  const Tensor* tensors[] = {&args.q, &args.k, &args.v, &args.out};
-  return std::all_of(std::begin(tensors), std::end(tensors), [](const Tensor* tensor) {
-    return rows_begin_on_vectors(*tensor) && tensor->size(-1) % kVector == 0;
-  });
+AttentionPlan plan_with(const AttentionKernel& kernel, const AttentionRequest& request) {
+  AttentionPlan plan = kernel.plan(request);
+  plan.kernel = &kernel;
+  return plan;
 }
 
-// A stride in units; one that nobody steps along may be anything.
-std::uint32_t in_units(const Tensor& tensor, int d, std::int64_t unit) {
-  return tensor.shape[d] > 1 ? static_cast<std::uint32_t>(tensor.strides[d] / unit) : 0u;
+AttentionPlan choose(const AttentionRequest& request) {
+  const auto* chosen = std::find_if(std::begin(kKernels), std::end(kKernels) - 1,
+                                    [&](auto& kernel) { return is_chosen_for(kernel, request); });
+  return plan_with(*chosen, request);
 }
 
-// Whether every row of a head lies less than 2^32 - 2 units behind its first.
-bool counts_in_units(const Tensor& tensor, std::int64_t unit) {
-  std::int64_t last = 0;
-  for (int d = 0; d < 2; ++d) {
-    if (tensor.shape[d] <= 1) continue;
-    if (tensor.strides[d] < 0) return false;
-    last += (tensor.shape[d] - 1) * tensor.strides[d];
+// Those that can run a call, the one it gets first.
+std::vector<const char*> names_for(const AttentionRequest& request) {
+  std::vector<const char*> chosen, possible;
+  for (const AttentionKernel& kernel : kKernels) {
+    if (is_chosen_for(kernel, request)) {
+      chosen.push_back(kernel.name);
+    } else if (kernel.takes(request)) {
+      possible.push_back(kernel.name);
+    }
   }
-  return last / unit < 0xfffffffe;
+  chosen.insert(chosen.end(), possible.begin(), possible.end());
+  return chosen;
 }
 
 }  // namespace
 
-KeyUnits key_units(const AttentionArgs& args) {
-  const bool vectors = made_of_vectors(args);
-  const std::int64_t unit = vectors ? kVector : 1;
-  return {.vectors = vectors,
-          .k_batch = in_units(args.k, 0, unit),
-          .k_row = in_units(args.k, 1, unit),
-          .v_batch = in_units(args.v, 0, unit),
-          .v_row = in_units(args.v, 1, unit),
-          .page_size = static_cast<std::uint32_t>(args.k.shape[1])};
+std::span<const AttentionKernel> attention_kernel_table() { return kKernels; }
+
+AttentionPlan plan_attention(const DeviceLimits& gpu, const AttentionArgs& args) {
+  return choose(AttentionRequest(gpu, args));
 }
 
-std::vector<const char*> portable_attention_kernels(const AttentionArgs& args) {
-  const std::int64_t unit = made_of_vectors(args) ? kVector : 1;
-  if (args.q.dtype == DType::f32 || !counts_in_ints(args) || !counts_in_units(args.k, unit) ||
-      !counts_in_units(args.v, unit)) {
-    return {kPlainAttention};
+AttentionPlan plan_attention(Context& ctx, const AttentionArgs& args) {
+  const AttentionRequest request(state_of(ctx).limits(), args);
+  const AttentionKernel* forced = state_of(ctx).forced_attention();
+  if (forced == nullptr) return choose(request);
+  if (!forced->takes(request)) {
+    fail(ErrorCode::invalid_argument, "the kernel {} cannot run this call; {} can", forced->name,
+         fmt::join(names_for(request), ", "));
   }
-  const std::int64_t rows = args.q.shape[1] * (args.q.shape[2] / args.k.shape[2]);
-  if (rows <= kFewRows) return {kSplitAttention, kMmaAttention, kPlainAttention};
-  if (args.q_offsets.defined()) return {kMixedAttention, kMmaAttention, kPlainAttention};
-  if (dense::takes(args)) return {kDenseAttention, kMmaAttention, kPlainAttention};
-  return {kMmaAttention, kPlainAttention};
+  return plan_with(*forced, request);
+}
+
+void force_attention_kernel(Context& ctx, std::string_view name) {
+  if (name.empty()) return state_of(ctx).force_attention(nullptr);
+  const auto* found =
+      std::find_if(std::begin(kKernels), std::end(kKernels),
+                   [&](const AttentionKernel& kernel) { return kernel.name == name; });
+  if (found == std::end(kKernels)) {
+    std::vector<const char*> names;
+    for (const AttentionKernel& kernel : kKernels) names.push_back(kernel.name);
+    fail(ErrorCode::invalid_argument, "there is no attention kernel {}; there are {}", name,
+         fmt::join(names, ", "));
+  }
+  state_of(ctx).force_attention(found);
+}
+
+bool is_attention_kernel_forced(Context& ctx) {
+  return state_of(ctx).forced_attention() != nullptr;
 }
 
 std::vector<const char*> attention_kernels(Context& ctx, const AttentionArgs& args) {
-  std::vector<const char*> kernels = portable_attention_kernels(args);
-  if (!hopper_takes(state_of(ctx).limits(), args)) return kernels;
-  // Few rows are a matter of reading keys, which the split kernel does from all multiprocessors.
-  const bool first = kernels.front() != kSplitAttention && args.q.shape[1] >= kHopperRows;
-  kernels.insert(first ? kernels.begin() : kernels.end(), kHopperAttention);
-  return kernels;
+  return names_for(AttentionRequest(state_of(ctx).limits(), args));
 }
 
-const char* choose(Context& ctx, const AttentionArgs& args) {
-  const std::vector<const char*> kernels = attention_kernels(ctx, args);
-  const std::string_view forced = state_of(ctx).forced_attention();
-  if (forced.empty()) return kernels.front();
-  const auto found = std::find(kernels.begin(), kernels.end(), forced);
-  if (found == kernels.end()) {
-    fail(ErrorCode::invalid_argument, "the kernel {} cannot run this call", forced);
-  }
-  return *found;
+std::vector<const char*> portable_attention_kernels(const AttentionArgs& args) {
+  return names_for(AttentionRequest(DeviceLimits{}, args));
 }
-
-void force_attention_kernel(Context& ctx, const char* kernel) {
-  state_of(ctx).force_attention(kernel);
-}
-
-bool is_attention_kernel_forced(Context& ctx) { return !state_of(ctx).forced_attention().empty(); }
 
 }  // namespace tessera::cuda

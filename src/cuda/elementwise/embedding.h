@@ -1,4 +1,4 @@
-// Rows of a table, by index, on a GPU. Arguments have been checked by src/ops/embedding.cc.
+// Rows of a table, by index, on a GPU. src/ops/embedding.cc has checked the arguments.
 #pragma once
 
 #include "tessera/embedding.h"

@@ -1,5 +1,5 @@
-// Keys and values into the pages of a cache, on a GPU. Arguments have been checked by
-// src/ops/kv_append.cc.
+// Keys and values into the pages of a cache, on a GPU. src/ops/kv_append.cc has checked
+// the arguments.
 #pragma once
 
 #include "tessera/kv_append.h"

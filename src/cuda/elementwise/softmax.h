@@ -1,4 +1,4 @@
-// Softmax over the last dimension on a GPU. Arguments have been checked by src/ops/softmax.cc.
+// Softmax over the last dimension on a GPU. src/ops/softmax.cc has checked the arguments.
 #pragma once
 
 #include "tessera/softmax.h"

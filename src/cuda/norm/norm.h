@@ -1,5 +1,5 @@
-// LayerNorm and RMSNorm on a GPU. Arguments have been checked by src/ops/norm.cc. They say which
-// kernel ran: cuda.registers or cuda.plain.
+// LayerNorm and RMSNorm on a GPU. src/ops/norm.cc has checked the arguments. Both return the name
+// of the kernel that ran: cuda.registers or cuda.plain.
 #pragma once
 
 #include "tessera/norm.h"

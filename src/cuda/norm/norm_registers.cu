@@ -6,10 +6,9 @@
 //
 //   block   team 0: row i | team 1: row i + 1 | ...          small rows: several teams to a block
 //
-// All loads of a thread (x, residuals, weight, bias) are started before the first is used. Blocks
-// are as many as there are rows for them: a multiprocessor has several at once, so that some load
-// while others add up. (Loading a team's next row ahead, in as many blocks as run at once, was
-// slower.)
+// All loads of a thread (x, residuals, weight, bias) are started before the first is used. There
+// are enough blocks for all rows: a multiprocessor runs several at once, so that some load while
+// others add up. (Loading a team's next row ahead, in as many blocks as run at once, was slower.)
 #include "cuda/norm/norm_registers.h"
 
 #include <algorithm>
@@ -58,8 +57,8 @@ struct NormCall {
   std::uint32_t drop_below;  // words of Philox below it drop; 0: none
   float kept, inverse_width;
 
-  // total / width, as a division rounds it but for the rarest cases: a row of equal elements has
-  // that element for its mean.
+  // total / width, rounded as a division rounds it in all but the rarest cases: the mean of a row
+  // of equal elements is that element.
   __device__ float mean_of(float total) const {
     const float mean = total * inverse_width;
     return fmaf(fmaf(-mean, static_cast<float>(width), total), inverse_width, mean);
@@ -183,8 +182,8 @@ template <typename T, int kPieces, int kResiduals, bool kDrops>
 __global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces)) norm_teams(NormCall call) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  // Written before a barrier and read behind it. Of the squares, which may have no other barrier
-  // between them, two are in use in turns.
+  // Written before a barrier and read after it. There are two for the squares, used by turns,
+  // because there may be no other barrier between them.
   __shared__ float totals[kMaxWarps], squares_of[2][kMaxWarps];
   constexpr bool kEarlyVectors = kPieces <= 2;  // weight and bias are loaded with the row
   const auto team_threads = static_cast<int>(blockDim.x), teams = static_cast<int>(blockDim.y);

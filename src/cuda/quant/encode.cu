@@ -5,8 +5,7 @@
 //   block   | 0 | 1 | ... | 15 | 16 | 17 | ...     lane i % 16 adds up element i
 //   thread    0   1         15    0    1
 //
-// (The build turns contraction into fused multiply-adds off for this file, as it does for
-// src/quant.)
+// (The build forbids fused multiply-adds in this file, as it does in src/quant.)
 #include "cuda/quant/encode.h"
 
 #include "core/rows.h"
@@ -31,8 +30,8 @@ constexpr std::uint32_t kInfinityBits = 0x7f800000u;
 
 // ---- the first pass -----------------------------------------------------------------------------
 
-// Magnitudes compare like their bits, and infinity and NaN lie above all numbers. A largest and a
-// smallest are the same in whatever order the threads come.
+// Magnitudes compare like their bits, and infinity and NaN lie above all numbers. The largest and
+// the smallest do not depend on the order in which threads arrive.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) find_extremes(Rows dense, ScanResult* result) {
   std::uint32_t largest = 0;
@@ -97,7 +96,7 @@ struct TeamValues {
   }
 };
 
-// What quant::fold() is of a std::span; every thread of the team gets it.
+// What quant::fold() returns for a std::span; every thread of the team gets it.
 template <typename T, int kHeld, typename Term, typename Combine>
 __device__ float fold(const TeamValues<T, kHeld>& x, Term term, Combine combine) {
   float sum = 0;
@@ -217,8 +216,8 @@ struct Fp8Codec {
 
 // ---- the second pass ----------------------------------------------------------------------------
 
-// `codes` are the row's bytes; the block begins at code `begin`, which is even. Of a pair of 4-bit
-// codes the even thread, which has the first, writes the byte.
+// `codes` are the row's bytes; the block begins at code `begin`, which is even. Of two threads with
+// 4-bit codes of one byte, the even one, which has the first code, writes the byte.
 template <typename Codec, typename T, int kHeld>
 __device__ void write_codes(const Codec& codec, const TeamValues<T, kHeld>& x, std::uint8_t* codes,
                             std::int64_t begin) {
@@ -226,7 +225,7 @@ __device__ void write_codes(const Codec& codec, const TeamValues<T, kHeld>& x, s
     x.for_each([&](int i, float value) { codes[begin + i] = codec(value); });
   } else {
     constexpr bool kHighFirst = Codec::kLayout == CodeLayout::high_first;
-    const int rounds = (x.count + kTeam - 1) / kTeam;  // all threads come to each shuffle
+    const int rounds = (x.count + kTeam - 1) / kTeam;  // all threads take part in each shuffle
     const auto write = [&](int i, bool given, float value) {
       const unsigned mine = given ? codec(value) : 0u;
       const unsigned next = __shfl_xor_sync(x.team.mask, mine, 1);

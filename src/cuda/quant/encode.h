@@ -16,10 +16,10 @@ struct ScanResult {
   unsigned long long not_finite = kNone;  // the first element that is NaN or infinite
 };
 
-// `result` is in the device's memory, and holds a ScanResult{} before.
+// `result` is in device memory and holds a ScanResult{} before the call.
 void scan_elements(Context& ctx, const Tensor& dense, ScanResult* result);
 
-// Encodes dense [out, in] into the weight, whose memory is there.
+// Encodes dense [out, in] into the weight, whose memory has been allocated.
 void encode_blocks(Context& ctx, const Tensor& dense, const Weight& weight, ScaleSearch search);
 
 }  // namespace tessera::cuda

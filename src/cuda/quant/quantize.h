@@ -1,4 +1,4 @@
-// The two passes of quantize() on a GPU. Arguments have been checked by src/quant/quantize.cc.
+// The two passes of quantize() on a GPU. src/ops/quantize.cc has checked the arguments.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Scan {
 // Waits for the device.
 Scan scan(Context& ctx, const Tensor& dense);
 
-// Encodes into the codes, scales and zero points of the weight, whose memory is there.
+// Encodes into the codes, scales and zero points of the weight, whose memory has been allocated.
 void encode(Context& ctx, const Tensor& dense, const Weight& weight, ScaleSearch search);
 
 }  // namespace tessera::cuda

@@ -1,10 +1,11 @@
 // Rotary position embedding: one block for each token of each batch.
 //
-//               pairs, 32 at a time ->
-//   heads,    +---------------------------+   A thread takes one pair of every eighth head: it
-//   forms 8 at a    |  a0 b0   a1 b1   a2 b2 ...|   the pair's cosine and sine once, then turns the
-//   pair in time  v   +---------------------------+   all its heads. Nobody else touches it: in
-//   place works.
+//                pairs, 32 at a time ->
+//              +---------------------------+   A thread takes one pair of every eighth head. It
+//              forms
+//   heads, 8   |  a0 b0   a1 b1   a2 b2 ...|   the pair's cosine and sine once, then rotates the
+//   pair at a time  |                           |   in all its heads. No other thread touches these
+//              +---------------------------+   elements: in place works.
 #include "cuda/rotary/rotary.h"
 
 #include "core/type_switch.h"

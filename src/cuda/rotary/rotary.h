@@ -1,4 +1,4 @@
-// Rotary position embedding on a GPU. Arguments have been checked by src/ops/rotary.cc.
+// Rotary position embedding on a GPU. src/ops/rotary.cc has checked the arguments.
 #pragma once
 
 #include "tessera/rotary.h"

@@ -1,13 +1,13 @@
-// Queries turned, keys turned into the cache's pages, values into the pages: one kernel, each
-// element read and written once.
+// Rotates queries, rotates keys into the cache's pages, and copies values into the pages: one
+// kernel, each element read and written once.
 //
 //              query heads        key heads          value heads
 //   token t  | q0 | q1 | ...    | k0 | k1 | ...    | v0 | v1 | ...
 //            '---- block (t, 0) ----'---- block (t, 1) ----' ...     many tokens: one block each
 //
-// A block first makes the cosines and sines of its token, once for all heads. Then its threads walk
-// over the units of its heads: where rows lie on 16 bytes, a unit is 16 bytes, with the 16 bytes it
-// is paired with; else the same with 4 bytes; else an element, with its other one.
+// A block first makes the cosines and sines of its token, once for all heads. Then its threads loop
+// over the units of its heads. Where rows are aligned to 16 bytes, a unit is 16 bytes and the 16
+// bytes they are paired with; else the same with 4 bytes; else one element and its partner.
 #include "cuda/rotary/rotary_append.h"
 
 #include <algorithm>
@@ -61,7 +61,7 @@ struct AppendCall {
   bool half_split;
 };
 
-// The turns of one token: from the table where they are in it.
+// The rotations of one token: from the table, as far as it reaches.
 struct Turns {
   const CosSin* table;
   const float* inv_freq;
@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
   wait_for_earlier_kernels();
   const std::int64_t blocks = call.tokens * call.blocks_of_token;
   for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
-    // Divisions of 32 bits, of a quarter of the instructions of 64: where a token has several
-    // blocks, their number has no more.
+    // Divisions of 32 bits take a quarter of the instructions of 64 bits. Where a token has several
+    // blocks, their number fits.
     const auto narrow = static_cast<std::uint32_t>(b);
     const auto of_token = static_cast<std::uint32_t>(call.blocks_of_token);
     const std::int64_t token = of_token == 1 ? b : narrow / of_token;
@@ -179,7 +179,7 @@ __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
 
 // ---- the launch ---------------------------------------------------------------------------------
 
-// The largest unit that heads and halves consist of, and that all rows lie on.
+// The largest unit that heads and halves are multiples of, and that all rows are aligned to.
 int unit_bytes_of(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
   if (pairs > kTablePairs || (pairs > 0 && !half_split)) return 0;
   for (const int bytes : {kPieceBytes, 4}) {
@@ -220,8 +220,8 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   for (const Part& part : parts) {
     units += std::int64_t{part.heads} * part.units(dim, size_of(args.q.dtype));
   }
-  // Four units for each thread, and at least as many blocks as keep a large GPU busy; each has a
-  // head. A token of so many that blocks have more than 31 bits has one.
+  // Four units for each thread, and at least as many blocks as keep a large GPU busy; each has at
+  // least one head. Where that would give more than 2^31 blocks, each token has one.
   constexpr std::int64_t kManyBlocks = 264, kUnits = 4 * kThreads;
   const std::int64_t wanted = std::max((units + kUnits - 1) / kUnits, kManyBlocks / tokens);
   const bool narrow = tokens <= std::numeric_limits<std::int32_t>::max() / heads;

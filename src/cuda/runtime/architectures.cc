@@ -25,7 +25,7 @@ struct Architecture {
   bool code = true, ptx = true;
 };
 
-// "90a-real"; nothing for the words that CMake takes in the place of numbers: native, all.
+// Parses "90a-real". Nothing for the words that CMake accepts instead of numbers: native, all.
 std::optional<Architecture> parse(std::string_view text) {
   Architecture result;
   int number = 0;

@@ -65,7 +65,7 @@ struct Found {
   std::string status{};
 };
 
-// cudaGetLastError() forgets an error that was only a question's answer, so that no later launch
+// cudaGetLastError() clears an error that only answered a question, so that no later launch
 // is blamed for it.
 Found find_devices() {
   int count = 0;

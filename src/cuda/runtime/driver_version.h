@@ -1,4 +1,4 @@
-// The driver's own version, which CUDA does not tell.
+// The driver's own version, which CUDA does not report.
 #pragma once
 
 #include <string>

@@ -13,7 +13,7 @@ std::string text_of(cudaError_t error) {
 bool ends_gpu_work(cudaError_t error) {
   switch (error) {
     // A kernel did what the hardware refuses.
-    case cudaErrorIllegalAddress:       // reached memory that is not there
+    case cudaErrorIllegalAddress:       // accessed memory that is not there
     case cudaErrorMisalignedAddress:    // an address that is no multiple of the access's size
     case cudaErrorInvalidAddressSpace:  // global, shared or local memory where another is needed
     case cudaErrorIllegalInstruction:
@@ -24,7 +24,7 @@ bool ends_gpu_work(cudaError_t error) {
     case cudaErrorAssert:               // an assert in device code
     case cudaErrorLaunchTimeout:        // ran longer than a GPU with a display lets it
     case cudaErrorECCUncorrectable:     // memory lost bits
-    case cudaErrorNvlinkUncorrectable:  // a link between GPUs did
+    case cudaErrorNvlinkUncorrectable:  // a link between GPUs lost bits
     case cudaErrorContained:            // a hardware fault that was kept to this process
     case cudaErrorExternalDevice:       // a device that CUDA shares data with failed
     case cudaErrorMpsClientTerminated:  // the server that shares the GPU ended this client
@@ -35,16 +35,16 @@ bool ends_gpu_work(cudaError_t error) {
   }
 }
 
-void check(cudaError_t error, const std::string& attempt) {
+void check(cudaError_t error, std::string_view attempt) {
   if (error == cudaSuccess) return;
   cudaGetLastError();
   const std::string what_failed = fmt::format("{} failed: {}", attempt, text_of(error));
-  // Kernels run behind the program's back: the call that meets a fault is seldom its cause.
+  // Kernels run asynchronously: the call that reports a fault is seldom its cause.
   if (ends_gpu_work(error)) throw DeviceLost(what_failed + " (in it or in work before it)");
   throw Error(ErrorCode::device, what_failed);
 }
 
-// Freeing nothing does nothing but report.
+// Freeing a null pointer does nothing but report errors.
 void check_not_lost(const std::string& attempt) {
   const cudaError_t error = cudaFree(nullptr);
   if (ends_gpu_work(error)) check(error, attempt);
@@ -63,8 +63,7 @@ void Launch::check() const {
   if (error == cudaErrorUnsupportedPtxVersion) {
     fail(ErrorCode::unsupported,
          "{}: the driver is too old to compile this build's kernels for this GPU: update it, or "
-         "build "
-         "with TESSERA_CUDA_ARCHITECTURES set to the GPU's compute capability",
+         "build with TESSERA_CUDA_ARCHITECTURES set to the GPU's compute capability",
          kernel_);
   }
   cuda::check(error, fmt::format("launching {}", kernel_));

@@ -10,11 +10,11 @@ namespace tessera::cuda {
 // "cudaErrorNoDevice: no CUDA-capable device is detected"
 std::string text_of(cudaError_t error);
 
-// Whether the driver does no more GPU work for this process after this error: it is reported again
-// by every later call, until the process ends.
+// Whether the driver does no more GPU work for this process after this error. Every later call then
+// reports it again, until the process ends.
 bool ends_gpu_work(cudaError_t error);
 
-// Throws DeviceLost "<attempt> failed: ..." where GPU work has ended. For the failures of libraries
+// Throws DeviceLost "<attempt> failed: ..." where GPU work has ended. For failures of libraries
 // that hide CUDA's error.
 void check_not_lost(const std::string& attempt);
 

@@ -1,4 +1,4 @@
-// Whether kernels for Hopper alone (attention/hopper.h, linear/panels.h) can run.
+// Whether the kernels that only Hopper runs (attention/hopper, linear/hopper) can run.
 #pragma once
 
 #include "cuda/runtime/state.h"

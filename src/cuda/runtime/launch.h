@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <new>
-#include <string>
+#include <string_view>
 #include <type_traits>
 
 #include "cuda/runtime/start_kernel.h"
@@ -17,13 +17,13 @@ namespace tessera::cuda {
 
 // Throws Error (device) "<attempt> failed: <CUDA's name and text>" unless `error` is success;
 // DeviceLost where the error ends GPU work (errors.h).
-void check(cudaError_t error, const std::string& attempt);
+void check(cudaError_t error, std::string_view attempt);
 
 // Makes a device the calling thread's current one until the object ends.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
-  // For destructors: where the device cannot be had, they go on without.
+  // For destructors, which go on without the device where it cannot be used.
   DeviceGuard(Device device, std::nothrow_t) noexcept;
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
@@ -48,7 +48,7 @@ struct Grid {
 //   Launch launch(ctx, "softmax");
 //   launch(softmax_rows<T>, {.blocks = rows, .threads = kThreads}, x, out);
 //
-// Throws if the launch is refused. What goes wrong inside the kernel shows at the next wait.
+// Throws if the launch is refused. Errors inside the kernel are reported at the next wait.
 class Launch {
  public:
   Launch(Context& ctx, const char* kernel)
@@ -57,7 +57,7 @@ class Launch {
         stream_(static_cast<cudaStream_t>(ctx.stream())),
         kernel_(kernel) {}
 
-  // A grid's 31 bits may be fewer than the blocks asked for; kernels step over the rest.
+  // A grid has at most 2^31 - 1 blocks. If more are asked for, each block of the kernel loops.
   template <typename... Params>
   void operator()(void (*kernel)(Params...), const Grid& grid,
                   const std::type_identity_t<Params>&... args) const {

@@ -73,8 +73,8 @@ void* allocate(std::int64_t bytes, Device device) {
 void release(void* data, Device) noexcept { cudaFree(data); }
 
 void synchronize(void* stream, Device device) {
-  check(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)),
-        fmt::format("waiting for the work on {}", device));
+  const cudaError_t error = cudaStreamSynchronize(static_cast<cudaStream_t>(stream));
+  if (error != cudaSuccess) check(error, fmt::format("waiting for the work on {}", device));
 }
 
 void copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes,

@@ -12,11 +12,11 @@
 
 namespace tessera::cuda {
 
-// What a kernel gets without asking for more.
+// The shared memory that a kernel may use without being allowed more.
 inline constexpr std::size_t kUsualSharedBytes = 48 << 10;
 
-// Beyond that a kernel must be allowed to have it. It is allowed all there is: then it does not
-// matter who asks first, and it has to be asked once.
+// Allows a kernel all the shared memory there is. Then it does not matter which launch comes first,
+// and one call is enough.
 inline void allow_shared(State& state, const void* kernel) {
   if (!state.large_kernels().insert(kernel).second) return;
   cudaFuncAttributes attributes{};

@@ -41,7 +41,7 @@ std::int32_t* State::counters() {
   return static_cast<std::int32_t*>(counters_.data());
 }
 
-// After a fault on the GPU every call fails, and there is nothing left to give back.
+// After a fault on the GPU every call fails, and there is nothing left to free.
 State::~State() {
   const DeviceGuard guard(device_, std::nothrow);
   cublas_handle_.reset();

@@ -1,4 +1,4 @@
-// What one CUDA Context owns besides its workspace. Made with the Context and ended with it.
+// What one CUDA Context owns besides its workspace. It lives as long as the Context.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -6,9 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <unordered_set>
-#include <utility>
 
 #include "core/backend_state.h"
 #include "cuda/runtime/upload.h"
@@ -18,24 +16,26 @@
 
 namespace tessera::cuda {
 
+struct AttentionKernel;  // attention/kernel.h
+struct LinearKernel;     // linear/kernels.h
+
 // What kernels are chosen and sized by.
 struct DeviceLimits {
-  int capability;  // 90 for 9.0
-  int multiprocessors;
-  std::int64_t shared_bytes;  // the most that one block may ask for
+  int capability = 0;  // 90 for 9.0
+  int multiprocessors = 0;
+  std::int64_t shared_bytes = 0;  // the most that one block may ask for
 };
 
-// For tests and benchmarks: the kernel that linear() runs instead of the one it would choose
-// (linear/choose.h); null: its own choice.
-struct LinearKernel;
+// For tests and benchmarks: the kernel that linear layers use instead of the one they would choose;
+// null: their own choice. `where_it_can`: calls that it cannot run are left to that choice.
 struct ForcedLinear {
   const LinearKernel* kernel = nullptr;
-  bool where_it_can = false;  // leaves calls that the kernel cannot run to linear()'s own choice
+  bool where_it_can = false;
 };
 
 class State final : public BackendState {
  public:
-  // The threads must outlive it.
+  // The pool must outlive it.
   State(Device device, ThreadPool& pool);
   ~State() override;
 
@@ -43,9 +43,9 @@ class State final : public BackendState {
   const DeviceLimits& limits() const { return limits_; }
   Uploader& uploader() { return *uploader_; }
   // kCounters zeros on the device, with which the blocks of a kernel share out work. Kernels follow
-  // each other on the stream, and each leaves zeros behind. Made by the first call.
-  // The first are of who deals out work (hopper_work.cuh), the others of who waits for the last
-  // part of something (attention/split.cuh).
+  // each other on the stream, and each leaves zeros behind. The first call makes them.
+  // The first ones deal out work (attention/hopper/work.cuh), the others tell which block is the
+  // last to finish its part (attention/portable/split.cuh).
   static constexpr int kWorkCounters = 2, kSlotCounters = 8192;
   static constexpr int kCounters = kWorkCounters + kSlotCounters;
   std::int32_t* counters();
@@ -53,10 +53,10 @@ class State final : public BackendState {
   std::unordered_set<const void*>& large_kernels() { return large_kernels_; }
   // cuBLASLt's; null until the first product makes it (matmul.cc).
   std::shared_ptr<void>& cublas_handle() { return cublas_handle_; }
-  // For tests: the kernel that attention() runs instead of the one it would choose
-  // (attention_choose.h); empty: its own choice.
-  const std::string& forced_attention() const { return forced_attention_; }
-  void force_attention(std::string kernel) { forced_attention_ = std::move(kernel); }
+  // For tests and benchmarks: the kernel that attention() runs instead of the one it would choose
+  // (attention/choose.h); null: its own choice.
+  const AttentionKernel* forced_attention() const { return forced_attention_; }
+  void force_attention(const AttentionKernel* kernel) { forced_attention_ = kernel; }
   const ForcedLinear& forced_linear() const { return forced_linear_; }
   void force_linear(const ForcedLinear& forced) { forced_linear_ = forced; }
 
@@ -68,7 +68,7 @@ class State final : public BackendState {
   std::optional<Uploader> uploader_;  // as long as there is a stream
   std::unordered_set<const void*> large_kernels_;
   std::shared_ptr<void> cublas_handle_;
-  std::string forced_attention_;
+  const AttentionKernel* forced_attention_ = nullptr;
   ForcedLinear forced_linear_;
 };
 

@@ -11,8 +11,8 @@
 namespace tessera::cuda {
 namespace {
 
-// What a thread copies at a time: enough of them in a chunk to balance, each long enough for the
-// prefetchers.
+// What a thread copies at a time: a chunk has enough pieces to balance, and each is long enough for
+// the prefetchers.
 constexpr std::int64_t kPieceBytes = 256 << 10;
 
 char* pinned(std::int64_t bytes, Device device) {
@@ -23,7 +23,8 @@ char* pinned(std::int64_t bytes, Device device) {
   if (error == cudaErrorMemoryAllocation) {
     cudaGetLastError();
     fail(ErrorCode::out_of_memory,
-         "uploads to {} pass through {} MiB of pinned host memory, which could not be had: free "
+         "uploads to {} pass through {} MiB of pinned host memory, which could not be allocated: "
+         "free "
          "host memory, or raise what the process may lock (ulimit -l)",
          device, bytes >> 20);
   }

@@ -28,8 +28,8 @@ class ThreadPool;  // src/core/thread_pool.h
 
 namespace tessera::cuda {
 
-// Pinned memory in slots of equal size that are used in turn, each again only when the copy that
-// last left from it has passed.
+// Pinned memory in slots of equal size, used in turn. A slot is used again only when the last copy
+// from it has passed.
 class PinnedRing {
  public:
   // Throws Error (out_of_memory) where the memory cannot be pinned.
@@ -60,17 +60,17 @@ class PinnedRing {
   std::size_t turn_ = 0;
 };
 
-// The uploads of one Context. Its pinned memory is taken by the first copy that needs it.
+// The uploads of one Context. The first copy that needs pinned memory allocates it.
 class Uploader {
  public:
-  // A slot for a small copy: the ids and KV tensors of a step of 8192 tokens fit. To share out less
-  // to threads would gain nothing: one of them copies it in about 20 us.
+  // A slot for a small copy holds the ids and KV tensors of a step of 8192 tokens. Sharing out less
+  // among threads would gain nothing: one thread copies it in about 20 us.
   static constexpr std::int64_t kSmallBytes = 256 << 10;
   // Two small copies a step: the host may be eight steps ahead of the GPU.
   static constexpr int kSmallSlots = 16;
-  // At 50 GB/s a chunk travels for 160 us, beside which enqueueing it (some 5 us) is little; and
-  // all chunks together still stay in a server's last-level cache, so that the detour over pinned
-  // memory costs no memory bandwidth.
+  // At 50 GB/s a chunk travels for 160 us; enqueueing it takes some 5 us. All chunks together still
+  // fit into a server's last-level cache, so that the detour through pinned memory costs no memory
+  // bandwidth.
   static constexpr std::int64_t kChunkBytes = 8 << 20;
   // One travels, one waits, one is written.
   static constexpr int kChunkSlots = 3;

@@ -1,4 +1,4 @@
-// sample() on a GPU. Arguments have been checked by src/ops/sample.cc.
+// sample() on a GPU. src/ops/sample.cc has checked the arguments.
 #pragma once
 
 #include <cstdint>

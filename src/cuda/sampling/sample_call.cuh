@@ -1,5 +1,5 @@
-// What the kernels of sample() have in common: the call, the largest logit that all weights are
-// taken beside, and sums of weights in shared memory.
+// What the kernels of sample() have in common: the call, the largest logit, which all weights are
+// relative to, and sums of weights in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct SampleCall {
   }
 };
 
-// What all weights of a row are taken beside.
+// What all weights of a row are relative to.
 struct LargestLogit {
   Key key;
 
@@ -59,7 +59,7 @@ __device__ LargestLogit largest_of_row(const SampleCall& call, std::int64_t row)
   return {block_reduce<kWarps>(largest, Max())};
 }
 
-// Weights added up in shared memory, which has atomic additions of 32 bits alone: most weights have
+// Weights added up in shared memory, which has atomic additions of only 32 bits: most weights have
 // no upper bits, and few additions overflow the lower ones.
 template <int kSize>
 struct SharedWeights {

@@ -1,7 +1,7 @@
-// Where the head of a row's order ends: the last token that top-k or top-p keeps. By one block for
-// a row: the bin in which it ends, then, while the bin has more keys than are sorted at once, the
-// next eight bits of the key, then the key itself. Keys come from the list, where they fit it, else
-// from the row.
+// Where the head of a row's order ends: the last token that top-k or top-p keeps. One block for
+// each row finds the bin in which the head ends; then, while the bin has more keys than are sorted
+// at once, the next eight bits of the key; then the key itself. Keys come from the list if they fit
+// into it, else from the row.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct HeadRoom {
   SharedWeights<256> digit_weights;
   std::uint32_t digit_counts[256];
   std::uint32_t found;
-  // What the thread that knows tells the others.
+  // What the thread that found the end tells the others.
   int place;
   Key key, rest, weight;
   std::uint32_t count;
@@ -85,7 +85,7 @@ class HeadSearch {
   }
   __device__ Key weight_of(Key key) const { return largest_.weight(value_of(key), call_.scale); }
 
-  // room: the bin's count; what is wanted of it; what all before it weigh.
+  // room: the bin's count; what is wanted of it; the weight of all bins before it.
   template <bool kByWeight>
   __device__ void find_bin(Key wanted) {
     const auto weights = block_scan<kHeadWarps>(bin_weight(0) + bin_weight(1));
@@ -109,7 +109,7 @@ class HeadSearch {
   // The same one level down: of keys that begin with the prefix, those with one next digit.
   template <bool kByWeight>
   __device__ void find_digit(int shift, Key mask, Key prefix) {
-    __syncthreads();  // all have read what the room says
+    __syncthreads();  // all have read the room
     for (int i = static_cast<int>(threadIdx.x); i < 256; i += kHeadThreads) {
       room_.digit_weights.low[i] = room_.digit_weights.high[i] = room_.digit_counts[i] = 0;
     }

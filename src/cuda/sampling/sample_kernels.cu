@@ -1,14 +1,14 @@
-// A token of each row, in two to five kernels. Long rows are cut into parts, a block for each:
+// Draws a token of each row, in two to five kernels. Long rows are cut into parts, one block each:
 //
 //   largest_of_parts   the largest key of each part (sort_keys.cuh)
-//   weigh_bins         with top-k or top-p: how many logits, and of what weight, lie in each bin of
-//                      their difference from the largest one; the block that comes last finds
-//                      the bins that hold the end of the head
+//   weigh_bins         with top-k or top-p: count and weight of the logits in each bin, by their
+//                      difference from the largest; the block that finishes last finds the bins
+//                      that hold the end of the head
 //   list_keys          the keys of these bins, in any order
 //   find_thresholds    a block for each row: the last key that is kept (sample_head.cuh)
 //   write_largest      where the most likely token is asked for, nothing else follows
-//   draw_tokens        the weight that is kept of each part; the block that comes last finds the
-//                      part in which the random number falls, and in it the token
+//   draw_tokens        the weight that is kept of each part; the block that finishes last finds the
+//                      part in which the random number falls, and the token in it
 //
 // Weights are whole numbers (core/sample_weight.h), so that atomic additions give the same sums in
 // every order, and the CPU's.
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(kPartThreads) largest_of_parts(SampleCall call
   }
 }
 
-// Which bins' keys are listed: with top-k all up to the one in which the head ends, as top-p may
-// cut it again; else that one. None, where they are too many.
+// Which bins' keys are listed. With top-k: all up to the one in which the head ends, because top-p
+// may cut it again. Else: that one. None where there are too many keys.
 __device__ void choose_listed(const SampleCall& call, std::int64_t row) {
   constexpr int kEach = kSampleBins / kPartThreads;
   const std::int64_t begin = kEach * std::int64_t{threadIdx.x};
@@ -180,11 +180,11 @@ class Draw {
     call_.part_keys<T>(row_, part).for_each_value([&](float logit, std::int64_t index) {
       weight += kept_weight(logit, index);
     });
-    // In whole numbers, a scan's total is the sum.
+    // With whole numbers, a scan's total is the sum.
     return block_scan<kPartWarps>(weight).total;
   }
 
-  // By one block, when the weight of every part is there.
+  // Called by one block, when the weight of every part has been written.
   __device__ void draw(Index* id) const {
     __shared__ std::int64_t part;
     __shared__ Key rest;
@@ -240,7 +240,7 @@ __global__ void __launch_bounds__(kPartThreads) draw_tokens(SampleCall call, Row
   wait_for_earlier_kernels();
   for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
     const std::int64_t row = b / call.parts, part = b % call.parts;
-    // Ids have no dimension for the logits: they are counted through.
+    // Ids have no dimension for the logits: they are numbered over all rows.
     Index* const id = ids.row<Index>(row / ids.cols()) + row % ids.cols();
     const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
     if (largest.is_bad()) {

@@ -1,4 +1,4 @@
-// argmax() and top_k() on a GPU: whether rows are cut into parts, and the memory for that.
+// argmax() and top_k() on a GPU: whether rows are cut into parts, and the scratch for that.
 #include "cuda/sampling/select.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ void check_length(const char* op, std::int64_t n) {
   }
 }
 
-// Rows from here on keep the GPU busy with a block each.
+// From this many rows on, one block for each row keeps the GPU busy.
 std::int64_t many_rows(Context& ctx) { return state_of(ctx).limits().multiprocessors / 2 + 1; }
 
 bool parts_pay(std::int64_t width, std::int64_t k) {

@@ -1,4 +1,4 @@
-// The largest elements of each row on a GPU. Arguments have been checked by src/ops/select.cc.
+// The largest elements of each row on a GPU. src/ops/select.cc has checked the arguments.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,15 @@
 // The largest elements of each row, by their keys (sort_keys.cuh). A block finds the k largest of
 // many keys in two passes over them:
 //
-//   pass 1   each thread finds the largest key of its own. They are sorted; the k-th of them is a
-//            bound: k keys at least are as large.
-//   pass 2   keys from the bound on are collected in shared memory, few more than k unless they
-//            crowd in few threads; sorted, their head is the result.
+//   pass 1   each thread finds its own largest key. These are sorted, and the k-th of them is a
+//            bound: at least k keys are as large.
+//   pass 2   keys from the bound on are collected in shared memory: few more than k, unless they
+//            crowd in few threads. Sorted, their head is the result.
 //
 // Few long rows are cut into parts, so that more of the GPU reads them: a block for each part
 // leaves its k largest keys in scratch memory, and one block for each row takes the k largest of
-// those. Many rows have a block each. Where keys crowd, and for k beyond 1024, each of the k takes
-// a pass of its own: the largest key below the last.
+// those. With many rows, each row has one block. Where keys crowd, and for k beyond 1024, each of
+// the k results takes a pass of its own: the largest key below the last.
 #include "cuda/sampling/select_kernels.h"
 
 #include "core/rows.h"
@@ -105,7 +105,7 @@ struct Chosen {
   Rows values, indices;
   bool with_values;
 
-  // indices of argmax() have no dimension for k, which is 1: they are counted through.
+  // indices of argmax() have no dimension for k, which is 1: they are numbered over all rows.
   __device__ void write(const T* elements, std::int64_t row, std::int64_t j, Key key) const {
     const auto index = static_cast<Index>(index_of(key));
     if (with_values) {

@@ -1,4 +1,4 @@
-// The kernels of argmax() and top_k() on a GPU (select_kernels.cu), and what they are cut by.
+// The kernels of argmax() and top_k() on a GPU (select_kernels.cu), and how rows are cut.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ inline std::int64_t select_parts_of(std::int64_t width) {
   return (width + kPartElements - 1) / kPartElements;
 }
 
-// The k largest of each row, by a block for each. values: none for argmax.
+// Finds the k largest of each row, one block for each row. values: none for argmax.
 void select_rows(Context& ctx, const char* op, const Tensor& elements, std::int64_t k,
                  const Tensor& values, const Tensor& indices);
 
-// The same by a block for each part, and then one for each row. `found` has room for k keys of each
-// part of each row.
+// The same with one block for each part, and then one for each row. `found` has room for k keys of
+// each part of each row.
 void select_parts(Context& ctx, const char* op, const Tensor& elements, std::int64_t k,
                   unsigned long long* found, const Tensor& values, const Tensor& indices);
 

@@ -36,7 +36,7 @@ __device__ inline float value_of(Key key) {
   return __uint_as_float(bits >> 31 ? bits & 0x7fffffffu : ~bits);
 }
 
-// Elements [begin, end) of a row: 16 bytes at a time where they lie so.
+// Elements [begin, end) of a row: 16 bytes at a time where they are aligned.
 template <typename T>
 struct ElementKeys {
   const T* row;

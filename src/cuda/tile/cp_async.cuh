@@ -1,7 +1,7 @@
 // cp.async: 16 bytes from global to shared memory without a stop in registers. A thread's copies go
 // in groups: it starts some, closes the group, and later waits until all but its last n groups have
-// landed. What has landed other threads see behind the next barrier. (cuda::ptx has the bulk copies
-// alone, tma.cuh.)
+// landed. Other threads see what has landed after the next barrier. (cuda::ptx has only the bulk
+// copies, tma.cuh.)
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ __device__ inline void copy_async(void* to, const void* from, bool there) {
 
 __device__ inline void close_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
-// Until at most the `left` groups that were closed last are under way.
+// Waits until at most the `left` groups that were closed last are under way.
 template <int left>
 __device__ void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(left) : "memory");

@@ -1,5 +1,5 @@
 // 2^x by the special function unit: two units in the last place, results below 2^-126 are zero.
-// exp2f() takes care of these with two more instructions, which a softmax has no use for.
+// exp2f() handles those with two more instructions, which a softmax does not need.
 // (cuda::ptx does not have it.)
 #pragma once
 

@@ -1,5 +1,5 @@
-// Flags in global memory, by which a warp of one block tells one of another block that its work can
-// be read. They are zero before and after a kernel. (Of these cuda::ptx has the fence.)
+// Flags in global memory, by which a warp of one block tells a warp of another block that its work
+// can be read. They are zero before and after a kernel. (cuda::ptx has only the fence.)
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tessera::cuda::tile {
 
-// By a whole warp, after all its lanes have written what the flag stands for.
+// Called by a whole warp, after all its lanes have written what the flag stands for.
 __device__ inline void raise_flag(std::uint32_t* flag) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) {
@@ -15,8 +15,8 @@ __device__ inline void raise_flag(std::uint32_t* flag) {
   }
 }
 
-// By a whole warp, each lane for its own flag, which is lowered again. Afterwards what the others
-// have written is there, past the first cache (__ldcg).
+// Called by a whole warp: each lane waits for its own flag and lowers it again. Afterwards the
+// others' writes can be read, past the first cache (__ldcg).
 __device__ inline void take_flags(std::uint32_t* flag) {
   std::uint32_t raised = 0;
   while (__any_sync(0xffffffffu, raised == 0)) {

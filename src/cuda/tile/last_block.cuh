@@ -1,17 +1,17 @@
-// Which block of a group comes last: it can then work on what all of them have written, without a
-// second kernel.
+// Which block of a group finishes last: it can then work on what all of them have written, without
+// a second kernel.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::cuda {
 
-// Called by all threads of each of `blocks` blocks, once, when they have written their part. True
-// in the block that comes last, for all its threads: it sees what the others have written, and
-// leaves the counter, which must have been zero, at zero.
+// All threads of each of `blocks` blocks call it once, when they have written their part. True for
+// all threads of the block that finishes last: it sees what the others have written. The counter
+// must be zero before, and is zero again afterwards.
 __device__ inline bool comes_last(std::int32_t* counter, int blocks) {
   __shared__ bool last;
-  __threadfence();  // what this thread has written is seen before the count is
+  __threadfence();  // this thread's writes are visible before its count
   __syncthreads();
   if (threadIdx.x == 0) {
     last = atomicAdd(counter, 1) == blocks - 1;

@@ -1,6 +1,6 @@
 // Sixteen bytes of elements, the widest load there is: eight f16 or bf16, or four f32. They stay
 // packed in four registers, and are taken out one by one when they are needed. (Or four bytes,
-// where rows lie on no more.)
+// where rows are aligned to no more.)
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Among the four lanes that share a row of a matrix product's fragment.
+// Operations among the four lanes that share a row of a matrix product's fragment.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ __device__ inline float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Lane c of a quad has word c of four groups, and gets all words of group c: what was 4 bytes in
-// each of four places becomes 16 bytes in one.
+// Lane c of a quad has word c of four groups, and gets all words of group c: 4 bytes in each of
+// four places become 16 bytes in one.
 __device__ inline uint4 quad_transpose(std::uint32_t a, std::uint32_t b, std::uint32_t c,
                                        std::uint32_t d) {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;

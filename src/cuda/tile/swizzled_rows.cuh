@@ -1,6 +1,6 @@
 // Rows of 16-bit elements in shared memory, without gaps. Eight rows read at one column, as
-// ldmatrix reads them, must lie in different eighths of the banks (16 bytes each), so chunks of 16
-// bytes exchange places by row, as far as row r does not begin elsewhere than row 0 anyway:
+// ldmatrix reads them, must lie in different eighths of the banks (16 bytes each). So chunks of 16
+// bytes exchange places by row, unless row r begins at another eighth than row 0 anyway:
 //
 //   chunks of a row    begins at eighth    chunk c lies in place
 //   8, 16, 32          0                   c ^ (r % 8)
@@ -28,10 +28,10 @@ struct SwizzledRows {
     return static_cast<std::uint32_t>(row * kRowBytes + 16 * place);
   }
   // From at(row, c) to at(row, c + chunks), for c of 0 or 1 and an even number of chunks. Rows
-  // begin on multiples of as many bytes as are exchanged, and so must what `at` is counted from.
+  // begin on multiples of as many bytes as are exchanged, and so must the address `at` is added to.
   __device__ static std::uint32_t moved(std::uint32_t at, int chunks) {
     const auto bytes = [](int n) { return static_cast<std::uint32_t>(16 * n); };
-    // Where it can be, one operation: the compiler would keep the results of the first of two.
+    // One operation where possible: the compiler would keep the results of the first of two.
     if (std::has_single_bit(static_cast<unsigned>(kChunks))) return at ^ bytes(chunks);
     return (at ^ bytes(chunks & kMask)) + bytes(chunks & ~kMask);
   }

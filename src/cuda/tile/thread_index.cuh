@@ -1,6 +1,6 @@
-// The thread's index and the block's, read again each time: what a kernel computes from it is then
-// not kept in registers from one use to the next, where it would push others out. (What cuda::ptx
-// has is not volatile.)
+// The thread's index and the block's, read again each time. What a kernel computes from them is
+// then not kept in registers between uses, where it would push out other values. (The functions of
+// cuda::ptx are not volatile.)
 #pragma once
 
 namespace tessera::cuda {

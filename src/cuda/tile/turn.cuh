@@ -1,5 +1,5 @@
-// A matrix of 8 x 8 16-bit elements turned within a warp. Lane l holds elements 2 (l % 4) and the
-// next one of row l / 4, before and after. (cuda::ptx has neither movmatrix nor stmatrix.)
+// A matrix of 8 x 8 16-bit elements transposed within a warp. Lane l holds elements 2 (l % 4) and
+// 2 (l % 4) + 1 of row l / 4, before and after. (cuda::ptx has neither movmatrix nor stmatrix.)
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ __device__ inline std::uint32_t turn_8x8(std::uint32_t pair) {
   return turned;
 }
 
-// Four such matrices into shared memory: `row` of lane l is where row l % 8 of matrix l / 8 goes,
-// on a boundary of 16 bytes.
+// Stores four such matrices to shared memory: row l % 8 of matrix l / 8 goes to `row` of lane l,
+// which is aligned to 16 bytes.
 __device__ inline void store_8x8(void* row, const std::uint32_t (&pairs)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    static_cast<std::uint32_t>(__cvta_generic_to_shared(row))),
@@ -21,8 +21,8 @@ __device__ inline void store_8x8(void* row, const std::uint32_t (&pairs)[4]) {
                : "memory");
 }
 
-// Four such matrices into shared memory, turned: `row` of lane l is where row l % 8 of what matrix
-// l / 8 becomes goes, on a boundary of 16 bytes.
+// Stores four such matrices transposed: row l % 8 of the transposed matrix l / 8 goes to `row` of
+// lane l, which is aligned to 16 bytes.
 __device__ inline void store_turned(void* row, const std::uint32_t (&pairs)[4]) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(
                    static_cast<std::uint32_t>(__cvta_generic_to_shared(row))),

@@ -1,5 +1,5 @@
 // One value from all lanes of a warp, in a fixed order: xor-shuffles, 5 steps, so that every lane
-// holds the same bits. Of the four lanes of a quad: quad.cuh; of a block: block_reduce.cuh.
+// holds the same bits. For the four lanes of a quad see quad.cuh, for a block block_reduce.cuh.
 #pragma once
 
 namespace tessera::cuda {

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 
+#include "core/function_ref.h"
 #include "tessera/context.h"
 #include "tessera/model.h"
 #include "tessera/rotary.h"
@@ -17,8 +17,8 @@ struct PassParts {
   Tensor embedding{};  // [vocab, hidden]
   Weight head{};       // [vocab, hidden]
   // Replaces the last `rows` rows of x [tokens, hidden] by the layer's output.
-  std::function<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer{};
-  std::function<void(const Tensor& x, const Tensor& out)> final_norm{};
+  FunctionRef<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer;
+  FunctionRef<void(const Tensor& x, const Tensor& out)> final_norm;
 };
 // Embedding, layers, final norm, head. Refuses arguments that do not fit the model or each other.
 // In the last layer, only rows whose logits are asked for are computed to the end (all rows if

@@ -13,7 +13,7 @@
 namespace tessera::test {
 namespace {
 
-using cuda::kHopperAttention;
+constexpr char kHopperAttention[] = "cuda.hopper";
 
 class HopperPatternsTest : public HopperTest {
  protected:
@@ -64,7 +64,7 @@ TEST_P(HopperPatternsTest, HeadDims) {
   }
 }
 
-// One row more or less than a tile, half of one or a whole block has.
+// One row more or less than a tile, than half a tile and than a whole block.
 TEST_P(HopperPatternsTest, TileEdges) {
   for (std::int64_t dim : {64, 128}) {
     for (std::int64_t n_q : {1, 64, 65, 128, 129, 257}) {
@@ -83,7 +83,7 @@ TEST_P(HopperPatternsTest, TileEdges) {
   }
 }
 
-// Blocks of several tiles, of which the diagonal or the end of the keys cuts some off.
+// Blocks of several tiles, some of them cut off by the diagonal or by the end of the keys.
 TEST_P(HopperPatternsTest, BlocksOfManyTiles) {
   for (std::int64_t dim : {64, 128, 256}) {
     for (std::int64_t block : {256, 384, 512}) {
@@ -216,7 +216,7 @@ TEST_P(HopperPatternsTest, SameBitsTwice) {
   }
 }
 
-// Blocks that are not made of whole tiles, and few rows, are left to others.
+// Blocks that are not made of whole tiles, and few rows, are left to other kernels.
 TEST_P(HopperPatternsTest, IsChosenForWholeTiles) {
   cuda::force_attention_kernel(ctx(), "");
   const struct {

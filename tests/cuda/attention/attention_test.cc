@@ -14,7 +14,7 @@
 namespace tessera::test {
 namespace {
 
-using cuda::kHopperAttention, cuda::kPlainAttention;
+constexpr char kHopperAttention[] = "cuda.hopper", kPlainAttention[] = "cuda.plain";
 
 class CudaAttentionTest : public DeviceTest {
  protected:
@@ -38,7 +38,13 @@ TEST_P(CudaAttentionTest, AKernelForcedOnWhatItDoesNotTakeRefuses) {
   AttentionTensors t(ctx(), {.dtype = DType::f32});
   EXPECT_TRUE(refuses([&] { attention(ctx(), t.args); },
                       "attention (q f32[1, 113, 2, 64] k f32[1, 113, 2, 64] full): the kernel "
-                      "cuda.hopper cannot run this call"));
+                      "cuda.hopper cannot run this call; cuda.plain can"));
+}
+
+TEST_P(CudaAttentionTest, AKernelThatDoesNotExistCannotBeForced) {
+  EXPECT_TRUE(refuses([&] { force("cuda.fast"); },
+                      "there is no attention kernel cuda.fast; there are cuda.hopper, cuda.split, "
+                      "cuda.mma+split, cuda.dense, cuda.mma, cuda.plain"));
 }
 
 // ---- Hopper ------------------------------------------------------------------------------------
@@ -99,7 +105,7 @@ TEST_P(HopperAttentionTest, EveryMask) {
   }
 }
 
-// With a kernel of their own, or filled up to the next.
+// Head dims with a kernel of their own, and others that are filled up to the next one.
 TEST_P(HopperAttentionTest, HeadDims) {
   for (std::int64_t dim : {8, 40, 64, 72, 80, 88, 96, 112, 128, 136, 192, 256}) {
     for (DType dtype : {DType::f16, DType::bf16}) {
@@ -117,7 +123,7 @@ TEST_P(HopperAttentionTest, HeadDims) {
   }
 }
 
-// Without a mask many keys have larger tiles than few: around the edges of these.
+// Without a mask, many keys have larger tiles than few: around the edges of these.
 TEST_P(HopperAttentionTest, ManyKeys) {
   for (std::int64_t dim : {80, 128}) {
     for (std::int64_t n_q : {1, 129}) {
@@ -184,7 +190,7 @@ TEST_P(HopperAttentionTest, LayoutsThatTheCopyEngineTakes) {
   EXPECT_TRUE(good(out.read(), reference::attention(in).out, plain_attention(in, DType::bf16)));
 }
 
-// Odd strides and offsets, and what the kernel does not compute, go elsewhere without a word.
+// Odd strides and offsets, and options that the kernel does not have, silently go to other kernels.
 TEST_P(HopperAttentionTest, OthersTakeWhatItDoesNot) {
   force("");
   const AttentionCase cases[] = {

@@ -39,7 +39,7 @@ class LearnTest : public DeviceTest {
                        .heads = heads,
                        .tokens = tokens,
                        .causal = causal});
-      // Weights are rounded to f16 ahead of the tensor cores, and the output is.
+      // Weights are rounded to f16 before the tensor cores, and so is the output.
       EXPECT_TRUE(close(out.read(), exact.out, 2e-3, 2e-3));
       EXPECT_TRUE(out.surroundings_intact());
       if (run == 0) first = out.read();

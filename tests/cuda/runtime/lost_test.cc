@@ -1,4 +1,4 @@
-// A real fault on a GPU, in a child process, as the process that meets it can do no more GPU work.
+// A real fault on a GPU, in a child process: the process that meets it can do no more GPU work.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -32,7 +32,7 @@ std::string message_of(const std::function<void()>& fn) {
 // No system maps the second page of the address space: aligned, not null, and nobody's.
 constexpr std::uintptr_t kNobodys = 0x1000;
 
-// Reads and writes there. Returns how many things were not as they should be, and says which.
+// Reads and writes there. Returns the number of failed expectations, and prints them.
 int lose_the_gpu(Device device) {
   int wrong = 0;
   const auto expect = [&](bool holds, const std::string& what) {

@@ -140,7 +140,7 @@ TEST_P(CudaRuntimeTest, TooMuchMemoryIsRefusedWithFigures) {
   ctx().synchronize();
 }
 
-// Waiting inside a capture is the one failure that can be had on a healthy device.
+// Waiting inside a capture is the one failure that a healthy device can produce.
 TEST_P(CudaRuntimeTest, AFailureNamesTheAttempt) {
   std::vector<std::uint8_t> host(16);
   const Buffer buffer(16, GetParam());
@@ -163,8 +163,7 @@ TEST_P(CudaRuntimeTest, AFailureNamesTheAttempt) {
   ctx().synchronize();  // and it is over
 }
 
-// Nothing an op does on the host stands in the way of a graph: no waiting, no allocation, no other
-// stream.
+// No op does anything on the host that a graph forbids: no waiting, no allocation, no other stream.
 TEST_P(CudaRuntimeTest, OpsAreCapturedInAGraph) {
   ctx().trace().enable(false);  // timing an op means waiting for it
   const Array values = random_normal({5, 113}, 1), more = random_normal({5, 113}, 2);

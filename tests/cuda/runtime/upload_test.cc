@@ -43,7 +43,7 @@ class CudaUploadTest : public DeviceTest {
   }
   bool busy() {
     const cudaError_t state = cudaStreamQuery(static_cast<cudaStream_t>(ctx().stream()));
-    cudaGetLastError();  // "not ready" is an answer, no later launch is to be blamed for it
+    cudaGetLastError();  // "not ready" was an answer: no later launch is blamed for it
     return state == cudaErrorNotReady;
   }
 
@@ -81,7 +81,7 @@ TEST_P(CudaUploadTest, ASmallUploadDoesNotWaitForTheWorkBeforeIt) {
 }
 
 // As in decoding: a small tensor is written anew for each step, and the work of a step reads it
-// before the next upload. The host is far ahead, so that the ring comes round many times.
+// before the next upload. The host is far ahead, so the ring is used many times over.
 TEST_P(CudaUploadTest, EveryStepReadsItsOwnUpload) {
   constexpr std::int64_t kSteps = 20 * Uploader::kSmallSlots + 3;
   const Buffer id(DType::i32, {1}, GetParam()), seen(DType::i32, {kSteps}, GetParam());

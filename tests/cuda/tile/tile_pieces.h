@@ -1,4 +1,4 @@
-// Small kernels of the tile layer's pieces that every GPU has.
+// Small kernels over the pieces of the tile layer that every GPU has.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::test {
 
-// Of [16, 16] each: straight = a b^T, turned = a c, by one warp. Of a only `rows` are there; the
+// All are [16, 16]: straight = a b^T, turned = a c, by one warp. Only `rows` rows of a exist; the
 // others count as zeros.
 template <typename T>
 struct SmallProducts {

@@ -1,6 +1,6 @@
 // A block of the Hopper attention kernel: what it has in shared memory, and the barriers by which
 // fetching and computing warpgroups hand places in it to each other. "full": the copy engine has
-// filled a place; "free": all who read it have.
+// filled a place. "free": everyone who reads the place has read it.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -24,15 +24,16 @@ struct Kernel {
   static constexpr int kWarpgroups = kTiles.warpgroups, kRows = 64 * kWarpgroups;
   static constexpr int kPanels = hopper_panels(dim);
   static constexpr bool kPattern = kTiles.pattern;
-  // Does the softmax run beside the warpgroup's own products? Half of the registers do not hold
-  // the weights of a tile beside the scores of the next; it runs beside those of the other block.
+  // Does the softmax run beside the warpgroup's own products? Half of the registers cannot hold the
+  // weights of a tile beside the scores of the next: it then runs beside the other block's
+  // products.
   static constexpr bool kOverlaps = kTiles.blocks == 1;
   static constexpr int kThreads = tile::kWarpgroup * (1 + kWarpgroups);
   static constexpr int kQueryPanel = 64 * 128, kKeyPanel = kKeys * 128;  // bytes
   static constexpr int kQueryBytes = kPanels * kQueryPanel, kKeyBytes = kPanels * kKeyPanel;
-  // The block starts with as many for each thread as its share of 64 K allows, in steps of 8: 168
-  // with three warpgroups, 128 with four, 80 with six in two blocks. The sum over warpgroups must
-  // not exceed that.
+  // The block starts with as many registers for each thread as its share of 64 K allows, in steps
+  // of 8: 168 with three warpgroups, 128 with four, 80 with six in two blocks. The sum over
+  // warpgroups must not exceed that.
   static constexpr int kFetchRegisters = kThreads * kTiles.blocks == 384 ? 40 : 32;
   static constexpr int kComputeRegisters = kTiles.blocks == 2 ? 104 : kWarpgroups == 2 ? 232 : 160;
   static_assert(kFetchRegisters + kWarpgroups * kComputeRegisters <=
@@ -45,7 +46,7 @@ struct Kernel {
     std::uint64_t item_full[2], item_free[2];
     int items[2];  // the work at hand, and the next
     PatternWork pattern_items[2];
-    int tile_of_stage[kStages];  // of a pattern: which tile of keys a place has
+    int tile_of_stage[kStages];  // of a pattern: which tile of keys a place holds
   };
   unsigned char *q, *k, *v;  // [warpgroups] and [stages] of [panels, rows, 128 bytes]
   Barriers* barriers;

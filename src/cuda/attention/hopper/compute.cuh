@@ -1,4 +1,4 @@
-// The computing side of the Hopper attention kernel: a warpgroup and its 64 rows of every item.
+// The computing side of the Hopper attention kernel: a warpgroup, and its 64 rows of every item.
 #pragma once
 
 #include <cstdint>
@@ -24,37 +24,82 @@ class Warpgroup {
     if (K::kTiles.take_turns && index == 0) tile::barrier_arrive(1, 2 * tile::kWarpgroup);
   }
 
+  // One item after the other. Ahead: the next item is taken before this one is stored, and the
+  // scores of its first tile run beside the store.
   __device__ void run() {
-    if constexpr (K::kTiles.ahead) {
-      run_ahead();
-    } else {
-      run_each();
+    Job job;   // ahead: the next item
+    Scores s;  // ahead: of its first tile that is seen
+    if constexpr (kAhead) {
+      job = take_job();
+      if (!job.there) return;
+      begin(job.span, s);
     }
-  }
-
- private:
-  using Item = std::conditional_t<K::kPattern, PatternWork, Work>;
-  using Scores = float[K::kKeys / 2];
-  using Output = float[K::kDim / 2];
-  using Weights = std::uint32_t[K::kKeys / 16][4];
-
-  __device__ void run_each() {
     while (true) {
-      const int item = await_item();
-      if constexpr (!K::kPattern) release_item();
-      if (item >= call_.items) break;
-      if constexpr (K::kPattern) {
-        // Left in shared memory, and asked for when it is needed: it takes no registers.
-        attend_item(bar_.pattern_items[slot_.place]);
-        __syncwarp();  // all lanes have read it
-        release_item();
+      int item = 0;
+      if constexpr (!kAhead) {
+        item = await_item();
+        if constexpr (!K::kPattern) release_item();
+        if (item >= call_.items) return;
+      }
+      const ItemOf work = work_of(job, item);
+      const SpanOf span = span_of(job, work);
+      Output o;
+#pragma unroll
+      for (float& x : o) x = 0.f;
+      Softmax softmax;
+      if constexpr (!kAhead) await_first_tile(span);
+      if constexpr (!K::kOverlaps) {
+#pragma unroll 1
+        for (int i = span.begin; i < span.end; ++i) weigh_and_add(work, span, i, softmax, o);
+        if (span.tiles > 0) release(bar_.q_free[index_]);
+      } else if (span.begin < span.end) {
+        Weights p;
+        float rescale[2];  // of nothing yet
+        if constexpr (kAhead) {
+          finish_weights(work, span, span.begin, s, softmax, rescale, p);
+        } else {
+          weigh(work, span, span.begin, softmax, rescale, p);
+        }
+#pragma unroll 1
+        for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
+        release(bar_.q_free[index_]);
+        if constexpr (kAhead) {
+          job = take_job();
+          // Nothing lies between this tile and the next item's first.
+          if (job.there && span.end == span.tiles && job.span.begin == 0 && job.span.end > 0) {
+            add_last_and_begin(work, softmax, p, o, s);
+            continue;
+          }
+        }
+        add_last(p, o);
       } else {
-        attend_item(find_work<K::kRows, K::kKeys>(call_, item));
+        if (span.tiles > 0) release(bar_.q_free[index_]);
+        if constexpr (kAhead) job = take_job();
+      }
+      pass_over(span.end, span.tiles);
+      const int row = row_of(work);
+      if (kAhead || row > -64) store<K>(call_, work, row, o, softmax);
+      if constexpr (kAhead) {
+        if (!job.there) return;
+        begin(job.span, s);
+      } else if constexpr (K::kPattern) {
+        __syncwarp();  // all lanes have read the item
+        release_item();
       }
     }
   }
 
-  // From one lane to all: so the compiler knows that a warp does not diverge over it.
+ private:
+  static constexpr bool kAhead = K::kTiles.ahead;
+  using Item = std::conditional_t<K::kPattern, PatternWork, Work>;
+  using SpanOf = std::conditional_t<K::kPattern, PatternSpan, Span>;
+  // A pattern's item stays in shared memory and is read when needed: it takes no registers.
+  using ItemOf = std::conditional_t<K::kPattern, const PatternWork&, Work>;
+  using Scores = float[K::kKeys / 2];
+  using Output = float[K::kDim / 2];
+  using Weights = std::uint32_t[K::kKeys / 16][4];
+
+  // From one lane to all: so the compiler knows that the warp does not diverge here.
   __device__ static int same_in_all(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
   __device__ int await_item() {
@@ -69,42 +114,31 @@ class Warpgroup {
   // The first of this warpgroup's rows.
   __device__ int row_of(const Item& work) const { return work.row + 64 * index_; }
 
-  __device__ void attend_item(const Item& work) {
-    const auto span = find_span<K::kKeys>(call_, work, row_of(work));
-    const int tiles = span.tiles;
-    Output o;
-#pragma unroll
-    for (float& x : o) x = 0.f;
-    Softmax softmax;
-    if (tiles > 0) await_queries();
-    pass_over(0, span.begin);
-    if constexpr (!K::kOverlaps) {
-#pragma unroll 1
-      for (int i = span.begin; i < span.end; ++i) weigh_and_add(work, span, i, softmax, o);
-      if (tiles > 0) release(bar_.q_free[index_]);
-    } else if (span.begin < span.end) {
-      Weights p;
-      float rescale[2];  // of nothing yet
-      weigh(work, span, span.begin, softmax, rescale, p);
-#pragma unroll 1
-      for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
-      release(bar_.q_free[index_]);
-      add_last(p, o);
-    } else if (tiles > 0) {
-      release(bar_.q_free[index_]);
-    }
-    pass_over(span.end, tiles);
-    const int row = row_of(work);
-    if (row > -64) store<K>(call_, work, row, o, softmax);
-  }
-
-  // ---- ahead: an item's first scores run beside the store of the last one's output --------------
+  // ---- items -----------------------------------------------------------------------------------
 
   struct Job {
     Work work;
     Span span;
     bool there;
   };
+
+  // What to do now: the job that was taken ahead, or the item of this number.
+  __device__ ItemOf work_of(const Job& job, int item) {
+    if constexpr (K::kPattern) {
+      return bar_.pattern_items[slot_.place];
+    } else if constexpr (kAhead) {
+      return job.work;
+    } else {
+      return find_work<K::kRows, K::kKeys>(call_, item);
+    }
+  }
+  __device__ SpanOf span_of(const Job& job, const Item& work) {
+    if constexpr (kAhead) {
+      return job.span;
+    } else {
+      return find_span<K::kKeys>(call_, work, row_of(work));
+    }
+  }
 
   __device__ Job take_job() {
     const int item = await_item();
@@ -113,47 +147,15 @@ class Warpgroup {
     return {work, find_span<K::kKeys>(call_, work, row_of(work)), item < call_.items};
   }
 
-  __device__ void run_ahead() {
-    Job job = take_job();
-    if (!job.there) return;
-    Scores s;  // of the first tile that is seen
-    begin(job.span, s);
-    while (true) {
-      const Work work = job.work;
-      const Span span = job.span;
-      Output o;
-#pragma unroll
-      for (float& x : o) x = 0.f;
-      Softmax softmax;
-      if (span.begin < span.end) {
-        Weights p;
-        float rescale[2];  // of nothing yet
-        finish_weights(work, span, span.begin, s, softmax, rescale, p);
-#pragma unroll 1
-        for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
-        release(bar_.q_free[index_]);
-        job = take_job();
-        // Where nothing lies between this tile and the next item's first.
-        if (job.there && span.end == span.tiles && job.span.begin == 0 && job.span.end > 0) {
-          add_last_and_begin(work, softmax, p, o, s);
-          continue;
-        }
-        add_last(p, o);
-      } else {
-        if (span.tiles > 0) release(bar_.q_free[index_]);
-        job = take_job();
-      }
-      pass_over(span.end, span.tiles);
-      store<K>(call_, work, row_of(work), o, softmax);
-      if (!job.there) break;
-      begin(job.span, s);
-    }
+  // Waits for the queries, and skips the tiles before the first one that is seen.
+  __device__ void await_first_tile(const SpanOf& span) {
+    if (span.tiles > 0) await_queries();
+    pass_over(0, span.begin);
   }
 
   // The scores of an item's first tile, with nothing else under way.
-  __device__ void begin(const Span& span, Scores& s) {
-    if (span.tiles > 0) await_queries();
-    pass_over(0, span.begin);
+  __device__ void begin(const SpanOf& span, Scores& s) {
+    await_first_tile(span);
     if (span.begin < span.end) {
       Scores fresh;  // products would make older ones live until here
       first_scores(span.begin, fresh);
@@ -195,8 +197,7 @@ class Warpgroup {
     for (int j = 0; j < K::kKeys / 2; ++j) to[j] = from[j];
   }
 
-  // ---- tiles
-  // --------------------------------------------------------------------------------------
+  // ---- tiles -----------------------------------------------------------------------------------
 
   __device__ void await_queries() {
     tile::wait(bar_.q_full[index_], q_parity_);
@@ -212,7 +213,7 @@ class Warpgroup {
     }
   }
 
-  // Tiles that other warpgroups see, and this one does not.
+  // Skips tiles that other warpgroups see and this one does not.
   __device__ void pass_over(int from, int end) {
 #pragma unroll 1
     for (int i = from; i < end; ++i) {
@@ -229,7 +230,6 @@ class Warpgroup {
   }
 
   // The weights of tile i, with nothing else under way.
-  template <typename SpanOf>
   __device__ void weigh(const Item& work, const SpanOf& span, int i, Softmax& softmax,
                         float (&rescale)[2], Weights& p) {
     Scores s;
@@ -245,7 +245,6 @@ class Warpgroup {
     tile::wgmma_wait<0>();
     tile::pin(s);
   }
-  template <typename SpanOf>
   __device__ void finish_weights(const Item& work, const SpanOf& span, int i, Scores& s,
                                  Softmax& softmax, float (&rescale)[2], Weights& p) {
     const int key_tile = tile_at(work, i);
@@ -256,7 +255,6 @@ class Warpgroup {
   }
 
   // Tile i by itself.
-  template <typename SpanOf>
   __device__ void weigh_and_add(const Item& work, const SpanOf& span, int i, Softmax& softmax,
                                 Output& o) {
     Weights p;
@@ -267,9 +265,8 @@ class Warpgroup {
     add_last(p, o);
   }
 
-  // The scores of tile i are started, then the output of the tile before; the softmax of tile i
-  // runs beside the latter.
-  template <typename SpanOf>
+  // Starts the scores of tile i, then the output of the tile before. The softmax of tile i runs
+  // beside that output.
   __device__ void add_and_weigh(const Item& work, const SpanOf& span, int i, Softmax& softmax,
                                 Weights& p, Output& o) {
     Scores s;
@@ -312,8 +309,8 @@ class Warpgroup {
     stage_.advance();
   }
 
-  // Turns at the tensor cores: barrier 1 + w calls warpgroup w. Each takes one turn at every tile
-  // of an item, or at every one but the first.
+  // Turns at the tensor cores: barrier 1 + w calls warpgroup w. Each warpgroup takes one turn at
+  // every tile of an item, or at every tile but the first.
   __device__ static bool has_turn(int i) { return i > 0 || K::kTiles.first_turn; }
   __device__ void await_turn() const {
     if constexpr (K::kTiles.take_turns) tile::barrier_sync(1 + index_, 2 * tile::kWarpgroup);

@@ -1,5 +1,5 @@
 // The fetching side of the Hopper attention kernel: one thread keeps the copy engine busy. Under a
-// pattern of blocks another one looks up what to fetch.
+// pattern of blocks, another thread looks up what to fetch.
 #pragma once
 
 #include <cuda.h>
@@ -25,7 +25,7 @@ __device__ void fetch_rows(unsigned char* to, const CUtensorMap& map, int rows, 
   }
 }
 
-// Hands out a block's items: whoever is done takes the next, the longest first.
+// Hands out the items, the longest first: a block that is done takes the next one.
 struct Dealer {
   const HopperCall& call;
   int item = static_cast<int>(blockIdx.x);
@@ -77,7 +77,7 @@ struct Fetcher {
   }
 };
 
-// Tells the other warpgroups which item is next, and under a pattern what it is.
+// Tells the other warpgroups which item is next and, under a pattern, what it is.
 template <typename K>
 __device__ void publish_item(K& block, tile::Ring<2>& slot, int item,
                              const PatternWork& work = {}) {
@@ -103,8 +103,8 @@ __device__ void fetch(const HopperCall& call, K& block) {
   dealer.leave();
 }
 
-// A pattern is looked up once for all of them, by a thread that has nothing else to do: it takes
-// several trips to memory, each waiting for the last.
+// One thread that has nothing else to do looks a pattern up for all of them: that takes several
+// trips to memory, each waiting for the last.
 template <typename K>
 __device__ void deal_pattern(const HopperCall& call, K& block) {
   tile::Ring<2> slot;

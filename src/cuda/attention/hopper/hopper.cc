@@ -17,13 +17,23 @@ constexpr std::int64_t kMostRows = std::int64_t{1} << 28;
 constexpr std::int64_t kSectionBytes = 32 << 20;
 
 // The head dims with a kernel. Others run as the next larger one, filled up with zeros.
+constexpr int compiled_dim(int dim) {
+  return dim <= 64 ? 64 : dim <= 80 ? 80 : dim <= 96 ? 96 : dim <= 128 ? 128 : 256;
+}
 template <typename F>
-void with_hopper_dim(int dim, F&& fn) {
-  if (dim <= 64) return fn(std::integral_constant<int, 64>());
-  if (dim <= 80) return fn(std::integral_constant<int, 80>());
-  if (dim <= 96) return fn(std::integral_constant<int, 96>());
-  if (dim <= 128) return fn(std::integral_constant<int, 128>());
-  fn(std::integral_constant<int, 256>());
+void with_compiled_dim(int dim, F&& fn) {
+  switch (dim) {
+    case 64:
+      return fn(std::integral_constant<int, 64>());
+    case 80:
+      return fn(std::integral_constant<int, 80>());
+    case 96:
+      return fn(std::integral_constant<int, 96>());
+    case 128:
+      return fn(std::integral_constant<int, 128>());
+    default:
+      return fn(std::integral_constant<int, 256>());
+  }
 }
 
 tile::BoxedTensor boxed(const AttentionCall& call, const HeadRows& rows, std::int64_t n,
@@ -110,9 +120,9 @@ HopperCall hopper_call(const AttentionCall& call, HopperMask mask, const HopperT
 
 }  // namespace
 
-bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
-  const AttentionCall call(args, MaskView::of(args.mask));
-  if (!has_hopper_kernels(gpu)) return false;
+bool hopper_takes(const AttentionRequest& request) {
+  const AttentionCall& call = request.call;
+  if (!has_hopper_kernels(request.gpu)) return false;
   if (call.dtype != DType::f16 && call.dtype != DType::bf16) return false;
   if (call.q_offsets != nullptr || call.page_table != nullptr || call.capped || call.dropping ||
       call.inv_freq != nullptr) {
@@ -129,19 +139,26 @@ bool hopper_takes(const DeviceLimits& gpu, const AttentionArgs& args) {
          can_be_boxed(boxed(call, call.out, call.n_q, call.heads, 64));  // 16 bytes at a time
 }
 
-void launch_hopper(Context& ctx, const AttentionCall& call) {
+AttentionPlan plan_hopper(const AttentionRequest& request) {
+  AttentionPlan plan(request);
+  const AttentionCall& call = plan.call;
+  plan.hopper.dim = compiled_dim(call.dim);
+  plan.hopper.mask = kind_of(call.mask);
+  plan.hopper.instance = instance_for(plan.hopper.mask, plan.hopper.dim, call.n_k);
+  return plan;
+}
+
+void run_hopper(Context& ctx, const AttentionPlan& plan, Workspace::Frame&) {
   State& state = state_of(ctx);
-  const HopperMask mask = kind_of(call.mask);
-  with_hopper_dim(call.dim, [&](auto dim) {
-    const HopperMask instance = instance_for(mask, dim(), call.n_k);
-    const HopperTiles tiles = hopper_tiles(dim(), instance);
-    const HopperCall kernel_call = hopper_call(call, mask, tiles, state.counters());
-    const int blocks = std::min(tiles.blocks * state.limits().multiprocessors, kernel_call.items);
-    const Launch launch(ctx, "attention");
-    if (call.dtype == DType::f16) {
-      launch_hopper_kernel<Half, dim()>(launch, kernel_call, instance, blocks);
+  const HopperTiles tiles = hopper_tiles(plan.hopper.dim, plan.hopper.instance);
+  const HopperCall call = hopper_call(plan.call, plan.hopper.mask, tiles, state.counters());
+  const int blocks = std::min(tiles.blocks * state.limits().multiprocessors, call.items);
+  const Launch launch(ctx, "attention");
+  with_compiled_dim(plan.hopper.dim, [&](auto dim) {
+    if (plan.call.dtype == DType::f16) {
+      launch_hopper_kernel<Half, dim()>(launch, call, plan.hopper.instance, blocks);
     } else {
-      launch_hopper_kernel<BFloat16, dim()>(launch, kernel_call, instance, blocks);
+      launch_hopper_kernel<BFloat16, dim()>(launch, call, plan.hopper.instance, blocks);
     }
   });
 }

@@ -1,21 +1,31 @@
-// Attention forward for Hopper (sm_90a).
+// Attention, forward, for Hopper (sm_90a): cuda.hopper.
 //
-//   warpgroup 0       fetches: tiles of q, k and v come by the copy engine, as soon as their place
-//                     in shared memory is free
+// The idea: one warpgroup fetches while the others compute, so that copies run beside products; and
+// products are ordered so that the softmax runs beside them too.
+//
+//   warpgroup 0       fetches: the copy engine brings tiles of q, k and v as soon as their place in
+//                     shared memory is free
 //   warpgroups 1 ..   compute, 64 query rows each:
 //
 //                 S = q k^T   (tensor cores, S in registers)
 //                 P = 2^(scale S - largest), sums and largest of each row
 //                 O = rescaled O + P v   (tensor cores, P from registers)
 //
-// Two overlaps keep the tensor cores busy. Within a warpgroup, the next tile's S is started before
-// this tile's O, and the softmax of the next tile runs beside the latter. Among warpgroups, they
-// take turns in starting products, so that one's softmax falls into the other's products.
+//   stages of k, v   | 0 1 2 | 0 1 2 | ...      a ring in shared memory, filled by warpgroup 0
+//   warpgroup 1        S1 | S2 O1 | S3 O2 | ...
+//       its softmax      P1 |   P2  |   P3   |  beside the products
+//   warpgroup 2            S1 | S2 O1 | S3 O2   by turns with warpgroup 1
 //
-// Blocks are as many as the GPU has processors, or twice as many where two fit on one, and stay:
+// Two overlaps keep the tensor cores busy. Within a warpgroup, the next tile's S starts before this
+// tile's O, and the softmax of the next tile runs beside O. Among warpgroups, they take turns in
+// starting products, so that one's softmax runs beside the other's products.
+//
+// There are as many blocks as multiprocessors, or twice as many where two fit on one. They stay:
 // each takes one item of work after the other. While the last tile of an item is finished and
-// stored, the first ones of the next are on their way, and where it pays (HopperTiles::ahead) its
+// stored, the first tiles of the next are on their way, and where it pays (HopperTiles::ahead) its
 // first scores are under way.
+//
+// examples/learn teaches this in two steps: step 7 (a warp that fetches) and step 8 (wgmma).
 #pragma once
 
 #include "cuda/attention/hopper/block.cuh"

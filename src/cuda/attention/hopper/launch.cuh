@@ -1,4 +1,4 @@
-// What every file of instances of the Hopper kernel has in it.
+// What every file of instances of the Hopper kernel includes.
 #pragma once
 
 #include <type_traits>

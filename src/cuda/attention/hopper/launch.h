@@ -6,7 +6,7 @@
 
 namespace tessera::cuda {
 
-// `blocks` of them, which share out call.items. T is Half or BFloat16.
+// Starts `blocks` blocks, which share out call.items. T is Half or BFloat16.
 template <typename T, int dim>
 void launch_hopper_kernel(const Launch& launch, const HopperCall& call, HopperMask mask,
                           int blocks);

@@ -1,7 +1,6 @@
 // Which tiles of keys a tile of rows sees under a pattern of blocks. One thread looks that up in
-// the pattern's lists and leaves it in shared memory, for the thread that fetches these tiles and
-// for the warpgroups that have to know how many there are, and which have keys that some row does
-// not see.
+// the pattern's lists and leaves it in shared memory. The thread that fetches reads it there, and
+// so do the warpgroups, which have to know how many tiles there are and which of them hide keys.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct PatternRow {
   __device__ int tile(int i) const { return blocks[i / block_keys] * block_keys + i % block_keys; }
 
  private:
-  // Of the blocks, those that begin before tile `end`. Most often all do.
+  // The number of blocks that begin before tile `end`. Most often all do.
   __device__ int blocks_before(int end) const {
     int low = 0, high = count;
     int middle = count - 1;
@@ -47,7 +46,7 @@ struct PatternRow {
 struct PatternWork {
   int batch, head, row;
   int visited;
-  int partial;  // of them so many, the first ones, have hidden keys
+  int partial;  // this many of them, the first ones, have hidden keys
   PatternRow list;
 
   __device__ int tiles() const { return visited; }
@@ -92,7 +91,7 @@ struct PatternSpan {
 
 template <int keys>
 __device__ PatternSpan find_span(const HopperCall&, const PatternWork& work, int) {
-  // From one lane to all: so the compiler knows that a warp does not diverge over it.
+  // From one lane to all: so the compiler knows that the warp does not diverge here.
   const int tiles = __shfl_sync(0xffffffffu, work.visited, 0);
   return {tiles, __shfl_sync(0xffffffffu, work.partial, 0), tiles};
 }

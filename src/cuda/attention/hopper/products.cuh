@@ -39,8 +39,8 @@ __device__ void start_output(float (&o)[K::kDim / 2], const std::uint32_t (&p)[K
   tile::wgmma_commit();
 }
 
-// Rows of o to memory: each lane has two elements here and there of two rows; the four lanes of a
-// quad exchange them so that each has 16 bytes in one place.
+// Stores rows of o. Each lane has pairs of elements spread over two rows; the four lanes of a quad
+// exchange them so that each has 16 bytes in one place.
 template <typename K, typename Item>
 __device__ void store(const HopperCall& call, const Item& work, int first_row,
                       float (&o)[K::kDim / 2], const Softmax& softmax) {

@@ -11,12 +11,12 @@
 
 namespace tessera::cuda::hopper {
 
-// What a lane carries over the keys for its two rows. `sum` is of the lane's own elements.
+// What a lane carries over the keys for its two rows. `sum` covers the lane's own elements only.
 struct Softmax {
   float largest[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0.f, 0.f};
 
-  // Scores become weights. What was summed with the earlier ones is to be multiplied by `rescale`.
+  // Scores become weights. The caller multiplies what was summed with earlier weights by `rescale`.
   template <int n>
   __device__ void weigh(float (&s)[n], float exponent_scale, float (&rescale)[2]) {
     float most[4] = {s[0], s[1], s[2], s[3]};  // four chains: one alone would wait for itself

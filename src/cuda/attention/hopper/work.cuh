@@ -5,10 +5,10 @@
 
 namespace tessera::cuda::hopper {
 
-// A tile of rows of one head, and the tiles of keys it sees: from band_end down, band_tiles of
-// them, then the sinks' down to 0. Tiles of rows are counted from the last row up, so that the one
-// which is not full is that of the first rows, with the fewest keys under a causal mask: `row` may
-// be negative.
+// A tile of rows of one head, and the tiles of keys it sees: band_tiles of them from band_end down,
+// then those of the sinks down to 0. Tiles of rows are counted from the last row up. The tile that
+// is not full is then that of the first rows, which see the fewest keys under a causal mask: `row`
+// may be negative.
 struct Work {
   int batch, head, row;
   int band_end, band_tiles, sink_tiles;
@@ -52,8 +52,8 @@ __device__ Work find_work(const HopperCall& call, int item) {
   return work;
 }
 
-// Of an item's tiles, those that a warpgroup's 64 rows see something of, and those among them of
-// which they see everything. Counted as Work::tile() does.
+// Which of an item's tiles a warpgroup's 64 rows see a part of, and which of those they see whole.
+// Counted as Work::tile() does.
 struct Span {
   int tiles;  // of the item
   int begin, end;
@@ -84,8 +84,7 @@ __device__ Span find_span(const HopperCall& call, const Work& work, int row) {
   return span;
 }
 
-// s = -inf where a key is hidden, for a tile of scores as the warpgroup of rows from `row` on has
-// them.
+// s = -inf where a key is hidden, in a tile of scores of the warpgroup whose rows start at `row`.
 template <int keys, typename Seen>
 __device__ void hide_unless(float (&s)[keys / 2], int r, Seen seen) {
 #pragma unroll

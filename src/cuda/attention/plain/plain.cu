@@ -1,14 +1,18 @@
-// Attention, forward. A block takes a tile of 32 query rows and walks over the keys they may see,
-// 32 at a time, keeping for each row the running softmax: the largest score so far, the sum of
-// exponentials relative to it, and the output sum.
+// Attention, forward, without tensor cores: cuda.plain, which takes every call.
+//
+// The idea: the running softmax. A block takes a tile of 32 query rows and goes over the keys they
+// may see, 32 at a time. For each row it keeps the largest score so far, the sum of exponentials
+// relative to it, and the output sum; no score is ever stored.
 //
 //                  keys ->  32     32     32
 //                +------+------+------+------+    A full tile asks the mask nothing more, a partial
-//   32 rows, of  | full | full | part | skip |    one asks for each pair, and skipped ones are not
-//   which warp w | full | full | part | skip |    loaded. One place in shared memory holds first
-//   has four     +------+------+------+------+    the keys of a tile, then its values.
+//   32 rows:     | full | full | part | skip |    tile asks for each pair, and a skipped one is not
+//   warp w has   | full | full | part | skip |    loaded. One place in shared memory holds first
+//   four         +------+------+------+------+    the keys of a tile, then its values.
 //
-// Exponents are of base 2, with the factor log2(e) folded into q.
+// Exponents have base 2, with the factor log2(e) folded into q.
+//
+// examples/learn teaches this in step 3 (the running softmax) and step 4 (tiles that a mask skips).
 #include "core/type_switch.h"
 #include "cuda/attention/plain/plain_tile.cuh"
 
@@ -150,7 +154,7 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionCall call, std::int6
   const auto count = [&](const Sequence& s) { return s.n_q * call.group; };
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     Tile tile;
-    if (!find_tile(call, item, kRows, count, &tile)) return;  // so are all items behind it
+    if (!find_tile(call, item, kRows, count, &tile)) return;  // and none of the items after it
     attend_tile<T, chunks>(call, tile, shared);
   }
 }

@@ -8,7 +8,7 @@
 // Two kernels, so that every gradient is summed by one warp in one order, with no atomics:
 //
 //   1. a block has 16 query rows,           2. a block has 16 keys,
-//      walks over tiles of 32 keys             walks over tiles of 32 query rows
+//      goes over tiles of 32 keys              goes over tiles of 32 query rows
 //            k k k k                                k
 //      q --> . . . .   dQ += dS K                q  .
 //      q     . . . .   delta, for kernel 2       q  .   dV += P'^T dO
@@ -61,8 +61,7 @@ __device__ Pair pair_of(const AttentionCall& call, const Sequence& s, const Row&
   return {weight * keep, weight * (keep * d_weight - row.delta) * slope};
 }
 
-// ---- 1. queries
-// ----------------------------------------------------------------------------------
+// ---- 1. queries ---------------------------------------------------------------------------------
 
 // rowsum(dO O), where dO is in shared memory.
 template <typename T, int chunks>
@@ -149,8 +148,7 @@ __device__ void visit_queries(const AttentionCall& call, const AttentionGradient
   }
 }
 
-// ---- 2. keys
-// -------------------------------------------------------------------------------------
+// ---- 2. keys ------------------------------------------------------------------------------------
 
 template <typename T, int chunks>
 __device__ void visit_keys(const AttentionCall& call, const AttentionGradients& gradients,
@@ -216,15 +214,14 @@ __device__ void visit_keys(const AttentionCall& call, const AttentionGradients& 
     const int at = warp() + r * kWarps;
     if (at >= tile.size) continue;
     const std::int64_t j = k0 + at;
-    // The queries came with q_factor folded in, where the gradient has scale.
+    // The queries have q_factor folded in, where the gradient needs scale.
     store_row(call.key_row<T>(gradients.d_k, s, j, tile.kv_head), call.dim,
               call.scale / call.q_factor, d_k[r]);
     store_row(call.key_row<T>(gradients.d_v, s, j, tile.kv_head), call.dim, 1.f, d_v[r]);
   }
 }
 
-// ---- kernels
-// -------------------------------------------------------------------------------------
+// ---- kernels ------------------------------------------------------------------------------------
 
 template <typename T, int chunks>
 __global__ void __launch_bounds__(kThreads)

@@ -1,4 +1,4 @@
-// What the attention kernels are made of: rows of f32 in shared memory, and two products with them.
+// What the plain attention kernels are made of: rows of f32 in shared memory, and two products.
 //
 //   a block: 8 warps     warp w has some rows of its own: w, w + 8, ...  All warps share a tile of
 //                        32 other rows (for a tile of queries 32 keys, or the other way round).
@@ -36,9 +36,9 @@ inline constexpr int kStride = kWarp* chunks + 4;
 __device__ inline int lane() { return threadIdx.x % kWarp; }
 __device__ inline int warp() { return threadIdx.x / kWarp; }
 
-// rows[j] = factor * row_of(j), for j in [0, n); a null row becomes NaN. What is left of the rows
-// up to `most`, and of each row behind dim, becomes zero. Everything is on its way from memory
-// before the first element is stored.
+// rows[j] = factor * row_of(j), for j in [0, n); a null row becomes NaN. The remaining rows up to
+// `most`, and the elements of each row beyond dim, become zero. All loads are on their way before
+// the first element is stored.
 template <typename T, int chunks, int most, typename RowOf>
 __device__ void load_rows(float* rows, int n, int dim, float factor, RowOf row_of) {
   float elements[most / kWarps][chunks];
@@ -61,7 +61,7 @@ __device__ void load_rows(float* rows, int n, int dim, float factor, RowOf row_o
   }
 }
 
-// Rotates row j, for j in [0, n), by position k0 + j. A warp turns the rows it loaded.
+// Rotates row j, for j in [0, n), by position k0 + j. A warp rotates the rows it loaded.
 template <int chunks>
 __device__ void turn_rows(const AttentionCall& call, float* rows, int n, std::int64_t k0) {
   __syncwarp();
@@ -139,8 +139,7 @@ __device__ inline float kept(const AttentionCall& call, const Sequence& s, std::
   return words[j % 4] < call.dropout_threshold ? 0.f : call.kept_factor;
 }
 
-// ---- launching
-// -----------------------------------------------------------------------------------
+// ---- launching ----------------------------------------------------------------------------------
 
 // Calls fn(std::integral_constant<int, chunks>) with chunks * 32 >= dim.
 template <typename F>
@@ -150,8 +149,8 @@ void with_chunks(int dim, F&& fn) {
   fn(std::integral_constant<int, 8>());
 }
 
-// Of shared memory for so many rows. The most asked for, 96 rows of 260 floats, fits into the 99 KB
-// of the smallest GPU.
+// Bytes of shared memory for so many rows. The most asked for, 96 rows of 260 floats, fits into the
+// 99 KB of the smallest GPU.
 constexpr int row_bytes(int rows, int stride) {
   return rows * stride * static_cast<int>(sizeof(float));
 }

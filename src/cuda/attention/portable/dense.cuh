@@ -1,15 +1,24 @@
-// Attention, forward, by mma.sync, for dense batches: f16 and bf16 on every GPU from sm_80 on. What
-// mma.cuh does for any call this does for those whose rows lie at equal distances, which have a
-// band for a mask and nothing between the scores and their softmax: addresses then follow from one,
-// and the registers that everything else would take leave room to compute weights beside products
-// (dense_warp.cuh).
+// Attention, forward, by mma.sync, for dense batches: cuda.dense, f16 and bf16 on every GPU from
+// sm_80 on.
 //
-// A block of four warps takes a tile of query rows of one head, and walks over the tiles of keys
-// that they see. Values have two places in shared memory where there is room, so that they arrive a
-// tile ahead:
+// The idea: mma.cuh for simple calls. Rows lie at equal distances, the mask is a band, and nothing
+// comes between the scores and their softmax. All addresses then follow from one, and the registers
+// that everything else would take leave room to compute weights beside products (dense_warp.cuh).
+//
+//                  keys ->  tile 0  tile 1  tile 2  tile 3
+//                         +-------+-------+-------+-------+
+//   a block: rows   warp 0|       |       | part  | skip  |   A block of four warps takes a tile of
+//   of one head     warp 1| full  | full  | part  | skip  |   query rows of one head and goes over
+//                   warp 2|       |       | part  | skip  |   the tiles of keys that they see. Each
+//                   warp 3|       |       | part  | skip  |   warp has 16 or 32 of the rows.
+//                         +-------+-------+-------+-------+
+//
+// Values have two places in shared memory where there is room, so that they arrive a tile ahead:
 //
 //   copies      K0 V0 | V1     | K1              | V2     | K2
 //   products            Q K0   |  softmax, P V0    Q K1   |  softmax, P V1
+//
+// examples/learn teaches this in step 5 (tensor cores) and step 6 (swizzled shared memory).
 #pragma once
 
 #include <algorithm>
@@ -38,8 +47,7 @@ struct Shared {
   int batch, head, first_row;                    // of the block
 };
 
-// The tiles of keys that some rows see something of, and those among them of which they see
-// everything.
+// Which tiles of keys some rows see a part of, and which of those they see whole.
 struct TileSpan {
   int begin, end, full_begin, full_end;
 
@@ -59,12 +67,12 @@ __device__ TileSpan find_tiles(const DenseCall& call, int first, int last) {
   return {begin / keys, (end + keys - 1) / keys, (full_begin + keys - 1) / keys, full_end / keys};
 }
 
-// Starts the copies of `rows` rows from `from` on; of those from `there` on zeros land.
+// Starts the copies of `rows` rows from `from` on. Rows from `there` on become zeros.
 template <int dim, int rows>
 __device__ void load_rows(unsigned char* to, const unsigned char* from, int row_stride, int there,
                           int chunks) {
   using Layout = SwizzledRows<dim>;
-  // Of a row, kColumns threads copy every kColumns-th chunk; of the rows, each every kAtOnce-th.
+  // kColumns threads share a row: each copies every kColumns-th chunk of every kAtOnce-th row.
   constexpr int kColumns = 1 << std::countr_zero(static_cast<unsigned>(Layout::kChunks));
   constexpr int kAtOnce = kDenseThreads / kColumns;
   static_assert(rows % kAtOnce == 0);
@@ -75,7 +83,7 @@ __device__ void load_rows(unsigned char* to, const unsigned char* from, int row_
     const int left = column + chunk < chunks ? there - row : 0;
 #pragma unroll
     for (int i = 0; i < rows / kAtOnce; ++i) {
-      // Rows eight apart exchange chunks alike.
+      // Rows eight apart exchange chunks in the same way.
       const std::uint32_t place =
           kAtOnce % 8 == 0 ? Layout::at(row, column + chunk) + i * kAtOnce * Layout::kRowBytes
                            : Layout::at(row + i * kAtOnce, column + chunk);
@@ -111,8 +119,7 @@ __device__ void hide(const DenseCall& call, float (&s)[row_tiles][n_keys][4], in
   }
 }
 
-// A warp's rows, `first` being the first of them, go through their places in shared memory to
-// `out`.
+// Stores a warp's rows, from `first` on, through their places in shared memory.
 template <typename T, int dim, DenseTiles tiles>
 __device__ void store(const DenseCall& call, const Warp<T, dim, tiles>& warp, unsigned char* shared,
                       int batch, int head, int first) {
@@ -160,7 +167,7 @@ __global__ void __launch_bounds__(kDenseThreads, 2) attend(const __grid_constant
   using S = Shared<dim, tiles>;
   S& shared = *dynamic_shared<S>();
 
-  // Of a head the last rows first, which under a causal mask take longest.
+  // The last rows of a head come first: under a causal mask they take longest.
   const int item = static_cast<int>(blockIdx.x), index = item / call.row_tiles;
   const int batch = index / call.heads, head = index % call.heads;
   const int block_first = (call.row_tiles - 1 - item % call.row_tiles) * kRows;
@@ -200,13 +207,13 @@ __global__ void __launch_bounds__(kDenseThreads, 2) attend(const __grid_constant
     if (t < all.end) load(shared.v[t % kPlaces], shared.first_value, call.v.row_stride, t);
     close_copy_group();
   };
-  // Until the keys of tile t are there, and nobody reads the values of the last any more.
+  // Waits until the keys of tile t are there and nobody reads the last tile's values any more.
   const auto await_keys = [&](int t) {
     wait_for_copies<0>();
     __syncthreads();
     load_values(t + tiles.value_places - 1);
   };
-  // Until its values are there, and nobody reads its keys any more.
+  // Waits until its values are there and nobody reads its keys any more.
   const auto await_values = [&](int t) {
     wait_for_copies<tiles.value_places - 1>();
     __syncthreads();

@@ -2,17 +2,13 @@
 // on, rows at equal distances, full, causal and window masks.
 #pragma once
 
-#include "cuda/attention/call.h"
-#include "tessera/attention.h"
-#include "tessera/context.h"
+#include "cuda/attention/kernel.h"
 
 namespace tessera::cuda::dense {
 
-// Can the kernel compute this call, and is it meant for it? Asked of calls that mma.cuh takes.
-bool takes(const AttentionArgs& args);
-
-// T is Half or BFloat16; the head dim is at most `dim`.
-template <typename T, int dim>
-void launch(Context& ctx, const AttentionCall& call);
+// Can the kernel compute this call, and is it meant for it?
+bool takes(const AttentionRequest& request);
+AttentionPlan plan(const AttentionRequest& request);
+void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
 
 }  // namespace tessera::cuda::dense

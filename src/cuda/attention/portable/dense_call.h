@@ -1,22 +1,25 @@
-// What the dense attention kernel is launched with, and how it cuts the work up.
+// What the dense attention kernel is launched with, and how it cuts up the work.
 #pragma once
 
 #include <cstdint>
+
+#include "cuda/attention/call.h"
+#include "tessera/context.h"
 
 namespace tessera::cuda::dense {
 
 inline constexpr int kDenseWarps = 4;
 inline constexpr int kDenseThreads = 32 * kDenseWarps;
 
-// A warp has 16 * row_tiles query rows, and the block walks over the keys in tiles of `keys`, of
-// which one lies in shared memory, and of the values one or two.
+// A warp has 16 * row_tiles query rows. The block goes over the keys in tiles of `keys`: one tile
+// of keys lies in shared memory, and one or two tiles of values.
 struct DenseTiles {
   int row_tiles, keys, value_places;
 
   constexpr int rows() const { return 16 * row_tiles * kDenseWarps; }
 };
 
-// The one place that chooses tiles: as many keys as registers have room for scores beside the sums
+// The one place that chooses tiles: as many keys as registers hold scores for beside the sums
 // (4 * row_tiles * (dim + keys) / 8 of 255). Two blocks share a multiprocessor, and the largest
 // fits into 99 KB.
 constexpr DenseTiles dense_tiles(int dim) {
@@ -44,5 +47,9 @@ struct DenseCall {
   int left, right;       // key j is seen from position p where -left <= j - p <= right (-1: open)
   float exponent_scale;  // exponent of 2 = exponent_scale * (q k), not below 0
 };
+
+// T is Half or BFloat16; the head dim is at most `dim`.
+template <typename T, int dim>
+void launch(Context& ctx, const AttentionCall& call);
 
 }  // namespace tessera::cuda::dense

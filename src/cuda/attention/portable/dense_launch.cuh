@@ -1,9 +1,8 @@
-// What every file of instances of the dense kernel has in it.
+// What every file of instances of the dense kernel includes.
 #pragma once
 
 #include "cuda/attention/call.h"
 #include "cuda/attention/portable/dense.cuh"
-#include "cuda/attention/portable/dense.h"
 #include "cuda/attention/portable/dense_call.h"
 #include "cuda/runtime/launch.h"
 

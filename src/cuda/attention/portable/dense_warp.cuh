@@ -57,7 +57,7 @@ class Warp {
     }
   }
 
-  // Takes the scores of a tile in: its values lie `place` bytes behind the first.
+  // Adds a tile by its scores. Its values lie `place` bytes after the first tile's.
   __device__ void add(const Scores<kM, kKeys>& s, std::uint32_t place) {
     take_in<T>(scale_, s, rows, [&](int k, int n, std::uint32_t(&b)[4]) {
       load_matrices_transposed(
@@ -69,7 +69,7 @@ class Warp {
 
  private:
   const unsigned char* shared_;
-  std::uint32_t queries_, keys_, values_;  // offsets of what the lane names to ldmatrix
+  std::uint32_t queries_, keys_, values_;  // offsets of what the lane passes to ldmatrix
   float scale_;
 };
 

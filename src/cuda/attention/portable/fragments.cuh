@@ -2,11 +2,11 @@
 // and the sums of weighted values.
 //
 //                 `keys` keys
-//               +------------+      Of each piece of 16 x 8 a lane has the columns 2t and 2t + 1,
-//   16 x tiles  |     S      |      t = lane % 4, of the rows lane / 4 (side 0) and lane / 4 + 8
+//               +------------+      In each piece of 16 x 8, a lane has columns 2t and 2t + 1
+//   16 x tiles  |     S      |      (t = lane % 4) of rows lane / 4 (side 0) and lane / 4 + 8
 //      rows     +------------+      (side 1): elements 2 * side and 2 * side + 1.
 //
-// Weights P go into the product with V just as scores come out of that with K.
+// Weights P enter the product with V in the layout in which scores leave the product with K.
 #pragma once
 
 #include "core/philox.h"
@@ -43,7 +43,7 @@ template <int tiles, int dim>
 struct WarpRows {
   float out[tiles][dim / 8][4];
   float largest[tiles][2],
-      sum[tiles][2];  // the sum of this lane's columns alone
+      sum[tiles][2];  // of this lane's columns only
 
   __device__ void clear() {
 #pragma unroll
@@ -57,11 +57,11 @@ struct WarpRows {
       sum[m][0] = sum[m][1] = 0.f;
     }
   }
-  // Of the warp's rows, the one that this lane holds.
+  // Which of the warp's rows this lane holds.
   __device__ static int row(int m, int side) { return 16 * m + 8 * side + lane_of_warp() / 4; }
 };
 
-// scores = Q K^T, for rows of shared memory from `queries` and from `keys` on.
+// scores = Q K^T, for the rows in shared memory that start at `queries` and at `keys`.
 template <typename T, int dim, int tiles, int n_keys>
 __device__ void multiply_keys(const unsigned char* queries, const unsigned char* keys,
                               float (&scores)[tiles][n_keys][4]) {
@@ -153,10 +153,10 @@ struct ScoreScale {
   }
 };
 
-// Scores of keys, from k0 on, that a row does not see become -inf. The warp's
-// rows are those of `rows` from `first` on.
+// Scores of keys from k0 on that a row does not see become -inf. The warp's rows are those of
+// `rows` from `first` on.
 template <int tiles, int n_keys>
-__device__ void hide(const QueryRows& rows, int first, const KeyWalk& walk, int k0,
+__device__ void hide(const QueryRows& rows, int first, const KeyTileLoop& loop, int k0,
                      float (&scores)[tiles][n_keys][4]) {
 #pragma unroll
   for (int m = 0; m < tiles; ++m) {
@@ -166,7 +166,7 @@ __device__ void hide(const QueryRows& rows, int first, const KeyWalk& walk, int 
 #pragma unroll
       for (int word = 0; word < (n_keys + 7) / 8; ++word) {
         const std::uint64_t seen =
-            walk.seen(rows.query(row), k0 + word * kKeysOfWord) >> (2 * (lane_of_warp() % 4));
+            loop.seen(rows.query(row), k0 + word * kKeysOfWord) >> (2 * (lane_of_warp() % 4));
         const std::uint32_t parts[2] = {static_cast<std::uint32_t>(seen),
                                         static_cast<std::uint32_t>(seen >> 32)};
 #pragma unroll
@@ -182,9 +182,8 @@ __device__ void hide(const QueryRows& rows, int first, const KeyWalk& walk, int 
   }
 }
 
-// From scores to weights 2^(factor * score - largest), with factor > 0; what
-// went before is brought to the same largest, unless no row of the warp has a
-// new one: then that would multiply by 1.
+// From scores to weights 2^(factor * score - largest), with factor > 0. Earlier sums are rescaled
+// to the same largest, unless no row of the warp has a new one: that would multiply by 1.
 template <int tiles, int n_keys, int dim>
 __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
                        WarpRows<tiles, dim>& rows) {
@@ -228,12 +227,12 @@ __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
   }
 }
 
-// ---- the same with less to wait for: weights are computed beside the products with the values.
+// ---- the same with less waiting: weights are computed beside the products with the values.
 
-// Largest scores, and what is to be subtracted from exponents: the largest of the row, or one that
-// was the largest and has been passed by less than 2^8. Then what went before need not be rescaled:
-// weights stay below 2^8, which f16 holds and sums in f32 do not notice. All rows of a warp change
-// at the same time.
+// The largest scores, and what is subtracted from exponents: the largest score of the row, or an
+// earlier one that has been exceeded by less than 2^8. In the latter case earlier sums need not be
+// rescaled: weights stay below 2^8, which f16 holds and sums in f32 do not notice. All rows of a
+// warp change at the same time.
 template <int tiles, int n_keys, int dim>
 __device__ void find_origins(float factor, const float (&scores)[tiles][n_keys][4],
                              WarpRows<tiles, dim>& rows, float (&origin)[tiles][2]) {
@@ -280,10 +279,10 @@ __device__ void find_origins(float factor, const float (&scores)[tiles][n_keys][
   }
 }
 
-// Takes the scores of a tile in: update() and multiply_values() at once. While the values of 16
-// keys are added, the weights of the next 16 are computed, a piece of 16 x 8 at a time, so that a
-// warp does not wait for the tensor cores while the unit that computes 2^x idles, or the other way
-// round. load(k, n, b) reads values of keys 16 k and on, columns 16 n and on.
+// update() and multiply_values() at once, for the scores of a tile. While the values of 16 keys are
+// added, the weights of the next 16 are computed, a piece of 16 x 8 at a time. So a warp does not
+// wait for the tensor cores while the unit that computes 2^x idles, or the other way round.
+// load(k, n, b) reads values of keys from 16 k on, columns from 16 n on.
 template <typename T, int tiles, int n_keys, int dim, typename LoadValues>
 __device__ void take_in(float factor, const float (&scores)[tiles][n_keys][4],
                         WarpRows<tiles, dim>& rows, LoadValues load) {
@@ -321,9 +320,8 @@ __device__ void take_in(float factor, const float (&scores)[tiles][n_keys][4],
   }
 }
 
-// Dropout: weights become 0 or are divided by 1 - p. Rows as for hide(). The
-// words are drawn in a loop that is not unrolled, as there are many, and leave
-// a bit each.
+// Dropout: weights become 0 or are divided by 1 - p. Rows as for hide(). The random words are drawn
+// in a loop that is not unrolled, because there are many, and leave a bit each.
 template <int tiles, int n_keys>
 __device__ void drop(const QueryRows& rows, int first, int k0, float (&weights)[tiles][n_keys][4]) {
   const AttentionCall& call = rows.call;

@@ -1,5 +1,5 @@
-// Which keys some queries visit, tile by tile, and which of them each query sees. Positions are
-// ints here: longer sequences are left to the plain kernel.
+// The loop over the key tiles that some queries visit, and which of their keys each query sees.
+// Positions are ints here: longer sequences are left to the plain kernel.
 #pragma once
 
 #include <climits>
@@ -14,27 +14,26 @@ inline constexpr int kKeysOfWord = 64;  // one bit each
 
 // The keys that queries [q0, q1) of a sequence see, in tiles of n, in rising order:
 //
-//   KeyWalk::Cursor cursor;
-//   for (int k0 = walk.next(0, n, cursor); k0 < walk.end; k0 = walk.next(k0 + n, n, cursor))
+//   KeyTileLoop::Cursor cursor;
+//   for (int k0 = loop.next(0, n, cursor); k0 < loop.end; k0 = loop.next(k0 + n, n, cursor))
 //
-// For all masks but blocks, which are a band of keys and the sinks before it, a question takes a
-// few comparisons; and so it does where all queries lie in one row of a pattern of blocks that are
-// made of whole tiles. Plain numbers, so that a walk can lie in shared memory and takes no
-// registers.
-struct KeyWalk {
+// All masks but blocks are a band of keys with the sinks before it: a question takes a few
+// comparisons. The same holds where all queries lie in one row of a pattern whose blocks are whole
+// tiles. These are plain numbers, so that a loop can lie in shared memory and takes no registers.
+struct KeyTileLoop {
   int q0, q1, shift, n_k;
   int left, right, n_sink;   // of the mask; left and right -1: open
-  int begin, end;            // keys of the band that some query sees; `end` is behind the sinks too
+  int begin, end;            // keys of the band that some query sees; `end` is after the sinks too
   int full_begin, full_end;  // those that every query sees
   int sinks;                 // the first keys, which some query sees beside the band
 
   // Of a pattern of blocks.
-  bool blocks, one_row;             // is it one; does one row of it count, in whole tiles
+  bool blocks, one_row;  // is there one; do all queries lie in one row of it, in whole tiles
   int block, row0, row1, q_blocks;  // keys of a block; rows of the pattern, both ends included
   const std::int64_t* offsets;
   const std::int32_t* indices;
 
-  // Where a walk over one row of a pattern stands.
+  // Where a loop over one row of a pattern stands.
   struct Cursor {
     int at = -1, end = 0;  // the next of the row's blocks
     int block_end = 0;     // of the current one, in keys
@@ -48,7 +47,8 @@ struct KeyWalk {
     return first_query / size == last_query / size && size % tile_keys == 0;
   }
 
-  // `tiles_of_one_row`: they do, and only tiles that next() has named will be asked about.
+  // `tiles_of_one_row`: lie_in_one_row() holds, and only tiles that next() has named are asked
+  // about.
   __device__ void start(const MaskView& mask, const SmallSequence& s, int first_query,
                         int last_query, bool tiles_of_one_row) {
     q0 = first_query;
@@ -115,8 +115,8 @@ struct KeyWalk {
     return n <= 0 ? 0 : n >= kKeysOfWord ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
   }
 
-  // ---- patterns of blocks. The longer functions are not inlined: code that most calls jump over
-  // would still lie in their way, and a kernel of microseconds waits for its instructions.
+  // ---- patterns of blocks. The longer functions are not inlined: even code that most calls jump
+  // over has to be loaded, and a kernel of a few microseconds waits for its instructions.
 
   struct BlockRow {
     const std::int32_t *begin, *end;
@@ -135,8 +135,8 @@ struct KeyWalk {
       return low;
     }
   };
-  // A row outside of the pattern is empty: on a GPU nobody may have been able to check that there
-  // is none.
+  // A row outside of the pattern is empty. On a GPU, nobody may have been able to check that there
+  // is no such row.
   __device__ BlockRow row_of(int row) const {
     if (row >= q_blocks) return {indices, indices};
     return {indices + offsets[row], indices + offsets[row + 1]};
@@ -163,7 +163,7 @@ struct KeyWalk {
     }
     return found == INT_MAX ? INT_MAX : std::max(k, found * block);
   }
-  // Of the tile's blocks: no, every or some block is in the pattern.
+  // Whether none, all or some of the tile's blocks are in the pattern.
   __device__ __noinline__ TileState in_pattern(int k0, int n) const {
     const int first = k0 / block, last = (lesser(k0 + n, n_k) - 1) / block;
     bool none = true, all = true;

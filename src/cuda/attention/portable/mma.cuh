@@ -1,25 +1,31 @@
-// Attention, forward, by mma.sync: any f16 or bf16 call on every GPU from sm_80 on. A block of four
-// warps takes a tile of query rows and walks over the tiles of keys that they may see, keeping for
-// each row the running softmax. The plain kernel (attention.cu) is the same walk without tensor
-// cores; key_walk.cuh says which tiles are visited; dense.cuh does the same for simple calls.
+// Attention, forward, by mma.sync: cuda.mma, any f16 or bf16 call on every GPU from sm_80 on.
+//
+// The idea: the running softmax on tensor cores. A block of four warps takes a tile of query rows
+// and goes over the tiles of keys that they may see. For each row it keeps the largest score so
+// far, the sum of weights relative to it, and the output sum. The plain kernel (plain/plain.cu) is
+// the same loop without tensor cores; dense.cuh is a faster one for simple calls. key_tile_loop.cuh
+// says which tiles are visited.
 //
 //                          keys
 //                 d  +------------+
 //                    |    K^T     |     Warp w has 32 rows (16 where heads are wider than 128). Its
 //          d         +------------+     scores S and outputs O stay in registers, in mma's layout:
-//    +-----------+   +------------+     a row of a 16 x 8 piece lies in a quad of lanes, and what
-//  w0|    Q      |   |     S      |     is put out for S is what goes in for P.
+//    +-----------+   +------------+     a row of a 16 x 8 piece lies in a quad of lanes, and S
+//    comes
+//  w0|    Q      |   |     S      |     out in the layout in which P goes in.
 //  w1|           |   +------------+
 //  w2| in shared |      P = exp2(S - largest), rounded to 16 bits
 //  w3|  memory   |        +-----------+
 //    +-----------+   keys |     V     |   O = O * rescale + P V
 //                         +-----------+
 //
-// K and V have a place in shared memory each. While the scores of a tile are computed its values
-// arrive, and while P V is computed the keys of the next tile do:
+// K and V have one place each in shared memory. A tile's values arrive while its scores are
+// computed, and the next tile's keys arrive while P V is computed:
 //
 //   copies      K0 | V0     | K1              | V1     | K2
 //   products         Q K0   |  softmax, P V0    Q K1   |  softmax, P V1
+//
+// examples/learn teaches this in step 5 (tensor cores), after step 3 (the running softmax).
 #pragma once
 
 #include "cuda/attention/call.h"
@@ -36,25 +42,26 @@ namespace tessera::cuda::mma {
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = 32 * kWarps;
 
-// Two tiles of 16 rows share each element of K and V that a warp reads. Wider
-// heads than 128 would not leave their 64 x dim sums in registers.
+// Two tiles of 16 rows share each element of K and V that a warp reads. With heads wider than 128,
+// the sums of two tiles would not fit into registers.
 constexpr int row_tiles(int dim) { return dim <= 128 ? 2 : 1; }
-// As many as registers leave room for scores beside the sums; of 256 dims, as fit into 99 KB.
+// As many keys as registers hold scores for beside the sums; at 256 dims, as many as fit into 99
+// KB.
 constexpr int keys_of_tile(int dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : 32; }
-// Where dropout, a softcap or other such things need registers too.
+// The same where dropout, a softcap or the like need registers too.
 constexpr int keys_of_rich_tile(int dim) { return dim <= 96 ? 64 : 32; }
 constexpr int rows_of_block(int dim) { return 16 * row_tiles(dim) * kWarps; }
 
 template <int dim, int keys>
 struct Shared {
   static constexpr int kRowBytes = PaddedRows<dim>::kRowBytes;
-  unsigned char q[rows_of_block(dim) * kRowBytes];  // and then the output
+  unsigned char q[rows_of_block(dim) * kRowBytes];  // the output at the end
   unsigned char k[keys * kRowBytes];
   unsigned char v[keys * kRowBytes];
   KeyRowTable<keys> rows[2];  // of this tile and of the next
-  // Read when they are needed, so as not to take registers from the sums.
+  // Read when needed, so that they take no registers from the sums.
   SmallSequence sequence;
-  KeyWalk walks[kWarps + 1];            // of each warp's rows, and of the block's
+  KeyTileLoop loops[kWarps + 1];        // of each warp's rows, and of the block's
   const void *first_key, *first_value;  // of the head
   int kv_head, begin, size;             // of the tile of rows
 
@@ -65,8 +72,8 @@ struct Shared {
 
 __device__ inline int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
-// A warp brings its rows into their places in shared memory, and from there to
-// `out` in whole chunks.
+// A warp brings its rows into their places in shared memory, and from there to `out` in whole
+// chunks.
 template <typename T, int dim>
 __device__ void store(const QueryRows& rows, const WarpRows<row_tiles(dim), dim>& state,
                       unsigned char* shared, bool vectors) {
@@ -109,7 +116,7 @@ __device__ void store(const QueryRows& rows, const WarpRows<row_tiles(dim), dim>
   }
 }
 
-// Starts the copies of a tile's keys or values, of the rows that `at` names.
+// Starts the copies of a tile's keys or values: the rows that `at` names.
 template <typename T, int dim, int keys>
 __device__ void load(const AttentionCall& call, bool vectors, unsigned char* to, const void* first,
                      const std::uint32_t* at) {
@@ -131,22 +138,22 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
   };
   const ScoreScale scale{call};
   const int first = warp() * kWarpRows;
-  const KeyWalk &walk = shared.walks[kWarps], &mine = shared.walks[warp()];
+  const KeyTileLoop &loop = shared.loops[kWarps], &mine = shared.loops[warp()];
 
   WarpRows<row_tiles(dim), dim> state;
   state.clear();
-  KeyWalk::Cursor cursor;
-  int slot = 0, k0 = walk.next(0, keys, cursor);
+  KeyTileLoop::Cursor cursor;
+  int slot = 0, k0 = loop.next(0, keys, cursor);
   load_queries<dim, rows_of_block(dim), kThreads, T>(shared.q, call.dim, units.vectors, [&](int r) {
     const QueryRows rows = shared.query_rows(call);
     return r < rows.size ? call.query_row<const T>(call.q, s, rows.query(r), rows.head(r))
                          : nullptr;
   });
   close_copy_group();
-  bool lost = k0 < walk.end && shared.rows[0].find(call, units, s, k0);
+  bool lost = k0 < loop.end && shared.rows[0].find(call, units, s, k0);
   __syncthreads();
-  if (k0 < walk.end) load_keys(0);
-  while (k0 < walk.end) {
+  if (k0 < loop.end) load_keys(0);
+  while (k0 < loop.end) {
     wait_for_copies<0>();
     // The keys are there, and nobody reads the last values any more.
     if (__syncthreads_or(lost ? 1 : 0) != 0) {
@@ -154,8 +161,8 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
       __syncthreads();
     }
     load_values(slot);
-    const int next = walk.next(k0 + keys, keys, cursor);
-    lost = next < walk.end && shared.rows[1 - slot].find(call, units, s, next);
+    const int next = loop.next(k0 + keys, keys, cursor);
+    lost = next < loop.end && shared.rows[1 - slot].find(call, units, s, next);
     if (!lean && call.inv_freq != nullptr) {
       turn_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
       __syncthreads();
@@ -163,7 +170,7 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
     const auto await_values = [&] {
       wait_for_copies<0>();
       __syncthreads();  // the values are there, and nobody reads the keys any more
-      if (next < walk.end) load_keys(1 - slot);
+      if (next < loop.end) load_keys(1 - slot);
     };
     if (first < shared.size && mine.visits(k0, keys)) {
       Scores<row_tiles(dim), keys> scores;
@@ -193,15 +200,15 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
   store<T, dim>(shared.query_rows(call), state, shared.q, units.vectors);
 }
 
-// Tile `item` of the batch, where one sequence comes after the other, of it one
-// head after the other, so that what runs at a time shares keys; and of a head
-// the last rows first, which under a causal mask take longest. False if there
-// are fewer. `leave_few`: sequences of few rows are left to the split kernel.
+// Finds tile `item` of the batch. Sequences come one after the other, and so do the heads of a
+// sequence: blocks that run at the same time share keys. The last rows of a head come first: under
+// a causal mask they take longest. False if there are fewer tiles. `leave_few`: sequences of few
+// rows are left to the split kernel.
 __device__ inline bool find_rows(const AttentionCall& call, int item, int tile_rows, bool leave_few,
                                  SmallSequence* s, int* kv_head, int* begin) {
   const int kv_heads = static_cast<int>(call.kv_heads), group = static_cast<int>(call.group);
   int index = 0;
-  if (call.q_offsets == nullptr) {  // all sequences have as many: no search
+  if (call.q_offsets == nullptr) {  // all sequences are equally long: no search
     const int rows = static_cast<int>(call.n_q) * group;
     const int tiles = kv_heads * ((rows + tile_rows - 1) / tile_rows);
     index = item / tiles;
@@ -236,9 +243,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     const bool all = t == kWarps;
     const int first = all ? 0 : std::min(t * kRows / kWarps, size - 1);
     const int last = std::min(first + (all ? kRows : kRows / kWarps), size) - 1;
-    shared.walks[t].start(
+    shared.loops[t].start(
         call.mask, s, rows.query(first), rows.query(last),
-        KeyWalk::lie_in_one_row(call.mask, rows.query(0), rows.query(size - 1), keys));
+        KeyTileLoop::lie_in_one_row(call.mask, rows.query(0), rows.query(size - 1), keys));
     if (all) {
       shared.sequence = s;
       shared.first_key = call.k.at<const T>(0, 0, kv_head);
@@ -267,8 +274,8 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   constexpr int kKeys = keys_of_tile(dim), kSmall = std::min(64, kKeys);
   if (!is_lean(call))
     return launch_tiles<T, dim, keys_of_rich_tile(dim), false>(ctx, call, options);
-  // What a block pattern leaves out is left out by the tile: where its blocks are not whole tiles,
-  // smaller ones leave out more.
+  // Tiles are skipped whole. Where the blocks of a pattern are not made of whole tiles, smaller
+  // tiles skip more.
   if (call.mask.kind == Mask::Kind::blocks && call.mask.block % kKeys != 0) {
     return launch_tiles<T, dim, kSmall, true>(ctx, call, options);
   }

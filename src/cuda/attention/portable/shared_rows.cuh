@@ -1,10 +1,9 @@
 // Rows of q, k and v on their way into shared memory, 16 bytes at a time.
 //
-// Rows that begin on 16 bytes and are a multiple of 8 elements long travel by
-// cp.async; all others element by element, through registers. Behind the head
-// dim, and in rows that are not there, zeros land: they add nothing to a
-// product. Keys of a page that is not in the pool become NaN afterwards
-// (lose_row), by whoever found that out: that costs the others nothing.
+// Rows that begin on 16 bytes and are a multiple of 8 elements long travel by cp.async; all others
+// element by element, through registers. Zeros fill the elements beyond the head dim and the rows
+// that do not exist: they add nothing to a product. Keys of a page that is not in the pool become
+// NaN afterwards (lose_row). The thread that found such a key does that, at no cost to the others.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +19,9 @@
 
 namespace tessera::cuda {
 
-// Where a row lies, in units from the first row of its head (KeyUnits); or one
-// of these.
+// Where a row lies, in units from the first row of its head (KeyUnits); or one of these.
 inline constexpr std::uint32_t kLostRow = 0xfffffffeu;  // of a page that is not in the pool
-inline constexpr std::uint32_t kNoRow = 0xffffffffu;    // behind the last key
+inline constexpr std::uint32_t kNoRow = 0xffffffffu;    // beyond the last key
 
 struct KeyRow {
   std::uint32_t k, v;
@@ -45,13 +43,13 @@ __device__ inline KeyRow find_key_row(const AttentionCall& call, const KeyUnits&
   return {batch * units.k_batch + row * units.k_row, batch * units.v_batch + row * units.v_row};
 }
 
-// Where the keys and values of a tile lie. Found once for each row, not by each
-// of the threads that copy a part of it.
+// Where the keys and values of a tile lie. Found once for each row, not by every thread that copies
+// a part of it.
 template <int keys>
 struct KeyRowTable {
   std::uint32_t k[keys], v[keys];
 
-  // Thread t finds row t; the others have nothing to do. True if it is lost.
+  // Thread t finds row t; the others have nothing to do. True if the row is lost.
   __device__ bool find(const AttentionCall& call, const KeyUnits& units, const SmallSequence& s,
                        int k0) {
     const int row = static_cast<int>(threadIdx.x);
@@ -63,8 +61,7 @@ struct KeyRowTable {
   }
 };
 
-// Row `row` of the keys becomes NaN, and with it the scores of all queries that
-// see it.
+// Row `row` of the keys becomes NaN, and so do the scores of all queries that see it.
 template <int dim>
 __device__ void lose_row(unsigned char* keys, int row) {
   for (int chunk = 0; chunk < dim / 8; ++chunk) {
@@ -73,7 +70,7 @@ __device__ void lose_row(unsigned char* keys, int row) {
   }
 }
 
-// Eight elements from `from` on, of which those from n on do not exist.
+// Eight elements from `from` on. Those from n on do not exist.
 template <typename T>
 __device__ uint4 eight_elements(const T* from, int n) {
   std::uint32_t pairs[4];
@@ -86,8 +83,8 @@ __device__ uint4 eight_elements(const T* from, int n) {
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-// Copies `rows` rows by `threads` threads: each has one chunk of every
-// kAtOnce-th row, so that all of its addresses follow from one.
+// `threads` threads copy `rows` rows. Each has one chunk of every kAtOnce-th row, so that all of
+// its addresses follow from one.
 template <int dim, int rows, int threads>
 struct RowCopy {
   using Rows = PaddedRows<dim>;
@@ -99,8 +96,8 @@ struct RowCopy {
   __device__ RowCopy(int thread, int actual_dim)
       : row(thread / Rows::kChunks), chunk(thread % Rows::kChunks), left(actual_dim - 8 * chunk) {}
 
-  // to [rows, dim] = base + the rows that row_at(r) names. All threads ask it
-  // for every row of theirs, and then start all copies. Closes no group.
+  // to [rows, dim] = base + the rows that row_at(r) names. Each thread first asks for all of its
+  // rows, then starts all copies. Closes no group.
   template <typename T, typename RowAt>
   __device__ void by_vectors(unsigned char* to, const T* base, RowAt row_at) const {
     std::uint32_t units[kTurns];
@@ -144,8 +141,8 @@ struct RowCopy {
   }
 };
 
-// to [rows, dim] = query rows; row_of(r) is null where there is none. Each is
-// needed once, so this is not the place to be short of instructions.
+// to [rows, dim] = query rows; row_of(r) is null where there is none. Each row is loaded once, so
+// this code need not save instructions.
 template <int dim, int rows, int threads, typename T, typename RowOf>
 __device__ void load_queries(unsigned char* to, int actual_dim, bool vectors, RowOf row_of) {
   using Rows = PaddedRows<dim>;
@@ -164,10 +161,10 @@ __device__ void load_queries(unsigned char* to, int actual_dim, bool vectors, Ro
   }
 }
 
-// Turns key r of `rows` keys in shared memory by its position k0 + r. A thread
-// has one pair and a run of keys: it computes the turn of the first and goes on
-// from key to key by the turn of one position, which over at most 64 steps is
-// off by 64 roundings of f32. `thread` of `threads` calls.
+// Rotates key r of `rows` keys in shared memory by its position k0 + r. A thread has one pair of
+// elements and a run of keys. It computes the rotation of the first key and goes from key to key by
+// the rotation of one position; over at most 64 steps that is off by 64 roundings of f32. Thread
+// `thread` of `threads` calls it.
 template <int dim, int rows, typename T>
 __device__ void turn_keys(const AttentionCall& call, unsigned char* keys, int k0, int thread,
                           int threads) {

@@ -1,6 +1,6 @@
-// A sequence of an attention call whose numbers are all ints: those that the
-// tensor core kernels take. Half the instructions of Sequence, before a kernel
-// of a few microseconds can start to load.
+// A sequence whose numbers are all ints, as the tensor core kernels take them. It costs half the
+// instructions of Sequence, which matters to a kernel of a few microseconds that cannot start to
+// load before.
 #pragma once
 
 #include "cuda/attention/call.h"
@@ -40,7 +40,7 @@ struct SmallSequence {
   }
   // For the addresses of its rows.
   __device__ operator Sequence() const {
-    return {index, q_batch, q_begin, n_q, k_batch, k_begin, n_k, hole_begin, hole_size};
+    return {index, q_batch, q_begin, n_q, k_batch, k_begin, n_k, {hole_begin, hole_size}};
   }
 };
 

@@ -1,17 +1,22 @@
-// Attention, forward, where a sequence has few query rows: decoding against a long cache. There is
-// little to compute and much to read, so the keys of a sequence are split among blocks, and among
-// the four warps of a block, and each warp streams its keys and values through a ring of shared
-// memory of its own without waiting for anyone:
+// Attention, forward, where a sequence has few query rows: cuda.split, for decoding against a long
+// cache.
+//
+// The idea: there is little to compute and much to read, so the keys of a sequence are split among
+// blocks, and among the four warps of a block. Each warp streams its keys and values through its
+// own ring in shared memory and waits for nobody:
 //
 //   keys, in steps of 16   |  0  1  2  3   4  5  6  7 |  8  9 10 11  12 13 14 15 |
 //   block                  |            0             |             1            |
 //   warp of it             |  0  1  2  3   0  1  2  3 |  0  1  2  3   0  1  2  3 |
 //
-// All query heads that share a key head are rows of the same mma.sync, of which there are 16. What
-// the warps of a block have found is merged in shared memory: softmaxes over parts of the keys
-// combine by their (largest, sum, out). If the block had all keys that is the output; otherwise it
-// goes to the workspace, and the parts of each row are merged (split_merge.cuh): by the block that
-// comes last, or, of many rows, by a second kernel.
+// All query heads that share a key head are rows of the same mma.sync, which has 16 rows. The
+// results of a block's warps are merged in shared memory: softmaxes over parts of the keys combine
+// by their (largest, sum, out). If the block had all keys, that is the output. Otherwise it goes to
+// the workspace, and the parts of each row are merged (split_merge.cuh): by the block that finishes
+// last, or by a second kernel where there are many rows.
+//
+// examples/learn has no step for it. Step 3 teaches the running softmax, whose rescaling is the
+// merge; docs/design/attention_kernels.md has the algebra.
 #pragma once
 
 #include "cuda/attention/call.h"
@@ -33,7 +38,7 @@ inline constexpr int kThreads = 32 * kWarps, kRows = static_cast<int>(kFewRows);
 
 __device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
 
-// Steps under way in a warp. Of 256 dims, one step of four warps takes 66 KB.
+// Steps under way in a warp. At 256 dims, one step of four warps takes 66 KB.
 constexpr int stages_of(int dim) { return dim <= 128 ? 2 : 1; }
 
 template <int dim>
@@ -50,17 +55,17 @@ struct Shared {
     float out[kWarps][kRows][dim];  // when all keys have been seen
   };
   float largest[kWarps][kRows], sum[kWarps][kRows];
-  KeyWalk walk;
+  KeyTileLoop loop;
 };
 
-// The steps of a sequence: those of the sinks, if any, and then those of the band.
+// The steps of a sequence: those of the sinks, if any, then those of the band.
 struct Steps {
   int sink_steps, begin, count;
 
-  __device__ explicit Steps(const KeyWalk& walk) {
-    sink_steps = (walk.sinks + kStepKeys - 1) / kStepKeys;
-    begin = std::max(walk.begin / kStepKeys, sink_steps);
-    count = sink_steps + std::max(0, (walk.end + kStepKeys - 1) / kStepKeys - begin);
+  __device__ explicit Steps(const KeyTileLoop& loop) {
+    sink_steps = (loop.sinks + kStepKeys - 1) / kStepKeys;
+    begin = std::max(loop.begin / kStepKeys, sink_steps);
+    count = sink_steps + std::max(0, (loop.end + kStepKeys - 1) / kStepKeys - begin);
   }
   // The first key of step i.
   __device__ int key(int i) const {
@@ -105,17 +110,17 @@ struct Loader {
   }
 };
 
-// The steps of one warp: every fourth of the block's that the mask lets someone see.
+// The steps of one warp: every fourth of the block's steps that some row sees.
 struct WarpSteps {
   const Part& part;
-  const KeyWalk& walk;
+  const KeyTileLoop& loop;
   int next;
 
   // The first key of the next step, or -1.
   __device__ int take() {
     for (; next < part.end; next += kWarps) {
       const int k0 = part.steps.key(next);
-      if (!walk.visits(k0, kStepKeys)) continue;
+      if (!loop.visits(k0, kStepKeys)) continue;
       next += kWarps;
       return k0;
     }
@@ -124,15 +129,15 @@ struct WarpSteps {
 };
 
 template <typename T, int dim, bool lean>
-__device__ void attend_steps(const Part& part, const KeyWalk& walk,
+__device__ void attend_steps(const Part& part, const KeyTileLoop& loop,
                              const Loader<T, dim, lean>& load, Shared<dim>& shared,
                              WarpRows<1, dim>& state) {
   constexpr int kStages = stages_of(dim);
   const AttentionCall& call = part.rows.call;
   const ScoreScale scale{call};
   const int warp = warp_of_block();
-  WarpSteps steps{part, walk, part.begin + warp};
-  int k_last = -1;  // the step whose copies were started before this one's
+  WarpSteps steps{part, loop, part.begin + warp};
+  int k_last = -1;  // the step whose copies were started before this step's
   bool lost_last = false;
   for (int turn = 0;; ++turn) {
     const int k_now = steps.take();
@@ -160,7 +165,7 @@ __device__ void attend_steps(const Part& part, const KeyWalk& walk,
     Scores<1, kStepKeys> scores;
     multiply_keys<T, dim>(shared.q, stage.k, scores);
     if (!lean) scale.bend(scores);
-    if (!walk.full(k0, kStepKeys)) hide(part.rows, 0, walk, k0, scores);
+    if (!loop.full(k0, kStepKeys)) hide(part.rows, 0, loop, k0, scores);
     update(scale.positive_factor(), scores, state);
     if (!lean && call.dropping) drop(part.rows, 0, k0, scores);
     multiply_values<T, dim>(scores, stage.v, state);
@@ -169,7 +174,7 @@ __device__ void attend_steps(const Part& part, const KeyWalk& walk,
   wait_for_copies<0>();
 }
 
-// What the warps have found goes to shared memory.
+// The warps' results go to shared memory.
 template <int dim>
 __device__ void share(const WarpRows<1, dim>& state, Shared<dim>& shared) {
   const int warp = warp_of_block(), lane = lane_of_warp();
@@ -189,7 +194,7 @@ __device__ void share(const WarpRows<1, dim>& state, Shared<dim>& shared) {
   }
 }
 
-// Merges the warps' findings: a warp takes every fourth row, a lane every 32nd element of it.
+// Merges the warps' results: a warp takes every fourth row, and a lane every 32nd element of a row.
 template <typename T, int dim>
 __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const Partials& partials,
                             std::int64_t slot, int split, bool alone) {
@@ -229,7 +234,7 @@ __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const P
   }
 }
 
-// A sequence's key head. In 32 bits, in which a division takes a quarter of the time.
+// A key head of a sequence. In 32 bits, because a division then takes a quarter of the time.
 struct Slot {
   int sequence, kv_head;
 
@@ -253,16 +258,16 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Slot place(call, slot);
   const SmallSequence s = SmallSequence::of(call, place.sequence);
   const int size = s.n_q * static_cast<int>(call.group);
-  if (size == 0 || size > kRows) return;  // nothing to do, or for the kernel for many rows
+  if (size == 0 || size > kRows) return;  // nothing to do, or left to the kernel for many rows
   const QueryRows rows{call, s, place.kv_head, 0, size};
-  KeyWalk& walk = shared.walk;  // not in registers, as functions that are not inlined ask it
-  KeyWalk own;
+  KeyTileLoop& loop = shared.loop;  // not in registers: functions that are not inlined read it
+  KeyTileLoop own;
   own.start(call.mask, s, 0, s.n_q - 1, false);
   const Steps steps(own);
   const int each = steps_of_split(steps.count, partials.limit);
   const int begin = split * each;
   if (begin >= steps.count && split > 0) return;
-  if (threadIdx.x == 0) walk = own;
+  if (threadIdx.x == 0) loop = own;
   __syncthreads();
   const Part part{rows, steps, begin, std::min(steps.count, begin + each)};
 
@@ -273,7 +278,7 @@ __global__ void __launch_bounds__(kThreads, 2)
                                   {lane_of_warp(), call.dim}};
   WarpRows<1, dim> state;
   state.clear();
-  attend_steps<T, dim, lean>(part, walk, load, shared, state);
+  attend_steps<T, dim, lean>(part, loop, load, shared, state);
   __syncthreads();  // the stages are free
   share(state, shared);
   __syncthreads();
@@ -287,7 +292,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// Merges the parts of rows: warp slot * rows + row.
+// Merges the parts of rows. Warp slot * rows + row has one row.
 template <typename T, int dim>
 __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials partials) {
   let_next_kernel_start();
@@ -302,9 +307,9 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
   const int size = s.n_q * static_cast<int>(call.group);
   if (row >= size || size > kRows) return;
   const QueryRows rows{call, s, place.kv_head, 0, size};
-  KeyWalk walk;
-  walk.start(call.mask, s, 0, s.n_q - 1, false);
-  const int splits = splits_of(Steps(walk).count, partials.limit);
+  KeyTileLoop loop;
+  loop.start(call.mask, s, 0, s.n_q - 1, false);
+  const int splits = splits_of(Steps(loop).count, partials.limit);
   if (splits == 1) return;  // the block has written the output
 
   merge_row<T, dim>(rows, row, slot, partials, splits);

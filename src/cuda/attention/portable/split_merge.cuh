@@ -7,7 +7,7 @@
 
 namespace tessera::cuda::split {
 
-// What softmaxes over parts of the keys are worth in one over all of them.
+// The merged softmax of several parts of the keys.
 struct Merged {
   float largest = -INFINITY, sum = 0.f;
 
@@ -22,8 +22,8 @@ __device__ inline float log_sum_exp(const Merged& merged) {
   return merged.sum == 0.f ? -INFINITY : (merged.largest + log2f(merged.sum)) * kLn2;
 }
 
-// Merges the parts of one row, by one warp. Some parts at a time: all that is loaded of them is on
-// its way at once, and what went before is brought to the same largest.
+// One warp merges the parts of one row, some parts at a time: all their loads are on their way at
+// once, and earlier sums are rescaled to the same largest.
 template <typename T, int dim>
 __device__ void merge_row(const QueryRows& rows, int row, std::uint32_t slot,
                           const Partials& partials, int splits) {

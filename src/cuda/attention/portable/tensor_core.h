@@ -1,8 +1,8 @@
 // The tensor core kernels of sm_80 and later, for f16 and bf16, as the host sees them.
 //
-//   mma.cuh     tiles of many query rows: one block walks over all keys of its rows
-//   split.cuh   sequences of few query rows: the keys are split among blocks, and what they find
-//               is merged
+//   mma.cuh     tiles of many query rows: one block goes over all keys of its rows
+//   split.cuh   sequences of few query rows: the keys are split among blocks, and their partial
+//               results are merged
 #pragma once
 
 #include <algorithm>
@@ -15,27 +15,27 @@ namespace tessera::cuda {
 // The rows of one sequence and key head that the split kernel takes: one mma.sync.
 inline constexpr std::int64_t kFewRows = 16;
 
-// Queries times heads, or keys, of a sequence at most: sums of four such numbers are ints.
+// The most keys, or queries times heads, of a sequence: sums of four such numbers are ints.
 inline constexpr int kMostPositions = 1 << 28;
 
-// Strides of keys and values in units that leave 32 bits enough: of 8 elements where every row is
-// made of whole chunks of 16 bytes and begins on one (`vectors`), else of one element.
+// Strides of keys and values in units for which 32 bits are enough: units of 8 elements where every
+// row is made of whole chunks of 16 bytes and begins on one (`vectors`), else of one element.
 struct KeyUnits {
   bool vectors;
   std::uint32_t k_batch, k_row, v_batch, v_row;
   std::uint32_t page_size;
 };
 
-// Whether nothing comes between scores and their softmax. What a kernel might have to do takes
-// registers from it, and time to load its instructions, whether it does or not; so there are
-// instances without.
+// Whether nothing comes between scores and their softmax. Code that a kernel might run takes
+// registers, and time to load its instructions, even where it does not run: there are instances
+// without it.
 inline bool is_lean(const AttentionCall& call) {
   return !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
 }
 
 struct TensorCoreOptions {
   KeyUnits units;
-  bool leave_few = false;  // mma: sequences of few rows are left to the split kernel
+  bool leave_few = false;  // mma leaves sequences of few rows to the split kernel
 };
 
 namespace mma {
@@ -50,13 +50,13 @@ namespace split {
 // A step is 16 keys. A sequence's steps are shared out evenly among blocks of four warps.
 inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 32;
 
-// Steps of a warp at least: what blocks find has to be merged, which takes as long as some steps.
-// Long sequences have blocks enough, and the merge less to read. Measured on an H200
-// (docs/results/h200/decode.md).
+// The fewest steps of a warp. Partial results have to be merged, which takes as long as some steps.
+// Long sequences have enough blocks even with more steps each, and the merge then reads less.
+// Measured on an H200 (docs/results/h200/decode.md).
 inline constexpr int kShortSteps = 128, kShortLeast = 2, kLongLeast = 4;
 
-// How many blocks share the keys of one head at most: 256 for all heads of a sequence are two for
-// each multiprocessor of the largest GPU there is, which all run at the same time. That depends on
+// The most blocks that share the keys of one head. 256 for all heads of a sequence are about two
+// for each multiprocessor of the largest GPU, which all run at the same time. The number depends on
 // the sequence alone and not on what else is in the batch, and so do the bits of the result.
 constexpr int split_limit(std::int64_t kv_heads) {
   return static_cast<int>(std::clamp<std::int64_t>(256 / kv_heads, 8, kMostSplits));
@@ -70,8 +70,8 @@ TESSERA_HOST_DEVICE constexpr int splits_of(int steps, int limit) {
   const int each = steps_of_split(steps, limit);
   return std::max(1, (steps + each - 1) / each);  // a sequence without keys has an output too
 }
-// For up to so many keys: at most one step is not full beside the last, the one that ends the
-// sinks. Of fewer steps there may be more splits, if they are short.
+// The most splits of a sequence with up to this many keys. Besides the last step, at most one is
+// not full: the one that ends the sinks. Fewer steps may have more splits, if these are short.
 constexpr int most_splits(std::int64_t keys, int limit) {
   const auto of = [&](std::int64_t steps, int least) {
     return static_cast<int>(std::min<std::int64_t>(limit, (steps + least - 1) / least));
@@ -81,19 +81,27 @@ constexpr int most_splits(std::int64_t keys, int limit) {
   return std::max(of_short, of(steps, kWarps * kLongLeast));
 }
 
-// What the blocks found of a row: sums [slots, splits, rows, dim] of values weighted by
-// 2^(score - largest), and for each row (largest, sum of weights). A slot is a sequence's key head.
+// How large the Partials of a call are at most: [slots, splits, rows].
+struct PartialShape {
+  std::int64_t slots = 0;
+  int splits = 1;  // 1: there are no partials
+  int rows = 0;    // of a slot
+};
+
+// The partial results of blocks: sums [slots, splits, rows, dim] of values weighted by
+// 2^(score - largest), and for each row (largest, sum of weights). A slot is a key head of a
+// sequence.
 struct Partials {
   float* sums = nullptr;
   float* largest_and_sum = nullptr;
   int limit = 1;   // of splits, for this number of heads
   int splits = 1;  // for this number of keys; 1: there are no partials
   int rows = 1;    // at most, of a slot
-  // A zero for each slot: the block that comes last merges. Null: a second kernel does.
+  // A zero for each slot: the block that finishes last merges. Null: a second kernel merges.
   std::int32_t* counters = nullptr;
 };
 
-// Up to so many rows the last block merges by itself, two to a warp.
+// Up to this many rows, the last block merges by itself, two rows to a warp.
 inline constexpr std::int64_t kMergedRows = 8;
 
 template <typename T, int dim>

@@ -1,12 +1,12 @@
-// Blocks of a cluster (Grid::cluster) write to each other's shared memory. What one sends counts on
-// a barrier of the one that gets it, as the copy engine's bytes do (mbarrier.cuh):
+// Blocks of a cluster (Grid::cluster) write to each other's shared memory. What one block sends
+// counts on a barrier of the receiver, as the copy engine's bytes do (mbarrier.cuh):
 //
 //   cluster_meet();  // the others have started, and their barriers are made
 //   send(shared_of(rank, place), shared_of(rank, &barrier), numbers);
 //   ...
 //   arrive_expecting(barrier, bytes); wait(barrier, 0);
 //
-// Who gets something must not end before it has come.
+// A receiver must not end before everything has arrived.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ __device__ inline int cluster_rank() {
   return static_cast<int>(::cuda::ptx::get_sreg_cluster_ctarank());
 }
 
-// Until all threads of the cluster that have not ended are here. It does not order their writes to
-// memory, but all barriers that were published before (mbarrier.cuh) are there. (cuda::ptx has it
-// without .aligned.)
+// Waits until all threads of the cluster that have not ended are here. It does not order their
+// writes to memory, but all barriers that were published before (mbarrier.cuh) are visible.
+// (cuda::ptx has it without .aligned.)
 __device__ inline void cluster_meet() {
   asm volatile(
       "barrier.cluster.arrive.relaxed.aligned;\n"
@@ -29,8 +29,8 @@ __device__ inline void cluster_meet() {
           : "memory");
 }
 
-// The address in another block, or in this one, of what lies there in this one. cuda::ptx does not
-// have it, and takes pointers where send() takes such addresses.
+// From an address in this block to the same place in block `rank`, which may be this one. cuda::ptx
+// does not have it, and takes pointers where send() takes such addresses.
 __device__ inline std::uint32_t shared_of(int rank, const void* here) {
   std::uint32_t address;
   asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
@@ -39,7 +39,7 @@ __device__ inline std::uint32_t shared_of(int rank, const void* here) {
   return address;
 }
 
-// On a barrier of another block, or of this one.
+// Arrives on a barrier of another block, or of this one.
 __device__ inline void arrive_at(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
 }

@@ -1,6 +1,6 @@
 // Barriers in shared memory (mbarrier): a phase ends when as many threads have arrived as the
-// barrier was made for, and all bytes announced to it have been copied. Who waits names the parity
-// of the phase, 0 for the first, so nobody has to be told how often a barrier has been used.
+// barrier was made for, and all bytes announced to it have been copied. A thread that waits names
+// the parity of the phase, 0 for the first: it need not know how often a barrier has been used.
 //
 //   __shared__ std::uint64_t full;
 //   if (threadIdx.x == 0) { init_barrier(full, 1); publish_barriers(); }
@@ -31,19 +31,19 @@ __device__ inline void arrive_expecting(std::uint64_t& barrier, std::uint32_t by
                                          ::cuda::ptx::space_shared, &barrier, bytes);
 }
 
-// What this thread has written to shared memory becomes visible to the copy engine and the tensor
-// cores, once they are told of it by a barrier.
+// Makes this thread's writes to shared memory visible to the copy engine and the tensor cores, once
+// a barrier tells them.
 __device__ inline void publish_shared() {
   ::cuda::ptx::fence_proxy_async(::cuda::ptx::space_shared);
 }
 
-// Waits for the end of the phase of this parity; of parity 1 on a new barrier: returns at once.
+// Waits for the end of the phase of this parity. On a new barrier, parity 1 returns at once.
 __device__ inline void wait(std::uint64_t& barrier, std::uint32_t parity) {
   while (!::cuda::ptx::mbarrier_try_wait_parity(&barrier, parity)) {
   }
 }
 
-// A ring of buffers is walked by place and parity: the parity turns over with each round.
+// A position in a ring of buffers: place and parity. The parity flips with each round.
 template <int size>
 struct Ring {
   int place = 0;

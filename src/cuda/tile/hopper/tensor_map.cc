@@ -16,7 +16,8 @@ constexpr std::int64_t kAlignment = 16;                      // bytes
 constexpr std::int64_t kMostStride = std::int64_t{1} << 40;  // bytes
 constexpr std::int64_t kMostSize = std::int64_t{1} << 31;
 
-// The driver's function, asked for by name: who links the driver cannot start without one.
+// The driver's function, looked up by name: a program that links the driver cannot start without
+// one.
 PFN_cuTensorMapEncodeTiled_v12000 encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult found{};

@@ -1,5 +1,5 @@
-// Tensor maps: how the copy engine (tma.cuh) finds its way in a tensor. Made on the host, for each
-// call, and passed to a kernel by value.
+// Tensor maps: how the copy engine (tma.cuh) finds its way in a tensor. The host makes them for
+// each call and passes them to the kernel by value.
 #pragma once
 
 #include <cuda.h>
@@ -21,7 +21,7 @@ struct BoxedTensor {
   int box_planes = 1;
 };
 
-// What the copy engine asks for: rows on 16-byte boundaries, that do not lie on one another.
+// What the copy engine requires: rows on 16-byte boundaries that do not overlap.
 bool can_be_boxed(const BoxedTensor& tensor);
 // Boxes land in rows of 128 bytes, swizzled by 128 bytes.
 CUtensorMap make_tensor_map(const BoxedTensor& tensor);

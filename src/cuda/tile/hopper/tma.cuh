@@ -1,21 +1,21 @@
 // The copy engine (TMA): one thread asks for a whole box of a tensor. The box lands in shared
-// memory, 128 bytes to a row, swizzled as the tensor map says (tensor_map.h, swizzle.cuh); what
-// lies outside of the tensor lands as zeros. Its bytes count on an mbarrier.
+// memory, 128 bytes to a row, swizzled as the tensor map says (tensor_map.h, swizzle.cuh). Elements
+// outside of the tensor become zeros. The bytes count on an mbarrier.
 //
-// The way back: threads fill a box in shared memory, and one of them has it stored. What lies
-// beyond the tensor's end is not written. A box must not begin before the tensor (a coordinate
-// below zero, which loads take): that is an illegal instruction on an H200.
+// The way back: threads fill a box in shared memory, and one of them has it stored. Elements beyond
+// the tensor's end are not written. A stored box must not begin before the tensor: a coordinate
+// below zero, which loads accept, is an illegal instruction on an H200.
 //
 //   <write>; publish_shared(); <a barrier among those who wrote>
 //   if (one of them) {
 //     store_box(&map, {column, row, 0, 0}, box);
 //     close_store_group();
 //     wait_until_read<0>();    // before the box may be written again
-//     wait_until_stored<0>();  // before others are told that it is in memory; the end of a kernel
-//   }                          // needs no wait but for the box
+//     wait_until_stored<0>();  // before others are told that it is in memory; at the end of a
+//   }                          // kernel only the box has to be waited for
 //
-// No kernel stores boxes at present, and cuda.wide alone shares them (load_box_for): attention was
-// measured with both, and is faster without (docs/results/h200/attention.md).
+// No kernel stores boxes at present, and only cuda.wide shares them (load_box_for): attention was
+// measured with both, and is faster without (docs/notebook/attention.md).
 #pragma once
 
 #include <cstdint>
@@ -31,17 +31,17 @@ __device__ inline void load_box(void* to, const void* map, const std::int32_t (&
                                     at, &barrier);
 }
 
-// Of two dimensions.
+// A box of two dimensions.
 __device__ inline void load_box(void* to, const void* map, const std::int32_t (&at)[2],
                                 std::uint64_t& barrier) {
   ::cuda::ptx::cp_async_bulk_tensor(::cuda::ptx::space_cluster, ::cuda::ptx::space_global, to, map,
                                     at, &barrier);
 }
 
-// The same box for several blocks of a cluster (cluster.cuh) by one read: bit r of `blocks` stands
-// for the block of rank r. Each gets it in the place that `to` is in this one, and its bytes count
-// on its own barrier in the place of `barrier`: each expects them itself. All must have made their
-// barriers before (cluster_meet), and must not end before it has come.
+// One read brings the same box to several blocks of a cluster (cluster.cuh): bit r of `blocks`
+// stands for the block of rank r. The box lands in each block at the place of `to`, and its bytes
+// count on that block's own `barrier`: each block expects them itself. All blocks must have made
+// their barriers before (cluster_meet), and must not end before the box has arrived.
 __device__ inline void load_box_for(std::uint16_t blocks, void* to, const void* map,
                                     const std::int32_t (&at)[4], std::uint64_t& barrier) {
   ::cuda::ptx::cp_async_bulk_tensor(::cuda::ptx::space_cluster, ::cuda::ptx::space_global, to, map,
@@ -68,12 +68,12 @@ __device__ inline void store_bulk(void* to, const void* from, std::uint32_t byte
 
 // A thread's stores go in groups: it starts some, and closes the group.
 __device__ inline void close_store_group() { ::cuda::ptx::cp_async_bulk_commit_group(); }
-// Until all but its `left` groups that were closed last have been read from shared memory.
+// Waits until all but the `left` groups that were closed last have been read from shared memory.
 template <int left>
 __device__ void wait_until_read() {
   ::cuda::ptx::cp_async_bulk_wait_group_read(::cuda::ptx::n32_t<left>());
 }
-// Until they are in memory, for this thread to see.
+// Waits until they are in memory, for this thread to see.
 template <int left>
 __device__ void wait_until_stored() {
   ::cuda::ptx::cp_async_bulk_wait_group(::cuda::ptx::n32_t<left>());

@@ -15,8 +15,8 @@ __device__ inline void barrier_arrive(int id, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// By all threads of a warpgroup: from now on it has so many registers each, a multiple of 8. It
-// waits until others have given up enough of theirs.
+// Called by all threads of a warpgroup: from here on each has so many registers, a multiple of 8.
+// It waits until others have given up enough of theirs.
 template <int registers>
 __device__ void take_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));

@@ -1,11 +1,11 @@
 // Matrix products of a warpgroup (wgmma, sm_90a): D[64, N] += A[64, 16] B[16, N], f32 sums.
 // (cuda::ptx does not have them.)
 //
-// A lies in registers or shared memory, B in shared memory, where descriptors say how. D and A in
-// registers are spread over the warpgroup's lanes as mma.sync's are over a warp's: warp w has rows
-// 16 w to 16 w + 15; lane l has columns 8 j + 2 (l % 4) and the next one, of row l / 4 in
-// d[4 j], d[4 j + 1], and of row l / 4 + 8 in d[4 j + 2], d[4 j + 3]. Two neighbouring j of D are,
-// rounded and packed, just what A wants for 16 columns: a product's result feeds the next from
+// A lies in registers or shared memory, B in shared memory; descriptors say where. D and A in
+// registers are spread over the warpgroup's lanes as those of mma.sync are over a warp's: warp w
+// has rows 16 w to 16 w + 15; lane l has columns 8 j + 2 (l % 4) and the next one, of row l / 4 in
+// d[4 j], d[4 j + 1], and of row l / 4 + 8 in d[4 j + 2], d[4 j + 3]. Two neighbouring j of D,
+// rounded and packed, are what A takes for 16 columns: a product's result feeds the next from
 // registers.
 //
 // The products run on their own. Order is kept by three calls, all by whole warpgroups:
@@ -22,8 +22,7 @@
 
 namespace tessera::cuda::tile {
 
-// ---- where a matrix lies
-// -----------------------------------------------------------------------------------------
+// ---- where a matrix lies ------------------------------------------------------------------------
 //
 // Panels of 64 elements (128 bytes) by any number of rows, row after row, each aligned to 1024
 // bytes; in a row the 16-byte parts are swizzled (swizzle.cuh), as the copy engine writes them.
@@ -53,8 +52,7 @@ __device__ inline std::uint64_t moved(std::uint64_t descriptor, std::uint32_t by
   return descriptor + (bytes >> 4);
 }
 
-// ---- order
-// -----------------------------------------------------------------------------------------
+// ---- order --------------------------------------------------------------------------------------
 
 __device__ inline void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ inline void wgmma_commit() {
@@ -72,9 +70,10 @@ __device__ void pin(float (&d)[n]) {
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// The assembler moves a wait up, ahead of arithmetic that does not need it, and what was meant to
-// run beside the products runs after them. It does not move it over a store: this is one, never
-// made, on a sum (of weights: not below zero) into which all that arithmetic goes.
+// The assembler moves a wait up, ahead of arithmetic that does not need it; what was meant to run
+// beside the products then runs after them. It does not move a wait over a store. This is a store
+// that never happens: it depends on a sum (of weights, not below zero) that needs all of that
+// arithmetic.
 __device__ inline void finish_first(float sum, void* shared) {
   asm volatile(
       "{\n.reg .pred never;\nsetp.lt.f32 never, %0, 0f00000000;\n"
@@ -83,8 +82,7 @@ __device__ inline void finish_first(float sum, void* shared) {
       : "memory");
 }
 
-// ---- products
-// -----------------------------------------------------------------------------------------
+// ---- products -----------------------------------------------------------------------------------
 
 enum class BLayout : int { depth_contiguous = 0, columns_contiguous = 1 };
 
@@ -112,7 +110,7 @@ struct Wgmma;
 #define TESSERA_NAMES_120 "%120, %121, %122, %123, %124, %125, %126, %127"
 #define TESSERA_SUMS_8(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3]), \
                           "+f"(d[i + 4]), "+f"(d[i + 5]), "+f"(d[i + 6]), "+f"(d[i + 7])
-// P0 to P5 are the numbers of the operands behind the sums.
+// P0 to P5 are the numbers of the operands after the sums.
 #define TESSERA_WGMMA_SHARED(N, TYPE, NAMES, SUMS, P0, P1, P2, P3)                                  \
   asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, " P2 ", 0;\n"                                  \
                "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" NAMES "}, "     \

@@ -1,4 +1,4 @@
-// Kernels that do nothing but copy by the pieces of the tile layer: boxes there and back, boxes for
+// Kernels that only copy, by the pieces of the tile layer: boxes there and back, boxes for
 // several blocks of a cluster, pieces of memory through a ring of buffers.
 #pragma once
 
@@ -25,7 +25,7 @@ void move_box(Context& ctx, const CUtensorMap& in, BoxPlace from, const CUtensor
               BoxPlace to);
 
 // Block r of a cluster brings rows 64 r .. of `in` to the blocks in masks[r]. Then out
-// [blocks, blocks, 64, 64] has, of each block, what has come from each, or -1.
+// [blocks, blocks, 64, 64] has what each block got from each, or -1.
 struct Masks {
   std::uint16_t of[kMostBlocks];
 };

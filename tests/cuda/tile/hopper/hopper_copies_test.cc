@@ -1,5 +1,5 @@
-// The copy engine as the tile layer has it, on whole numbers: what comes, what goes, and what must
-// not be written.
+// The copy engine through the tile layer, on whole numbers: what is loaded, what is stored, and
+// what must not be written.
 #include "cuda/tile/hopper/hopper_copies.h"
 
 #include <gtest/gtest.h>
@@ -20,8 +20,8 @@ namespace {
 class HopperCopiesTest : public HopperTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, HopperCopiesTest, testing::Values(Device::cuda()), device_name);
 
-// [batch, rows, heads, dim], of which the last head and the last eight columns are left out, the
-// first row and the last: the copy engine must not touch them.
+// [batch, rows, heads, dim] without the last head, the last eight columns, the first row and the
+// last: the copy engine must not touch them.
 struct Inner {
   std::int64_t batch, rows, heads, dim;
 

@@ -17,7 +17,7 @@ struct Maps {
   CUtensorMap q, k, v;
 };
 
-// A fragment's elements to their places in a matrix of `columns`.
+// Stores a fragment's elements to their places in a matrix of `columns` columns.
 template <int n>
 __device__ void store_fragment(float* to, int columns, const float (&d)[n]) {
   const int lane = threadIdx.x % 32, row = 16 * (threadIdx.x / 32) + lane / 4;

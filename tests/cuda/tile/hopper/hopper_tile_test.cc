@@ -22,7 +22,7 @@ cuda::tile::BoxedTensor boxed(const Tensor& x, int box_rows) {
           .box_rows = box_rows};
 }
 
-// The last rows of k and v are not there, and come as zeros.
+// The last rows of k and v do not exist, and are loaded as zeros.
 TEST_P(HopperTileTest, BoxesAndProducts) {
   constexpr int kThere = 100;
   const TestTensor q(ctx(), random_integers({kRows, kDim}, 1, -2, 3), DType::bf16);

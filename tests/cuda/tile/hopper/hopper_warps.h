@@ -1,5 +1,5 @@
 // Kernels of the tile layer's pieces by which warps, warpgroups and blocks of a cluster work
-// together on Hopper: matrices turned and stored, products of every width, turns, numbers sent.
+// together on Hopper: matrices transposed and stored, products of every width, turns, numbers sent.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace tessera::test {
 
-// Of four matrices [4, 8, 8] that a warp holds in registers: as store_8x8 leaves them, as
-// store_turned does, and as store_8x8 does after turn_8x8.
+// Stores four matrices [4, 8, 8] that a warp holds in registers: by store_8x8, by store_turned, and
+// by store_8x8 after turn_8x8.
 void turn_matrices(Context& ctx, const std::uint16_t* in, std::uint16_t* stored,
                    std::uint16_t* store_turned, std::uint16_t* turned);
 

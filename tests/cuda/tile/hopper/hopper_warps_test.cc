@@ -1,4 +1,4 @@
-// What warps, warpgroups and blocks of a cluster do together, on whole numbers, which must come out
+// What warps, warpgroups and blocks of a cluster do together, on whole numbers: the results must be
 // exact.
 #include "cuda/tile/hopper/hopper_warps.h"
 

@@ -1,4 +1,4 @@
-// In the place of src/cuda/dynamic_shared.cuh.
+// Replaces src/cuda/runtime/dynamic_shared.cuh.
 #pragma once
 
 #include "emulated/simt.h"

@@ -1,5 +1,5 @@
-// In the place of src/cuda/start_kernel.h: the kernel waits in the stream, as on a GPU, and runs on
-// the CPU when something waits for the stream.
+// Replaces src/cuda/runtime/start_kernel.h: the kernel waits in the stream, as on a GPU, and runs
+// on the CPU when something waits for the stream.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,5 @@
-// In the place of src/cuda/tile/cp_async.cuh. Copies land as late as they may: until the thread has
-// waited for them, their place holds NaN.
+// Replaces src/cuda/tile/cp_async.cuh. Copies land as late as they may: their place holds
+// NaN until the thread has waited for them.
 #pragma once
 
 #include <cstddef>

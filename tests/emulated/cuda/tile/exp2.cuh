@@ -1,4 +1,4 @@
-// In the place of src/cuda/tile/exp2.cuh.
+// Replaces src/cuda/tile/exp2.cuh.
 #pragma once
 
 #include <cmath>

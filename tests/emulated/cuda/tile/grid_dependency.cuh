@@ -1,4 +1,4 @@
-// In the place of src/cuda/tile/grid_dependency.cuh: kernels run one after the other.
+// Replaces src/cuda/tile/grid_dependency.cuh: kernels run one after the other.
 #pragma once
 
 namespace tessera::cuda {

@@ -1,4 +1,4 @@
-// In the place of src/cuda/tile/last_block.cuh: blocks run one after the other.
+// Replaces src/cuda/tile/last_block.cuh: blocks run one after the other.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// In the place of src/cuda/tile/ldmatrix.cuh.
+// Replaces src/cuda/tile/ldmatrix.cuh.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// In the place of src/cuda/tile/mma.cuh: the last lane of the warp to come multiplies for all.
+// Replaces src/cuda/tile/mma.cuh: the last lane of the warp to arrive multiplies for all.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// In the place of src/cuda/tile/reciprocal.cuh.
+// Replaces src/cuda/tile/reciprocal.cuh.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// In the place of src/cuda/tile/thread_index.cuh.
+// Replaces src/cuda/tile/thread_index.cuh.
 #pragma once
 
 #include "emulated/simt.h"

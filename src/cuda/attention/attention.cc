@@ -1,0 +1,76 @@
+// attention() on a GPU: plans a call, takes its scratch and runs it.
+#include "cuda/attention/attention.h"
+
+#include <algorithm>
+#include <span>
+
+#include "core/checked.h"
+#include "core/workspace.h"
+#include "cuda/attention/kernel.h"
+#include "cuda/runtime/launch.h"
+#include "cuda/runtime/state.h"
+
+namespace tessera::cuda {
+namespace {
+
+// Copies the lists of a block pattern into scratch, on the stream. CUDA takes pageable memory into
+// a staging buffer before it returns, so the pattern may go away at once. A graph that captures the
+// call captures the pattern's address, however: the pattern must then outlive the graph.
+void move_lists_to_device(Context& ctx, Workspace::Frame& frame, const Mask& mask, MaskView& view) {
+  if (mask.kind() != Mask::Kind::blocks) return;
+  const BlockMask& pattern = mask.pattern();
+  const std::span<const std::byte> lists = pattern.bytes();
+  auto* to = frame.take<std::byte>(std::ssize(lists));
+  if (!lists.empty()) {
+    const DeviceGuard guard(ctx.device());
+    check(cudaMemcpyAsync(to, lists.data(), lists.size_bytes(), cudaMemcpyHostToDevice,
+                          static_cast<cudaStream_t>(ctx.stream())),
+          "attention: copying the mask's lists");
+  }
+  view.offsets = reinterpret_cast<const std::int64_t*>(to);
+  view.indices = reinterpret_cast<const std::int32_t*>(view.offsets + pattern.q_blocks() + 1);
+  view.longest_first = view.indices + pattern.visited();
+}
+
+std::int64_t scratch_of(const AttentionPlan& plan, const Mask& mask) {
+  ScratchSize lists;
+  if (mask.kind() == Mask::Kind::blocks) lists.add<std::byte>(std::ssize(mask.pattern().bytes()));
+  return checked_add(lists.bytes(), plan.kernel->scratch(plan));
+}
+
+}  // namespace
+
+// Steps of a stream may be smaller than the one that is counted. Fewer keys, or fewer queries in a
+// ragged batch, take no more scratch; but fewer queries in a dense batch may come to cuda.split,
+// which takes more than the kernels for many queries.
+std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args) {
+  const DeviceLimits& gpu = state_of(ctx).limits();
+  const std::int64_t bytes = scratch_of(plan_attention(gpu, args), args.mask);
+  const std::int64_t few_queries = kFewRows * args.k.shape[2] / args.q.shape[2];
+  if (args.q_offsets.defined() || few_queries == 0 || args.q.shape[1] <= few_queries) return bytes;
+  AttentionArgs few = args;
+  few.q = args.q.slice(1, 0, few_queries);
+  few.out = args.out.slice(1, 0, few_queries);
+  return std::max(bytes, scratch_of(plan_attention(gpu, few), args.mask));
+}
+
+const char* attention(Context& ctx, const AttentionArgs& args) {
+  AttentionPlan plan = plan_attention(ctx, args);
+  Workspace::Frame frame(ctx.workspace());
+  move_lists_to_device(ctx, frame, args.mask, plan.call.mask);
+  plan.kernel->run(ctx, plan, frame);
+  return plan.kernel->name;
+}
+
+void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
+  Workspace::Frame frame(ctx.workspace());
+  AttentionCall call(args.forward, MaskView::of(args.forward.mask));
+  move_lists_to_device(ctx, frame, args.forward.mask, call.mask);
+  const Tensor& q = args.forward.q;
+  const std::int64_t rows = checked_mul(checked_mul(q.shape[0], q.shape[1]), q.shape[2]);
+  const AttentionGradients gradients{HeadRows(args.d_out), HeadRows(args.d_q), HeadRows(args.d_k),
+                                     HeadRows(args.d_v), frame.take<float>(rows)};
+  launch_attention_backward(ctx, call, gradients);
+}
+
+}  // namespace tessera::cuda

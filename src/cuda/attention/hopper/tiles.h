@@ -1,0 +1,85 @@
+// How the Hopper attention kernel cuts up the work.
+#pragma once
+
+namespace tessera::cuda {
+
+// A block is one warpgroup that fetches and some that compute, each for 64 query rows. All of them
+// go over the keys in tiles of `keys`, of which `stages` lie in shared memory.
+struct HopperTiles {
+  int warpgroups;
+  int keys;
+  int stages;
+  bool take_turns;  // at the tensor cores, so that one warpgroup's softmax runs beside products
+  bool pattern = false;
+  int blocks = 1;      // on a multiprocessor at a time
+  bool ahead = false;  // an item's first scores are started before the last one's output is stored
+  bool first_turn = false;  // turns are taken at an item's first tile too
+};
+
+// full: every row sees every key. band: causal, window or sinks, where larger tiles mean more
+// products with keys that nobody sees. pattern: of blocks that are whole tiles.
+enum class HopperMask { full, band, pattern };
+
+// Up to this many keys, the tiles of a band are as good or better for a call without a mask: the
+// last of the larger tiles is not full, and there are few others.
+inline constexpr int kHopperFewKeys = 1024;
+
+// Rows and keys of a pattern's block are multiples of this: the rows of an item, and a multiple of
+// the keys of a tile.
+inline constexpr int kHopperPatternBlock = 128;
+
+// The one place that chooses tiles.
+constexpr HopperTiles hopper_tiles(int dim, HopperMask mask) {
+  if (mask == HopperMask::pattern) {
+    // A block has the rows of two warpgroups at least. At D 64 these do not fill a multiprocessor:
+    // two items run on it at a time, and their registers hold 64 keys each.
+    if (dim <= 64) {
+      return {.warpgroups = 2,
+              .keys = 64,
+              .stages = 5,
+              .take_turns = false,
+              .pattern = true,
+              .blocks = 2};
+    }
+    if (dim <= 128) {
+      return {.warpgroups = 2, .keys = 128, .stages = 3, .take_turns = true, .pattern = true};
+    }
+    return {.warpgroups = 2, .keys = 64, .stages = 2, .take_turns = false, .pattern = true};
+  }
+  const bool banded = mask == HopperMask::band;
+  // 192 rows: three accumulators of 64 x 64 and of 64 x 128 fit into 160 registers each. Turns gain
+  // nothing where warpgroups pass over tiles at different times.
+  if (dim <= 64) return {.warpgroups = 3, .keys = 128, .stages = 3, .take_turns = !banded};
+  // 128 keys in three stages or 176 in two are what shared memory holds beside 128 query rows.
+  // Ahead gains 1 to 3% at D 96 and 128, nothing at D 80, and loses at D 64 under a mask and D 256.
+  if (dim <= 128) {
+    return {.warpgroups = 2,
+            .keys = banded ? 128 : 176,
+            .stages = banded ? 3 : 2,
+            .take_turns = true,
+            .ahead = dim > 80,
+            .first_turn = dim > 80 && !banded};
+  }
+  // The same limit; the output alone takes 128 registers, and with so few keys beside so many
+  // products there is nothing to take turns for.
+  return {.warpgroups = 2, .keys = 80, .stages = 2, .take_turns = false};
+}
+
+// The elements of a row in shared memory lie in panels of 64 (128 bytes: one swizzled row).
+constexpr int hopper_panels(int dim) { return (dim + 63) / 64; }
+
+constexpr int hopper_shared_bytes(int dim, HopperTiles tiles) {
+  const int rows = 64 * tiles.warpgroups + 2 * tiles.stages * tiles.keys;
+  constexpr int kBarriers = 1024;
+  return rows * hopper_panels(dim) * 128 + kBarriers;
+}
+
+// What a call is launched with, before its tensor maps are made.
+struct HopperPlan {
+  int dim = 0;  // of the instance: the head dim, or the next larger one that is compiled
+  HopperMask mask = HopperMask::full;
+  HopperMask instance =
+      HopperMask::full;  // compiled for this mask, which may be a more general one
+};
+
+}  // namespace tessera::cuda

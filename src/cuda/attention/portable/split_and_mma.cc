@@ -1,0 +1,99 @@
+#include "cuda/attention/portable/split_and_mma.h"
+
+#include <algorithm>
+
+#include "core/checked.h"
+#include "cuda/attention/portable/instance.h"
+
+namespace tessera::cuda {
+namespace mma {
+
+bool takes(const AttentionRequest& request) { return request.tensor_cores; }
+
+AttentionPlan plan(const AttentionRequest& request) {
+  AttentionPlan plan(request);
+  keep_within_positions(plan.call.mask);
+  return plan;
+}
+
+void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame&) {
+  with_tensor_core_types(plan.call, [&](auto type, auto dim) {
+    launch<decltype(type), dim()>(ctx, plan.call, plan.options);
+  });
+}
+
+}  // namespace mma
+
+namespace split {
+namespace {
+
+std::int64_t all_rows(const PartialShape& shape) {
+  return checked_mul(checked_mul(shape.slots, shape.splits), shape.rows);
+}
+
+PartialShape partial_shape(const AttentionCall& call) {
+  // A group of more heads than the kernel takes rows never comes to it.
+  if (call.group > kFewRows) return {};
+  return {.slots = checked_mul(call.sequences, call.kv_heads),
+          .splits = most_splits(call.n_k, split_limit(call.kv_heads)),
+          .rows = static_cast<int>(std::min(kFewRows, call.n_q * call.group))};
+}
+
+Partials take_partials(Context& ctx, Workspace::Frame& frame, const AttentionPlan& plan) {
+  const PartialShape& shape = plan.partials;
+  Partials partials{
+      .limit = split_limit(plan.call.kv_heads), .splits = shape.splits, .rows = shape.rows};
+  if (shape.splits <= 1) return partials;
+  partials.sums = frame.take<float>(checked_mul(all_rows(shape), plan.call.dim));
+  partials.largest_and_sum = frame.take<float>(checked_mul(all_rows(shape), 2));
+  if (shape.rows <= kMergedRows && shape.slots <= State::kSlotCounters) {
+    partials.counters = state_of(ctx).counters() + State::kWorkCounters;
+  }
+  return partials;
+}
+
+}  // namespace
+
+bool takes(const AttentionRequest& request) {
+  return request.tensor_cores && request.rows() <= kFewRows;
+}
+
+AttentionPlan plan(const AttentionRequest& request) {
+  AttentionPlan plan = mma::plan(request);
+  plan.partials = partial_shape(plan.call);
+  return plan;
+}
+
+std::int64_t scratch(const AttentionPlan& plan) {
+  const PartialShape& shape = plan.partials;
+  if (shape.splits <= 1) return 0;
+  return ScratchSize()
+      .add<float>(checked_mul(all_rows(shape), plan.call.dim))
+      .add<float>(checked_mul(all_rows(shape), 2))
+      .bytes();
+}
+
+void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
+  const Partials partials = take_partials(ctx, frame, plan);
+  with_tensor_core_types(plan.call, [&](auto type, auto dim) {
+    launch<decltype(type), dim()>(ctx, plan.call, plan.options, partials);
+  });
+}
+
+bool takes_mixed(const AttentionRequest& request) {
+  return request.tensor_cores && request.call.q_offsets != nullptr && request.rows() > kFewRows;
+}
+
+AttentionPlan plan_mixed(const AttentionRequest& request) {
+  AttentionPlan mixed = plan(request);
+  mixed.options.leave_few = true;
+  return mixed;
+}
+
+void run_mixed(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
+  mma::run(ctx, plan, frame);
+  run(ctx, plan, frame);
+}
+
+}  // namespace split
+}  // namespace tessera::cuda

@@ -1,0 +1,29 @@
+// The kernels cuda.mma (mma.cuh) and cuda.split (split.cuh), and both together for a ragged batch,
+// as rows of the table in choose.cc.
+#pragma once
+
+#include "cuda/attention/kernel.h"
+
+namespace tessera::cuda {
+namespace mma {
+
+bool takes(const AttentionRequest& request);
+AttentionPlan plan(const AttentionRequest& request);
+void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+
+}  // namespace mma
+
+namespace split {
+
+bool takes(const AttentionRequest& request);
+AttentionPlan plan(const AttentionRequest& request);
+std::int64_t scratch(const AttentionPlan& plan);
+void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+
+// Sequences of few rows by this kernel, the others by mma.
+bool takes_mixed(const AttentionRequest& request);
+AttentionPlan plan_mixed(const AttentionRequest& request);
+void run_mixed(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+
+}  // namespace split
+}  // namespace tessera::cuda

@@ -1,0 +1,65 @@
+// What a kernel is chosen by: how the portable tensor core kernels can count this call's rows.
+#include <algorithm>
+#include <cstdint>
+
+#include "cuda/attention/kernel.h"
+#include "cuda/tile/vectors.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr std::int64_t kVector = 8;  // elements in 16 bytes
+
+// Whether positions, and the blocks of a grid, are ints.
+bool counts_in_ints(const AttentionCall& call) {
+  if (call.n_q > kMostPositions / call.group || call.n_k > kMostPositions) return false;
+  const std::int64_t sequences = call.sequences + (call.q_offsets != nullptr ? 1 : 0);
+  const std::int64_t blocks = call.n_q * call.group / 64 + split::kMostSplits;  // of a head
+  return sequences <= INT32_MAX / blocks / call.kv_heads;
+}
+
+// Whether all rows of q, k, v and out are made of whole chunks of 16 bytes, and begin on one.
+bool made_of_vectors(const AttentionArgs& args) {
+  const Tensor* tensors[] = {&args.q, &args.k, &args.v, &args.out};
+  return std::all_of(std::begin(tensors), std::end(tensors), [](const Tensor* tensor) {
+    return rows_begin_on_vectors(*tensor) && tensor->size(-1) % kVector == 0;
+  });
+}
+
+// A stride in units; one that nobody steps along may be anything.
+std::uint32_t in_units(const Tensor& tensor, int d, std::int64_t unit) {
+  return tensor.shape[d] > 1 ? static_cast<std::uint32_t>(tensor.strides[d] / unit) : 0u;
+}
+
+KeyUnits key_units(const AttentionArgs& args) {
+  const bool vectors = made_of_vectors(args);
+  const std::int64_t unit = vectors ? kVector : 1;
+  return {.vectors = vectors,
+          .k_batch = in_units(args.k, 0, unit),
+          .k_row = in_units(args.k, 1, unit),
+          .v_batch = in_units(args.v, 0, unit),
+          .v_row = in_units(args.v, 1, unit),
+          .page_size = static_cast<std::uint32_t>(args.k.shape[1])};
+}
+
+// Whether every row of a head lies less than 2^32 - 2 units behind its first.
+bool counts_in_units(const Tensor& tensor, std::int64_t unit) {
+  std::int64_t last = 0;
+  for (int d = 0; d < 2; ++d) {
+    if (tensor.shape[d] <= 1) continue;
+    if (tensor.strides[d] < 0) return false;
+    last += (tensor.shape[d] - 1) * tensor.strides[d];
+  }
+  return last / unit < 0xfffffffe;
+}
+
+}  // namespace
+
+AttentionRequest::AttentionRequest(const DeviceLimits& on, const AttentionArgs& args)
+    : gpu(on), call(args, MaskView::of(args.mask)), units(key_units(args)) {
+  const std::int64_t unit = units.vectors ? kVector : 1;
+  tensor_cores = call.dtype != DType::f32 && counts_in_ints(call) &&
+                 counts_in_units(args.k, unit) && counts_in_units(args.v, unit);
+}
+
+}  // namespace tessera::cuda

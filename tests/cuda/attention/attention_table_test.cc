@@ -1,0 +1,89 @@
+// The table of attention kernels: which one is chosen for a call, and what its plan takes of the
+// workspace. Planning needs no GPU.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "core/workspace.h"
+#include "cuda/attention/kernel.h"
+#include "cuda/runtime/hopper_kernels.h"
+
+namespace tessera::cuda {
+namespace {
+
+constexpr DeviceLimits kHopper{.capability = 90, .multiprocessors = 132, .shared_bytes = 227 << 10};
+constexpr DeviceLimits kAmpere{.capability = 80, .multiprocessors = 108, .shared_bytes = 163 << 10};
+
+struct Shape {
+  std::int64_t n_q, n_k = 300, heads = 8, kv_heads = 8, dim = 64;
+  DType dtype = DType::bf16;
+};
+
+// Nobody looks at the data of a call that is only planned.
+AttentionArgs args_of(const Shape& s) {
+  const Tensor q(nullptr, s.dtype, {1, s.n_q, s.heads, s.dim}, Device::cuda());
+  const Tensor k(nullptr, s.dtype, {1, s.n_k, s.kv_heads, s.dim}, Device::cuda());
+  return {.q = q, .k = k, .v = k, .out = q};
+}
+
+std::string_view chosen(const DeviceLimits& gpu, const AttentionArgs& args) {
+  return plan_attention(gpu, args).kernel->name;
+}
+
+TEST(AttentionTable, EveryNameIsThereOnce) {
+  std::string names;
+  for (const AttentionKernel& kernel : attention_kernel_table()) {
+    names += std::string(kernel.name) + " ";
+  }
+  EXPECT_EQ(names, "cuda.hopper cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
+}
+
+TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {
+  EXPECT_EQ(chosen(kAmpere, args_of({.n_q = 16})), "cuda.split");
+  EXPECT_EQ(chosen(kAmpere, args_of({.n_q = 17})), "cuda.dense");
+  EXPECT_EQ(chosen(kAmpere, args_of({.n_q = 17, .dim = 60})), "cuda.mma");
+  EXPECT_EQ(chosen(kAmpere, args_of({.n_q = 17, .dtype = DType::f32})), "cuda.plain");
+  // Eight heads share a key head: two queries are 16 rows, three are 24.
+  EXPECT_EQ(chosen(kAmpere, args_of({.n_q = 2, .kv_heads = 1})), "cuda.split");
+  EXPECT_EQ(chosen(kAmpere, args_of({.n_q = 3, .kv_heads = 1})), "cuda.mma");
+  EXPECT_EQ(chosen(kAmpere, args_of({.n_q = 17, .n_k = std::int64_t{1} << 29})), "cuda.plain");
+
+  std::int32_t offsets[3];
+  AttentionArgs ragged = args_of({.n_q = 17});
+  ragged.q_offsets = ragged.k_offsets = Tensor(offsets, DType::i32, {3}, Device::cuda());
+  EXPECT_EQ(chosen(kAmpere, ragged), "cuda.mma+split");
+}
+
+TEST(AttentionTable, HopperIsChosenFromSeventeenQueriesOnAndCanBeForcedBelow) {
+  if (!has_hopper_kernels(kHopper)) GTEST_SKIP() << "this build has no code for 90a";
+  EXPECT_EQ(chosen(kHopper, args_of({.n_q = 17})), "cuda.hopper");
+  EXPECT_EQ(chosen(kHopper, args_of({.n_q = 16})), "cuda.split");
+  EXPECT_EQ(chosen(kHopper, args_of({.n_q = 16, .heads = 16})), "cuda.mma");
+  const AttentionKernel& hopper = attention_kernel_table().front();
+  EXPECT_TRUE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 1}))));
+  EXPECT_FALSE(hopper.takes(AttentionRequest(kAmpere, args_of({.n_q = 17}))));
+  EXPECT_FALSE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 17, .dim = 60}))));
+}
+
+TEST(AttentionTable, ScratchIsThePartialsOfSplitKeys) {
+  const auto scratch = [](const Shape& shape) {
+    const AttentionPlan plan = plan_attention(kAmpere, args_of(shape));
+    return plan.kernel->scratch(plan);
+  };
+  // Four heads share a key head: two queries are eight rows of one slot.
+  const AttentionPlan plan =
+      plan_attention(kAmpere, args_of({.n_q = 2, .n_k = 4096, .heads = 4, .kv_heads = 1}));
+  EXPECT_EQ(plan.partials.slots, 1);
+  EXPECT_EQ(plan.partials.rows, 8);
+  EXPECT_EQ(plan.partials.splits, split::most_splits(4096, split::split_limit(1)));
+  const std::int64_t rows = std::int64_t{plan.partials.splits} * 8;
+  EXPECT_EQ(scratch({.n_q = 2, .n_k = 4096, .heads = 4, .kv_heads = 1}),
+            ScratchSize().add<float>(rows * 64).add<float>(rows * 2).bytes());
+  EXPECT_EQ(scratch({.n_q = 2, .n_k = 16}), 0);     // one block has all keys
+  EXPECT_EQ(scratch({.n_q = 17, .n_k = 4096}), 0);  // nothing is split
+}
+
+}  // namespace
+}  // namespace tessera::cuda

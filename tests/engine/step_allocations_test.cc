@@ -1,0 +1,113 @@
+// A step of a stream takes no memory from the heap: all that changes from token to token lies in
+// the Context's workspace, in the cache and in the Sampler, which are sized before the first token.
+//
+// A step here is what generate() does for each token: forward() through the cache, and the draw of
+// the next token. What generate() does with the token after that is not counted: it hands the
+// caller a std::string, and keeps the ids.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <new>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/workspace.h"
+#include "engine/forward_ids.h"
+#include "support/allocations.h"
+#include "support/devices.h"
+#include "support/files.h"
+#include "tessera/sample.h"
+#include "tessera/sampling.h"
+
+namespace tessera::test {
+namespace {
+
+// The steps of one stream.
+class Stream {
+ public:
+  Stream(Context& ctx, const Model& model, const CachePolicy& policy,
+         const SamplingOptions& sampling)
+      : ctx_(ctx),
+        model_(model),
+        cache_(model.make_cache(ctx, policy, 256, 16)),
+        sampler_(sampling),
+        frame_(reserved_workspace(ctx, model, cache_, 1)),
+        ids_(frame_.take(DType::i32, {16})),
+        logits_(frame_.take(DType::f32, {1, model.config().vocab})),
+        drawn_(frame_.take(DType::i32, {1})),
+        host_logits_(static_cast<std::size_t>(model.config().vocab)) {}
+
+  std::int32_t step(std::int32_t id) {
+    forward_ids(ctx_, model_, cache_, {&id, 1}, ids_, logits_);
+    std::optional<SampleArgs> draw = sampler_.next_draw();
+    if (!ctx_.device().is_cpu() && draw) {
+      draw->logits = logits_;
+      draw->ids = drawn_;
+      sample(ctx_, *draw);
+      copy_bytes(ctx_, &id, Device::cpu(), drawn_.data, ctx_.device(), drawn_.bytes());
+      sampler_.accept(id);
+      return id;
+    }
+    copy_bytes(ctx_, host_logits_.data(), Device::cpu(), logits_.data, ctx_.device(),
+               logits_.bytes());
+    return sampler_.sample(host_logits_, -1).token.id;
+  }
+
+ private:
+  Context& ctx_;
+  const Model& model_;
+  KvCache cache_;
+  Sampler sampler_;
+  Workspace::Frame frame_;
+  Tensor ids_, logits_, drawn_;
+  std::vector<float> host_logits_;
+};
+
+class StepAllocationsTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, StepAllocationsTest, testing::ValuesIn(test_devices()),
+                         device_name);
+
+TEST_P(StepAllocationsTest, TheCounterCounts) {
+  if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  const AllocationCounter counter;
+  // Not by new expressions, which a compiler may leave out.
+  ::operator delete(::operator new(8));
+  ::operator delete[](::operator new[](8));
+  ::operator delete (::operator new (64, std::align_val_t{64}), std::align_val_t{64});
+  EXPECT_EQ(counter.count(), 3);
+}
+
+TEST_P(StepAllocationsTest, AHundredTokensTakeNothingFromTheHeap) {
+  if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  const SamplingOptions samplings[] = {
+      {.greedy = true},
+      {.temperature = 0.8, .top_k = 20, .seed = 3},
+      {.top_p = 0.9, .min_p = 0.01, .seed = 3},
+      {.top_p = 0.9, .repetition_penalty = 1.1, .presence_penalty = 0.5, .seed = 3}};
+  for (const char* name : {"neox-parallel", "neox-serial", "llama-gqa", "qwen3", "llama-int4",
+                           "llama-mxfp4", "llama-int8-channel"}) {
+    // Without tracing, which keeps a text for each kind of call.
+    Context context({.device = GetParam(), .threads = 3});
+    const auto model = load_model(context, data_path("goldens") / name);
+    for (const CachePolicy& policy :
+         {CachePolicy::full(), CachePolicy::last(40), CachePolicy::sinks(4, 40)}) {
+      for (const SamplingOptions& sampling : samplings) {
+        SCOPED_TRACE(std::string(name) + " " + to_string(policy));
+        Stream stream(context, *model, policy, sampling);
+        // The first steps make what a Context makes once, as handles of libraries.
+        std::int32_t id = 1;
+        for (int i = 0; i < 5; ++i) id = stream.step(id);
+        const std::int64_t workspace = context.workspace_bytes();
+        const AllocationCounter counter;
+        for (int i = 0; i < 100; ++i) id = stream.step(id);
+        ASSERT_EQ(counter.count(), 0);
+        ASSERT_EQ(context.workspace_bytes(), workspace);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::test
