@@ -14,7 +14,7 @@ namespace tessera::model {
 
 // What an architecture brings to the pass.
 struct PassParts {
-  Tensor embedding{};  // [vocab, hidden]
+  Weight embedding{};  // [vocab, hidden], dense or packed
   Weight head{};       // [vocab, hidden]
   // x [tokens, hidden] becomes the layer's output, in its last `rows` rows.
   std::function<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer{};

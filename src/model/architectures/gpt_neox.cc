@@ -47,7 +47,7 @@ class GptNeox final : public Model {
                  std::int64_t rows) const;
   void norm(Context& ctx, const Norm& weights, const Tensor& x, const Tensor& out) const;
 
-  Tensor embedding_;  // [vocab, hidden]
+  Weight embedding_;  // [vocab, hidden]
   std::vector<Layer> layers_;
   Norm final_norm_;
   Weight head_;  // [vocab, hidden]
@@ -74,7 +74,7 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights) 
   // Of a tied pair a file may keep either.
   const std::string table =
       tied && !weights.has_module("gpt_neox.embed_in") ? head : "gpt_neox.embed_in";
-  embedding_ = weights.table(table, config.vocab, hidden);
+  embedding_ = weights.table(table, tied ? head : table, config.vocab, hidden);
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const std::string at = "gpt_neox.layers." + std::to_string(i);
     Layer layer;

@@ -42,7 +42,7 @@ class Llama final : public Model {
                  std::int64_t rows) const;
   void norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tensor& out) const;
 
-  Tensor embedding_;  // [vocab, hidden]
+  Weight embedding_;  // [vocab, hidden]
   std::vector<Layer> layers_;
   Tensor final_norm_;  // [hidden]
   Weight head_;        // [vocab, hidden]
@@ -66,7 +66,7 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
   // Of a tied pair a file may keep either.
   const std::string table =
       tied && !weights.has_module("model.embed_tokens") ? "lm_head" : "model.embed_tokens";
-  embedding_ = weights.table(table, config.vocab, hidden);
+  embedding_ = weights.table(table, tied ? "lm_head" : table, config.vocab, hidden);
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const std::string at = "model.layers." + std::to_string(i);
     Layer layer;
