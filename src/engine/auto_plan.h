@@ -20,7 +20,7 @@ struct AutoPlanArgs {
   QuantizeOptions options{};
   std::int64_t budget = 0;             // bytes of all tensors of the new checkpoint
   std::vector<PrecisionRule> fixed{};  // layers that stay dense whatever they cost
-  bool embedding = false;              // will be packed: it is not measured, and takes less room
+  bool embedding = false;  // the token embedding, with the head tied to it, may be packed too
   // The ids to measure on, given the dense model: a text, or self_written_text().
   std::function<std::vector<std::int32_t>(const Model& dense)> text{};
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
@@ -33,6 +33,10 @@ struct AutoPlan {
   double divergence_all_packed = 0, divergence = 0;
 };
 
+// Bytes of the new checkpoint with every layer packed that may be: no budget below it can be met.
+std::int64_t smallest_budget(const model::Checkpoint& checkpoint, const AutoPlanArgs& args);
+
+// Refuses a budget below that before anything is measured.
 AutoPlan plan_automatically(Context& ctx, const model::Checkpoint& checkpoint,
                             const AutoPlanArgs& args);
 
