@@ -38,7 +38,7 @@ std::string table_text(const Weight& table) {
   return table.format == Format::dense ? to_string(table.data) : to_string(table);
 }
 
-// Of so many rows of the table.
+// Bytes of this many rows of the table.
 std::int64_t bytes_of_rows(const Weight& table, std::int64_t rows) {
   const std::int64_t all = std::max<std::int64_t>(1, table.out_features);
   return rows * (table.bytes() / all);

@@ -1,6 +1,6 @@
-// The reverse of packed_layouts.h: weights in the layouts that other programs load, and the
-// quantization_config that says so. nvfp4, mxfp4, int4, int8 and fp8 are compressed-tensors'; nf4,
-// which it lacks, is our own method in the same words.
+// The reverse of packed_layouts.h: writes weights in the layouts that other programs load, and the
+// quantization_config that describes them. nvfp4, mxfp4, int4, int8 and fp8 are written as
+// compressed-tensors; nf4, which that lacks, is our own method described in the same terms.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 
 namespace tessera::model {
 
-// The tensors that hold a weight [out, in] which quantize() makes with these options: names,
-// dtypes and shapes, without their data.
+// The tensors that hold a weight [out, in] packed by quantize() with these options: names, dtypes
+// and shapes, without data.
 std::vector<TensorToWrite> packed_tensors(const std::string& module, const QuantizeOptions& options,
                                           std::int64_t out_features, std::int64_t in_features);
 
