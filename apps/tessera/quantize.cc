@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -21,6 +22,7 @@
 #include "model/checkpoint/precision_plan.h"
 #include "model/checkpoint/quantize_checkpoint.h"
 #include "progress.h"
+#include "quant/codec.h"
 #include "tessera/model.h"
 #include "tessera/tokenizer.h"
 #include "usage_error.h"
@@ -58,14 +60,41 @@ std::function<void(std::int64_t, std::int64_t)> stoppable(Progress& bar) {
 
 double megabytes(std::int64_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
+std::string format_names() {
+  std::string names;
+  for (const FormatInfo& format : formats()) {
+    names.append(names.empty() ? "" : ", ").append(format.name);
+  }
+  return names;
+}
+
+// Of --budget; `whole` is the size of the dense checkpoint.
+std::int64_t budget_bytes(const Options& options, std::int64_t whole) {
+  try {
+    return model::parse_budget(options.budget, whole);
+  } catch (const Error& error) {
+    fail_usage("--budget {}: {}", options.budget, error.what());
+  }
+}
+
+// What can be refused before the checkpoint is opened.
 void check(const Options& options) {
-  if (parse_format(options.format) == Format::dense) {
-    fail_usage("--format dense packs nothing; choose a packed format");
+  const auto known = [&](const FormatInfo& format) { return format.name == options.format; };
+  if (std::none_of(formats().begin(), formats().end(), known)) {
+    fail_usage("--format {}: choose one of {}", options.format, format_names());
+  }
+  const Format format = parse_format(options.format);
+  if (options.group != -1 && !quant::accepts_group(format, options.group)) {
+    fail_usage("--group {}: {} takes {}", options.group, options.format,
+               quant::accepted_groups(format));
+  }
+  if (options.zero_point && format != Format::int4) {
+    fail_usage("--zero-point is for int4; leave it out with --format {}", options.format);
   }
   if (options.plan.empty() != options.budget.empty()) {
     fail_usage("--plan auto and --budget go together");
   }
-  packed_bytes(options.quantize(), 1, 1);  // refuses a group or zero point that the format has not
+  if (!options.budget.empty()) budget_bytes(options, 1);
 }
 
 std::vector<PrecisionRule> keep_dense_rules(const Options& options,
@@ -76,9 +105,8 @@ std::vector<PrecisionRule> keep_dense_rules(const Options& options,
       return wildcard_match(pattern, layer.name);
     });
     if (!matches) {
-      fail(ErrorCode::invalid_argument,
-           "--keep-dense {} matches no layer; the first is {}, the last {}", pattern,
-           layers.front().name, layers.back().name);
+      fail_usage("--keep-dense {} matches no layer; the first is {}, the last {}", pattern,
+                 layers.front().name, layers.back().name);
     }
     rules.push_back({pattern, Format::dense});
   }
@@ -100,7 +128,7 @@ std::vector<std::int32_t> calibration_ids(Context& ctx, const Options& options,
   if (text.empty()) {
     fail(ErrorCode::file, "cannot read a text from {}", options.calibration);
   }
-  // Not inside of a UTF-8 character: continuation bytes are 10xxxxxx.
+  // The text must not end inside a UTF-8 character. All bytes of such characters are 1xxxxxxx.
   while (!file.eof() && !text.empty() && (static_cast<unsigned char>(text.back()) & 0x80u) != 0) {
     text.pop_back();
   }
@@ -109,22 +137,36 @@ std::vector<std::int32_t> calibration_ids(Context& ctx, const Options& options,
   return ids;
 }
 
+// Refuses a budget that cannot be met, and names the smallest that can, in both units.
+void check_budget(const Options& options, std::int64_t budget, std::int64_t smallest,
+                  std::int64_t whole) {
+  if (budget >= smallest) return;
+  const double share =
+      std::ceil(1000.0 * static_cast<double>(smallest) / static_cast<double>(whole)) /
+      10;  // rounded up, to 0.1%
+  fail_usage(
+      "--budget {} is too small: the smallest that can be met is {:.1f}% or {}, with all {} "
+      "packed as {}",
+      options.budget, share, model::budget_text(smallest),
+      options.keep_dense.empty() ? "layers" : "layers but those of --keep-dense", options.format);
+}
+
 AutoPlan make_plan(Context& ctx, const Options& options, const Checkpoint& checkpoint,
                    const std::vector<PrecisionRule>& fixed) {
   std::int64_t whole = 0;
   for (const model::StoredTensor& tensor : checkpoint.tensors()) {
     whole += static_cast<std::int64_t>(tensor.data.size());
   }
-  const std::int64_t budget = model::parse_budget(options.budget, whole);
   Progress bar("measuring layers");
-  return plan_automatically(
-      ctx, checkpoint,
-      {.options = options.quantize(),
-       .budget = budget,
-       .fixed = fixed,
-       .embedding = options.pack_embedding,
-       .text = [&](const Model& dense) { return calibration_ids(ctx, options, dense); },
-       .progress = stoppable(bar)});
+  const AutoPlanArgs args{
+      .options = options.quantize(),
+      .budget = budget_bytes(options, whole),
+      .fixed = fixed,
+      .embedding = options.pack_embedding,
+      .text = [&](const Model& dense) { return calibration_ids(ctx, options, dense); },
+      .progress = stoppable(bar)};
+  check_budget(options, args.budget, smallest_budget(checkpoint, args), whole);
+  return plan_automatically(ctx, checkpoint, args);
 }
 
 // ---- what is printed ----------------------------------------------------------------------------
@@ -228,7 +270,7 @@ Outcome run(Options options) {
   const auto start = std::chrono::steady_clock::now();
   Context ctx({.threads = options.threads});
   const auto checkpoint = Checkpoint::open(options.model);
-  read_model_config(options.model);  // one that Tessera could not run is refused now
+  read_model_config(options.model);  // refuses a model that Tessera could not run
   const std::vector<PackableLayer> layers = packable_layers(*checkpoint);
   if (layers.empty()) fail(ErrorCode::file, "{} has no matrices to pack", options.model);
   options.group = with_fitting_group(options.quantize(), layers).group;
@@ -267,14 +309,6 @@ int quantize_command(const Options& options) {
   }
 }
 
-std::string format_names() {
-  std::string names;
-  for (const FormatInfo& format : formats()) {
-    names.append(names.empty() ? "" : ", ").append(format.name);
-  }
-  return names;
-}
-
 }  // namespace
 
 Command add_quantize(CLI::App& app) {
@@ -295,16 +329,16 @@ Command add_quantize(CLI::App& app) {
                    "Layers to leave as they are; * stands for anything (repeatable)")
       ->allow_extra_args(false);
   command->add_flag("--pack-embedding", options->pack_embedding,
-                    "Pack the token embedding as well; it is dense by default, and so is a head "
-                    "that is tied to it");
+                    "Pack the token embedding too, and with it a head that is tied to it; both "
+                    "stay dense by default");
   command
       ->add_option("--plan", options->plan,
                    "auto: measure every layer, keep the most sensitive dense within --budget")
       ->check(CLI::IsMember({"auto"}));
   command->add_option("--budget", options->budget,
-                      "Size of the new checkpoint: 60% of the dense one, or 300MB");
+                      "Largest size of the new checkpoint: 60% of the dense one, or 300MB");
   command->add_option("--calibration", options->calibration,
-                      "Text to measure layers on; by default what the model itself writes");
+                      "Text to measure layers on (default: text that the model writes itself)");
   command
       ->add_option("--calibration-tokens", options->calibration_tokens,
                    "Tokens to measure layers on (default 256)")

@@ -3,14 +3,17 @@
 
 #include "tessera/context.h"
 #include "tessera/tensor.h"
+#include "tessera/weight.h"
 
 namespace tessera {
 
 struct EmbeddingArgs {
   Tensor ids{};    // i32 or i64 [...]; every id in [0, rows)
-  Tensor table{};  // [rows, n] f32, f16 or bf16
+  Weight table{};  // [rows, n], dense or packed, as quantize() or as prepare() made it
   Tensor out{};    // [..., n] f32, f16 or bf16; converted if the table has another dtype
 };
+// Packed rows are decoded as they are read, to the same bits that dequantize() gives.
+//
 // On the CPU, an id out of range is refused with its value and position before anything is written.
 // A GPU cannot report it without waiting: there the row of out becomes NaN.
 void embedding(Context& ctx, const EmbeddingArgs& args);

@@ -27,6 +27,8 @@ struct LoadOptions {
   // Packs the dense linear layers while loading. Layers that are packed in the file stay as they
   // are.
   std::optional<QuantizeOptions> pack{};
+  // With `pack`: the token embedding is packed as well, and a head that is tied to it shares it.
+  bool pack_embedding = false;
   // Layers that `pack` leaves alone: names as in the file, without ".weight", where * stands for
   // anything ("*.attention.dense", "embed_out"). A pattern that matches nothing is refused.
   std::vector<std::string> keep_dense{};

@@ -1,5 +1,5 @@
-// A precision plan by measurement: every layer's sensitivity on a text, then the layers that stay
-// dense under a size budget.
+// A precision plan by measurement: measures what each layer loses on a text when it is packed, then
+// chooses the layers that stay dense within a size budget.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace tessera {
 struct AutoPlanArgs {
   QuantizeOptions options{};
   std::int64_t budget = 0;             // bytes of all tensors of the new checkpoint
-  std::vector<PrecisionRule> fixed{};  // layers that stay dense whatever they cost
-  bool embedding = false;              // will be packed: it is not measured, and takes less room
+  std::vector<PrecisionRule> fixed{};  // layers that stay dense and are not measured
+  bool embedding = false;  // the token embedding, with the head tied to it, may be packed too
   // The ids to measure on, given the dense model: a text, or self_written_text().
   std::function<std::vector<std::int32_t>(const Model& dense)> text{};
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
@@ -28,11 +28,15 @@ struct AutoPlanArgs {
 
 struct AutoPlan {
   model::BudgetPlan decided;
-  std::int64_t tokens = 0;  // measured on
-  // Of the model as a whole, measured: divergences of single layers add up only roughly.
+  std::int64_t tokens = 0;  // of the text that it was measured on
+  // Measured on the model as a whole: divergences of single layers add up only roughly.
   double divergence_all_packed = 0, divergence = 0;
 };
 
+// Bytes of the new checkpoint with every layer packed that may be: no budget below it can be met.
+std::int64_t smallest_budget(const model::Checkpoint& checkpoint, const AutoPlanArgs& args);
+
+// Refuses a budget below that before anything is measured.
 AutoPlan plan_automatically(Context& ctx, const model::Checkpoint& checkpoint,
                             const AutoPlanArgs& args);
 

@@ -3,7 +3,7 @@
 //
 //   chunk     |bos| c  c  c  c  c  c  c  c |         c: tokens of the text
 //   logits      |  |  |  |  |  |  |  |  |            of each token that has a successor
-//   scored         ^  ^  ^  ^  ^  ^  ^  ^            against the next token
+//   scored         ^  ^  ^  ^  ^  ^  ^  ^            by the logits of the token before it
 #include "tessera/perplexity.h"
 
 #include <algorithm>
@@ -61,12 +61,13 @@ class Scorer {
     logits_ = frame_.take(DType::f32, {max_step_, vocab_});
     if (!ctx.device().is_cpu()) host_.resize(static_cast<std::size_t>(logits_.numel()));
     result_.nlls.reserve(static_cast<std::size_t>(total));
+    result_.positions.reserve(static_cast<std::size_t>(total));
   }
 
-  // Reads ids on from what the cache holds; scores all tokens from index `first_scored` (1 or more)
-  // on, each from the logits of the one before it. The last token's own logits are not needed.
-  // False where it was cancelled.
-  bool score(std::span<const std::int32_t> ids, std::int64_t first_scored) {
+  // Feeds ids to the model after what the cache holds. Scores the tokens from index `first_scored`
+  // (1 or more) on, each from the logits of the one before it. `position` is that of ids[0] in the
+  // text. The last token's own logits are not needed. Returns false if it was cancelled.
+  bool score(std::span<const std::int32_t> ids, std::int64_t first_scored, std::int64_t position) {
     const std::int64_t end = static_cast<std::int64_t>(ids.size()) - 1;
     for (std::int64_t at = 0; at < end;) {
       if (options_.cancel != nullptr && options_.cancel->load(std::memory_order_relaxed)) {
@@ -77,8 +78,10 @@ class Scorer {
       const std::int64_t rows = std::clamp(at + n - (first_scored - 1), std::int64_t{0}, n);
       forward(ids.subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(n)), rows);
       at += n;
-      if (rows > 0)
-        add(ids.subspan(static_cast<std::size_t>(at - rows + 1), static_cast<std::size_t>(rows)));
+      if (rows == 0) continue;
+      const std::int64_t first = at - rows + 1;
+      add(ids.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(rows)),
+          position + first);
     }
     ++result_.chunks;
     return true;
@@ -100,8 +103,8 @@ class Scorer {
     forward_ids(ctx_, model_, cache_, ids, ids_, rows > 0 ? logits_.slice(0, 0, rows) : Tensor{});
   }
 
-  // The nlls of `targets`, from as many rows of logits.
-  void add(std::span<const std::int32_t> targets) {
+  // The nlls of `targets`, from as many rows of logits; `position` is that of the first.
+  void add(std::span<const std::int32_t> targets, std::int64_t position) {
     const std::size_t rows = targets.size(), vocab = static_cast<std::size_t>(vocab_);
     const float* logits = logits_.ptr<const float>();
     if (!ctx_.device().is_cpu()) {
@@ -116,6 +119,9 @@ class Scorer {
       result_.nlls[done + r] = row_nll({logits + r * vocab, vocab}, targets[r],
                                        scratch_[static_cast<std::size_t>(worker)]);
     });
+    for (std::size_t r = 0; r < rows; ++r) {
+      result_.positions.push_back(position + static_cast<std::int64_t>(r));
+    }
     if (options_.progress) {
       options_.progress(static_cast<std::int64_t>(result_.nlls.size()), total_);
     }
@@ -155,25 +161,6 @@ void check_ids(std::span<const std::int32_t> ids, const PerplexityOptions& optio
 
 }  // namespace
 
-double block_standard_error(std::span<const float> values) {
-  constexpr std::size_t kBlock = 256, kLeastBlocks = 16;
-  const std::size_t n = values.size();
-  if (n < 2) return 0;
-  const std::size_t block = std::clamp(n / kLeastBlocks, std::size_t{1}, kBlock);
-  const std::size_t blocks = n / block;
-  std::vector<double> means(blocks);
-  for (std::size_t b = 0; b < blocks; ++b) {
-    const auto begin = values.begin() + static_cast<std::ptrdiff_t>(b * block);
-    means[b] = std::accumulate(begin, begin + static_cast<std::ptrdiff_t>(block), 0.0) /
-               static_cast<double>(block);
-  }
-  const double count = static_cast<double>(blocks);
-  const double mean = std::accumulate(means.begin(), means.end(), 0.0) / count;
-  double squares = 0;
-  for (const double m : means) squares += (m - mean) * (m - mean);
-  return std::sqrt(squares / (count - 1) / count);
-}
-
 PerplexityResult perplexity(Context& ctx, const Model& model, std::span<const std::int32_t> ids,
                             const PerplexityOptions& options) {
   check_ids(ids, options, model.config().vocab);
@@ -185,12 +172,14 @@ PerplexityResult perplexity(Context& ctx, const Model& model, std::span<const st
          "a context of {} tokens scores nothing; it must be {} or more", context, 2 + lead);
   }
   const std::int64_t length = context - lead;  // of the text, in a chunk
-  const std::int64_t stride = options.stride == 0 ? length : options.stride;
-  if (stride < 1 || stride > length) {
-    fail(ErrorCode::invalid_argument, "the stride is {}; it must be from 1 to {}", stride, length);
+  if (options.stride < 0 || options.stride > context) {
+    fail(ErrorCode::invalid_argument, "the stride is {}; it must be from 1 to {}, the context",
+         options.stride, context);
   }
+  // A stride of the whole context means chunks that do not overlap, a bos token in them or not.
+  const std::int64_t stride = options.stride == 0 ? length : std::min(options.stride, length);
   const std::int64_t n = static_cast<std::int64_t>(ids.size());
-  // Begin of a chunk to what it scores first: nothing twice, and never a chunk's first token.
+  // What a chunk that begins here scores first: nothing twice, and never a chunk's first token.
   const auto first_scored = [&](std::int64_t begin) {
     return begin == 0 ? 1 - lead : std::max(begin + 1 - lead, begin - stride + length);
   };
@@ -207,7 +196,7 @@ PerplexityResult perplexity(Context& ctx, const Model& model, std::span<const st
     chunk.assign(static_cast<std::size_t>(lead), static_cast<std::int32_t>(options.bos));
     chunk.insert(chunk.end(), ids.begin() + begin, ids.begin() + end);
     cache.clear();
-    if (!scorer.score(chunk, first_scored(begin) - begin + lead)) break;
+    if (!scorer.score(chunk, first_scored(begin) - begin + lead, begin - lead)) break;
   }
   return scorer.finish();
 }
@@ -220,7 +209,7 @@ PerplexityResult stream_perplexity(Context& ctx, const Model& model, KvCache& ca
   if (options.bos >= 0) stream.push_back(static_cast<std::int32_t>(options.bos));
   stream.insert(stream.end(), ids.begin(), ids.end());
   Scorer scorer(ctx, model, cache, options, static_cast<std::int64_t>(stream.size()) - 1);
-  scorer.score(stream, 1);
+  scorer.score(stream, 1, options.bos >= 0 ? -1 : 0);
   return scorer.finish();
 }
 

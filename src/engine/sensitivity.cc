@@ -12,10 +12,10 @@
 namespace tessera {
 namespace {
 
-// One step of the pass: bounds the memory of logits.
+// Tokens of one step: bounds the memory of logits.
 constexpr std::int64_t kStep = 64;
 
-// Feeds tokens to a model that starts afresh and gives back their logits, on the host.
+// Feeds tokens to a model, starting from an empty cache, and returns their logits on the host.
 class Pass {
  public:
   Pass(Context& ctx, const Model& model, std::int64_t max_tokens)
@@ -27,7 +27,7 @@ class Pass {
         logits_(DType::f32, {kStep, vocab_}, ctx.device()),
         host_(static_cast<std::size_t>(checked_mul(kStep, vocab_))) {}
 
-  // Of each of the ids, at most kStep of them: [ids, vocab].
+  // The logits of at most kStep ids: [ids, vocab].
   std::span<const float> logits(std::span<const std::int32_t> ids) {
     const auto tokens = static_cast<std::int64_t>(ids.size());
     const Tensor on_device = ids_.tensor(DType::i32, {tokens});
@@ -72,7 +72,7 @@ void for_each_row(Context& ctx, const Model& model, std::span<const std::int32_t
 DivergenceProbe::DivergenceProbe(Context& ctx, const Model& dense,
                                  std::span<const std::int32_t> ids)
     : ids_(ids.begin(), ids.end()) {
-  if (ids.empty()) fail(ErrorCode::invalid_argument, "a text of no tokens cannot be measured on");
+  if (ids.empty()) fail(ErrorCode::invalid_argument, "the text to measure on has no tokens");
   const auto tokens = static_cast<std::int64_t>(ids.size());
   logprobs_.reserve(static_cast<std::size_t>(checked_mul(tokens, dense.config().vocab)));
   for_each_row(ctx, dense, ids_, [&](std::size_t, std::span<const float> logits) {

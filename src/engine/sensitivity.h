@@ -1,12 +1,12 @@
-// How much each layer of a model suffers from being packed: measured, not guessed from its weights.
-// The model is run over a text with this layer alone packed, and its predictions are compared with
+// How much a model loses when one of its layers is packed: measured, not guessed from the weights.
+// The model runs over a text with that layer alone packed, and its predictions are compared with
 // the dense model's. The measure is the mean Kullback-Leibler divergence per token, in nats: the
-// likelihood that the packed layer costs on text that the dense model would write.
+// log likelihood that the packed layer costs on text that the dense model would write.
 //
-// What it assumes: that the text is like what the model will be used for; and, where a plan adds
-// layers up, that their divergences add up. A plan as a whole can be measured the same way.
+// It assumes that the text resembles what the model will be used for. A plan that adds layers up
+// also assumes that their divergences add up; a plan as a whole can be measured the same way.
 //
-// What it costs: one pass over the text for each layer.
+// It costs one pass over the text for each layer.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ namespace tessera {
 
 class DivergenceProbe {
  public:
-  // Runs the dense model over the ids, at least one of them.
+  // Runs the dense model over the ids; there must be at least one.
   DivergenceProbe(Context& ctx, const Model& dense, std::span<const std::int32_t> ids);
 
   // Mean KL(dense || other) per token, in nats.
@@ -31,8 +31,8 @@ class DivergenceProbe {
   std::vector<float> logprobs_;  // [tokens, vocab], of the dense model
 };
 
-// Text for the probe where none is given: what the model itself writes, from its first token on,
-// drawn with a fixed seed; the same on any number of threads.
+// A text for the probe if the user gives none: what the model itself writes, drawn with a fixed
+// seed. It is the same on any number of threads.
 std::vector<std::int32_t> self_written_text(Context& ctx, const Model& model, std::int64_t tokens);
 
 }  // namespace tessera

@@ -2,30 +2,49 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cpu/elementwise/embedding.h"
 #include "cuda/elementwise/embedding.h"
+#include "ops/check_tiles.h"
 #include "ops/op_scope.h"
 
 namespace tessera {
 namespace {
 
+constexpr WeightNames kTable{"table", "table.data", "table.scales", "table.zeros",
+                             "table.row_scales"};
+
 void check(const OpScope& op, const EmbeddingArgs& args) {
-  const Tensor &ids = args.ids, &table = args.table, &out = args.out;
+  const Tensor &ids = args.ids, &out = args.out;
+  const Weight& table = args.table;
   op.input("ids", ids, {DType::i32, DType::i64});
-  op.input("table", table, {DType::f32, DType::f16, DType::bf16});
-  op.shape("table", table, {-1, -1});
+  check_weight_for(op, kTable, table, ids.device);
   op.output("out", out, {DType::f32, DType::f16, DType::bf16});
   // out has the shape of ids with the table's columns as one more dimension.
-  bool fits = out.rank == ids.rank + 1 && out.size(-1) == table.shape[1];
+  bool fits = out.rank == ids.rank + 1 && out.size(-1) == table.in_features;
   for (int d = 0; fits && d < ids.rank; ++d) fits = out.shape[d] == ids.shape[d];
   op.require(fits, "out must have the shape of ids {} followed by the {} columns of table, got {}",
-             ids, table.shape[1], out);
+             ids, table.in_features, out);
   op.no_overlap("out", out, "ids", ids);
-  op.no_overlap("out", out, "table", table);
+  for (const Tensor* part : {&table.data, &table.scales, &table.zeros, &table.row_scales}) {
+    op.no_overlap("out", out, "table", *part);
+  }
+}
+
+// "table f16[50, 8]", "table nvfp4[50, 8]"
+std::string table_text(const Weight& table) {
+  return table.format == Format::dense ? to_string(table.data) : to_string(table);
+}
+
+// Bytes of this many rows of the table.
+std::int64_t bytes_of_rows(const Weight& table, std::int64_t rows) {
+  const std::int64_t all = std::max<std::int64_t>(1, table.out_features);
+  return rows * (table.bytes() / all);
 }
 
 // The position of element n, counted in row-major order, such as "3, 0, 7".
@@ -58,10 +77,13 @@ void check_in_range(const OpScope& op, const Tensor& ids, std::int64_t table_row
 void embedding(Context& ctx, const EmbeddingArgs& args) {
   const OpScope op(ctx, "embedding");
   check(op, args);
-  if (op.only_counts([] { return 0; })) return;
-  op.run([&] { return "ids " + to_string(args.ids) + " table " + to_string(args.table); },
+  if (op.only_counts(
+          [&] { return ctx.device().is_cpu() ? cpu::embedding_scratch_bytes(ctx, args) : 0; })) {
+    return;
+  }
+  op.run([&] { return "ids " + to_string(args.ids) + " table " + table_text(args.table); },
          [&] {
-           check_in_range(op, args.ids, args.table.shape[0]);
+           check_in_range(op, args.ids, args.table.out_features);
            cpu::embedding(ctx, args);
            return "cpu";
          },
@@ -70,8 +92,8 @@ void embedding(Context& ctx, const EmbeddingArgs& args) {
            return "cuda";
          },
          [&] {
-           const std::int64_t rows_read = args.out.numel() * size_of(args.table.dtype);
-           return OpCost{args.ids.bytes() + rows_read + args.out.bytes(), 0};
+           const std::int64_t read = bytes_of_rows(args.table, args.ids.numel());
+           return OpCost{args.ids.bytes() + read + args.out.bytes(), 0};
          });
 }
 

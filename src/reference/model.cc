@@ -105,7 +105,8 @@ PackedWeight ReferenceModel::decodable(const std::string& module, std::int64_t o
       tensor && (tensor->dtype == "F32" || tensor->dtype == "F16" || tensor->dtype == "BF16");
   if (!dense) return layouts_.read(module, out, in);
   // A tied head has two names.
-  const std::string alias = module != table_module() ? module : std::string(names_.heads.back());
+  const bool tied = module == table_module() && module == head_module();
+  const std::string alias = tied ? std::string(names_.heads.back()) : module;
   const auto kept = [&](const std::string& pattern) {
     return wildcard_match(pattern, module) || wildcard_match(pattern, alias);
   };
@@ -150,8 +151,9 @@ std::string ReferenceModel::table_module() const {
 Array ReferenceModel::embed(std::span<const std::int32_t> ids) const {
   const model::StoredTensor* dense = checkpoint_->find(table_module() + ".weight");
   const PackedWeight table =
-      dense ? PackedWeight{.weight = Weight::dense(dense->tensor()), .storage = {}}
-            : layouts_.read(table_module(), config_.vocab, config_.hidden);
+      options_.pack_embedding ? decodable(table_module(), config_.vocab, config_.hidden)
+      : dense ? PackedWeight{.weight = Weight::dense(dense->tensor()), .storage = {}}
+              : layouts_.read(table_module(), config_.vocab, config_.hidden);
   Array x({static_cast<std::int64_t>(ids.size()), config_.hidden});
   for (std::size_t t = 0; t < ids.size(); ++t) {
     const std::vector<double> row = decoded_row(table.weight, ids[t]);

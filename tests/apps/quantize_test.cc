@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -80,37 +81,77 @@ TEST_F(QuantizeCommand, AnAutomaticPlanPrintsItsTable) {
             read_text(out("again") + "/model.safetensors"));
 }
 
+// The smallest budget that a refusal names is one that works.
+TEST_F(QuantizeCommand, ABudgetThatIsTooSmallNamesTheSmallest) {
+  const std::string arguments =
+      "--format int4 --plan auto --calibration-tokens 8 --pack-embedding ";
+  const Outcome refusal = quantize(arguments + "--budget 1% --out " + out());
+  ASSERT_EQ(refusal.status, 2);
+  const std::string before = "the smallest that can be met is ";
+  const std::size_t at = refusal.output.find(before);
+  ASSERT_NE(at, std::string::npos) << refusal.output;
+  std::istringstream words(refusal.output.substr(at + before.size()));
+  std::string share, either, size;  // "31.4% or 0.123MB, with ..."
+  words >> share >> either >> size;
+  size.pop_back();
+  for (const std::string& budget : {share, size}) {
+    const Outcome outcome = quantize(arguments + "--budget " + budget + " --out " + out(budget));
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+  }
+}
+
+TEST_F(QuantizeCommand, AnAutomaticPlanMeasuresThePackedEmbedding) {
+  const Outcome outcome = quantize(
+      "--format nvfp4 --plan auto --budget 60% --calibration-tokens 8 --pack-embedding --json "
+      "--out " +
+      out());
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  const auto json = nlohmann::json::parse(outcome.output);
+  ASSERT_EQ(json["plan"]["layers"].size(), 10u);
+  EXPECT_EQ(json["plan"]["layers"][1]["name"], "gpt_neox.embed_in");
+  EXPECT_GT(json["plan"]["layers"][1]["divergence"], 0.0);
+}
+
 TEST_F(QuantizeCommand, BadInputIsRefusedWithASentenceAndWritesNothing) {
   fs::create_directory(out("full"));
   write_text(out("full") + "/mine", "mine");
   const std::string packed = data_path("goldens/llama-mxfp4").string();
   const struct {
     std::string arguments, expected;
+    int status = 2;
   } cases[] = {
-      {"--model " + golden_ + " --format q4 --out " + out(), "'q4' is not a format; use one of"},
-      {"--model " + golden_ + " --format dense --out " + out(), "--format dense packs nothing"},
-      {"--model " + golden_ + " --format nvfp4 --group 32 --out " + out(), "groups of 32"},
-      {"--model " + golden_ + " --format fp8 --zero-point --out " + out(), "zero point"},
-      {"--model " + golden_ + " --format fp8 --out " + out("full"), "exists and is not empty"},
-      {"--model " + golden_ + " --format fp8 --out " + golden_, "written over itself"},
-      {"--model " + packed + " --format fp8 --out " + out(), "is packed already"},
-      {"--model " + out("no") + " --format fp8 --out " + out(), "no folder"},
+      {"--model " + golden_ + " --format int5 --out " + out(),
+       "--format int5: choose one of nvfp4, mxfp4, nf4, int4, int8, fp8"},
+      {"--model " + golden_ + " --format dense --out " + out(),
+       "--format dense: choose one of nvfp4"},
+      {"--model " + golden_ + " --format nvfp4 --group 32 --out " + out(),
+       "--group 32: nvfp4 takes 16"},
+      {"--model " + golden_ + " --format int4 --group 8 --out " + out(),
+       "--group 8: int4 takes 0 (the whole row) or a multiple of 16"},
+      {"--model " + golden_ + " --format fp8 --zero-point --out " + out(),
+       "--zero-point is for int4; leave it out with --format fp8"},
+      {"--model " + golden_ + " --format fp8 --out " + out("full"), "exists and is not empty", 1},
+      {"--model " + golden_ + " --format fp8 --out " + golden_, "written over itself", 1},
+      {"--model " + packed + " --format fp8 --out " + out(), "is packed already", 1},
+      {"--model " + out("no") + " --format fp8 --out " + out(), "no folder", 1},
       {"--model " + golden_ + " --format fp8 --keep-dense 'lm_heda' --out " + out(),
        "--keep-dense lm_heda matches no layer"},
       {"--model " + golden_ + " --format fp8 --plan auto --out " + out(), "go together"},
       {"--model " + golden_ + " --format fp8 --budget 50% --out " + out(), "go together"},
       {"--model " + golden_ + " --format fp8 --plan auto --budget much --out " + out(),
-       "'much' is no size budget"},
+       "--budget much: a budget is a share of the dense size (60%) or a size (300MB, 1.5GiB)"},
+      {"--model " + golden_ + " --format fp8 --plan auto --budget 60 --out " + out(),
+       "--budget 60: a budget needs a unit: say 60% or 60MB"},
       {"--model " + golden_ + " --format fp8 --plan auto --budget 10% --out " + out(),
-       "is too small"},
+       "--budget 10% is too small: the smallest that can be met is "},
       {"--model " + golden_ + " --format fp8 --plan auto --budget 50% --calibration no --out " +
            out(),
-       "cannot read a text from no"},
+       "cannot read a text from no", 1},
       {"--format fp8 --out " + out(), "--model"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = run("quantize " + c.arguments);
-    EXPECT_NE(outcome.status, 0) << c.arguments;
+    EXPECT_EQ(outcome.status, c.status) << c.arguments;
     EXPECT_NE(outcome.output.find(c.expected), std::string::npos) << c.arguments << "\n"
                                                                   << outcome.output;
     EXPECT_FALSE(fs::exists(out())) << c.arguments;

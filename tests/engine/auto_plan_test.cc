@@ -28,7 +28,7 @@ class Sensitivity : public testing::Test {
     return load_model(ctx_, folder_, options);
   }
 
-  const std::filesystem::path folder_ = data_path("goldens/neox-serial-untied");
+  std::filesystem::path folder_ = data_path("goldens/neox-serial-untied");
   Context ctx_{{.threads = 2}};
 };
 
@@ -64,12 +64,14 @@ TEST_F(Sensitivity, NoTextIsRefused) {
 
 class AutoPlanTest : public Sensitivity {
  protected:
-  AutoPlan plan(std::int64_t budget, const std::vector<PrecisionRule>& fixed = {}) {
+  AutoPlan plan(std::int64_t budget, const std::vector<PrecisionRule>& fixed = {},
+                bool embedding = false) {
     return plan_automatically(
         ctx_, *checkpoint_,
         {.options = options_,
          .budget = budget,
          .fixed = fixed,
+         .embedding = embedding,
          .text = [&](const Model& dense) { return self_written_text(ctx_, dense, kTokens); },
          .progress =
              [&](std::int64_t done, std::int64_t total) {
@@ -124,9 +126,40 @@ TEST_F(AutoPlanTest, FixedLayersAreNotMeasured) {
   EXPECT_NEAR(result.divergence, 0.0, 1e-6);
 }
 
+// It was packed without being asked what that costs.
+TEST_F(AutoPlanTest, TheEmbeddingIsMeasuredLikeALayer) {
+  for (const char* name : {"neox-serial-untied", "neox-serial", "llama-biases-tied"}) {
+    SCOPED_TRACE(name);
+    folder_ = data_path(std::string("goldens/") + name);
+    checkpoint_ = Checkpoint::open(folder_);
+    const AutoPlan roomy = plan(dense_bytes(), {}, true);
+    const auto& layers = roomy.decided.layers;
+    const auto table = std::find_if(layers.begin(), layers.end(), [](const LayerCost& layer) {
+      return layer.layer.ends_with("embed_in") || layer.layer.ends_with("embed_tokens");
+    });
+    ASSERT_NE(table, layers.end());
+    EXPECT_GT(table->divergence, 0.0);
+    EXPECT_TRUE(table->dense);  // there is room for all
+    EXPECT_NEAR(roomy.divergence, 0.0, 1e-6);
+
+    const AutoPlanArgs args{.options = options_, .embedding = true};
+    const std::int64_t smallest = smallest_budget(*checkpoint_, args);
+    const AutoPlan tight = plan(smallest, {}, true);
+    EXPECT_EQ(tight.decided.bytes, smallest);
+    EXPECT_EQ(tight.divergence, tight.divergence_all_packed);
+    const TemporaryFolder out;
+    const auto written = quantize_checkpoint(
+        ctx_, *checkpoint_,
+        {.out = out.path(), .options = options_, .plan = tight.decided.plan, .embedding = true});
+    EXPECT_EQ(written.bytes_after, smallest);
+  }
+}
+
 TEST_F(AutoPlanTest, ABudgetThatIsTooSmallIsRefusedBeforeMeasuring) {
-  EXPECT_THROW(plan(1000), Error);
+  const std::int64_t smallest = smallest_budget(*checkpoint_, {.options = options_});
+  EXPECT_THROW(plan(smallest - 1), Error);
   EXPECT_EQ(done_, 0);
+  EXPECT_EQ(plan(smallest).decided.bytes, smallest);
 }
 
 }  // namespace

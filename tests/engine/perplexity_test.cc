@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "support/refusal.h"
@@ -78,6 +79,36 @@ TEST_F(Perplexity, OverlappingChunksScoreEveryTokenOnce) {
   }
 }
 
+// "As many as the context" is what 0 means: with a bos token in each chunk as well.
+TEST_F(Perplexity, AStrideOfTheContextIsTheDefault) {
+  const Ids ids = random_text(50);
+  for (const std::int64_t bos : {-1, 3}) {
+    const PerplexityResult by_default = perplexity(ctx, model, ids, {.context = 16, .bos = bos});
+    const PerplexityResult given =
+        perplexity(ctx, model, ids, {.context = 16, .stride = 16, .bos = bos});
+    EXPECT_EQ(given.nlls, by_default.nlls);
+    EXPECT_EQ(given.positions, by_default.positions);
+    EXPECT_EQ(given.chunks, by_default.chunks);
+  }
+}
+
+TEST_F(Perplexity, PositionsAreIndicesOfTheText) {
+  const Ids ids = random_text(10);
+  using Positions = std::vector<std::int64_t>;
+  EXPECT_EQ(perplexity(ctx, model, ids, {.context = 4}).positions,
+            (Positions{1, 2, 3, 5, 6, 7, 9}));
+  EXPECT_EQ(perplexity(ctx, model, ids, {.context = 4, .bos = 3}).positions,
+            (Positions{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(perplexity(ctx, model, ids, {.context = 4, .stride = 2}).positions,
+            (Positions{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  KvCache cache = model.cache(ctx, CachePolicy::last(8), 100);
+  EXPECT_EQ(stream_perplexity(ctx, model, cache, ids).positions,
+            (Positions{1, 2, 3, 4, 5, 6, 7, 8, 9}));
+  KvCache with_bos = model.cache(ctx, CachePolicy::last(8), 100);
+  EXPECT_EQ(stream_perplexity(ctx, model, with_bos, ids, {.bos = 3}).positions,
+            (Positions{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}));
+}
+
 TEST_F(Perplexity, ABosTokenLeadsEachChunk) {
   const Ids ids = random_text(20);
   std::vector<double> expected;
@@ -139,7 +170,7 @@ TEST_F(Perplexity, RefusesWhatCannotBeScored) {
   EXPECT_TRUE(refuses([&] { perplexity(ctx, model, ids, {.context = 1}); },
                       "a context of 1 tokens scores nothing; it must be 2 or more"));
   EXPECT_TRUE(refuses([&] { perplexity(ctx, model, ids, {.context = 8, .stride = 9}); },
-                      "the stride is 9; it must be from 1 to 8"));
+                      "the stride is 9; it must be from 1 to 8, the context"));
 }
 
 // ---- the standard error -------------------------------------------------------------------------
@@ -166,6 +197,63 @@ TEST(BlockStandardError, OfFewValues) {
   EXPECT_EQ(block_standard_error({}), 0.0);
   EXPECT_EQ(block_standard_error(std::vector<float>{1.f}), 0.0);
   EXPECT_NEAR(block_standard_error(std::vector<float>{1.f, 3.f}), 1.0, 1e-9);
+}
+
+// ---- pairs and positions ------------------------------------------------------------------------
+
+PerplexityResult scored(std::vector<std::int64_t> positions, std::vector<float> nlls) {
+  PerplexityResult result;
+  result.positions = std::move(positions);
+  result.nlls = std::move(nlls);
+  return result;
+}
+
+TEST(PairedDifferences, AreOfTheTokensThatBothHaveScored) {
+  const PairedDifferences pairs = paired_differences(scored({1, 2, 4, 5, 9}, {1, 2, 3, 4, 5}),
+                                                     scored({0, 2, 3, 4, 5}, {9, 1, 9, 1, 1}));
+  EXPECT_EQ(pairs.positions, (std::vector<std::int64_t>{2, 4, 5}));
+  EXPECT_EQ(pairs.values, (std::vector<float>{1, 2, 3}));
+  EXPECT_NEAR(pairs.mean, 2.0, 1e-9);
+  EXPECT_NEAR(pairs.error, std::sqrt(1.0 / 3), 1e-6);
+  EXPECT_EQ(paired_differences(scored({1}, {1}), scored({2}, {1})).values.size(), 0u);
+}
+
+// Two settings whose nlls swing together: the difference is known far better than either.
+TEST(PairedDifferences, AreKnownBetterThanTheMeans) {
+  std::mt19937 engine(9);
+  PerplexityResult base, other;
+  for (std::int64_t i = 0; i < 1 << 13; ++i) {
+    const float text = static_cast<float>(engine() >> 8) * 0x1p-22f;  // 0 to 4
+    const float noise = static_cast<float>(engine() >> 8) * 0x1p-28f;
+    base.positions.push_back(i);
+    base.nlls.push_back(text);
+    other.positions.push_back(i);
+    other.nlls.push_back(text + 0.25f + noise);
+  }
+  const PairedDifferences pairs = paired_differences(other, base);
+  EXPECT_NEAR(pairs.mean, 0.25 + 0x1p-5, 1e-3);
+  EXPECT_GT(pairs.error, 0.0);
+  EXPECT_LT(pairs.error, block_standard_error(base.nlls) / 20);
+}
+
+TEST(ByPosition, MeansOfBuckets) {
+  const std::vector<std::int64_t> positions = {1, 2, 3, 4, 20, 21};
+  const std::vector<float> values = {1, 2, 3, 8, 5, 7};
+  const std::vector<PositionBucket> buckets = by_position(positions, values, 4);
+  ASSERT_EQ(buckets.size(), 3u);
+  EXPECT_EQ(buckets[0].begin, 0);
+  EXPECT_EQ(buckets[0].end, 4);
+  EXPECT_EQ(buckets[0].tokens, 3);
+  EXPECT_NEAR(buckets[0].mean, 2.0, 1e-9);
+  EXPECT_EQ(buckets[1].begin, 4);
+  EXPECT_EQ(buckets[1].tokens, 1);
+  EXPECT_EQ(buckets[1].error, 0.0);
+  EXPECT_EQ(buckets[2].begin, 20);
+  EXPECT_NEAR(buckets[2].mean, 6.0, 1e-9);
+  EXPECT_NEAR(buckets[2].error, 1.0, 1e-9);
+  EXPECT_TRUE(by_position({}, {}, 4).empty());
+  EXPECT_TRUE(refuses([&] { by_position(positions, values, 0); },
+                      "a bucket of 0 positions was asked for; it needs at least 1"));
 }
 
 }  // namespace

@@ -216,6 +216,39 @@ TEST(LoadModel, ATiedHeadStaysDenseByItsOwnName) {
   }
 }
 
+// The embedding reads rows of the packed table, and a tied head multiplies with it: one copy.
+TEST(LoadModel, PacksTheEmbeddingAndSharesItWithATiedHead) {
+  for (const char* name : {"neox-serial", "llama-biases-tied", "neox-serial-untied", "llama-gqa"}) {
+    for (const FormatInfo& format : formats()) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(format.name));
+      Context ctx({.threads = 2});
+      LoadOptions options{.dtype = DType::f32, .pack = {{.format = format.format}}};
+      const auto head_alone = load_model(ctx, golden(name), options);
+      options.pack_embedding = true;
+      const auto packed = load_model(ctx, golden(name), options);
+      EXPECT_LT(packed->weight_bytes(), head_alone->weight_bytes());
+      const auto prompt = prompt_of(golden(name));
+      const auto expected = reference::ReferenceModel(ctx, golden(name), options).forward(prompt);
+      const auto actual = reference::observe(ctx, *packed, prompt);
+      EXPECT_LT(compare(actual.levels[0], expected.levels[0]).max_rel, 1e-6);
+      EXPECT_LT(compare(actual.logits, expected.logits).max_rel, kBound);
+    }
+  }
+}
+
+TEST(LoadModel, TheEmbeddingStaysDenseByEitherName) {
+  Context ctx({.threads = 1});
+  const auto bytes = [&](std::vector<std::string> keep_dense) {
+    return load_model(ctx, golden("neox-serial"),
+                      {.pack = QuantizeOptions{},
+                       .pack_embedding = true,
+                       .keep_dense = std::move(keep_dense)})
+        ->weight_bytes();
+  };
+  EXPECT_EQ(bytes({"embed_out"}), bytes({"gpt_neox.embed_in"}));
+  EXPECT_LT(bytes({}), bytes({"embed_out"}));
+}
+
 TEST(LoadModel, LayersThatTheFileHasPackedStayAsTheyAre) {
   Context ctx({.threads = 1});
   const auto model =

@@ -7,11 +7,13 @@
 #include <string>
 #include <vector>
 
+#include "core/workspace.h"
 #include "reference/embedding.h"
 #include "reference/rounding.h"
 #include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
+#include "support/linear_case.h"
 #include "support/refusal.h"
 #include "support/simd_targets.h"
 
@@ -50,7 +52,7 @@ struct Call {
       : ids(ctx, id_values, c.id_dtype, c.layout),
         table(ctx, random_normal({kRows, c.n}, 2), c.table_dtype, c.layout),
         out(TestTensor::poisoned(ctx, c.out_shape(), c.out_dtype, c.layout)),
-        args{ids, table, out} {}
+        args{ids, Weight::dense(table), out} {}
 };
 
 // The result is a copy, or each value rounded once, so it must match bit for bit.
@@ -162,15 +164,15 @@ TEST_P(EmbeddingTest, RefusesBeforeWriting) {
       {[](EmbeddingArgs& a) { a.ids.data = a.ids.ptr<char>() + 1; },
        "embedding: ids i32[2, 3] is not aligned to its 4-byte elements"},
       {[](EmbeddingArgs& a) { a.table = {}; }, "embedding: table was not given"},
-      {[](EmbeddingArgs& a) { a.table.dtype = DType::u8; },
-       "embedding: table is u8; accepted: f32, f16, bf16"},
-      {[](EmbeddingArgs& a) { a.table.device = Device::cuda(7); },
-       "embedding: table is on cuda:7, but the context runs on " + here},
+      {[](EmbeddingArgs& a) { a.table.data.dtype = DType::u8; },
+       "embedding: table.data is u8; accepted: f32, f16, bf16"},
+      {[](EmbeddingArgs& a) { a.table.data.device = Device::cuda(7); },
+       "embedding: table.data is on cuda:7, but the context runs on " + here},
       {[](EmbeddingArgs& a) {
-         a.table = a.table.view({5, 10, 113});
+         a.table.data = a.table.data.view({5, 10, 113});
        },
-       "embedding: table must have shape [any, any], got f32[5, 10, 113]"},
-      {[](EmbeddingArgs& a) { a.table.strides[0] = std::numeric_limits<std::int64_t>::max(); },
+       "embedding: table.data must have shape [50, 113], got f32[5, 10, 113]"},
+      {[](EmbeddingArgs& a) { a.table.data.strides[0] = std::numeric_limits<std::int64_t>::max(); },
        "size 49 x 9223372036854775807 does not fit into 64 bits", ErrorCode::overflow},
       {[](EmbeddingArgs& a) { a.out = {}; }, "embedding: out was not given"},
       {[](EmbeddingArgs& a) { a.out.dtype = DType::i32; },
@@ -186,7 +188,7 @@ TEST_P(EmbeddingTest, RefusesBeforeWriting) {
       {[](EmbeddingArgs& a) { a.out.strides[0] = 0; },
        "embedding: out reaches an element more than once: f32[2, 3, 113] with strides [0, 113, "
        "1]"},
-      {[](EmbeddingArgs& a) { a.out.data = a.table.data; },
+      {[](EmbeddingArgs& a) { a.out.data = a.table.data.data; },
        "embedding: out overlaps the memory of table"},
   };
   for (const Refusal<EmbeddingArgs>& refusal : refusals) {
@@ -199,6 +201,104 @@ TEST_P(EmbeddingTest, RefusesBeforeWriting) {
     }
   }
   EXPECT_TRUE(ctx().trace().entries().empty());
+}
+
+// ---- packed tables ------------------------------------------------------------------------------
+
+struct PackedCall {
+  TestTensor ids;
+  TestWeight table;
+  TestTensor out;
+  EmbeddingArgs args;
+
+  PackedCall(Context& ctx, const WeightCase& how, const Array& id_values, std::int64_t n,
+             DType out_dtype, Layout layout)
+      : ids(ctx, id_values, DType::i32, layout),
+        table(ctx, how, kRows, n, layout),
+        out(TestTensor::poisoned(ctx, {id_values.size(0), id_values.size(1), n}, out_dtype,
+                                 layout)),
+        args{ids, table.weight(), out} {}
+};
+
+// Near float64: two products that are rounded to f32. And the same bits as dequantize() gives.
+void check_packed(Context& ctx, const WeightCase& how, std::int64_t n, DType out_dtype,
+                  Layout layout) {
+  SCOPED_TRACE(how.text() + " n " + std::to_string(n) + " to " + std::string(name(out_dtype)));
+  PackedCall call(ctx, how, random_integers({5, 3}, 1, 0, kRows), n, out_dtype, layout);
+  embedding(ctx, call.args);
+  const Array ids = call.ids.read(), actual = call.out.read();
+  const Array exact = reference::embedding(ids, call.table.values());
+  Array bound = exact;
+  for (double& value : bound.data) value = std::abs(value) * 0x1p-23 + 0x1p-149;
+  EXPECT_TRUE(within(actual, exact, bound, out_dtype));
+
+  WeightCase published = how;
+  published.prepared = false;
+  const TestWeight same(ctx, published, kRows, n);
+  const TestTensor decoded = TestTensor::poisoned(ctx, {kRows, n}, DType::f32);
+  dequantize(ctx, same.weight(), decoded);
+  EXPECT_TRUE(
+      identical(actual, reference::rounded(reference::embedding(ids, decoded.read()), out_dtype)));
+  EXPECT_TRUE(call.out.surroundings_intact());
+  EXPECT_TRUE(call.ids.untouched());
+  EXPECT_TRUE(call.table.untouched());
+}
+
+TEST_P(EmbeddingTest, EveryFormatPublishedAndPrepared) {
+  for (const WeightCase& how : every_weight()) {
+    for (std::int64_t n : {1, 7, 64, 113, 239}) {
+      check_packed(ctx(), how, n, DType::f32, Layout::contiguous);
+    }
+    for (DType out_dtype : kFloats) check_packed(ctx(), how, 113, out_dtype, Layout::sliced);
+  }
+}
+
+TEST_P(EmbeddingTest, PackedRowsOutOfRange) {
+  for (const bool prepared : {false, true}) {
+    Array ids = random_integers({2, 3}, 1, 0, kRows);
+    ids.at(1, 2) = kRows;
+    PackedCall call(ctx(), {.packed = {{.format = Format::nvfp4}}, .prepared = prepared}, ids, 7,
+                    DType::f32, Layout::contiguous);
+    if (GetParam().is_cpu()) {
+      EXPECT_TRUE(refuses([&] { embedding(ctx(), call.args); },
+                          "embedding: ids[1, 2] is 50, but table has 50 rows: an id must be at "
+                          "least 0 and less than that"));
+      EXPECT_TRUE(call.out.untouched());
+    } else {
+      embedding(ctx(), call.args);
+      const Array out = call.out.read();
+      EXPECT_TRUE(std::isnan(out.at(1, 2, 6)));
+      EXPECT_FALSE(std::isnan(out.at(1, 1, 6)));
+    }
+  }
+}
+
+TEST_P(EmbeddingTest, PackedTablesAreTracedWithTheirFormat) {
+  PackedCall call(ctx(), {.packed = {{.format = Format::int8}}}, random_integers({2, 3}, 1, 0, 50),
+                  8, DType::f32, Layout::contiguous);
+  ctx().trace().clear();
+  embedding(ctx(), call.args);
+  const TraceEntry& entry = ctx().trace().entries().front();
+  EXPECT_EQ(entry.shapes, "ids i32[2, 3] table int8[50, 8]");
+  EXPECT_EQ(entry.bytes, 6 * 4 + 6 * (8 + 4) + 6 * 8 * 4);  // a row: its codes and its scale
+}
+
+// A step of a stream allocates nothing: the rows' scratch memory is counted before.
+TEST(EmbeddingScratch, IsCounted) {
+  Context ctx({.threads = 2});
+  PackedCall call(ctx, {.packed = {{.format = Format::int4, .zero_point = true}}, .prepared = true},
+                  random_integers({2, 3}, 1, 0, kRows), 113, DType::f32, Layout::contiguous);
+  std::int64_t counted = 0;
+  {
+    const Workspace::Count count(ctx.workspace());
+    embedding(ctx, call.args);
+    counted = count.peak_bytes();
+  }
+  EXPECT_TRUE(call.out.untouched());
+  EXPECT_GE(counted, 2 * 113 * 4);
+  ctx.workspace().reset_peak();
+  embedding(ctx, call.args);
+  EXPECT_EQ(ctx.workspace_peak_bytes(), counted);
 }
 
 TEST(EmbeddingSimd, EveryTarget) {

@@ -1,5 +1,5 @@
-// Copies rows of a table by index. If the dtypes differ, each row is converted through vectors of
-// f32.
+// Copies rows of a dense table by index. If the dtypes differ, each row is converted through vectors
+// of f32.
 #include "cpu/elementwise/embedding.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ void convert_row(const From* from, To* to, std::size_t n) {
 
 template <typename Index, typename From, typename To>
 void copy_rows(Context& ctx, const EmbeddingArgs& args) {
-  const Rows ids(args.ids), table(args.table), out(args.out);
+  const Rows ids(args.ids), table(args.table.data), out(args.out);
   const std::size_t n = static_cast<std::size_t>(table.cols());
   for_each_row(ctx.pool(), out.rows(), out.cols(), [&](std::int64_t i, int) HWY_ATTR {
     const Index id = ids.row<const Index>(i / ids.cols())[i % ids.cols()];
@@ -47,7 +47,7 @@ void copy_rows(Context& ctx, const EmbeddingArgs& args) {
 
 void embedding(Context& ctx, const EmbeddingArgs& args) {
   with_index_type(args.ids.dtype, [&](auto index) {
-    with_float_type(args.table.dtype, [&](auto from) {
+    with_float_type(args.table.data.dtype, [&](auto from) {
       with_float_type(args.out.dtype, [&](auto to) {
         copy_rows<decltype(index), decltype(from), decltype(to)>(ctx, args);
       });
@@ -65,6 +65,7 @@ namespace tessera::cpu {
 HWY_EXPORT(embedding);
 
 void embedding(Context& ctx, const EmbeddingArgs& args) {
+  if (args.table.format != Format::dense) return packed_embedding(ctx, args);
   HWY_DYNAMIC_DISPATCH(embedding)(ctx, args);
 }
 

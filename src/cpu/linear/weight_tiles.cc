@@ -62,6 +62,50 @@ void interleave_codes(const Weight& published, const Weight& tiled, std::int64_t
   }
 }
 
+// One row of what interleave() made.
+template <typename T>
+void gather(const Tensor& from, std::int64_t row, const Tensor& to) {
+  const T* tile = from.ptr<const T>() + row / kWeightTileN * from.strides[0] + row % kWeightTileN;
+  T* out = to.ptr<T>();
+  for (std::int64_t block = 0; block < to.shape[1]; ++block)
+    out[block] = tile[block * kWeightTileN];
+}
+
+void gather_scales(const Tensor& from, std::int64_t row, const Tensor& to) {
+  switch (size_of(from.dtype)) {
+    case 1:
+      return gather<std::uint8_t>(from, row, to);
+    case 2:
+      return gather<std::uint16_t>(from, row, to);
+    default:
+      return gather<std::uint32_t>(from, row, to);
+  }
+}
+
+// The code of weight k in a tile whose codes of this row begin at `row`.
+std::uint8_t tiled_code(Format format, const std::uint8_t* row, std::int64_t k) {
+  if (format == Format::int8) return row[k / 4 * kStepBytes + k % 4];
+  const std::uint8_t pair = row[k / 8 * kStepBytes + k % 4];
+  return k % 8 < 4 ? pair & 15 : pair >> 4;
+}
+
+void gather_codes(const Weight& tiled, std::int64_t row, std::uint8_t* out) {
+  const Format format = tiled.format;
+  const std::uint8_t* from = tiled.data.ptr<const std::uint8_t>() +
+                             row / kWeightTileN * tiled.data.strides[0] + 4 * (row % kWeightTileN);
+  const std::int64_t n = tiled.in_features;
+  if (format == Format::int8) {
+    for (std::int64_t k = 0; k < n; ++k) out[k] = tiled_code(format, from, k);
+    return;
+  }
+  for (std::int64_t k = 0; k < n; k += 2) {
+    const unsigned first = tiled_code(format, from, k);
+    const unsigned second = k + 1 < n ? tiled_code(format, from, k + 1) : 0;
+    out[k / 2] = static_cast<std::uint8_t>(format == Format::nf4 ? first << 4 | second
+                                                                 : second << 4 | first);
+  }
+}
+
 }  // namespace
 
 bool has_tiles(Format format, std::int64_t group) {
@@ -102,6 +146,12 @@ void write_tiles(Context& ctx, const Weight& published, const Weight& tiled) {
     clear(tiled.zeros);
     interleave<std::uint8_t>(published.zeros, tiled.zeros, tile);
   });
+}
+
+void read_tile_row(const Weight& tiled, std::int64_t row, const Weight& published) {
+  gather_codes(tiled, row, published.data.ptr<std::uint8_t>());
+  gather_scales(tiled.scales, row, published.scales);
+  if (published.zeros.defined()) gather<std::uint8_t>(tiled.zeros, row, published.zeros);
 }
 
 Tile tile_of(const Weight& weight, std::int64_t tile) {

@@ -53,6 +53,8 @@ TileSizes tile_sizes(Format format, std::int64_t group, std::int64_t out_feature
 
 // Copies a published weight into `tiled`, whose tensors have the sizes above.
 void write_tiles(Context& ctx, const Weight& published, const Weight& tiled);
+// Copies one row back: `published` has that row alone, bit for bit as it was.
+void read_tile_row(const Weight& tiled, std::int64_t row, const Weight& published);
 
 // One tile, as the kernels read it.
 struct Tile {

@@ -1,9 +1,11 @@
-// Rows of a table, by index: one block for each id. An id out of range cannot be reported from here
-// without waiting for the device; its row becomes NaN, which no later op hides.
+// Rows of a table, by index: one block for each id. Packed rows are decoded as they are read. An id
+// out of range cannot be reported from here without waiting for the device; its row becomes NaN,
+// which no later op hides.
 #include "cuda/elementwise/embedding.h"
 
 #include "core/rows.h"
-#include "core/type_switch.h"
+#include "cuda/linear/layout/tile_decoder.cuh"
+#include "cuda/quant/codec.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/tile/element.cuh"
 
@@ -12,19 +14,41 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <typename From, typename To>
+struct Ids {
+  Rows rows;
+  DType dtype;
+  std::int64_t table_rows;
+
+  // Of output row i; -1 where it is not in the table.
+  __device__ std::int64_t at(std::int64_t i) const {
+    const void* row = dtype == DType::i32
+                          ? static_cast<const void*>(rows.row<std::int32_t>(i / rows.cols()))
+                          : static_cast<const void*>(rows.row<std::int64_t>(i / rows.cols()));
+    const std::int64_t id = index_at(row, dtype, i % rows.cols());
+    return id >= 0 && id < table_rows ? id : -1;
+  }
+};
+
+__device__ void store(void* to, DType dtype, std::int64_t i, float value) {
+  if (dtype == DType::f32) {
+    static_cast<float*>(to)[i] = value;
+  } else if (dtype == DType::f16) {
+    static_cast<Half*>(to)[i] = from_f32<Half>(value);
+  } else {
+    static_cast<BFloat16*>(to)[i] = from_f32<BFloat16>(value);
+  }
+}
+
+// decoder(row, k) is a number of the table as f32. The dtype of out is looked at in the kernel: one
+// for each kind of table is enough.
+template <typename Decoder>
 __global__ void __launch_bounds__(kThreads)
-    copy_rows(Rows ids, DType id_dtype, Rows table, Rows out) {
+    decode_rows(Ids ids, Decoder decoder, Rows out, DType dtype) {
   for (std::int64_t i = blockIdx.x; i < out.rows(); i += gridDim.x) {
-    const void* ids_row = id_dtype == DType::i32
-                              ? static_cast<const void*>(ids.row<std::int32_t>(i / ids.cols()))
-                              : static_cast<const void*>(ids.row<std::int64_t>(i / ids.cols()));
-    const std::int64_t id = index_at(ids_row, id_dtype, i % ids.cols());
-    const bool in_range = id >= 0 && id < table.rows();
-    const From* from = table.row<const From>(in_range ? id : 0);
-    To* to = out.row<To>(i);
+    const std::int64_t id = ids.at(i);
+    void* to = out.row<void>(i);
     for (std::int64_t c = threadIdx.x; c < out.cols(); c += kThreads) {
-      to[c] = from_f32<To>(in_range ? to_f32(from[c]) : nanf(""));
+      store(to, dtype, c, id < 0 ? nanf("") : decoder(id, c));
     }
   }
 }
@@ -33,14 +57,18 @@ __global__ void __launch_bounds__(kThreads)
 
 void embedding(Context& ctx, const EmbeddingArgs& args) {
   if (args.out.numel() == 0) return;
-  const Rows ids(args.ids), table(args.table), out(args.out);
+  const Ids ids{Rows(args.ids), args.ids.dtype, args.table.out_features};
+  const Rows out(args.out);
   const Launch launch(ctx, "embedding");
-  with_float_type(args.table.dtype, [&](auto from) {
-    with_float_type(args.out.dtype, [&](auto to) {
-      launch(copy_rows<decltype(from), decltype(to)>, {.blocks = out.rows(), .threads = kThreads},
-             ids, args.ids.dtype, table, out);
-    });
-  });
+  const auto run = [&](auto decoder) {
+    launch(decode_rows<decltype(decoder)>, {.blocks = out.rows(), .threads = kThreads}, ids,
+           decoder, out, args.out.dtype);
+  };
+  if (args.table.layout == WeightLayout::cuda_tiles) {
+    run(TileDecoder(args.table));
+  } else {
+    with_decoder(args.table, run);
+  }
 }
 
 }  // namespace tessera::cuda

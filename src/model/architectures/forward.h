@@ -14,7 +14,7 @@ namespace tessera::model {
 
 // What an architecture brings to the pass.
 struct PassParts {
-  Tensor embedding{};  // [vocab, hidden]
+  Weight embedding{};  // [vocab, hidden], dense or packed
   Weight head{};       // [vocab, hidden]
   // Replaces the last `rows` rows of x [tokens, hidden] by the layer's output.
   FunctionRef<void(std::int64_t layer, const Tensor& x, std::int64_t rows)> run_layer;

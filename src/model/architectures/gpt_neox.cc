@@ -100,7 +100,7 @@ class GptNeox final : public Model {
                  std::int64_t rows) const;
   void norm(Context& ctx, const Norm& weights, const Tensor& x, const Tensor& out) const;
 
-  Tensor embedding_;  // [vocab, hidden]
+  Weight embedding_;  // [vocab, hidden]
   std::vector<Layer> layers_;
   Norm final_norm_;
   Weight head_;  // [vocab, hidden]
@@ -125,7 +125,7 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights) 
   const bool tied = config.tied_head && weights.shares_table(std::string(kModules.table), head);
   // A file may keep either of a tied pair.
   const std::string table(tied && !weights.has_module(kModules.table) ? head : kModules.table);
-  embedding_ = weights.table(table, config.vocab, hidden);
+  embedding_ = weights.table(table, tied ? head : table, config.vocab, hidden);
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const auto at = [&](std::string_view module) { return kModules.in_layer(i, module); };
     Layer layer;

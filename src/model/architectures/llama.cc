@@ -148,7 +148,7 @@ class Llama final : public Model {
                  std::int64_t rows) const;
   void norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tensor& out) const;
 
-  Tensor embedding_;  // [vocab, hidden]
+  Weight embedding_;  // [vocab, hidden]
   std::vector<Layer> layers_;
   Tensor final_norm_;  // [hidden]
   Weight head_;        // [vocab, hidden]
@@ -172,7 +172,7 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
   const bool tied = config.tied_head && weights.shares_table(std::string(kModules.table), head);
   // A file may keep either of a tied pair.
   const std::string table(tied && !weights.has_module(kModules.table) ? head : kModules.table);
-  embedding_ = weights.table(table, config.vocab, hidden);
+  embedding_ = weights.table(table, tied ? head : table, config.vocab, hidden);
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const auto at = [&](std::string_view module) { return kModules.in_layer(i, module); };
     const auto read_norm = [&](std::string_view module, std::int64_t n) {

@@ -142,19 +142,13 @@ Tensor CheckpointWeights::vector(const std::string& name, std::int64_t n) {
   return dense(stored);
 }
 
-Tensor CheckpointWeights::table(const std::string& module, std::int64_t rows, std::int64_t n) {
-  if (!is_packed(module)) {
-    const StoredTensor& stored = checkpoint_->at(module + ".weight");
-    check_shape(stored, {rows, n});
-    return dense(stored);
-  }
-  const PackedWeight packed = published(module, rows, n);
-  Buffer buffer(dtype_, {rows, n}, ctx_.device());
-  const Tensor decoded = buffer.tensor(dtype_, {rows, n});
-  naming(module, [&] { dequantize(ctx_, packed.weight, decoded); });
-  bytes_ += decoded.bytes();
-  buffers_.push_back(std::move(buffer));
-  return decoded;
+Weight CheckpointWeights::table(const std::string& module, const std::string& head,
+                                std::int64_t rows, std::int64_t n) {
+  if (is_packed(module)) return prepared(module, published(module, rows, n));
+  const StoredTensor& stored = checkpoint_->at(module + ".weight");
+  check_shape(stored, {rows, n});
+  if (options_.pack_embedding && packs_layer(module, head)) return packed_now(module, stored);
+  return Weight::dense(dense(stored));
 }
 
 // ---- matrices -----------------------------------------------------------------------------------
@@ -212,30 +206,27 @@ bool CheckpointWeights::packs_layer(std::string_view layer, std::string_view ali
   return !keeps_dense && options_.pack && options_.pack->format != Format::dense;
 }
 
+Weight CheckpointWeights::packed_now(const std::string& module, const StoredTensor& stored) {
+  const Tensor tensor = as_stored(stored);
+  mark_used(stored);
+  return prepared(module, naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); }));
+}
+
 Weight CheckpointWeights::linear(const std::string& module, std::int64_t out, std::int64_t in) {
   const bool packs = packs_layer(module, module);
   if (is_packed(module)) return add_layer(module, prepared(module, published(module, out, in)));
 
   const StoredTensor& stored = checkpoint_->at(module + ".weight");
   check_shape(stored, {out, in});
-  if (!packs) return add_layer(module, Weight::dense(dense(stored)));
-  const Tensor tensor = as_stored(stored);
-  mark_used(stored);
-  return add_layer(
-      module,
-      prepared(module, naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); })));
+  return add_layer(module, packs ? packed_now(module, stored) : Weight::dense(dense(stored)));
 }
 
 Weight CheckpointWeights::tied_head(const std::string& module, const std::string& head,
-                                    const Tensor& table) {
+                                    const Weight& table) {
   const bool packs = packs_layer(module, head);
-  const std::int64_t rows = table.size(0), n = table.size(1);
-  if (is_packed(module)) return add_layer(module, prepared(module, published(module, rows, n)));
-  if (!packs) return add_layer(module, Weight::dense(table));
-  const Tensor tensor = as_stored(checkpoint_->at(module + ".weight"));
-  return add_layer(
-      module,
-      prepared(module, naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); })));
+  const bool shared = table.format != Format::dense || options_.pack_embedding || !packs;
+  return add_layer(module,
+                   shared ? table : packed_now(module, checkpoint_->at(module + ".weight")));
 }
 
 // ---- the end ------------------------------------------------------------------------------------

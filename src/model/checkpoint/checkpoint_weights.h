@@ -33,10 +33,10 @@ class CheckpointWeights : public WeightSource {
   bool shares_table(const std::string& table, const std::string& head) override;
   Weight linear(const std::string& module, std::int64_t out, std::int64_t in) override;
   Tensor vector(const std::string& name, std::int64_t n) override;
-  // A table that the file has packed is decoded.
-  Tensor table(const std::string& module, std::int64_t rows, std::int64_t n) override;
+  Weight table(const std::string& module, const std::string& head, std::int64_t rows,
+               std::int64_t n) override;
   Weight tied_head(const std::string& module, const std::string& head,
-                   const Tensor& table) override;
+                   const Weight& table) override;
   // Refuses a keep_dense pattern that matched no layer, and notes tensors that nobody asked for.
   void finish() override;
   WeightStorage take_storage() override;
@@ -49,6 +49,8 @@ class CheckpointWeights : public WeightSource {
   // As the file has it: on the CPU a view of mapped memory, on a GPU a staged copy.
   Tensor as_stored(const StoredTensor& stored);
   Tensor dense(const StoredTensor& stored);
+  // A layer that the file has dense, packed as LoadOptions::pack says.
+  Weight packed_now(const std::string& module, const StoredTensor& stored);
   // Is a layer that the file has dense to be packed? `alias`: what keep_dense may call it as well.
   bool packs_layer(std::string_view layer, std::string_view alias);
   // Codes, scales and zero points: all that the file has of a packed layer, but for its bias.

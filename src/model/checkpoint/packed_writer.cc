@@ -14,7 +14,7 @@ namespace tessera::model {
 namespace {
 
 constexpr std::int64_t kWordBytes = 4;
-// 8-bit codes are stored plus 128: two's complement with its highest bit turned.
+// 8-bit codes are stored with 128 added: two's complement with its highest bit flipped.
 constexpr unsigned kInt8Offset = 0x80;
 
 // `tessera quantize` writes the first form of a format.
@@ -26,7 +26,7 @@ std::int64_t words_for(std::int64_t codes, Format format) {
   return ceil_div(checked_mul(codes, info(format).bits), 8 * kWordBytes);
 }
 
-// Sizes and dtypes of a weight; its tensors have no memory.
+// A weight with its sizes and dtypes; its tensors have no memory.
 Weight planned(const QuantizeOptions& options, std::int64_t out, std::int64_t in) {
   const FormatInfo& format = info(options.format);
   Weight weight;
@@ -107,18 +107,18 @@ Bytes code_words(const Weight& weight) {
   return bytes;
 }
 
-// Packed along the rows: word [w, block] has the zero points of rows w * n .. w * n + n - 1.
+// Packed along the rows: word [w, block] holds the zero points of rows w * n .. w * n + n - 1.
 Bytes zero_words(const Weight& weight) {
   const int bits = info(weight.format).bits;
   const std::int64_t per_word = 8 * kWordBytes / bits, blocks = weight.zeros.shape[1];
-  const unsigned turned = weight.format == Format::int8 ? kInt8Offset : 0;
+  const unsigned flipped = weight.format == Format::int8 ? kInt8Offset : 0;
   std::vector<std::uint32_t> words(
       static_cast<std::size_t>(words_for(weight.out_features, weight.format) * blocks));
   for (std::int64_t row = 0; row < weight.out_features; ++row) {
     const auto* zeros = weight.zeros.ptr<const std::uint8_t>() + row * weight.zeros.strides[0];
     for (std::int64_t block = 0; block < blocks; ++block) {
       words[static_cast<std::size_t>(row / per_word * blocks + block)] |=
-          (zeros[block] ^ turned) << (row % per_word * bits);
+          (zeros[block] ^ flipped) << (row % per_word * bits);
     }
   }
   return bytes_of(words);

@@ -15,8 +15,8 @@
 
 namespace tessera::model {
 
-// The tensors that hold a weight [out, in] which quantize() makes with these options: names,
-// dtypes and shapes, without their data.
+// The tensors that hold a weight [out, in] packed by quantize() with these options: names, dtypes
+// and shapes, without data.
 std::vector<TensorToWrite> packed_tensors(const std::string& module, const QuantizeOptions& options,
                                           std::int64_t out_features, std::int64_t in_features);
 

@@ -1,5 +1,7 @@
 #include "model/checkpoint/precision_plan.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,15 +13,14 @@
 namespace tessera::model {
 namespace {
 
-[[noreturn]] void refuse_budget(std::string_view text) {
+[[noreturn]] void refuse_budget() {
   fail(ErrorCode::invalid_argument,
-       "'{}' is no size budget; give a share of the dense size (60%) or a size (300MB, 1.5GiB)",
-       text);
+       "a budget is a share of the dense size (60%) or a size (300MB, 1.5GiB)");
 }
 
-double unit_of(std::string_view unit, std::string_view text) {
-  constexpr std::array<std::pair<std::string_view, double>, 8> kUnits = {{{"", 1},
-                                                                          {"B", 1},
+// Bytes of a unit; 0 where there is no such unit.
+double unit_of(std::string_view unit) {
+  constexpr std::array<std::pair<std::string_view, double>, 7> kUnits = {{{"B", 1},
                                                                           {"KB", 1e3},
                                                                           {"MB", 1e6},
                                                                           {"GB", 1e9},
@@ -29,7 +30,7 @@ double unit_of(std::string_view unit, std::string_view text) {
   for (const auto& [name, factor] : kUnits) {
     if (name == unit) return factor;
   }
-  refuse_budget(text);
+  return 0;
 }
 
 // What a dense layer costs more than a packed one. (Tiny layers can be smaller dense: those are
@@ -53,9 +54,9 @@ BudgetPlan plan_for_budget(std::vector<LayerCost> layers, Format format, std::in
   }
   if (result.bytes > budget) {
     fail(ErrorCode::invalid_argument,
-         "a budget of {:.3f} MB is too small: with all layers packed as {} the checkpoint takes "
-         "{:.3f} MB",
-         static_cast<double>(budget) / 1e6, name(format), static_cast<double>(result.bytes) / 1e6);
+         "a budget of {:.3f}MB is too small: the smallest that can be met is {}, with all layers "
+         "packed as {}",
+         static_cast<double>(budget) / 1e6, budget_text(result.bytes), name(format));
   }
   std::vector<LayerCost*> order;
   for (LayerCost& layer : result.layers) order.push_back(&layer);
@@ -73,16 +74,23 @@ BudgetPlan plan_for_budget(std::vector<LayerCost> layers, Format format, std::in
   return result;
 }
 
+std::string budget_text(std::int64_t bytes) {
+  constexpr std::int64_t kStep = 1000;
+  return fmt::format("{:.3f}MB", static_cast<double>(ceil_div(bytes, kStep)) / 1e3);
+}
+
 std::int64_t parse_budget(std::string_view text, std::int64_t whole) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc{} || !(number > 0)) refuse_budget(text);
+  if (error != std::errc{} || !(number > 0)) refuse_budget();
   std::string_view unit = text.substr(static_cast<std::size_t>(end - text.data()));
   while (unit.starts_with(' ')) unit.remove_prefix(1);
-  const double bytes =
-      unit == "%" ? number / 100 * static_cast<double>(whole) : number * unit_of(unit, text);
+  if (unit.empty()) {
+    fail(ErrorCode::invalid_argument, "a budget needs a unit: say {0}% or {0}MB", text);
+  }
+  const double bytes = number * (unit == "%" ? static_cast<double>(whole) / 100 : unit_of(unit));
   constexpr double kMost = 0x1p62;  // so that sums of sizes cannot overflow
-  if (!(bytes < kMost)) refuse_budget(text);
+  if (!(bytes > 0) || !(bytes < kMost)) refuse_budget();
   return static_cast<std::int64_t>(bytes);
 }
 

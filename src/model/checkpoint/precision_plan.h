@@ -1,6 +1,6 @@
-// Which layers of a model to keep dense when the rest is packed: the ones that hurt most for their
-// size, as many as a size budget has room for. The result is a PrecisionPlan (tessera/modules.h)
-// and the table it was decided from. How much a layer hurts is measured by engine/sensitivity.h.
+// Which layers of a model stay dense when the rest is packed: those that lose most for their size,
+// as many as a size budget has room for. The result is a PrecisionPlan (tessera/modules.h) and the
+// table it was decided from. engine/sensitivity.h measures what a layer loses.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,15 @@ struct BudgetPlan {
 
 // Keeps layers dense in the order of divergence per byte that being dense costs, as long as the
 // checkpoint (these layers and `other_bytes`) stays within `budget` bytes; a layer that does not
-// fit is passed over. Refuses a budget that is too small with everything packed, and says the least
-// that is possible.
+// fit is passed over. Refuses a budget that is too small with everything packed, and names the
+// smallest that is not.
 BudgetPlan plan_for_budget(std::vector<LayerCost> layers, Format format, std::int64_t budget,
                            std::int64_t other_bytes);
 
-// "60%" of `whole`, "300MB" (10^6), "1.5GiB", "4096" bytes. Throws with what is accepted.
+// "60%" of `whole`, "300MB" (10^6), "1.5GiB", "4096B". Throws with what is accepted; a number alone
+// is not.
 std::int64_t parse_budget(std::string_view text, std::int64_t whole);
+// A budget for parse_budget() that has room for so many bytes: "31.250MB", rounded up.
+std::string budget_text(std::int64_t bytes);
 
 }  // namespace tessera::model

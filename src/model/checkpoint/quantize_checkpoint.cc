@@ -147,8 +147,8 @@ class Job {
   }
 
  private:
-  // A head that is tied to the embedding has no tensor of its own, and is a Linear layer to other
-  // programs all the same.
+  // A head that is tied to the embedding has no tensor of its own, but other programs see a Linear
+  // layer in it.
   void ignore_tied_head() {
     const ModelConfig config =
         model_config_of(checkpoint_.config(), (checkpoint_.directory() / "config.json").string());

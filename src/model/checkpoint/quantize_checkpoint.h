@@ -1,6 +1,6 @@
-// From a dense checkpoint to a packed one, layer by layer: the memory it takes is that of the
-// largest layer, whatever the size of the model. Everything that is no linear layer is copied as it
-// is, the tokenizer's files included.
+// Packs a dense checkpoint layer by layer: it takes the memory of the largest layer, whatever the
+// size of the model. Everything that is not a linear layer is copied unchanged, the tokenizer's
+// files included.
 #pragma once
 
 #include <cstdint>
@@ -20,27 +20,27 @@ namespace tessera::model {
 struct PackableLayer {
   std::string name;  // "model.layers.0.mlp.up_proj"
   std::int64_t out_features = 0, in_features = 0;
-  std::int64_t dense_bytes = 0;  // as the file has it
-  bool embedding = false;        // of tokens; also the head where it is tied
+  std::int64_t dense_bytes = 0;  // in the file
+  bool embedding = false;        // the token embedding; a tied head is the same matrix
 };
-// In the order of their names, layer 10 after layer 9. Refuses a checkpoint that is packed already.
+// Sorted by name, layer 10 after layer 9. Refuses a checkpoint that is packed already.
 std::vector<PackableLayer> packable_layers(const Checkpoint& checkpoint);
 
-// The options with a group that all layers take without a remainder, which other programs insist
-// on: for int4 without a given group, the largest of 128, 64 and 32 that divides every row.
+// The options with a group that divides every row, which other programs insist on: for int4 without
+// a given group, the largest of 128, 64 and 32 that does.
 QuantizeOptions with_fitting_group(QuantizeOptions options,
                                    const std::vector<PackableLayer>& layers);
 
-// What the layer takes in the new checkpoint: codes, scales, zero points, padding.
+// Bytes of the layer in the new checkpoint: codes, scales, zero points, padding.
 std::int64_t stored_bytes(const PackableLayer& layer, const QuantizeOptions& options);
 
 struct QuantizeCheckpointArgs {
   std::filesystem::path out{};  // a folder that is new or empty
   QuantizeOptions options{};
-  PrecisionPlan plan{};    // a layer is packed, with `options`, unless the plan calls it dense
-  bool embedding = false;  // is packed as well, unless the plan calls it dense
+  PrecisionPlan plan{};    // packs each layer with `options` unless the plan calls it dense
+  bool embedding = false;  // packs the embedding as well, unless the plan calls it dense
   bool force = false;      // `out` may hold files; a model among them is replaced
-  // Called with bytes of dense weights done and in all.
+  // Called with the bytes of dense weights done so far and in all.
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
 };
 
@@ -56,8 +56,8 @@ struct QuantizedCheckpoint {
   std::int64_t bytes_before = 0, bytes_after = 0;  // of all tensors
 };
 
-// Refuses out == in, a folder that holds files (unless `force`), and a disk without room. Where
-// anything fails, what it wrote is removed.
+// Refuses to write over the input, into a folder that holds files (unless `force`), and to a disk
+// without room. If anything fails, what it wrote is removed.
 QuantizedCheckpoint quantize_checkpoint(Context& ctx, const Checkpoint& checkpoint,
                                         const QuantizeCheckpointArgs& args);
 

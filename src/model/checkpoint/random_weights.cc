@@ -61,15 +61,15 @@ class RandomWeights final : public WeightSource {
     return tensor;
   }
 
-  Tensor table(const std::string&, std::int64_t rows, std::int64_t n) override {
+  Weight table(const std::string&, const std::string&, std::int64_t rows, std::int64_t n) override {
     Buffer buffer = noise(rows, n);
     const Tensor tensor = buffer.tensor(dtype_, {rows, n});
     keep(std::move(buffer));
-    return tensor;
+    return Weight::dense(tensor);
   }
 
-  Weight tied_head(const std::string& module, const std::string&, const Tensor& table) override {
-    return add_linear(module, table, Buffer());
+  Weight tied_head(const std::string& module, const std::string&, const Weight& table) override {
+    return add_linear(module, table.data, Buffer());
   }
 
   void finish() override { ctx_.synchronize(); }  // from here on any Context may use the model

@@ -53,15 +53,14 @@ void WeightCounter::count_dense(const StoredTensor& stored) {
 }
 
 // As large on the device as in the file, up to the padding of its layout there.
-Weight WeightCounter::count_stored(const std::string& module, std::int64_t out, std::int64_t in) {
+void WeightCounter::count_stored(const std::string& module, std::int64_t out, std::int64_t in) {
   const std::int64_t bytes = stored_bytes(module);
   take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
   if (!ctx_.device().is_cpu()) staged_ = std::max(staged_, bytes);
-  return add_layer(module, {});
 }
 
 // quantize() makes a copy that prepare() reads; on a GPU it needs the matrix as stored and in f32.
-Weight WeightCounter::count_packed(const std::string& module, std::int64_t out, std::int64_t in) {
+void WeightCounter::count_packed(const std::string& module, std::int64_t out, std::int64_t in) {
   const std::int64_t bytes = naming(module, [&] { return packed_bytes(*options_.pack, out, in); });
   take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
   std::int64_t scratch = bytes;
@@ -70,15 +69,17 @@ Weight WeightCounter::count_packed(const std::string& module, std::int64_t out, 
     scratch = checked_add(scratch, checked_mul(checked_mul(out, in), sizeof(float)));
   }
   scratch_ = std::max(scratch_, scratch);
-  return add_layer(module, {});
+}
+
+void WeightCounter::count(const std::string& module, bool packs, std::int64_t out,
+                          std::int64_t in) {
+  if (is_packed(module)) return count_stored(module, out, in);
+  const StoredTensor& stored = checkpoint_->at(module + ".weight");
+  packs ? count_packed(module, out, in) : count_dense(stored);
 }
 
 Weight WeightCounter::linear(const std::string& module, std::int64_t out, std::int64_t in) {
-  const bool packs = packs_layer(module, module);
-  if (is_packed(module)) return count_stored(module, out, in);
-  const StoredTensor& stored = checkpoint_->at(module + ".weight");
-  if (packs) return count_packed(module, out, in);
-  count_dense(stored);
+  count(module, packs_layer(module, module), out, in);
   return add_layer(module, {});
 }
 
@@ -87,25 +88,21 @@ Tensor WeightCounter::vector(const std::string& name, std::int64_t n) {
   return Tensor(nullptr, dtype_, {n}, ctx_.device());
 }
 
-// A table that the file has packed is decoded.
-Tensor WeightCounter::table(const std::string& module, std::int64_t rows, std::int64_t n) {
-  const Tensor table(nullptr, dtype_, {rows, n}, ctx_.device());
-  if (!is_packed(module)) {
-    count_dense(checkpoint_->at(module + ".weight"));
-    return table;
-  }
-  if (!ctx_.device().is_cpu()) {
-    staged_ = std::max(staged_, stored_bytes(module));
-  }
-  take(table.bytes());
+Weight WeightCounter::table(const std::string& module, const std::string& head, std::int64_t rows,
+                            std::int64_t n) {
+  count(module, options_.pack_embedding && packs_layer(module, head), rows, n);
+  Weight table;
+  table.out_features = rows;
+  table.in_features = n;
   return table;
 }
 
 Weight WeightCounter::tied_head(const std::string& module, const std::string& head,
-                                const Tensor& table) {
+                                const Weight& table) {
   const bool packs = packs_layer(module, head);
-  if (is_packed(module)) return count_stored(module, table.size(0), table.size(1));
-  if (packs) return count_packed(module, table.size(0), table.size(1));
+  if (packs && !is_packed(module) && !options_.pack_embedding) {
+    count_packed(module, table.out_features, table.in_features);
+  }
   return add_layer(module, {});
 }
 

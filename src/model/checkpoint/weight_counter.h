@@ -16,9 +16,10 @@ class WeightCounter final : public CheckpointWeights {
   // Shapes without memory. What is refused by name is refused here already.
   Weight linear(const std::string& module, std::int64_t out, std::int64_t in) override;
   Tensor vector(const std::string& name, std::int64_t n) override;
-  Tensor table(const std::string& module, std::int64_t rows, std::int64_t n) override;
+  Weight table(const std::string& module, const std::string& head, std::int64_t rows,
+               std::int64_t n) override;
   Weight tied_head(const std::string& module, const std::string& head,
-                   const Tensor& table) override;
+                   const Weight& table) override;
 
   // Memory that the weights take: not what stays in the mapped file.
   std::int64_t taken() const { return taken_; }
@@ -28,8 +29,10 @@ class WeightCounter final : public CheckpointWeights {
  private:
   void count_dense(const StoredTensor& stored);
   // Of a layer that the file has packed, and of one that is packed on the way.
-  Weight count_stored(const std::string& module, std::int64_t out, std::int64_t in);
-  Weight count_packed(const std::string& module, std::int64_t out, std::int64_t in);
+  void count_stored(const std::string& module, std::int64_t out, std::int64_t in);
+  void count_packed(const std::string& module, std::int64_t out, std::int64_t in);
+  // Either of them, or count_dense().
+  void count(const std::string& module, bool packs, std::int64_t out, std::int64_t in);
   void take(std::int64_t bytes);
   // Of packed_parts().
   std::int64_t stored_bytes(const std::string& module) const;

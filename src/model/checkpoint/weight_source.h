@@ -41,13 +41,15 @@ class WeightSource {
   virtual Weight linear(const std::string& module, std::int64_t out, std::int64_t in) = 0;
   // [n], of any float dtype on the CPU, of the model's on a GPU.
   virtual Tensor vector(const std::string& name, std::int64_t n) = 0;
-  // MODULE.weight [rows, n], dense.
-  virtual Tensor table(const std::string& module, std::int64_t rows, std::int64_t n) = 0;
-  // The head that shares a table: the same memory, unless that is packed or to be packed. The layer
-  // goes by the table's name, as in the file; keep_dense may also call it `head`, the name it would
-  // have if it were not shared.
+  // MODULE.weight [rows, n], dense or packed: an embedding reads single rows of it. `head` is the
+  // other name that keep_dense may use: that of the head which shares the table, or MODULE again.
+  virtual Weight table(const std::string& module, const std::string& head, std::int64_t rows,
+                       std::int64_t n) = 0;
+  // The head that shares a table: the same memory, unless the table is dense and only the head is
+  // packed. The layer goes by the table's name, as in the file; keep_dense may also call it `head`,
+  // the name it would have if it were not shared.
   virtual Weight tied_head(const std::string& module, const std::string& head,
-                           const Tensor& table) = 0;
+                           const Weight& table) = 0;
   // f32 numbers that the loader has made, on the model's device.
   Tensor constants(const std::vector<float>& values);
 

@@ -10,6 +10,7 @@
 namespace tessera::test {
 namespace {
 
+using model::budget_text;
 using model::LayerCost;
 using model::parse_budget;
 using model::plan_for_budget;
@@ -43,8 +44,11 @@ TEST(PrecisionPlan, TheMostSensitiveLayersForTheirSizeStayDense) {
 
 TEST(PrecisionPlan, ABudgetThatNothingFitsIntoIsRefused) {
   EXPECT_TRUE(refuses([] { plan_for_budget(three_layers(), Format::nvfp4, 4'249, 4'050); },
-                      "a budget of 0.004 MB is too small: with all layers packed as nvfp4 the "
-                      "checkpoint takes 0.004 MB"));
+                      "a budget of 0.004MB is too small: the smallest that can be met is 0.005MB, "
+                      "with all layers packed as nvfp4"));
+  const std::int64_t smallest = parse_budget(budget_text(4'250), 1);
+  EXPECT_EQ(smallest, 5'000);
+  EXPECT_NO_THROW(plan_for_budget(three_layers(), Format::nvfp4, smallest, 4'050));
 }
 
 TEST(PrecisionPlan, BudgetsAreSharesOrSizes) {
@@ -52,14 +56,19 @@ TEST(PrecisionPlan, BudgetsAreSharesOrSizes) {
   EXPECT_EQ(parse_budget("300MB", 1), 300'000'000);
   EXPECT_EQ(parse_budget("1.5GiB", 1), 3LL << 29);
   EXPECT_EQ(parse_budget("2 KB", 1), 2000);
-  EXPECT_EQ(parse_budget("4096", 1), 4096);
+  EXPECT_EQ(parse_budget("4096B", 1), 4096);
   for (const char* wrong : {"", "much", "-5MB", "0", "5 TB", "1e300GB", "nan", "inf%", "60 %x"}) {
     EXPECT_TRUE(refuses([&] { parse_budget(wrong, 1000); },
-                        std::string("'").append(wrong).append(
-                            "' is no size budget; give a share of the dense size (60%) or a size "
-                            "(300MB, 1.5GiB)")))
+                        "a budget is a share of the dense size (60%) or a size (300MB, 1.5GiB)"))
         << wrong;
   }
+}
+
+// 60 bytes are never meant.
+TEST(PrecisionPlan, ABudgetNeedsItsUnit) {
+  EXPECT_TRUE(refuses([] { parse_budget("60", 1000); }, "a budget needs a unit: say 60% or 60MB"));
+  EXPECT_TRUE(
+      refuses([] { parse_budget("1.5", 1000); }, "a budget needs a unit: say 1.5% or 1.5MB"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "support/files.h"
 #include "support/refusal.h"
 #include "tessera/error.h"
+#include "tessera/model.h"
 
 namespace tessera::test {
 namespace {
@@ -150,6 +151,30 @@ TEST_F(QuantizeCheckpoint, TheEmbeddingIsPackedWhereAskedFor) {
   ASSERT_TRUE(layouts.is_packed("gpt_neox.embed_in"));
   EXPECT_EQ(decode(ctx_, layouts.read("gpt_neox.embed_in", was.shape[0], was.shape[1]).weight),
             decode(ctx_, quantize(ctx_, was, {.format = Format::nf4}).weight));
+}
+
+// Once it was decoded when the model was loaded, and took more memory than a dense one.
+TEST_F(QuantizeCheckpoint, APackedEmbeddingTakesLessMemoryThanADenseOne) {
+  for (const char* name : {"neox-serial-untied", "neox-serial", "llama-biases-tied"}) {
+    const fs::path folder = data_path(std::string("goldens/") + name);
+    const auto dense = Checkpoint::open(folder);
+    for (const FormatInfo& format : formats()) {
+      SCOPED_TRACE(std::string(name) + " " + std::string(format.name));
+      const auto memory = [&](const char* to, bool embedding) {
+        const fs::path path = out() / name / to / std::string(format.name);
+        quantize_checkpoint(ctx_, *dense,
+                            {.out = path,
+                             .options = {.format = format.format},
+                             .plan = {.otherwise = format.format},
+                             .embedding = embedding});
+        return load_model(ctx_, path)->weight_bytes();
+      };
+      const std::int64_t before = load_model(ctx_, folder)->weight_bytes();
+      const std::int64_t layers = memory("layers", false), all = memory("all", true);
+      EXPECT_LT(layers, before);
+      EXPECT_LT(all, layers);
+    }
+  }
 }
 
 TEST_F(QuantizeCheckpoint, ATiedHeadIsNamedAsDense) {
