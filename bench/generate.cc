@@ -22,7 +22,9 @@
 #include <system_error>
 #include <vector>
 
+#include "core/build_config.h"
 #include "core/philox.h"
+#include "cuda/linear/choose.h"
 #include "model/architectures/config.h"
 #include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/random_weights.h"
@@ -42,6 +44,7 @@ struct Options {
   std::int64_t stream = 0, sinks = 4, window = 252;
   int repeat = 5;
   std::string device = "cpu", dtype;
+  std::string linear_kernel;  // empty: what linear() chooses
   bool exact = false;
 };
 
@@ -294,10 +297,22 @@ ContextOptions context_options(const Options& options, int threads) {
           .activations = options.exact ? Activations::exact : Activations::int8};
 }
 
+// Moves the boundary between two kernels of a GPU: this one runs wherever it can.
+void force_linear_kernel(Context& ctx, const std::string& kernel) {
+  if (kernel.empty()) return;
+  if (ctx.device().is_cpu()) {
+    throw Error(ErrorCode::invalid_argument, "--linear-kernel is for a GPU; add --device cuda");
+  }
+  if constexpr (kHaveCuda) {
+    cuda::force_linear_kernel(ctx, kernel, cuda::Forced::where_it_can);
+  }
+}
+
 void measure(const Options& options, int threads) {
   double bandwidth = 0;
   for (const std::string& weights : options.weights) {
     Context ctx(context_options(options, threads));
+    force_linear_kernel(ctx, options.linear_kernel);
     const std::unique_ptr<Model> model = make_model(ctx, options, parse_weights(weights));
     if (options.stream > 0) {
       measure_stream(ctx, *model, options);
@@ -338,6 +353,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--dtype", options.dtype, "Dtype of activations: f32, f16 or bf16");
+  app.add_option("--linear-kernel", options.linear_kernel,
+                 "On a GPU: the kernel of all linear layers that it can run, as cuda.strips");
   app.add_option("--stream", options.stream, "Instead: one stream of this many tokens, with sinks")
       ->check(CLI::Range(std::int64_t{10'000}, std::int64_t{1} << 40));
   app.add_option("--sinks", options.sinks, "With --stream: first tokens to keep");

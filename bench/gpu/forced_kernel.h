@@ -1,7 +1,11 @@
-// Until it ends, attention() of this Context uses one kernel; "": its own choice.
+// Until one of these ends, attention() or linear() of a Context uses one kernel; "": its own
+// choice.
 #pragma once
 
+#include <string>
+
 #include "cuda/attention/choose.h"
+#include "cuda/linear/choose.h"
 #include "tessera/context.h"
 
 namespace tessera::bench {
@@ -14,6 +18,19 @@ class ForcedKernel {
   ~ForcedKernel() { cuda::force_attention_kernel(ctx_, ""); }
   ForcedKernel(const ForcedKernel&) = delete;
   ForcedKernel& operator=(const ForcedKernel&) = delete;
+
+ private:
+  Context& ctx_;
+};
+
+class ForcedLinearKernel {
+ public:
+  ForcedLinearKernel(Context& ctx, const std::string& kernel) : ctx_(ctx) {
+    cuda::force_linear_kernel(ctx_, kernel);
+  }
+  ~ForcedLinearKernel() { cuda::force_linear_kernel(ctx_, ""); }
+  ForcedLinearKernel(const ForcedLinearKernel&) = delete;
+  ForcedLinearKernel& operator=(const ForcedLinearKernel&) = delete;
 
  private:
   Context& ctx_;

@@ -9,8 +9,7 @@
 
 #include "commands.h"
 #include "core/fail.h"
-#include "core/workspace.h"
-#include "cuda/linear/portable/mma.h"
+#include "forced_kernel.h"
 #include "noise.h"
 #include "options.h"
 #include "row.h"
@@ -143,8 +142,7 @@ class LinearBench {
                              .out = out.view},
                     .up = options_.gated ? weight(i * of_call + 1) : Weight()};
       };
-      const TracedCall call = trace_call(ctx_, [&] { call_of(0)(ctx_); });
-      multiply(call_of(0));
+      const TracedCall call = trace_call(ctx_, [&] { multiply(call_of(0)); });
       const double error = error_of(ctx_, call_of(0), weights.decoded);
       const Time time = time_calls(ctx_, static_cast<int>(weights.copies.size()) / of_call,
                                    [&](int i) { multiply(call_of(i)); });
@@ -158,24 +156,15 @@ class LinearBench {
       row["bytes"] = call.bytes;
       row["floor"] = rounded(ceilings_.floor_us(call.bytes, call.flops), 3);
       row["rel"] = rounded(error, 6);
-      row["kernel"] = options_.kernel.empty() ? call.kernel : options_.kernel;
+      row["kernel"] = call.kernel;
       if (activation_ != Activation::none) row["activation"] = options_.activation;
       print(row);
     }
   }
 
   void multiply(const Call& call) {
-    if (options_.kernel.empty()) return call(ctx_);
-    const cuda::Product product =
-        options_.gated ? cuda::product_of(call.gated()) : cuda::product_of(call.args);
-    if (options_.kernel != "cuda.mma" || !cuda::mma_takes(product)) {
-      fail(ErrorCode::invalid_argument,
-           "--kernel {} does not take this product; cuda.mma is accepted, with packed weights",
-           options_.kernel);
-    }
-    Workspace::Frame frame(ctx_.workspace());
-    const std::int64_t bytes = cuda::mma_scratch_bytes(ctx_, product, product.x.shape[0]);
-    cuda::multiply_mma(ctx_, product, frame.take<char>(bytes));
+    const ForcedLinearKernel forced(ctx_, options_.kernel);
+    call(ctx_);
   }
 
   LinearOptions options_;
@@ -201,7 +190,7 @@ void add_linear(CLI::App& app) {
   command->add_option("--activation", options->activation, "none, relu, gelu, gelu_tanh, silu");
   command->add_flag("--gated", options->gated, "gated_linear() of two such layers");
   command->add_option("--kernel", options->kernel,
-                      "cuda.mma: instead of the one that linear() chooses");
+                      "This kernel instead of the one that linear() chooses, as cuda.strips");
   command->callback([options] { LinearBench(*options).run(); });
 }
 

@@ -17,10 +17,19 @@
 namespace tessera {
 namespace {
 
+// How messages name a weight and its tensors. Constants: a call that is fine makes no texts.
+struct WeightNames {
+  const char *weight, *data, *scales, *zeros, *row_scales;
+};
+constexpr WeightNames kWeight{"weight", "weight.data", "weight.scales", "weight.zeros",
+                              "weight.row_scales"};
+constexpr WeightNames kGate{"gate", "gate.data", "gate.scales", "gate.zeros", "gate.row_scales"};
+constexpr WeightNames kUp{"up", "up.data", "up.scales", "up.zeros", "up.row_scales"};
+
 // One tensor of a weight in tiles, of a dtype that has been checked.
-void check_tiles_of(const OpScope& op, const std::string& arg, const Tensor& tensor,
-                    std::int64_t tiles, std::int64_t size) {
-  op.shape(arg.c_str(), tensor, {tiles, size});
+void check_tiles_of(const OpScope& op, const char* arg, const Tensor& tensor, std::int64_t tiles,
+                    std::int64_t size) {
+  op.shape(arg, tensor, {tiles, size});
   op.require(tensor.is_contiguous(), "{} must be contiguous, as prepare() makes it, got {}", arg,
              tensor);
   op.require(reinterpret_cast<std::uintptr_t>(tensor.data) % Buffer::kAlignment == 0,
@@ -32,7 +41,7 @@ struct Tiles {
   std::int64_t tiles, bytes, scales;
 };
 
-Tiles tiles_of(const OpScope& op, const std::string& arg, const Weight& weight) {
+Tiles tiles_of(const OpScope& op, const char* arg, const Weight& weight) {
   const bool on_cpu = weight.layout == WeightLayout::cpu_tiles;
   op.require(on_cpu ? cpu::has_tiles(weight.format, weight.group)
                     : cuda::has_tiles(weight.format, weight.group),
@@ -49,38 +58,39 @@ Tiles tiles_of(const OpScope& op, const std::string& arg, const Weight& weight) 
 }
 
 // A weight as prepare() makes it.
-void check_tiles(const OpScope& op, const std::string& arg, const Weight& weight) {
-  op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}", arg,
-             weight);
-  const Tiles sizes = tiles_of(op, arg, weight);
+void check_tiles(const OpScope& op, const WeightNames& names, const Weight& weight) {
+  op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}",
+             names.weight, weight);
+  const Tiles sizes = tiles_of(op, names.weight, weight);
   const DType code_dtype = quant::code_dtype(weight.format);
-  op.input((arg + ".data").c_str(), weight.data, {code_dtype});
-  check_tiles_of(op, arg + ".data", weight.data, sizes.tiles, sizes.bytes);
+  op.input(names.data, weight.data, {code_dtype});
+  check_tiles_of(op, names.data, weight.data, sizes.tiles, sizes.bytes);
   if (weight.layout == WeightLayout::cuda_tiles) {
-    op.input((arg + ".scales").c_str(), weight.scales, {cuda::tile_scale_dtype(weight.format)});
+    op.input(names.scales, weight.scales, {cuda::tile_scale_dtype(weight.format)});
   } else {
-    check_scale_dtype(op, (arg + ".scales").c_str(), weight);
+    check_scale_dtype(op, names.scales, weight);
   }
-  check_tiles_of(op, arg + ".scales", weight.scales, sizes.tiles, sizes.scales);
-  op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
-             weight.tensor_scale);
+  check_tiles_of(op, names.scales, weight.scales, sizes.tiles, sizes.scales);
+  op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite",
+             names.weight, weight.tensor_scale);
   if (weight.layout == WeightLayout::cuda_tiles) {
-    op.input((arg + ".row_scales").c_str(), weight.row_scales, {DType::f32});
-    check_tiles_of(op, arg + ".row_scales", weight.row_scales, 1, sizes.tiles * cuda::kTileHeight);
+    op.input(names.row_scales, weight.row_scales, {DType::f32});
+    check_tiles_of(op, names.row_scales, weight.row_scales, 1, sizes.tiles * cuda::kTileHeight);
   }
-  check_takes_zeros(op, arg.c_str(), weight);
+  check_takes_zeros(op, names.weight, weight);
   if (!weight.zeros.defined()) return;
-  op.input((arg + ".zeros").c_str(), weight.zeros, {code_dtype});
-  check_tiles_of(op, arg + ".zeros", weight.zeros, sizes.tiles, sizes.scales);
+  op.input(names.zeros, weight.zeros, {code_dtype});
+  check_tiles_of(op, names.zeros, weight.zeros, sizes.tiles, sizes.scales);
 }
 
 // The weight, its fit to x and its distance from out.
-void check_factor(const OpScope& op, const char* arg, const Weight& weight, const Tensor& x,
-                  const Tensor& out) {
+void check_factor(const OpScope& op, const WeightNames& names, const Weight& weight,
+                  const Tensor& x, const Tensor& out) {
+  const char* arg = names.weight;
   op.require(weight.defined(), "{} was not given", arg);
   const WeightLayout tiles = x.device.is_cpu() ? WeightLayout::cpu_tiles : WeightLayout::cuda_tiles;
   if (weight.layout == tiles) {
-    check_tiles(op, arg, weight);
+    check_tiles(op, names, weight);
   } else {
     check_weight(op, arg, weight);
   }
@@ -118,7 +128,7 @@ void check_activation(const OpScope& op, Activation activation) {
 
 void check(const OpScope& op, const LinearArgs& args) {
   check_in_and_out(op, args.x, args.out);
-  check_factor(op, "weight", args.weight, args.x, args.out);
+  check_factor(op, kWeight, args.weight, args.x, args.out);
   check_activation(op, args.activation);
   check_bias(op, "bias", args.bias, args.out);
   if (args.residual.defined()) {
@@ -178,8 +188,8 @@ void linear(Context& ctx, const LinearArgs& args) {
 void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   const OpScope op(ctx, "gated_linear");
   check_in_and_out(op, args.x, args.out);
-  check_factor(op, "gate", args.gate, args.x, args.out);
-  check_factor(op, "up", args.up, args.x, args.out);
+  check_factor(op, kGate, args.gate, args.x, args.out);
+  check_factor(op, kUp, args.up, args.x, args.out);
   check_bias(op, "gate_bias", args.gate_bias, args.out);
   check_bias(op, "up_bias", args.up_bias, args.out);
   check_activation(op, args.activation);

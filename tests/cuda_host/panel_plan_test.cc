@@ -13,10 +13,14 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
-void check_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t rows) {
-  EXPECT_EQ(plan.tokens, rows <= 32 ? 32 : rows <= 64 ? 64 : 128);
-  EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, rows);
-  EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, rows);
+PanelSizes sizes_of(std::int64_t tiles, int pairs, std::int64_t m) {
+  return {.tiles = tiles, .pairs = pairs, .m = m, .multiprocessors = kMultiprocessors};
+}
+
+void check_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t m) {
+  EXPECT_EQ(plan.tokens, m <= 32 ? 32 : m <= 64 ? 64 : 128);
+  EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, m);
+  EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, m);
   EXPECT_GE(plan.panel_tiles, 1);
   EXPECT_LE(plan.panel_tiles, kPanelTiles);
   EXPECT_GE(std::int64_t{plan.panels} * plan.panel_tiles, tiles);
@@ -28,11 +32,11 @@ void check_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t rows) {
 TEST(PanelPlan, CoversEverySizeOnce) {
   for (const std::int64_t tiles : {1, 7, 16, 17, 64, 160, 192, 256, 640, 896, 1792, 5000}) {
     for (const int pairs : {1, 2, 3, 6, 20, 32, 64, 224}) {
-      for (const std::int64_t rows : {1, 17, 64, 65, 128, 200, 256, 1000}) {
-        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << rows);
-        const PanelPlan plan = plan_panels(tiles, pairs, rows, kMultiprocessors);
-        check_sizes(plan, tiles, rows);
-        check_sizes(plan_even_panels(tiles, pairs, rows, kMultiprocessors), tiles, rows);
+      for (const std::int64_t m : {1, 17, 64, 65, 128, 200, 256, 1000}) {
+        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << m);
+        const PanelPlan plan = plan_panels(sizes_of(tiles, pairs, m));
+        check_sizes(plan, tiles, m);
+        check_sizes(plan_even_panels(sizes_of(tiles, pairs, m)), tiles, m);
         if (plan.split == 0) continue;
         EXPECT_TRUE(std::find(std::begin(kPanelSplits), std::end(kPanelSplits), plan.split) !=
                     std::end(kPanelSplits));
@@ -43,13 +47,13 @@ TEST(PanelPlan, CoversEverySizeOnce) {
   }
 }
 
-// The scratch of a call is counted by the most rows that it may have.
-TEST(PanelPlan, SharedEvenlyMoreRowsTakeNoFewerBlocks) {
+// The scratch of a call is counted by the most tokens that it may have.
+TEST(PanelPlan, SharedEvenlyMoreTokensTakeNoFewerBlocks) {
   for (const std::int64_t tiles : {1, 40, 640, 1792}) {
     for (const int pairs : {1, 5, 32}) {
       int before = 0;
-      for (std::int64_t rows = 1; rows <= 1100; rows += 27) {
-        const int blocks = plan_even_panels(tiles, pairs, rows, kMultiprocessors).blocks;
+      for (std::int64_t m = 1; m <= 1100; m += 27) {
+        const int blocks = plan_even_panels(sizes_of(tiles, pairs, m)).blocks;
         EXPECT_GE(blocks, before);
         before = blocks;
       }
@@ -58,7 +62,7 @@ TEST(PanelPlan, SharedEvenlyMoreRowsTakeNoFewerBlocks) {
 }
 
 TEST(PanelPlan, FewerMultiprocessorsThanAClusterHas) {
-  const PanelPlan plan = plan_panels(/*weight_tiles=*/64, /*pairs=*/20, /*rows=*/64, 2);
+  const PanelPlan plan = plan_panels({.tiles = 64, .pairs = 20, .m = 64, .multiprocessors = 2});
   EXPECT_LE(plan.blocks, 2);
   EXPECT_GE(plan.blocks, 1);
 }

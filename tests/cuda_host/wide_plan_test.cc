@@ -10,10 +10,14 @@ namespace {
 
 constexpr int kMultiprocessors = 132;
 
-void check_sizes(const WidePlan& plan, std::int64_t tiles, std::int64_t rows) {
+PanelSizes sizes_of(std::int64_t tiles, int pairs, std::int64_t m) {
+  return {.tiles = tiles, .pairs = pairs, .m = m, .multiprocessors = kMultiprocessors};
+}
+
+void check_sizes(const WidePlan& plan, std::int64_t tiles, std::int64_t m) {
   constexpr int kHeight = kWideCluster * kWideTiles;
-  EXPECT_GE(std::int64_t{plan.token_blocks} * kWideTokens, rows);
-  EXPECT_LT(std::int64_t{plan.token_blocks - 1} * kWideTokens, rows);
+  EXPECT_GE(std::int64_t{plan.token_blocks} * kWideTokens, m);
+  EXPECT_LT(std::int64_t{plan.token_blocks - 1} * kWideTokens, m);
   EXPECT_GE(std::int64_t{plan.panels} * kHeight, tiles);
   EXPECT_LT(std::int64_t{plan.panels - 1} * kHeight, tiles);
   EXPECT_GE(plan.clusters, 1);
@@ -24,22 +28,22 @@ void check_sizes(const WidePlan& plan, std::int64_t tiles, std::int64_t rows) {
 TEST(WidePlan, CoversEverySizeOnce) {
   for (const std::int64_t tiles : {1, 7, 16, 17, 64, 192, 640, 896, 1792, 5000}) {
     for (const int pairs : {1, 2, 6, 20, 32, 64, 224}) {
-      for (const std::int64_t rows : {1, 129, 256, 257, 1000, 1024, 4096}) {
-        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << rows);
-        check_sizes(plan_wide(tiles, pairs, rows, kMultiprocessors), tiles, rows);
-        check_sizes(plan_even_wide(tiles, pairs, rows, kMultiprocessors), tiles, rows);
+      for (const std::int64_t m : {1, 129, 256, 257, 1000, 1024, 4096}) {
+        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << m);
+        check_sizes(plan_wide(sizes_of(tiles, pairs, m)), tiles, m);
+        check_sizes(plan_even_wide(sizes_of(tiles, pairs, m)), tiles, m);
       }
     }
   }
 }
 
-// The scratch of a call is counted by the most rows that it may have.
-TEST(WidePlan, SharedEvenlyMoreRowsTakeNoFewerClusters) {
+// The scratch of a call is counted by the most tokens that it may have.
+TEST(WidePlan, SharedEvenlyMoreTokensTakeNoFewerClusters) {
   for (const std::int64_t tiles : {1, 40, 640, 1792}) {
     for (const int pairs : {1, 5, 32}) {
       int before = 0;
-      for (std::int64_t rows = 1; rows <= 2100; rows += 51) {
-        const int clusters = plan_even_wide(tiles, pairs, rows, kMultiprocessors).clusters;
+      for (std::int64_t m = 1; m <= 2100; m += 51) {
+        const int clusters = plan_even_wide(sizes_of(tiles, pairs, m)).clusters;
         EXPECT_GE(clusters, before);
         before = clusters;
       }
@@ -49,12 +53,12 @@ TEST(WidePlan, SharedEvenlyMoreRowsTakeNoFewerClusters) {
 
 TEST(WidePlan, SharesTilesWhereRoundsWouldBeHalfEmpty) {
   // 66 clusters: 112 tiles are 1.7 rounds, 132 are two.
-  EXPECT_TRUE(plan_wide(/*weight_tiles=*/1792, /*pairs=*/64, /*rows=*/256, 132).shared);
-  EXPECT_FALSE(plan_wide(/*weight_tiles=*/2112, /*pairs=*/64, /*rows=*/256, 132).shared);
+  EXPECT_TRUE(plan_wide(sizes_of(1792, 64, 256)).shared);
+  EXPECT_FALSE(plan_wide(sizes_of(2112, 64, 256)).shared);
 }
 
 TEST(WidePlan, FewerMultiprocessorsThanAClusterHas) {
-  EXPECT_EQ(plan_wide(/*weight_tiles=*/64, /*pairs=*/20, /*rows=*/300, 1).clusters, 1);
+  EXPECT_EQ(plan_wide({.tiles = 64, .pairs = 20, .m = 300, .multiprocessors = 1}).clusters, 1);
 }
 
 }  // namespace

@@ -12,15 +12,14 @@ bool has_hopper_kernels(const DeviceLimits&) { return false; }
 bool hopper_takes(const DeviceLimits&, const AttentionArgs&) { return false; }
 void launch_hopper(Context&, const AttentionCall&) {}
 
-bool panels_take(Context&, const Product&) { return false; }
-std::int64_t panels_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
-void multiply_panels(Context&, const Product&, void*) {}
-bool strips_take(Context&, const Product&, std::int64_t) { return false; }
-StripPlan strips_plan(Context&, const Product&) { return {}; }
-void multiply_strips(Context&, const Product&) {}
-bool wide_takes(Context&, const Product&) { return false; }
-std::int64_t wide_scratch_bytes(Context&, const Product&, std::int64_t) { return 0; }
-void multiply_wide(Context&, const Product&, void*) {}
-void multiply_wide_as(Context&, const Product&, const WidePlan&, void*) {}
+bool takes_strips(const LinearCall&) { return false; }
+StripPlan plan_strips(const LinearCall&) { return {}; }
+void run_strips(const LinearCall&, const StripPlan&) {}
+bool takes_panels(const LinearCall&) { return false; }
+PanelPlan plan_panels(const LinearCall&) { return {}; }
+void run_panels(const LinearCall&, const PanelPlan&, void*) {}
+bool takes_wide(const LinearCall&) { return false; }
+WidePlan plan_wide(const LinearCall&) { return {}; }
+void run_wide(const LinearCall&, const WidePlan&, void*) {}
 
 }  // namespace tessera::cuda

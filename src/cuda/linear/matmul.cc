@@ -34,15 +34,10 @@ void check(cublasStatus_t status, const char* attempt) {
 
 // ---- cuBLASLt's objects -------------------------------------------------------------------------
 
-template <typename T, cublasStatus_t (*destroy)(T)>
-struct Destroy {
-  using pointer = T;
-  void operator()(T object) const { destroy(object); }
-};
-using Operation = std::unique_ptr<void, Destroy<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>>;
-using Layout = std::unique_ptr<void, Destroy<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>>;
-using Preference =
-    std::unique_ptr<void, Destroy<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>>;
+// Descriptions of a product. They live on the stack: a product allocates nothing on the heap.
+using Operation = cublasLtMatmulDescOpaque_t;
+using Layout = cublasLtMatrixLayoutOpaque_t;
+using Preference = cublasLtMatmulPreferenceOpaque_t;
 
 // The Context's handle, made at its first product.
 cublasLtHandle_t handle_of(Context& ctx) {
@@ -61,15 +56,14 @@ cudaDataType_t type_of(DType dtype) {
 }
 
 template <typename T>
-void set(const Operation& operation, cublasLtMatmulDescAttributes_t attribute, T value) {
-  check(cublasLtMatmulDescSetAttribute(operation.get(), attribute, &value, sizeof(value)),
+void set(Operation& operation, cublasLtMatmulDescAttributes_t attribute, T value) {
+  check(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value)),
         "describing a product");
 }
 
 Operation make_operation(const Tensor& bias) {
-  cublasLtMatmulDesc_t made = nullptr;
-  check(cublasLtMatmulDescCreate(&made, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
-  Operation operation(made);
+  Operation operation{};
+  check(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   if (bias.defined()) {
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
@@ -79,17 +73,17 @@ Operation make_operation(const Tensor& bias) {
 }
 
 Layout make_layout(const Tensor& matrix) {
-  cublasLtMatrixLayout_t made = nullptr;
-  check(cublasLtMatrixLayoutCreate(&made, type_of(matrix.dtype),
-                                   static_cast<std::uint64_t>(matrix.shape[1]),
-                                   static_cast<std::uint64_t>(matrix.shape[0]), matrix.strides[0]),
+  Layout layout{};
+  check(cublasLtMatrixLayoutInit(&layout, type_of(matrix.dtype),
+                                 static_cast<std::uint64_t>(matrix.shape[1]),
+                                 static_cast<std::uint64_t>(matrix.shape[0]), matrix.strides[0]),
         "describing a matrix");
-  return Layout(made);
+  return layout;
 }
 
 template <typename T>
-void set(const Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  check(cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof(value)),
+void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+  check(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
         "stating a preference");
 }
 
@@ -100,9 +94,8 @@ std::uint32_t alignment_of(const Tensor& matrix) {
 }
 
 Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& d) {
-  cublasLtMatmulPreference_t made = nullptr;
-  check(cublasLtMatmulPreferenceCreate(&made), "stating a preference");
-  Preference preference(made);
+  Preference preference{};
+  check(cublasLtMatmulPreferenceInit(&preference), "stating a preference");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspace);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(b));
@@ -137,19 +130,17 @@ void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& o
             const Addends& addends) {
   const DeviceGuard guard(ctx.device());
   const cublasLtHandle_t handle = handle_of(ctx);
-  const Operation operation = make_operation(addends.bias);
+  Operation operation = make_operation(addends.bias);
   const bool adds = addends.residual.defined();
   const Tensor& added = adds ? addends.residual : out;
-  const Layout a = make_layout(weight), b = make_layout(x), c = make_layout(added),
-               d = make_layout(out);
-  const Preference preference = make_preference(weight, x, added, out);
+  Layout a = make_layout(weight), b = make_layout(x), c = make_layout(added), d = make_layout(out);
+  Preference preference = make_preference(weight, x, added, out);
 
   // The library remembers its answers: only the first product of a shape pays for the search.
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
-  const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle, operation.get(), a.get(), b.get(), c.get(), d.get(),
-                                     preference.get(), 1, &best, &found);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &operation, &a, &b, &c, &d,
+                                                               &preference, 1, &best, &found);
   if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
     check_not_lost("cuBLASLt: choosing an algorithm");
     fail(ErrorCode::device, "cuBLASLt has no algorithm for {} times {} transposed into {}: {}", x,
@@ -163,10 +154,9 @@ void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& o
   scratch = (scratch + kAlignment - 1) / kAlignment * kAlignment;
 
   const float one = 1.f, share_of_added = adds ? 1.f : 0.f;
-  check(cublasLtMatmul(handle, operation.get(), &one, weight.data, a.get(), x.data, b.get(),
-                       &share_of_added, added.data, c.get(), out.data, d.get(), &best.algo,
-                       reinterpret_cast<void*>(scratch), best.workspaceSize,
-                       static_cast<cudaStream_t>(ctx.stream())),
+  check(cublasLtMatmul(handle, &operation, &one, weight.data, &a, x.data, &b, &share_of_added,
+                       added.data, &c, out.data, &d, &best.algo, reinterpret_cast<void*>(scratch),
+                       best.workspaceSize, static_cast<cudaStream_t>(ctx.stream())),
         "multiplying");
 }
 

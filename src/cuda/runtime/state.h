@@ -25,6 +25,14 @@ struct DeviceLimits {
   std::int64_t shared_bytes;  // the most that one block may ask for
 };
 
+// For tests and benchmarks: the kernel that linear() runs instead of the one it would choose
+// (linear/choose.h); null: its own choice.
+struct LinearKernel;
+struct ForcedLinear {
+  const LinearKernel* kernel = nullptr;
+  bool where_it_can = false;  // leaves calls that the kernel cannot run to linear()'s own choice
+};
+
 class State final : public BackendState {
  public:
   // The threads must outlive it.
@@ -49,6 +57,8 @@ class State final : public BackendState {
   // (attention_choose.h); empty: its own choice.
   const std::string& forced_attention() const { return forced_attention_; }
   void force_attention(std::string kernel) { forced_attention_ = std::move(kernel); }
+  const ForcedLinear& forced_linear() const { return forced_linear_; }
+  void force_linear(const ForcedLinear& forced) { forced_linear_ = forced; }
 
  private:
   Device device_;
@@ -59,6 +69,7 @@ class State final : public BackendState {
   std::unordered_set<const void*> large_kernels_;
   std::shared_ptr<void> cublas_handle_;
   std::string forced_attention_;
+  ForcedLinear forced_linear_;
 };
 
 // Of a CUDA Context.

@@ -1,11 +1,11 @@
 // cuda.mma itself, whatever linear() would choose: all formats, and all ways to share a product.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
+#include <optional>
 #include <set>
 
-#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/kernels.h"
 #include "cuda/linear/portable/mma.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/tiled_weights.h"
@@ -13,7 +13,6 @@
 #include "support/devices.h"
 #include "support/gated_case.h"
 #include "support/linear_case.h"
-#include "tessera/buffer.h"
 #include "tessera/linear.h"
 
 namespace tessera::test {
@@ -23,21 +22,26 @@ constexpr DType kHalves[] = {DType::f16, DType::bf16};
 
 class CudaMmaTest : public DeviceTest {
  protected:
+  // With how many tokens, sharers and blocks; without, by the kernel's own plan.
+  struct How {
+    int tokens, sharers_log2, blocks;
+  };
   template <typename Args>
-  void multiply(const Args& args, const cuda::MmaPlan& plan) {
+  void multiply(const Args& args, std::optional<How> how = {}) {
     const cuda::Product product = cuda::product_of(args);
-    ASSERT_TRUE(cuda::mma_takes(product));
-    // The scratch must outlive the work.
-    scratch_ = Buffer(std::max<std::int64_t>(16, plan.part_floats() * 4), ctx().device());
-    cuda::multiply_mma(ctx(), product, plan, scratch_.data());
+    const cuda::LinearCall call{ctx(), product, cuda::tokens_of(args.x)};
+    ASSERT_TRUE(cuda::takes_mma(call));
+    const cuda::MmaWork work = cuda::mma_work(call);
+    const cuda::MmaPlan plan =
+        how ? cuda::mma_plan_of(work, how->tokens, how->sharers_log2, how->blocks)
+            : cuda::plan_mma(work);
+    cuda::linear_kernel(cuda::KernelId::mma).run(call, cuda::mma_launch_of(work, plan));
   }
   template <typename Args>
-  void multiply(const Args& args) {
-    multiply(args, cuda::plan_mma(cuda::mma_work(ctx(), cuda::product_of(args))));
+  bool takes(const Args& args) {
+    const cuda::Product product = cuda::product_of(args);
+    return cuda::takes_mma({ctx(), product, cuda::tokens_of(args.x)});
   }
-
- private:
-  Buffer scratch_;
 };
 INSTANTIATE_TEST_SUITE_P(Devices, CudaMmaTest, testing::Values(Device::cuda()), device_name);
 
@@ -52,8 +56,7 @@ TEST_P(CudaMmaTest, EveryFormat) {
                                 .out = 37,
                                 .weight = weight,
                                 .x_dtype = dtype});
-        const cuda::MmaWork work = cuda::mma_work(ctx(), cuda::product_of(call.args));
-        multiply(call.args, cuda::mma_plan_of(work, tokens, /*sharers_log2=*/0, /*blocks=*/1));
+        multiply(call.args, How{.tokens = tokens, .sharers_log2 = 0, .blocks = 1});
         EXPECT_TRUE(call.correct());
         formats.insert(weight.packed->format);
       }
@@ -90,7 +93,7 @@ TEST_P(CudaMmaTest, LayoutsSizesAndEpilogues) {
                                 .activation = Activation::gelu,
                                 .bias = out == 264 ? dtype : DType::f32,
                                 .residual = true});
-        if (!cuda::mma_takes(cuda::product_of(call.args))) continue;  // no matrix
+        if (!takes(call.args)) continue;  // no matrix
         SCOPED_TRACE(call.c.text());
         multiply(call.args);
         EXPECT_TRUE(call.correct());
@@ -119,20 +122,16 @@ TEST_P(CudaMmaTest, WarpsAndBlocksShareTiles) {
                             .dtype = DType::f16,
                             .activation = Activation::gelu_tanh});
     // 1 to 9 tiles: whole ones, several to a block, several blocks to one, and both.
-    const struct {
-      int tokens, sharers_log2, blocks;
-    } plans[] = {{32, 0, 1}, {32, 0, 2}, {32, 0, 4},  {32, 1, 100}, {64, 0, 3},
-                 {64, 1, 3}, {64, 1, 5}, {128, 0, 3}, {128, 1, 2}};
-    for (const auto& [tokens, sharers_log2, blocks] : plans) {
+    const How plans[] = {{32, 0, 1}, {32, 0, 2}, {32, 0, 4},  {32, 1, 100}, {64, 0, 3},
+                         {64, 1, 3}, {64, 1, 5}, {128, 0, 3}, {128, 1, 2}};
+    for (const How& how : plans) {
       SCOPED_TRACE(testing::Message()
-                   << rows << ": " << tokens << ", " << sharers_log2 << ", " << blocks);
-      const auto check = [&, tokens = tokens, sharers = sharers_log2, count = blocks](auto& one) {
-        const cuda::MmaWork work = cuda::mma_work(ctx(), cuda::product_of(one.args));
-        const cuda::MmaPlan plan = cuda::mma_plan_of(work, tokens, sharers, count);
-        multiply(one.args, plan);
+                   << rows << ": " << how.tokens << ", " << how.sharers_log2 << ", " << how.blocks);
+      const auto check = [&](auto& one) {
+        multiply(one.args, how);
         EXPECT_TRUE(one.correct());
         const Array first = one.out.read();
-        multiply(one.args, plan);
+        multiply(one.args, how);
         EXPECT_TRUE(identical(one.out.read(), first));
       };
       check(call);
@@ -164,17 +163,18 @@ TEST_P(CudaMmaTest, RowsAreApart) {
 }
 
 TEST_P(CudaMmaTest, WhatItTakes) {
-  const auto takes = [&](const LinearCase& c) {
+  const auto takes_case = [&](const LinearCase& c) {
     const LinearCall call(ctx(), c);
-    return cuda::mma_takes(cuda::product_of(call.args));
+    return takes(call.args);
   };
-  EXPECT_TRUE(takes({.weight = kNvfp4, .x_dtype = DType::f16}));
-  EXPECT_FALSE(takes({.weight = kNvfp4, .x_dtype = DType::f32}));
-  EXPECT_FALSE(takes({.weight = {.dtype = DType::f16}, .x_dtype = DType::f16}));
-  EXPECT_FALSE(takes({.weight = {.packed = {{.format = Format::nvfp4}}}, .x_dtype = DType::f16}));
+  EXPECT_TRUE(takes_case({.weight = kNvfp4, .x_dtype = DType::f16}));
+  EXPECT_FALSE(takes_case({.weight = kNvfp4, .x_dtype = DType::f32}));
+  EXPECT_FALSE(takes_case({.weight = {.dtype = DType::f16}, .x_dtype = DType::f16}));
+  EXPECT_FALSE(
+      takes_case({.weight = {.packed = {{.format = Format::nvfp4}}}, .x_dtype = DType::f16}));
   const WeightCase int4{.packed = {{.format = Format::int4}}, .prepared = true};
   const GatedCall differ(ctx(), {.gate = kNvfp4, .up = int4, .dtype = DType::f16});
-  EXPECT_FALSE(cuda::mma_takes(cuda::product_of(differ.args)));
+  EXPECT_FALSE(takes(differ.args));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "cuda/linear/hopper/panels.h"
+#include "cuda/linear/kernels.h"
 #include "cuda/linear/plan/panel_plan.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/tiled_weights.h"
@@ -20,21 +21,21 @@ namespace {
 class CudaPanelsTest : public HopperTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, CudaPanelsTest, testing::Values(Device::cuda()), device_name);
 
-// The scratch must outlive the work.
-void multiply_by_panels(Context& ctx, const LinearArgs& args, Buffer& scratch) {
+// False: the kernel does not take it.
+bool multiply_by_panels(Context& ctx, const LinearArgs& args) {
   const cuda::Product product = cuda::product_of(args);
-  ASSERT_TRUE(cuda::panels_take(ctx, product));
-  scratch = Buffer(cuda::panels_scratch_bytes(ctx, product, args.x.shape[0]), ctx.device());
-  cuda::multiply_panels(ctx, product, scratch.data());
+  const cuda::LinearCall call{ctx, product, args.x.shape[0]};
+  if (!cuda::takes_panels(call)) return false;
+  const cuda::LinearKernel& panels = cuda::linear_kernel(cuda::KernelId::panels);
+  panels.run(call, panels.plan(call));
+  return true;
 }
 
 // How many calls this was: none if the kernel does not take it.
 int check(Context& ctx, const LinearCase& c) {
   SCOPED_TRACE(c.text());
-  LinearCall call(ctx, c);
-  if (!cuda::panels_take(ctx, cuda::product_of(call.args))) return 0;
-  Buffer scratch;
-  multiply_by_panels(ctx, call.args, scratch);
+  const LinearCall call(ctx, c);
+  if (!multiply_by_panels(ctx, call.args)) return 0;
   EXPECT_TRUE(call.correct());
   return 1;
 }
@@ -78,12 +79,11 @@ TEST_P(CudaPanelsTest, WhoAsksComesLast) {
     for (DType dtype : {DType::f16, DType::bf16}) {
       LinearCall call(ctx(),
                       {.rows = {13}, .in = 1, .out = 17, .weight = weight, .x_dtype = dtype});
-      if (!cuda::panels_take(ctx(), cuda::product_of(call.args))) continue;
+      if (!multiply_by_panels(ctx(), call.args)) continue;
       SCOPED_TRACE(weight.text());
       for (int i = 0; i < 10; ++i) {
-        Buffer scratch;
         copy_bytes(ctx(), to.data(), ctx().device(), from.data(), ctx().device(), kCache);
-        multiply_by_panels(ctx(), call.args, scratch);
+        multiply_by_panels(ctx(), call.args);
         EXPECT_TRUE(call.correct());
       }
     }
@@ -113,8 +113,10 @@ TEST_P(CudaPanelsTest, BlocksOfPanelsShareTiles) {
   for (const auto& size : sizes) {
     SCOPED_TRACE(size.out);
     const cuda::PanelPlan plan =
-        cuda::plan_panels((size.out + 15) / 16, static_cast<int>((size.in + 127) / 128), size.rows,
-                          limits.multiprocessors);
+        cuda::plan_panels({.tiles = (size.out + 15) / 16,
+                           .pairs = static_cast<int>((size.in + 127) / 128),
+                           .m = size.rows,
+                           .multiprocessors = limits.multiprocessors});
     splits.insert(plan.split);
     lower |= plan.panel_tiles < cuda::kPanelTiles;
     LinearCall call(ctx(), {.rows = {size.rows},
@@ -123,12 +125,11 @@ TEST_P(CudaPanelsTest, BlocksOfPanelsShareTiles) {
                             .weight = {.packed = {{.format = Format::nvfp4}}, .prepared = true},
                             .x_dtype = DType::bf16,
                             .out_dtype = DType::bf16});
-    Buffer scratch;
-    multiply_by_panels(ctx(), call.args, scratch);
+    ASSERT_TRUE(multiply_by_panels(ctx(), call.args));
     EXPECT_TRUE(call.correct());
     const Array first = call.out.read();
     for (int i = 0; i < 3; ++i) {
-      multiply_by_panels(ctx(), call.args, scratch);
+      multiply_by_panels(ctx(), call.args);
       EXPECT_TRUE(identical(call.out.read(), first));
     }
   }

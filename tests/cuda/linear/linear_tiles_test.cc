@@ -114,11 +114,13 @@ TEST_P(CudaTilesTest, StreamedActivationsInChunks) {
               .rows = {8}, .in = 14336, .out = 17, .weight = weight, .x_dtype = DType::f16}}) {
       LinearCall call(ctx(), c);
       const cuda::Product product = cuda::product_of(call.args);
-      ASSERT_GE(cuda::stream_rows_at_most(ctx(), product), c.rows[0]);
-      cuda::stream(ctx(), product);
+      const cuda::LinearCall stream{ctx(), product, c.rows[0]};
+      ASSERT_TRUE(cuda::takes_stream(stream));
+      const cuda::StreamPlan plan = cuda::plan_stream(stream);
+      cuda::run_stream(stream, plan);
       EXPECT_TRUE(call.correct());
       const Array first = call.out.read();
-      cuda::stream(ctx(), product);
+      cuda::run_stream(stream, plan);
       EXPECT_TRUE(identical(call.out.read(), first));
     }
   }
@@ -156,19 +158,30 @@ TEST_P(CudaTilesTest, OneRowOfAnySize) {
   }
 }
 
+// Runs a call by the kernel for one token; false: there is none for it.
+template <typename Args>
+bool stream_row(Context& ctx, const Args& args) {
+  const cuda::Product product = cuda::product_of(args);
+  const cuda::LinearCall call{ctx, product, 1};
+  if (!cuda::takes_stream(call)) return false;
+  cuda::StreamPlan plan = cuda::plan_stream(call);
+  if (!cuda::has_stream_row(call, plan)) return false;
+  plan.one_row = true;
+  cuda::run_stream(call, plan);
+  return true;
+}
+
 // By the kernel for one row itself, which cuda.stream takes of some weights only: all that the
 // tests of one row above and below have.
 TEST_P(CudaTilesTest, OneRowByItsOwnKernel) {
   std::set<Format> formats;
   const auto check = [&](const LinearCase& c) {
     LinearCall call(ctx(), c);
-    const cuda::Product product = cuda::product_of(call.args);
-    if (!cuda::has_stream_row(ctx(), product)) return;
+    if (!stream_row(ctx(), call.args)) return;
     SCOPED_TRACE(c.text());
-    cuda::stream_row(ctx(), product);
     EXPECT_TRUE(call.correct());
     const Array first = call.out.read();
-    cuda::stream_row(ctx(), product);
+    stream_row(ctx(), call.args);
     EXPECT_TRUE(identical(call.out.read(), first));
     formats.insert(c.weight.packed->format);
   };
@@ -201,10 +214,8 @@ TEST_P(CudaTilesTest, OneRowOfAGatedPairByItsOwnKernel) {
     for (DType dtype : {DType::f16, DType::bf16}) {
       GatedCall call(
           ctx(), {.rows = 1, .in = 333, .out = 81, .gate = weight, .up = weight, .dtype = dtype});
-      const cuda::Product product = cuda::product_of(call.args);
-      if (!cuda::has_stream_row(ctx(), product)) continue;
+      if (!stream_row(ctx(), call.args)) continue;
       SCOPED_TRACE(weight.text());
-      cuda::stream_row(ctx(), product);
       EXPECT_TRUE(call.correct());
       ++calls;
     }

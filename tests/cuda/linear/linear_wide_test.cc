@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cuda/linear/hopper/wide.h"
+#include "cuda/linear/kernels.h"
 #include "cuda/linear/layout/tile_layout.h"
 #include "cuda/linear/product.h"
 #include "cuda/linear/tiled_weights.h"
@@ -11,7 +12,6 @@
 #include "cuda/tile/hopper/hopper_test.h"
 #include "support/compare.h"
 #include "support/linear_case.h"
-#include "tessera/buffer.h"
 #include "tessera/linear.h"
 
 namespace tessera::test {
@@ -19,7 +19,7 @@ namespace {
 
 class CudaWideTest : public HopperTest {
  protected:
-  using Planner = cuda::WidePlan(std::int64_t, int, std::int64_t, int);
+  using Planner = cuda::WidePlan(const cuda::PanelSizes&);
 
   // Twice: both are correct and equal in all bits. False: the kernel does not take it.
   bool check(const LinearCase& c, Planner& planner = cuda::plan_wide) {
@@ -29,16 +29,18 @@ class CudaWideTest : public HopperTest {
     const TestTensor x(ctx(), call.x.read(), c.x_dtype);
     call.args.x = x;
     const cuda::Product product = cuda::product_of(call.args);
-    if (!cuda::wide_takes(ctx(), product)) return false;
-    const cuda::DeviceLimits& limits = cuda::state_of(ctx()).limits();
-    const std::int64_t rows = call.args.x.shape[0];
-    const Buffer scratch(cuda::wide_scratch_bytes(ctx(), product, rows), ctx().device());
-    const cuda::WidePlan plan = planner(
-        product.weight.data.shape[0], cuda::pairs_of(product.weight), rows, limits.multiprocessors);
-    cuda::multiply_wide_as(ctx(), product, plan, scratch.data());
+    const cuda::LinearCall wide{ctx(), product, call.args.x.shape[0]};
+    if (!cuda::takes_wide(wide)) return false;
+    const cuda::LinearKernel& kernel = cuda::linear_kernel(cuda::KernelId::wide);
+    const cuda::WidePlan plan =
+        planner({.tiles = product.weight.data.shape[0],
+                 .pairs = cuda::pairs_of(product.weight),
+                 .m = wide.m,
+                 .multiprocessors = cuda::state_of(ctx()).limits().multiprocessors});
+    kernel.run(wide, plan);
     EXPECT_TRUE(call.correct());
     const Array first = call.out.read();
-    cuda::multiply_wide_as(ctx(), product, plan, scratch.data());
+    kernel.run(wide, plan);
     EXPECT_TRUE(identical(call.out.read(), first));
     return true;
   }
@@ -86,7 +88,7 @@ TEST_P(CudaWideTest, BlocksShareTiles) {
       {513, 72, 700},    // three blocks of tokens
   };
   for (const auto& size : sizes) {
-    for (Planner* planner : {&cuda::plan_wide, &cuda::plan_even_wide}) {
+    for (Planner* planner : {static_cast<Planner*>(cuda::plan_wide), &cuda::plan_even_wide}) {
       EXPECT_TRUE(check({.rows = {size.rows},
                          .in = size.in,
                          .out = size.out,
@@ -128,8 +130,9 @@ TEST_P(CudaWideTest, NanStaysInItsRow) {
   const TestTensor x(ctx(), values, DType::bf16);
   call.args.x = x;
   const cuda::Product product = cuda::product_of(call.args);
-  const Buffer scratch(cuda::wide_scratch_bytes(ctx(), product, 130), ctx().device());
-  cuda::multiply_wide(ctx(), product, scratch.data());
+  const cuda::LinearCall wide{ctx(), product, 130};
+  const cuda::LinearKernel& kernel = cuda::linear_kernel(cuda::KernelId::wide);
+  kernel.run(wide, kernel.plan(wide));
   const Array out = call.out.read();
   for (std::int64_t m = 0; m < 130; ++m) {
     for (std::int64_t n = 0; n < 17; ++n) EXPECT_EQ(std::isnan(out.at(m, n)), m == 100);
@@ -139,7 +142,8 @@ TEST_P(CudaWideTest, NanStaysInItsRow) {
 // What the copy engine cannot bring is left to others.
 TEST_P(CudaWideTest, TakesNoRowsOffBoundaries) {
   LinearCall call(ctx(), {.rows = {130}, .in = 203, .weight = kNvfp4, .x_dtype = DType::bf16});
-  EXPECT_FALSE(cuda::wide_takes(ctx(), cuda::product_of(call.args)));
+  const cuda::Product product = cuda::product_of(call.args);
+  EXPECT_FALSE(cuda::takes_wide({ctx(), product, 130}));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cuda/linear/hopper/panels.h"
 #include "cuda/runtime/hopper_kernels.h"
 #include "cuda/runtime/state.h"
 #include "cuda/tile/hopper/tensor_map.h"
@@ -31,7 +32,8 @@ tile::BoxedTensor boxed_x(const Tensor& matrix, int tokens) {
 
 }  // namespace
 
-bool takes_panels(Context& ctx, const Product& product) {
+bool takes_panels(const LinearCall& call) {
+  const Product& product = call.product;
   const Tensor& x = product.x;
   const Weight& weight = product.weight;
   // The groups and zero points of int8 are rare: they take another road.
@@ -41,7 +43,7 @@ bool takes_panels(Context& ctx, const Product& product) {
   const auto aligned = [](const Tensor& part) {  // as tensor maps want it
     return reinterpret_cast<std::uintptr_t>(part.data) % 16 == 0;
   };
-  return has_hopper_kernels(state_of(ctx).limits()) && !product.gated() &&
+  return has_hopper_kernels(state_of(call.ctx).limits()) && !product.gated() &&
          made_of_matrices(product) && (x.dtype == DType::f16 || x.dtype == DType::bf16) &&
          weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups &&
          weight.in_features <= kMostColumns && aligned(weight.data) && aligned(weight.scales) &&
@@ -50,6 +52,15 @@ bool takes_panels(Context& ctx, const Product& product) {
 
 bool has_boxed_x(const Product& product) {
   return tile::can_be_boxed(boxed_x(*as_matrix(product.x), 1));
+}
+
+PanelSizes panel_sizes(const LinearCall& call, int warps) {
+  const Weight& weight = call.product.weight;
+  return {.tiles = weight.data.shape[0],
+          .pairs = pairs_of(weight),
+          .m = call.m,
+          .multiprocessors =
+              std::min(state_of(call.ctx).limits().multiprocessors, State::kSlotCounters / warps)};
 }
 
 PanelWork even_work(std::int64_t tiles, int pairs, int token_blocks, int blocks) {
@@ -63,8 +74,9 @@ PanelWork even_work(std::int64_t tiles, int pairs, int token_blocks, int blocks)
           .longer_runs = (all - whole) * pairs % blocks};
 }
 
-PanelArgs panel_args(Context& ctx, const Product& product, const PanelBoxes& boxes,
-                     const PanelWork& work, void* scratch) {
+PanelArgs panel_args(const LinearCall& call, const PanelBoxes& boxes, const PanelWork& work,
+                     void* scratch) {
+  const Product& product = call.product;
   const Tensor x = *as_matrix(product.x);
   const tile::BoxedTensor x_boxes = boxed_x(x, boxes.tokens);
   const Weight& weight = product.weight;
@@ -87,7 +99,7 @@ PanelArgs panel_args(Context& ctx, const Product& product, const PanelBoxes& box
                            weight.out_features % 8 == 0 && rows_begin_on_vectors(product.out)}};
   if (work.split == 0) {
     args.parts.flags =
-        reinterpret_cast<std::uint32_t*>(state_of(ctx).counters() + State::kWorkCounters);
+        reinterpret_cast<std::uint32_t*>(state_of(call.ctx).counters() + State::kWorkCounters);
   }
   if (args.x.boxed) args.x_map = tile::make_tensor_map(x_boxes);
   return args;

@@ -1,19 +1,20 @@
-// From a product to the arguments of panels.cuh and wide.cuh.
+// From a call to the sizes by which panels.cuh and wide.cuh are planned, and to their arguments.
 #pragma once
 
+#include "cuda/linear/call.h"
 #include "cuda/linear/hopper/panel_stage.cuh"
-#include "cuda/linear/product.h"
-#include "tessera/context.h"
+#include "cuda/linear/plan/panel_sizes.h"
 
 namespace tessera::cuda {
 
-// Whether there are kernels for it: weights in tiles, activations in f16 or bf16, a GPU of compute
-// capability 9.0, no gated pair; and matrices (matrix.h).
-bool takes_panels(Context& ctx, const Product& product);
 // Whether the copy engine can bring the activations.
 bool has_boxed_x(const Product& product);
 
-// What one copy brings: rows of x, tiles of the weight.
+// For a kernel with so many warps that multiply: each has a flag of its own, which limits the
+// number of blocks.
+PanelSizes panel_sizes(const LinearCall& call, int warps);
+
+// What one copy brings: tokens of x, tiles of the weight.
 struct PanelBoxes {
   int tokens, tiles;
 };
@@ -21,7 +22,7 @@ struct PanelBoxes {
 // Tiles of so many pairs, evenly shared by so many blocks.
 PanelWork even_work(std::int64_t tiles, int pairs, int token_blocks, int blocks);
 
-PanelArgs panel_args(Context& ctx, const Product& product, const PanelBoxes& boxes,
-                     const PanelWork& work, void* scratch);
+PanelArgs panel_args(const LinearCall& call, const PanelBoxes& boxes, const PanelWork& work,
+                     void* scratch);
 
 }  // namespace tessera::cuda

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/linear/layout/tile_layout.h"
+
 namespace tessera::cuda {
 namespace {
 
@@ -31,12 +33,12 @@ double cost_of(const PanelPlan& plan, int pairs) {
 
 // ---- plans --------------------------------------------------------------------------------------
 
-PanelPlan sizes_of(std::int64_t weight_tiles, std::int64_t rows, int panel_tiles) {
-  const int tokens = panel_tokens(rows);
+PanelPlan tiles_of(const PanelSizes& sizes, int panel_tiles) {
+  const int tokens = panel_tokens(sizes.m);
   return {.tokens = tokens,
-          .token_blocks = static_cast<int>((rows + tokens - 1) / tokens),
+          .token_blocks = blocks_of(sizes.m, tokens),
           .panel_tiles = panel_tiles,
-          .panels = static_cast<int>((weight_tiles + panel_tiles - 1) / panel_tiles)};
+          .panels = blocks_of(sizes.tiles, panel_tiles)};
 }
 
 // How many clusters run at the same time, all in all. They stay within a part of the GPU, where
@@ -48,30 +50,31 @@ int clusters_at_once(int split, int multiprocessors) {
 
 }  // namespace
 
-PanelPlan plan_even_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows,
-                           int multiprocessors) {
-  PanelPlan plan = sizes_of(weight_tiles, rows, kPanelTiles);
-  // A tile's sums are added up by one block: no more than five parts, of at least four pairs.
-  const std::int64_t least = std::max(4, (pairs + 3) / 4);
-  const std::int64_t most = std::max(plan.tiles(), plan.tiles() * pairs / least);
-  plan.blocks = static_cast<int>(std::min<std::int64_t>(most, multiprocessors));
+PanelPlan plan_even_panels(const PanelSizes& sizes) {
+  PanelPlan plan = tiles_of(sizes, kPanelTiles);
+  plan.blocks = even_sharers(plan.tiles(), sizes.pairs, sizes.multiprocessors);
+  plan.scratch_bytes = std::int64_t{plan.blocks} * kPanelTiles * kTileHeight * plan.tokens * 4;
   return plan;
 }
 
-PanelPlan plan_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows,
-                      int multiprocessors) {
-  PanelPlan best = plan_even_panels(weight_tiles, pairs, rows, multiprocessors);
-  double least = cost_of(best, pairs);
+PanelPlan plan_panels(const PanelSizes& sizes) {
+  const PanelPlan even = plan_even_panels(sizes);
+  PanelPlan best = even;
+  double least = cost_of(best, sizes.pairs);
   for (int panel_tiles = kPanelTiles; panel_tiles > 0; --panel_tiles) {
     for (const int split : kPanelSplits) {
-      PanelPlan plan = sizes_of(weight_tiles, rows, panel_tiles);
+      PanelPlan plan = tiles_of(sizes, panel_tiles);
       plan.split = split;
-      if (split > pairs || plan.tiles() > clusters_at_once(split, multiprocessors)) continue;
+      if (split > sizes.pairs || plan.tiles() > clusters_at_once(split, sizes.multiprocessors)) {
+        continue;
+      }
       plan.blocks = static_cast<int>(plan.tiles()) * split;
-      const double cost = cost_of(plan, pairs);
+      const double cost = cost_of(plan, sizes.pairs);
       if (cost < least) best = plan, least = cost;  // of equal ones that with the highest panels
     }
   }
+  // With fewer tokens, tiles may be shared evenly where with this many they are not.
+  best.scratch_bytes = even.scratch_bytes;
   return best;
 }
 

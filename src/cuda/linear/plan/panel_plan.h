@@ -9,6 +9,8 @@
 
 #include <cstdint>
 
+#include "cuda/linear/plan/panel_sizes.h"
+
 namespace tessera::cuda {
 
 // Tiles of 16 features in a panel, at most: one for each warp.
@@ -22,17 +24,16 @@ struct PanelPlan {
   int panel_tiles = 0, panels = 0;
   int split = 0;  // blocks of a cluster, which has one tile; 0: tiles are shared evenly
   int blocks = 0;
+  std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, on a boundary of 16 bytes
 
   std::int64_t tiles() const { return std::int64_t{panels} * token_blocks; }
 };
 
-// Rows of x that a block takes.
-inline int panel_tokens(std::int64_t rows) { return rows <= 32 ? 32 : rows <= 64 ? 64 : 128; }
+// Tokens that a block takes.
+inline int panel_tokens(std::int64_t m) { return m <= 32 ? 32 : m <= 64 ? 64 : 128; }
 
-// weight_tiles: of 16 features; pairs: of slabs, in a row.
-PanelPlan plan_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows, int multiprocessors);
-// The plan that shares tiles evenly. It has no fewer blocks for more rows.
-PanelPlan plan_even_panels(std::int64_t weight_tiles, int pairs, std::int64_t rows,
-                           int multiprocessors);
+PanelPlan plan_panels(const PanelSizes& sizes);
+// The plan that shares tiles evenly. It has no fewer blocks for more tokens.
+PanelPlan plan_even_panels(const PanelSizes& sizes);
 
 }  // namespace tessera::cuda

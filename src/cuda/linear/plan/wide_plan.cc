@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/linear/layout/tile_layout.h"
+
 namespace tessera::cuda {
 namespace {
 
@@ -9,36 +11,35 @@ namespace {
 // slabs, and of parts through memory.
 constexpr double kPairCost = 1.45, kPartsCost = 10;
 
-WidePlan sizes_of(std::int64_t weight_tiles, std::int64_t rows) {
-  constexpr int kHeight = kWideCluster * kWideTiles;
-  return {.token_blocks = static_cast<int>((rows + kWideTokens - 1) / kWideTokens),
-          .panels = static_cast<int>((weight_tiles + kHeight - 1) / kHeight)};
+WidePlan tiles_of(const PanelSizes& sizes) {
+  return {.token_blocks = blocks_of(sizes.m, kWideTokens),
+          .panels = blocks_of(sizes.tiles, kWideCluster * kWideTiles)};
 }
 
 int clusters_at_once(int multiprocessors) { return std::max(1, multiprocessors / kWideCluster); }
 
 }  // namespace
 
-WidePlan plan_even_wide(std::int64_t weight_tiles, int pairs, std::int64_t rows,
-                        int multiprocessors) {
-  WidePlan plan = sizes_of(weight_tiles, rows);
-  // A tile's sums are added up by one block: no more than five parts, of at least four pairs.
-  const std::int64_t least = std::max(4, (pairs + 3) / 4);
-  const std::int64_t most = std::max(plan.tiles(), plan.tiles() * pairs / least);
-  plan.clusters = static_cast<int>(std::min<std::int64_t>(most, clusters_at_once(multiprocessors)));
+WidePlan plan_even_wide(const PanelSizes& sizes) {
+  WidePlan plan = tiles_of(sizes);
+  plan.clusters = even_sharers(plan.tiles(), sizes.pairs, clusters_at_once(sizes.multiprocessors));
   plan.shared = true;
+  plan.scratch_bytes =
+      std::int64_t{plan.clusters} * kWideCluster * kWideTiles * kTileHeight * kWideTokens * 4;
   return plan;
 }
 
-WidePlan plan_wide(std::int64_t weight_tiles, int pairs, std::int64_t rows, int multiprocessors) {
-  const WidePlan even = plan_even_wide(weight_tiles, pairs, rows, multiprocessors);
-  WidePlan whole = sizes_of(weight_tiles, rows);
-  const std::int64_t room = clusters_at_once(multiprocessors);
+WidePlan plan_wide(const PanelSizes& sizes) {
+  const WidePlan even = plan_even_wide(sizes);
+  WidePlan whole = tiles_of(sizes);
+  const std::int64_t room = clusters_at_once(sizes.multiprocessors);
   const std::int64_t rounds = (whole.tiles() + room - 1) / room;
   whole.clusters = static_cast<int>(std::min(whole.tiles(), room));
+  // With fewer tokens, tiles may be shared evenly where with this many they are not.
+  whole.scratch_bytes = even.scratch_bytes;
   const double even_pairs =
-      static_cast<double>((even.tiles() * pairs + even.clusters - 1) / even.clusters);
-  const double whole_cost = static_cast<double>(rounds * pairs) * kPairCost;
+      static_cast<double>((even.tiles() * sizes.pairs + even.clusters - 1) / even.clusters);
+  const double whole_cost = static_cast<double>(rounds * sizes.pairs) * kPairCost;
   return even_pairs * kPairCost + kPartsCost < whole_cost ? even : whole;
 }
 

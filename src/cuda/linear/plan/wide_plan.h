@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "cuda/linear/plan/panel_sizes.h"
+
 namespace tessera::cuda {
 
 inline constexpr int kWideTokens = 256;  // of a block
@@ -16,15 +18,14 @@ inline constexpr int kWideCluster = 2;   // blocks that have the same tokens
 struct WidePlan {
   int token_blocks = 0, panels = 0;
   int clusters = 0;
-  bool shared = false;  // evenly
+  bool shared = false;             // evenly
+  std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, on a boundary of 16 bytes
 
   std::int64_t tiles() const { return std::int64_t{panels} * token_blocks; }
 };
 
-// weight_tiles: of 16 features; pairs: of slabs, in a row.
-WidePlan plan_wide(std::int64_t weight_tiles, int pairs, std::int64_t rows, int multiprocessors);
-// The plan that shares tiles evenly. It has no fewer clusters for more rows.
-WidePlan plan_even_wide(std::int64_t weight_tiles, int pairs, std::int64_t rows,
-                        int multiprocessors);
+WidePlan plan_wide(const PanelSizes& sizes);
+// The plan that shares tiles evenly. It has no fewer clusters for more tokens.
+WidePlan plan_even_wide(const PanelSizes& sizes);
 
 }  // namespace tessera::cuda

@@ -32,7 +32,6 @@
 #include "cuda/linear/layout/tile_layout.h"
 #include "cuda/linear/matrix.h"
 #include "cuda/linear/portable/slab.cuh"
-#include "cuda/linear/portable/stream.h"
 #include "cuda/linear/portable/stream_columns.cuh"
 #include "cuda/linear/portable/stream_row.cuh"
 #include "cuda/linear/portable/stream_slots.cuh"
@@ -44,7 +43,7 @@ namespace tessera::cuda {
 
 inline constexpr unsigned kStreamWarpsLog2 = 4;
 inline constexpr int kStreamWarps = 1 << kStreamWarpsLog2;
-static_assert(kStreamWarps * 32 == kStreamThreads);
+inline constexpr int kStreamThreads = kStreamWarps * 32;  // of each multiprocessor's one block
 
 // One of the two matrices of gated_linear(), or the only one.
 struct StreamWeight {

@@ -1,21 +1,28 @@
-// linear() and gated_linear() of a few rows: the streaming kernel (stream.cuh), from the host.
+// linear() and gated_linear() of a few tokens: the streaming kernel (stream.cuh), from the host.
 #pragma once
 
-#include "cuda/linear/product.h"
-#include "tessera/context.h"
+#include <cstdint>
+
+#include "cuda/linear/call.h"
 
 namespace tessera::cuda {
 
-inline constexpr int kStreamThreads = 512;  // of each multiprocessor's one block
+struct StreamPlan {
+  int tiles = 0;         // of the weight; a gated pair has as many again
+  int blocks = 0;        // that share them
+  int chunk_pairs = 0;   // pairs of slabs whose activations are in shared memory at the same time
+  bool one_row = false;  // the kernel for one token (stream_row.cuh), where it is faster
+  std::int64_t shared_bytes = 0;
+};
 
-// Up to how many rows it takes of this product, 0 for none: weights in tiles, or dense ones of the
-// activations' dtype with rows of whole pairs of slabs that lie on 16 bytes; activations in f16 or
-// bf16 of which a row fits into shared memory; and matrices (matrix.h).
-std::int64_t stream_rows_at_most(Context& ctx, const Product& product);
-void stream(Context& ctx, const Product& product);
-// The kernel for one row (stream_row.cuh), which stream() takes where it is faster: whether there
-// is one for this product, and that kernel itself.
-bool has_stream_row(Context& ctx, const Product& product);
-void stream_row(Context& ctx, const Product& product);
+// Whether it takes this call: up to 16 tokens with weights in tiles, or up to 8 with dense ones of
+// the activations' dtype whose rows are whole pairs of slabs that lie on 16 bytes; activations in
+// f16 or bf16 that fit into shared memory, in chunks if need be; and matrices (matrix.h).
+bool takes_stream(const LinearCall& call);
+StreamPlan plan_stream(const LinearCall& call);
+void run_stream(const LinearCall& call, const StreamPlan& plan);
+// Whether there is a kernel for one token (stream_row.cuh), which plan_stream() takes where it is
+// faster.
+bool has_stream_row(const LinearCall& call, const StreamPlan& plan);
 
 }  // namespace tessera::cuda

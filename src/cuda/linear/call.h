@@ -1,0 +1,26 @@
+// What a linear kernel is asked to do: a product, for a number of tokens.
+#pragma once
+
+#include <cstdint>
+
+#include "core/rows.h"
+#include "cuda/linear/product.h"
+#include "tessera/context.h"
+
+namespace tessera::cuda {
+
+struct LinearCall {
+  Context& ctx;
+  const Product& product;
+  std::int64_t m;  // tokens: those of x, or fewer where scratch is reserved ahead
+};
+
+inline std::int64_t tokens_of(const Tensor& x) { return Rows(x).rows(); }
+
+// One weight of a product alone: x W^T without an epilogue, into f32 [M, N]. `out` lies in the
+// workspace. It is not defined yet when the call is planned; no plan depends on it.
+inline Product bare_product(const Tensor& x, const Weight& weight, const Tensor& out = {}) {
+  return {.x = x, .weight = weight, .out = out};
+}
+
+}  // namespace tessera::cuda

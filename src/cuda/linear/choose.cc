@@ -1,0 +1,206 @@
+#include "cuda/linear/choose.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "core/checked.h"
+#include "core/fail.h"
+#include "cuda/linear/layout/tile_layout.h"
+#include "cuda/linear/portable/plain.h"
+#include "cuda/runtime/state.h"
+
+namespace tessera::cuda {
+namespace {
+
+// ---- crossover points ---------------------------------------------------------------------------
+
+// Up to this many tokens, cuda.stream is faster than cuda.strips, which does not wait for all
+// activations before the first product, but starts later.
+constexpr std::int64_t kStreamBest = 4;
+// With dense weights, the library is faster than cuda.stream from 8 tokens on.
+constexpr std::int64_t kDenseStreamBest = 4;
+
+// By the numbers that a weight in tiles has (Measured on an H200: docs/results/h200/linear.md):
+//   strips     up to this many tokens, cuda.strips is faster than cuda.panels, though it decodes
+//              weights anew for each 16 tokens
+//   wide       from this many tokens on, cuda.wide is faster than the kernels for fewer
+//   library    from this many tokens on, decoding once and multiplying by the library is faster
+//              than cuda.panels, where cuda.wide does not pay or does not take the activations
+//   after_mma  the same where there is cuda.mma alone
+// Decoding costs what its bytes cost. cuda.panels costs about 6 us whatever there is to do, and a
+// tenth more for each token than the library; cuda.mma costs more than twice as much for each.
+struct Crossover {
+  std::int64_t weights, strips, wide, library, after_mma;
+};
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+constexpr Crossover kCrossovers[] = {
+    {.weights = 4'000'000, .strips = 128, .wide = kNever, .library = 80, .after_mma = 65},
+    {.weights = 5'000'000, .strips = 128, .wide = 600, .library = 1024, .after_mma = 65},
+    {.weights = 17'000'000, .strips = 48, .wide = 600, .library = 1024, .after_mma = 65},
+    {.weights = 20'000'000, .strips = 16, .wide = 600, .library = 1024, .after_mma = 65},
+    {.weights = 40'000'000, .strips = 16, .wide = 450, .library = 512, .after_mma = 65},
+    {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400, .after_mma = 129},
+    {.weights = kNever, .strips = 16, .wide = 129, .library = 1700, .after_mma = 193},
+};
+// With fewer tokens than this, cuda.wide does not pay where half of its last 256 would be empty:
+// cuda.panels has 128 to a block.
+constexpr std::int64_t kWideAnyTokens = 1024, kPanelBlockTokens = 128;
+
+const Crossover& crossover(const Weight& weight) {
+  const std::int64_t weights = checked_mul(weight.in_features, weight.out_features);
+  return *std::find_if(std::begin(kCrossovers), std::end(kCrossovers),
+                       [&](const Crossover& at) { return weights <= at.weights; });
+}
+
+bool wide_pays(const Weight& weight, std::int64_t m) {
+  const bool half_empty = (m - 1) / kPanelBlockTokens % 2 == 0;
+  return m >= crossover(weight).wide && (m >= kWideAnyTokens || !half_empty);
+}
+
+// ---- the choice ---------------------------------------------------------------------------------
+
+bool takes(KernelId id, const LinearCall& call) { return linear_kernel(id).takes(call); }
+
+PlannedKernel planned(const LinearKernel& kernel, const LinearCall& call) {
+  return {.kernel = &kernel, .plan = kernel.plan(call)};
+}
+PlannedKernel planned(KernelId id, const LinearCall& call) {
+  return planned(linear_kernel(id), call);
+}
+
+// The kernel that decodes tiles as it multiplies, for more than a few tokens; none if there is none
+// for this call, or it does not pay.
+std::optional<KernelId> tile_kernel(const LinearCall& call) {
+  if (call.m <= kPlainRows) return {};
+  const Product& product = call.product;
+  const Crossover& at = crossover(product.weight);
+  if (wide_pays(product.weight, call.m) && takes(KernelId::wide, call)) return KernelId::wide;
+  if (call.m < at.library && takes(KernelId::panels, call)) return KernelId::panels;
+  if (call.m >= at.after_mma || !takes(KernelId::mma, call)) return {};
+  // Both products of a gated pair by cuda.panels are faster.
+  if (!product.gated()) return KernelId::mma;
+  const Product bare = bare_product(product.x, product.weight);
+  const bool panels = takes(KernelId::panels, {call.ctx, bare, call.m});
+  return panels ? std::nullopt : std::optional(KernelId::mma);
+}
+
+// A few strips of long rows would leave multiprocessors idle for long.
+bool strips_fill_the_gpu(const LinearCall& call, const KernelPlan& plan) {
+  return pairs_of(call.product.weight) <= kShortRowPairs ||
+         3 * std::get<StripPlan>(plan).blocks >= 2 * state_of(call.ctx).limits().multiprocessors;
+}
+
+// The kernel that makes the product and its epilogue; no kernel if there is none.
+PlannedKernel plan_fused(const LinearCall& call) {
+  const Weight& weight = call.product.weight;
+  if (call.m > kStreamBest && call.m <= crossover(weight).strips && takes(KernelId::strips, call)) {
+    PlannedKernel strips = planned(KernelId::strips, call);
+    if (strips_fill_the_gpu(call, strips.plan)) return strips;
+  }
+  const std::optional<KernelId> tiles = tile_kernel(call);
+  // With so few tokens, cuda.panels pays where rows of W are so long that they make too few strips.
+  const bool tiles_pay = tiles && *tiles != KernelId::mma && pairs_of(weight) > kShortRowPairs;
+  const bool stream_pays = weight.format != Format::dense || call.m <= kDenseStreamBest;
+  if (!tiles_pay && stream_pays && takes(KernelId::stream, call)) {
+    return planned(KernelId::stream, call);
+  }
+  return tiles ? planned(*tiles, call) : PlannedKernel();
+}
+
+// For any weight.
+KernelId kernel_for_weight(const LinearCall& call) {
+  const Weight& weight = call.product.weight;
+  if (weight.in_features == 0) return KernelId::decode;  // the library has no sum over nothing
+  const bool converts = weight.format != Format::dense || weight.data.dtype != call.product.x.dtype;
+  return converts && call.m <= kPlainRows ? KernelId::decode : KernelId::library;
+}
+
+PlannedKernel plan_bare(const LinearCall& call) {
+  return planned(tile_kernel(call).value_or(kernel_for_weight(call)), call);
+}
+
+// Each weight of the call by itself, as `plan` says: a function of a LinearCall.
+template <typename Plan>
+LinearPlan plan_apart(const LinearCall& call, Plan&& plan) {
+  const auto plan_weight = [&](const Weight& weight) {
+    const Product bare = bare_product(call.product.x, weight);
+    return plan(LinearCall{call.ctx, bare, call.m});
+  };
+  LinearPlan result{.product = plan_weight(call.product.weight), .apart = true};
+  if (call.product.gated()) result.up = plan_weight(call.product.up);
+  return result;
+}
+
+LinearPlan choose(const LinearCall& call) {
+  const PlannedKernel fused = plan_fused(call);
+  if (fused.kernel != nullptr) return {.product = fused};
+  const bool gated = call.product.gated();
+  if (!gated && kernel_for_weight(call) == KernelId::library && takes(KernelId::library, call)) {
+    return {.product = planned(KernelId::library, call)};
+  }
+  return plan_apart(call, plan_bare);
+}
+
+// ---- a forced kernel ----------------------------------------------------------------------------
+
+bool takes_apart(const LinearKernel& kernel, const LinearCall& call) {
+  const auto takes_weight = [&](const Weight& weight) {
+    const Product bare = bare_product(call.product.x, weight);
+    return kernel.takes({call.ctx, bare, call.m});
+  };
+  return takes_weight(call.product.weight) &&
+         (!call.product.gated() || takes_weight(call.product.up));
+}
+
+[[noreturn]] void refuse(const LinearKernel& kernel, const LinearCall& call) {
+  std::string others;
+  for (const LinearKernel& other : linear_kernels()) {
+    if (!other.takes(call) && !takes_apart(other, call)) continue;
+    others += others.empty() ? other.name : std::string(", ") + other.name;
+  }
+  fail(ErrorCode::invalid_argument, "the kernel {} cannot run this call; these can: {}",
+       kernel.name, others);
+}
+
+}  // namespace
+
+const char* LinearPlan::name() const {
+  return up.kernel == nullptr || up.kernel == product.kernel ? product.kernel->name : "cuda.mixed";
+}
+
+LinearPlan plan_linear(const LinearCall& call) {
+  const ForcedLinear& forced = state_of(call.ctx).forced_linear();
+  if (forced.kernel == nullptr) return choose(call);
+  const LinearKernel& kernel = *forced.kernel;
+  if (kernel.takes(call)) return {.product = planned(kernel, call)};
+  if (takes_apart(kernel, call)) {
+    return plan_apart(call, [&](const LinearCall& one) { return planned(kernel, one); });
+  }
+  if (!forced.where_it_can) refuse(kernel, call);
+  return choose(call);
+}
+
+std::array<std::int64_t, 15> tokens_of_other_kernels(const Product& product) {
+  std::array<std::int64_t, 15> tokens{};
+  tokens.fill(kPlainRows);
+  std::size_t count = 1;
+  for (const Weight* weight : {&product.weight, &product.up}) {
+    if (!weight->defined()) continue;
+    const Crossover& at = crossover(*weight);
+    for (const std::int64_t from : {at.wide, at.library, at.after_mma}) tokens[count++] = from - 1;
+  }
+  for (std::int64_t m = kPanelBlockTokens; m <= kWideAnyTokens; m += kPanelBlockTokens) {
+    tokens[count++] = m;
+  }
+  return tokens;
+}
+
+void force_linear_kernel(Context& ctx, std::string_view name, Forced forced) {
+  state_of(ctx).force_linear({.kernel = name.empty() ? nullptr : &linear_kernel(name),
+                              .where_it_can = forced == Forced::where_it_can});
+}
+
+}  // namespace tessera::cuda

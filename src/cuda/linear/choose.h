@@ -1,0 +1,48 @@
+// Which kernel takes a call: by shapes, layouts and one table of measured crossover points. The
+// choice is also the plan: nothing is chosen or planned again before the call runs.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "cuda/linear/call.h"
+#include "cuda/linear/kernels.h"
+#include "tessera/context.h"
+
+namespace tessera::cuda {
+
+struct PlannedKernel {
+  const LinearKernel* kernel = nullptr;
+  KernelPlan plan{};
+
+  std::int64_t scratch_bytes() const { return kernel->scratch(plan); }
+  void run(const LinearCall& call) const { kernel->run(call, plan); }
+};
+
+// One of two ways:
+//
+//   fused    one kernel makes the product, a gated pair's too, and its epilogue
+//   apart    one kernel for each weight makes a bare product in f32, in the workspace, and an
+//            epilogue pass follows
+struct LinearPlan {
+  PlannedKernel product{};
+  PlannedKernel up{};  // of a gated pair that is made apart
+  bool apart = false;
+
+  // "cuda.mixed": a gated pair by two kernels.
+  const char* name() const;
+};
+
+LinearPlan plan_linear(const LinearCall& call);
+
+// Up to each of these numbers of tokens, other kernels may be chosen than for more.
+std::array<std::int64_t, 15> tokens_of_other_kernels(const Product& product);
+
+// For tests and benchmarks: the kernel that a Context's linear layers use from here on, "" for
+// their own choice again. A call that the kernel cannot run is refused, or, where the kernel is
+// forced only where it can run, left to the usual choice.
+enum class Forced : std::uint8_t { always, where_it_can };
+void force_linear_kernel(Context& ctx, std::string_view name, Forced forced = Forced::always);
+
+}  // namespace tessera::cuda
