@@ -132,7 +132,7 @@ class LinearBench {
     for (const std::int64_t rows : options_.rows) {
       const Matrix x = activations_noise_.matrix(dtype, rows, shape.first, 2);
       const Matrix out = activations_noise_.matrix(dtype, rows, shape.second, 3);
-      // Of a gated pair, two neighbours are gate and up.
+      // With --gated, two neighbours are gate and up.
       const int of_call = options_.gated ? 2 : 1;
       const auto weight = [&](int i) { return weights.copies[static_cast<std::size_t>(i)].weight; };
       const auto call_of = [&](int i) {

@@ -77,7 +77,7 @@ PackedWeight tiled_for_gpu(Context& ctx, const Weight& weight) {
               sizes.tile_scales);
   if (weight.zeros.defined())
     storage.add(result.weight.zeros, weight.zeros.dtype, sizes.tiles, sizes.tile_scales);
-  storage.add(result.weight.row_scales, DType::f32, 1, sizes.rows);
+  storage.add(result.weight.row_scales, DType::f32, 1, sizes.padded_n);
   result.storage = storage.allocate();
   if constexpr (kHaveCuda) cuda::repack(ctx, weight, result.weight);
   return result;

@@ -64,7 +64,7 @@ WidePlan plan_wide(const LinearCall& call) { return plan_wide(sizes_of(call)); }
 void run_wide(const LinearCall&, const WidePlan&, void*) {}
 
 bool takes_strips(const LinearCall& call) {
-  return call.m > 0 && call.m <= kMostStripRows && call.product.weight.in_features % kSlab == 0 &&
+  return call.m > 0 && call.m <= kMostStripTokens && call.product.weight.in_features % kSlab == 0 &&
          takes_panels(call);
 }
 StripPlan plan_strips(const LinearCall& call) {
@@ -74,7 +74,7 @@ StripPlan plan_strips(const LinearCall& call) {
                       .pairs = pairs_of(weight),
                       .code_bytes = pair_bytes(weight.format),
                       .scale_bytes = info(weight.format).bits == 4 ? 128 : 0,
-                      .rows = static_cast<int>(call.m),
+                      .m = static_cast<int>(call.m),
                       .multiprocessors = limits.multiprocessors,
                       .shared_bytes = static_cast<int>(limits.shared_bytes)});
 }
@@ -86,9 +86,9 @@ bool takes_mma(const LinearCall& call) { return halves_of_tiles(call) && one_kin
 MmaLaunch plan_mma(const LinearCall& call) {
   const Weight& weight = call.product.weight;
   const DeviceLimits& limits = state_of(call.ctx).limits();
-  const MmaWork work{.columns = weight.data.shape[0] * kTileHeight,
+  const MmaWork work{.n = weight.data.shape[0] * kTileHeight,
                      .pairs = pairs_of(weight),
-                     .rows = call.m,
+                     .m = call.m,
                      .tile_bytes = pair_bytes(weight.format) + 128,
                      .multiprocessors = limits.multiprocessors,
                      .shared_bytes = limits.shared_bytes};
@@ -100,7 +100,7 @@ void run_mma(const LinearCall&, const MmaLaunch&, void*) {}
 
 void multiply_few(Context&, const Tensor&, const Weight&, float*) {}
 void pack_rows(Context&, const Tensor&, const Tensor&) {}
-void finish(Context&, const Epilogue&) {}
+void run_epilogue(Context&, const EpiloguePass&) {}
 void dequantize(Context&, const Weight&, const Tensor&) {}
 void unpack(Context&, const Weight&, const Weight&) {}
 void decode_tiles(Context&, const Weight&, const Tensor&) {}

@@ -10,10 +10,10 @@ namespace tessera::cuda {
 namespace {
 
 // Of nvfp4 on an H200.
-MmaWork work_of(std::int64_t columns, int pairs, std::int64_t rows) {
-  return {.columns = columns,
+MmaWork work_of(std::int64_t n, int pairs, std::int64_t m) {
+  return {.n = n,
           .pairs = pairs,
-          .rows = rows,
+          .m = m,
           .tile_bytes = 1024 + 128,
           .multiprocessors = 132,
           .shared_bytes = 227 << 10};
@@ -34,18 +34,18 @@ void check_units(const MmaPlan& plan, int pairs) {
 }
 
 TEST(MmaPlan, CoversEverySizeOnce) {
-  for (const std::int64_t columns : {16, 256, 272, 2560, 10240, 28672, 80000}) {
+  for (const std::int64_t n : {16, 256, 272, 2560, 10240, 28672, 80000}) {
     for (const int pairs : {1, 2, 3, 6, 20, 32, 64, 224}) {
-      for (const std::int64_t rows : {1, 17, 32, 33, 64, 65, 200, 256, 1000}) {
+      for (const std::int64_t m : {1, 17, 32, 33, 64, 65, 200, 256, 1000}) {
         for (const int multiprocessors : {2, 68, 132}) {
-          SCOPED_TRACE(testing::Message() << columns << " x " << pairs << " x " << rows);
-          MmaWork work = work_of(columns, pairs, rows);
+          SCOPED_TRACE(testing::Message() << n << " x " << pairs << " x " << m);
+          MmaWork work = work_of(n, pairs, m);
           work.multiprocessors = multiprocessors;
           const MmaPlan plan = plan_mma(work);
-          EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, rows);
-          EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, rows);
-          EXPECT_GE(std::int64_t{plan.column_blocks} * plan.columns(), columns);
-          EXPECT_LT(std::int64_t{plan.column_blocks - 1} * plan.columns(), columns);
+          EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, m);
+          EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, m);
+          EXPECT_GE(std::int64_t{plan.feature_blocks} * plan.features(), n);
+          EXPECT_LT(std::int64_t{plan.feature_blocks - 1} * plan.features(), n);
           check_units(plan, pairs);
         }
       }
@@ -53,27 +53,27 @@ TEST(MmaPlan, CoversEverySizeOnce) {
   }
 }
 
-// A call's scratch is counted by the most rows that it may have.
+// A call's scratch is counted by the most m that it may have.
 TEST(MmaPlan, FewerRowsTakeNoMoreScratchThanIsCounted) {
-  for (const std::int64_t columns : {16, 2560, 4096, 10240, 28672}) {
+  for (const std::int64_t n : {16, 2560, 4096, 10240, 28672}) {
     for (const int pairs : {1, 20, 64}) {
-      for (const std::int64_t rows : {20, 64, 250, 600}) {
-        MmaWork work = work_of(columns, pairs, rows);
+      for (const std::int64_t m : {20, 64, 250, 600}) {
+        MmaWork work = work_of(n, pairs, m);
         const std::int64_t counted = most_mma_part_floats(work);
-        for (work.rows = 1; work.rows <= rows; ++work.rows) {
-          ASSERT_LE(plan_mma(work).part_floats(), counted) << work.rows << " of " << rows;
+        for (work.m = 1; work.m <= m; ++work.m) {
+          ASSERT_LE(plan_mma(work).part_floats(), counted) << work.m << " of " << m;
         }
       }
     }
   }
 }
 
-// With few columns blocks share the pairs of a tile; where tiles fill all multiprocessors, each has
+// With few n blocks share the pairs of a tile; where tiles fill all multiprocessors, each has
 // a block.
 TEST(MmaPlan, PartsWhereTilesAreFew) {
   MmaWork work = work_of(4096, 32, 64);
   EXPECT_GT(plan_mma(work).blocks, plan_mma(work).tiles());
-  work.columns = 256 * 2 * 132;
+  work.n = 256 * 2 * 132;
   EXPECT_TRUE(plan_mma(work).whole_tiles());
 }
 
@@ -82,8 +82,8 @@ TEST(MmaPlan, PartsWhereTilesAreFew) {
 TEST(MmaPlan, FitsIntoSharedMemory) {
   for (const std::int64_t bytes : {99 << 10, 163 << 10, 227 << 10}) {
     for (const int tile_bytes : {1024 + 64, 1024 + 512 + 128, 2048 + 128 + 32}) {
-      for (const std::int64_t rows : {20, 60, 100, 1000}) {
-        MmaWork work = work_of(4096, 32, rows);
+      for (const std::int64_t m : {20, 60, 100, 1000}) {
+        MmaWork work = work_of(4096, 32, m);
         work.tile_bytes = tile_bytes;
         work.shared_bytes = bytes;
         const MmaPlan plan = plan_mma(work);

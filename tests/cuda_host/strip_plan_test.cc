@@ -9,12 +9,12 @@
 namespace tessera::cuda {
 namespace {
 
-StripSizes nvfp4(int tiles, int pairs, int rows) {
+StripSizes nvfp4(int tiles, int pairs, int m) {
   return {.tiles = tiles,
           .pairs = pairs,
           .code_bytes = 1024,
           .scale_bytes = 128,
-          .rows = rows,
+          .m = m,
           .multiprocessors = 132,
           .shared_bytes = 227 * 1024};
 }
@@ -26,8 +26,8 @@ void check(const StripPlan& plan, const StripSizes& sizes) {
   EXPECT_GE(plan.strips * plan.tiles, sizes.tiles);
   EXPECT_LT((plan.strips - 1) * plan.tiles, sizes.tiles);
   EXPECT_LE(plan.shares, sizes.pairs);  // each has something to do
-  EXPECT_GE(plan.groups * kStripGroup, sizes.rows);
-  EXPECT_LT((plan.groups - 1) * kStripGroup, sizes.rows);
+  EXPECT_GE(plan.groups * kStripGroup, sizes.m);
+  EXPECT_LT((plan.groups - 1) * kStripGroup, sizes.m);
   EXPECT_EQ(plan.blocks, std::min(plan.items(), sizes.multiprocessors));
   EXPECT_EQ(plan.stages % plan.shares, 0);
   EXPECT_GE(plan.stages, 2 * plan.shares);
@@ -39,9 +39,9 @@ void check(const StripPlan& plan, const StripSizes& sizes) {
 TEST(StripPlan, CoversEverySizeOnce) {
   for (const int tiles : {1, 2, 7, 29, 160, 192, 256, 480, 640, 896, 1792, 8016}) {
     for (const int pairs : {1, 2, 3, 6, 20, 32, 64, 80, 224}) {
-      for (const int rows : {1, 8, 9, 16, 17, 100, 128}) {
-        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << rows);
-        check(plan_strips(nvfp4(tiles, pairs, rows)), nvfp4(tiles, pairs, rows));
+      for (const int m : {1, 8, 9, 16, 17, 100, 128}) {
+        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << m);
+        check(plan_strips(nvfp4(tiles, pairs, m)), nvfp4(tiles, pairs, m));
       }
     }
   }
@@ -70,7 +70,7 @@ TEST(StripPlan, UsesTheGpu) {
     EXPECT_GE(plan.blocks, 120) << tiles;
     EXPECT_GE(plan.warps(), 20) << tiles;
   }
-  // With more rows than a group has, in one round where that is possible.
+  // With more m than a group has, in one round where that is possible.
   const StripPlan plan = plan_strips(nvfp4(192, 6, 32));
   EXPECT_GE(plan.blocks, 120);
   EXPECT_LE(plan.items(), 132);

@@ -74,13 +74,13 @@ PlannedKernel planned(KernelId id, const LinearCall& call) {
 // The kernel that decodes tiles as it multiplies, for more than a few tokens; none if there is none
 // for this call, or it does not pay.
 std::optional<KernelId> tile_kernel(const LinearCall& call) {
-  if (call.m <= kPlainRows) return {};
+  if (call.m <= kPlainTokens) return {};
   const Product& product = call.product;
   const Crossover& at = crossover(product.weight);
   if (wide_pays(product.weight, call.m) && takes(KernelId::wide, call)) return KernelId::wide;
   if (call.m < at.library && takes(KernelId::panels, call)) return KernelId::panels;
   if (call.m >= at.after_mma || !takes(KernelId::mma, call)) return {};
-  // Both products of a gated pair by cuda.panels are faster.
+  // Gate and up as two products by cuda.panels are faster.
   if (!product.gated()) return KernelId::mma;
   const Product bare = bare_product(product.x, product.weight);
   const bool panels = takes(KernelId::panels, {call.ctx, bare, call.m});
@@ -89,7 +89,7 @@ std::optional<KernelId> tile_kernel(const LinearCall& call) {
 
 // A few strips of long rows would leave multiprocessors idle for long.
 bool strips_fill_the_gpu(const LinearCall& call, const KernelPlan& plan) {
-  return pairs_of(call.product.weight) <= kShortRowPairs ||
+  return pairs_of(call.product.weight) <= kShallowPairs ||
          3 * std::get<StripPlan>(plan).blocks >= 2 * state_of(call.ctx).limits().multiprocessors;
 }
 
@@ -101,8 +101,8 @@ PlannedKernel plan_fused(const LinearCall& call) {
     if (strips_fill_the_gpu(call, strips.plan)) return strips;
   }
   const std::optional<KernelId> tiles = tile_kernel(call);
-  // With so few tokens, cuda.panels pays where rows of W are so long that they make too few strips.
-  const bool tiles_pay = tiles && *tiles != KernelId::mma && pairs_of(weight) > kShortRowPairs;
+  // With so few tokens, cuda.panels pays where K is so long that there are too few strips.
+  const bool tiles_pay = tiles && *tiles != KernelId::mma && pairs_of(weight) > kShallowPairs;
   const bool stream_pays = weight.format != Format::dense || call.m <= kDenseStreamBest;
   if (!tiles_pay && stream_pays && takes(KernelId::stream, call)) {
     return planned(KernelId::stream, call);
@@ -115,7 +115,7 @@ KernelId kernel_for_weight(const LinearCall& call) {
   const Weight& weight = call.product.weight;
   if (weight.in_features == 0) return KernelId::decode;  // the library has no sum over nothing
   const bool converts = weight.format != Format::dense || weight.data.dtype != call.product.x.dtype;
-  return converts && call.m <= kPlainRows ? KernelId::decode : KernelId::library;
+  return converts && call.m <= kPlainTokens ? KernelId::decode : KernelId::library;
 }
 
 PlannedKernel plan_bare(const LinearCall& call) {
@@ -185,7 +185,7 @@ LinearPlan plan_linear(const LinearCall& call) {
 
 std::array<std::int64_t, 15> tokens_of_other_kernels(const Product& product) {
   std::array<std::int64_t, 15> tokens{};
-  tokens.fill(kPlainRows);
+  tokens.fill(kPlainTokens);
   std::size_t count = 1;
   for (const Weight* weight : {&product.weight, &product.up}) {
     if (!weight->defined()) continue;

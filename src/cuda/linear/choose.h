@@ -22,15 +22,15 @@ struct PlannedKernel {
 
 // One of two ways:
 //
-//   fused    one kernel makes the product, a gated pair's too, and its epilogue
+//   fused    one kernel makes the product, a gated one too, and its epilogue
 //   apart    one kernel for each weight makes a bare product in f32, in the workspace, and an
 //            epilogue pass follows
 struct LinearPlan {
   PlannedKernel product{};
-  PlannedKernel up{};  // of a gated pair that is made apart
+  PlannedKernel up{};  // of a gated product that is made apart
   bool apart = false;
 
-  // "cuda.mixed": a gated pair by two kernels.
+  // "cuda.mixed": gate and up by two kernels.
   const char* name() const;
 };
 

@@ -1,4 +1,4 @@
-// What linear() does with a sum: out = act(sum + bias) * (up + up_bias) + residual.
+// The epilogue, what linear() does with a sum: out = act(sum + bias) * (up + up_bias) + residual.
 #pragma once
 
 #include "core/rows.h"
@@ -62,7 +62,7 @@ __device__ __noinline__ float activate_apart(Activation activation, float x) {
 
 // Each but the sum may be missing. R: Rows, or what is simpler and has its row<T>().
 template <typename R>
-struct Finish {
+struct Epilogue {
   AnyFloats bias, up_bias;
   Activation activation;
   R residual;
@@ -94,7 +94,7 @@ struct Finish {
 };
 
 // Of a product that is made of matrices.
-inline Finish<MatrixRows> finish_of(const Product& product) {
+inline Epilogue<MatrixRows> epilogue_of(const Product& product) {
   return {.bias = AnyFloats(product.bias),
           .up_bias = AnyFloats(product.up_bias),
           .activation = product.activation,

@@ -33,13 +33,13 @@ const char* run(Context& ctx, const Product& product) {
   Workspace::Frame frame(ctx.workspace());
   const float* first = multiply_bare(call, plan.product, product.weight, frame);
   const float* up = product.gated() ? multiply_bare(call, plan.up, product.up, frame) : nullptr;
-  finish(ctx, {.product = first,
-               .up = up,
-               .bias = product.bias,
-               .up_bias = product.up_bias,
-               .activation = product.activation,
-               .residual = product.residual,
-               .out = product.out});
+  run_epilogue(ctx, {.product = first,
+                     .up = up,
+                     .bias = product.bias,
+                     .up_bias = product.up_bias,
+                     .activation = product.activation,
+                     .residual = product.residual,
+                     .out = product.out});
   return plan.name();
 }
 

@@ -22,7 +22,7 @@ inline bool made_of_matrices(const Product& product) {
   return fits(product.x) && fits(product.out) && fits(product.residual);
 }
 
-// Whether one kernel can go through both weights of a gated pair side by side.
+// Whether one kernel can go through gate and up side by side.
 inline bool alike(const Weight& gate, const Weight& up) {
   return up.format == gate.format && up.layout == gate.layout && up.group == gate.group &&
          up.zeros.defined() == gate.zeros.defined();

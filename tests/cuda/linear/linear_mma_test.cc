@@ -78,7 +78,7 @@ TEST_P(CudaMmaTest, GatedPairsOfEveryFormat) {
 
 const WeightCase kNvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true};
 
-// Rows that begin anywhere, columns and features that fill no vector, tile or block.
+// Tokens that begin anywhere, depths and features that fill no vector, tile or block.
 TEST_P(CudaMmaTest, LayoutsSizesAndEpilogues) {
   for (const DType dtype : kHalves) {
     for (const Layout layout : kLayouts) {

@@ -69,8 +69,8 @@ TEST_P(CudaLinearTest, ActivationsAreExactInTheirTails) {
   }
 }
 
-// More rows and columns than one block of any kernel, in every dtype, with the library writing the
-// output itself.
+// More tokens and features than one block of any kernel, in every dtype, with the library writing
+// the output itself.
 TEST_P(CudaLinearTest, LargerProducts) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (std::int64_t rows : {1, 129}) {
@@ -121,7 +121,7 @@ TEST_P(CudaLinearTest, BiasAndResidualOfTheOutputsDtype) {
   EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.cublaslt"));
 }
 
-// One row that all rows of x share, and rows that overlap: no stride that the library takes.
+// One row of memory that all tokens share, and rows that overlap: no stride that the library takes.
 TEST_P(CudaLinearTest, RowsThatOverlapAreCopied) {
   for (std::int64_t stride : {0, 5}) {
     LinearCall call(ctx(), {.rows = {20}});

@@ -1,5 +1,5 @@
 // Packed weights as prepare() lays them out for a GPU: what the layout holds, and linear() on it,
-// by the streaming kernel (a few rows) and the others (many).
+// by the streaming kernel (a few tokens) and the others (many).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -165,8 +165,8 @@ bool stream_row(Context& ctx, const Args& args) {
   const cuda::LinearCall call{ctx, product, 1};
   if (!cuda::takes_stream(call)) return false;
   cuda::StreamPlan plan = cuda::plan_stream(call);
-  if (!cuda::has_stream_row(call, plan)) return false;
-  plan.one_row = true;
+  if (!cuda::has_one_token(call, plan)) return false;
+  plan.one_token = true;
   cuda::run_stream(call, plan);
   return true;
 }

@@ -11,11 +11,11 @@
 namespace tessera::cuda {
 namespace {
 
-// So that all pairs that are shared, of less than two tiles to a multiprocessor, count in 31 bits.
-constexpr std::int64_t kMostColumns = 1 << 26;
+// So that all shared pairs of slabs, of less than two tiles to a multiprocessor, count in 31 bits.
+constexpr std::int64_t kMostDepth = 1 << 26;
 
 // Two neighbours at once.
-bool in_pairs(const Tensor& tensor) {
+bool in_twos(const Tensor& tensor) {
   if (!tensor.defined()) return true;
   const Tensor matrix = *as_matrix(tensor);
   return size_of(tensor.dtype) == 2 && reinterpret_cast<std::uintptr_t>(tensor.data) % 4 == 0 &&
@@ -46,7 +46,7 @@ bool takes_panels(const LinearCall& call) {
   return has_hopper_kernels(state_of(call.ctx).limits()) && !product.gated() &&
          made_of_matrices(product) && (x.dtype == DType::f16 || x.dtype == DType::bf16) &&
          weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups &&
-         weight.in_features <= kMostColumns && aligned(weight.data) && aligned(weight.scales) &&
+         weight.in_features <= kMostDepth && aligned(weight.data) && aligned(weight.scales) &&
          aligned(weight.zeros);
 }
 
@@ -85,16 +85,16 @@ PanelArgs panel_args(const LinearCall& call, const PanelBoxes& boxes, const Pane
       .tiles = static_cast<int>(weight.data.shape[0]),
       .panel_tiles = boxes.tiles,
       .x = {.matrix = MatrixRows(x),
-            .rows = x.shape[0],
-            .columns = static_cast<int>(x.shape[1]),
+            .m = x.shape[0],
+            .k = static_cast<int>(x.shape[1]),
             .boxed = tile::can_be_boxed(x_boxes)},
       .work = work,
       .parts = {.sums = static_cast<float4*>(scratch), .flags = nullptr},
-      .output = {.finish = finish_of(product),
+      .output = {.epilogue = epilogue_of(product),
                  .row_scales = weight.row_scales.ptr<const float>(),
-                 .rows = x.shape[0],
-                 .features = weight.out_features,
-                 .pairs = in_pairs(product.out) && in_pairs(product.residual),
+                 .m = x.shape[0],
+                 .n = weight.out_features,
+                 .twos = in_twos(product.out) && in_twos(product.residual),
                  .eights = size_of(product.out.dtype) == 2 && !product.residual.defined() &&
                            weight.out_features % 8 == 0 && rows_begin_on_vectors(product.out)}};
   if (work.split == 0) {

@@ -66,12 +66,12 @@ __device__ inline void add_part(const PanelParts& parts, int run, float (&sums)[
 // ---- the output ---------------------------------------------------------------------------------
 
 struct PanelOutput {
-  Finish<MatrixRows> finish;
+  Epilogue<MatrixRows> epilogue;
   const float* row_scales;
-  std::int64_t rows, features;
+  std::int64_t m, n;
   // Of 16-bit numbers: they may be read and written two at a time; they may be written eight at a
   // time, and nothing is added to them.
-  bool pairs, eights;
+  bool twos, eights;
 };
 
 // A warp's share of a tile: 16 features of kTokens tokens.
@@ -84,8 +84,8 @@ struct WarpOutput {
                         std::int64_t feature, std::int64_t end_feature)
       : first_token(token),
         first_feature(feature),
-        tokens(static_cast<int>(min(output.rows, end_token) - token)),
-        features(static_cast<int>(min(output.features, end_feature) - feature)) {}
+        tokens(static_cast<int>(min(output.m, end_token) - token)),
+        features(static_cast<int>(min(output.n, end_feature) - feature)) {}
 
   __device__ void skip_tokens(int count) {
     first_token += count;
@@ -120,8 +120,8 @@ struct FloatsWriter {
     for (int i = 0; i < 2 * kGroupSums; ++i) {
       const int token = token_of(i, lane, step), feature = lane / 4 + side_of(i) * 8;
       if (token < at.tokens && feature < at.features) {
-        output.finish.template store_as<float>(values[i], at.first_token + token,
-                                               at.first_feature + feature);
+        output.epilogue.template store_as<float>(values[i], at.first_token + token,
+                                                 at.first_feature + feature);
       }
     }
     at.skip_tokens(2 * step);
@@ -129,8 +129,8 @@ struct FloatsWriter {
 };
 
 // Numbers of 16 bits are f16 or bf16, which is not known when this is compiled: two of them.
-__device__ inline Pair pair_as(bool f16, float first, float second) {
-  return f16 ? pair_of<Half>(first, second) : pair_of<BFloat16>(first, second);
+__device__ inline Halves halves_as(bool f16, float first, float second) {
+  return f16 ? halves_of<Half>(first, second) : halves_of<BFloat16>(first, second);
 }
 __device__ inline float value_as(bool f16, std::uint32_t bits) {
   const auto half = static_cast<std::uint16_t>(bits);
@@ -138,49 +138,50 @@ __device__ inline float value_as(bool f16, std::uint32_t bits) {
 }
 
 // Two neighbours of 16 bits, of which `count` are there.
-__device__ inline Pair load_two(const std::uint16_t* from, int count, bool aligned) {
-  if (aligned) return count > 0 ? *reinterpret_cast<const Pair*>(from) : 0;
-  const Pair low = count > 0 ? from[0] : 0, high = count > 1 ? from[1] : 0;
+__device__ inline Halves load_two(const std::uint16_t* from, int count, bool aligned) {
+  if (aligned) return count > 0 ? *reinterpret_cast<const Halves*>(from) : 0;
+  const Halves low = count > 0 ? from[0] : 0, high = count > 1 ? from[1] : 0;
   return high << 16 | low;
 }
-__device__ inline void store_two(std::uint16_t* to, Pair pair, int count, bool aligned) {
+__device__ inline void store_two(std::uint16_t* to, Halves two, int count, bool aligned) {
   if (aligned) {
-    if (count > 0) *reinterpret_cast<Pair*>(to) = pair;
+    if (count > 0) *reinterpret_cast<Halves*>(to) = two;
     return;
   }
-  if (count > 0) to[0] = static_cast<std::uint16_t>(pair);
-  if (count > 1) to[1] = static_cast<std::uint16_t>(pair >> 16);
+  if (count > 0) to[0] = static_cast<std::uint16_t>(two);
+  if (count > 1) to[1] = static_cast<std::uint16_t>(two >> 16);
 }
 
 // Of token lane / 4 and of features lane % 4 * 2 on: as lanes hold them when an 8 x 8 matrix has
 // been turned. With what is added to them.
-struct PairsWriter {
+struct TwosWriter {
   static constexpr bool kBrief = false;
   const PanelOutput& output;
   WarpOutput at;
   int step;
 
-  __device__ PairsWriter(const PanelOutput& all, const WarpOutput& mine, int second, char*)
+  __device__ TwosWriter(const PanelOutput& all, const WarpOutput& mine, int second, char*)
       : output(all), at(mine), step(second) {}
 
   __device__ void operator()(TwoGroups& values) {
     const int lane = threadIdx.x % 32, feature = lane % 4 * 2;
-    const Finish<MatrixRows>& finish = output.finish;
-    const bool f16 = finish.dtype == DType::f16;
+    const Epilogue<MatrixRows>& epilogue = output.epilogue;
+    const bool f16 = epilogue.dtype == DType::f16;
 #pragma unroll
     for (int i = 0; i < 2 * kGroupSums; i += 2) {
       const int token = i / kGroupSums * step + lane / 4, first = feature + 8 * side_of(i);
       const int count = token < at.tokens ? at.features - first : 0;
-      if (finish.has_residual) {
+      if (epilogue.has_residual) {
         const auto* residual =
-            finish.residual.row<const std::uint16_t>(at.first_token + token) + at.first_feature;
-        const Pair added = tile::turn_8x8(load_two(residual + first, count, output.pairs));
+            epilogue.residual.row<const std::uint16_t>(at.first_token + token) + at.first_feature;
+        const Halves added = tile::turn_8x8(load_two(residual + first, count, output.twos));
         values[i] += value_as(f16, added);
         values[i + 1] += value_as(f16, added >> 16);
       }
-      const Pair pair = tile::turn_8x8(pair_as(f16, values[i], values[i + 1]));
-      auto* out = finish.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + first;
-      store_two(out, pair, count, output.pairs);
+      const Halves two = tile::turn_8x8(halves_as(f16, values[i], values[i + 1]));
+      auto* out =
+          epilogue.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + first;
+      store_two(out, two, count, output.twos);
     }
     at.skip_tokens(2 * step);
   }
@@ -207,19 +208,20 @@ struct EightsWriter {
     put = staged + (lane / 16 * 8 + lane % 8) * kStagedPitch + lane / 8 % 2 * 16;
     take = staged + lane / 2 * kStagedPitch + lane % 2 * 16;
     const int token = lane / 16 * step + lane / 2 % 8, feature = lane % 2 * 8;
-    out = output.finish.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + feature;
-    f16 = output.finish.dtype == DType::f16;
+    out =
+        output.epilogue.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + feature;
+    f16 = output.epilogue.dtype == DType::f16;
     two_steps = 2 * step;
-    advance = two_steps * output.finish.out.stride;
+    advance = two_steps * output.epilogue.out.stride;
     tokens = feature < at.features ? at.tokens - token : 0;
   }
 
   __device__ void operator()(const TwoGroups& values) {
-    Pair pairs[4];
+    Halves halves[4];
 #pragma unroll
-    for (int p = 0; p < 4; ++p) pairs[p] = pair_as(f16, values[2 * p], values[2 * p + 1]);
+    for (int p = 0; p < 4; ++p) halves[p] = halves_as(f16, values[2 * p], values[2 * p + 1]);
     __syncwarp();  // what was there has been read
-    tile::store_turned(put, pairs);
+    tile::store_turned(put, halves);
     __syncwarp();
     if (tokens > 0) *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(take);
     out += advance;
@@ -231,21 +233,21 @@ struct EightsWriter {
 template <typename F>
 __device__ inline void with_writer(const PanelOutput& output, const WarpOutput& at, int step,
                                    char* staged, F&& fn) {
-  if (output.finish.dtype == DType::f32) {
+  if (output.epilogue.dtype == DType::f32) {
     fn(FloatsWriter(output, at, step, staged));
   } else if (output.eights) {
     fn(EightsWriter(output, at, step, staged));
   } else {
-    fn(PairsWriter(output, at, step, staged));
+    fn(TwosWriter(output, at, step, staged));
   }
 }
 
 // What is read ahead for a tile that no kernel writes.
 __device__ inline void prefetch_for_tile(const PanelOutput& output, std::int64_t first_feature) {
   const std::int64_t feature = first_feature + threadIdx.x % 16;
-  if (threadIdx.x % 32 >= 16 || feature >= output.features) return;
+  if (threadIdx.x % 32 >= 16 || feature >= output.n) return;
   prefetch(output.row_scales + feature);
-  const AnyFloats& bias = output.finish.bias;
+  const AnyFloats& bias = output.epilogue.bias;
   if (bias.given()) prefetch(static_cast<const char*>(bias.data) + feature * size_of(bias.dtype));
 }
 
@@ -254,7 +256,7 @@ struct FeatureEnds {
   float scales[2], biases[2];
 
   __device__ FeatureEnds(const PanelOutput& output, float gain, const WarpOutput& at) {
-    const AnyFloats& bias = output.finish.bias;
+    const AnyFloats& bias = output.epilogue.bias;
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const int feature = threadIdx.x % 32 / 4 + 8 * side;
@@ -303,11 +305,11 @@ __device__ inline void pick_groups(const float (&sums)[n], int first, TwoGroups&
 
 // All of a warp's sums, from registers.
 template <int n>
-__device__ inline void finish_tile(const PanelOutput& output, const FeatureEnds& ends,
-                                   const WarpOutput& at, const float (&sums)[n], char* staged) {
+__device__ inline void tile_epilogue(const PanelOutput& output, const FeatureEnds& ends,
+                                     const WarpOutput& at, const float (&sums)[n], char* staged) {
   with_writer(output, at, 8, staged, [&](auto writer) {
-    const auto finish = [&](TwoGroups& two) {
-      ends.apply(output.finish.activation, two);
+    const auto write = [&](TwoGroups& two) {
+      ends.apply(output.epilogue.activation, two);
       writer(two);
     };
     if constexpr (decltype(writer)::kBrief) {
@@ -316,14 +318,14 @@ __device__ inline void finish_tile(const PanelOutput& output, const FeatureEnds&
         TwoGroups two;
 #pragma unroll
         for (int i = 0; i < 2 * kGroupSums; ++i) two[i] = sums[first + i];
-        finish(two);
+        write(two);
       }
     } else {
 #pragma unroll 1
       for (int first = 0; first < n / kGroupSums; first += 2) {
         TwoGroups two;
         pick_groups(sums, first, two, staged);
-        finish(two);
+        write(two);
       }
     }
   });

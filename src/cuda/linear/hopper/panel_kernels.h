@@ -1,4 +1,4 @@
-// The instances of the kernel for many rows, one file for each dtype of activations.
+// The instances of panels.cuh, one file for each dtype of activations.
 #pragma once
 
 #include "cuda/linear/hopper/panels.cuh"
@@ -16,9 +16,9 @@ void panels_with(const Launch& launch, Grid grid, const PanelArgs& args) {
   const auto with_tokens = [&](auto tokens) {
     constexpr int kTokens = decltype(tokens)::value;
     grid.shared_bytes = PanelStage<F, S, Z, T, kTokens>::kAllBytes;
-    launch(panel_rows<F, S, Z, T, kTokens>, grid, args);
+    launch(panels_kernel<F, S, Z, T, kTokens>, grid, args);
   };
-  switch (panel_tokens(args.output.rows)) {
+  switch (panel_tokens(args.output.m)) {
     case 32:
       return with_tokens(std::integral_constant<int, 32>());
     case 64:

@@ -5,8 +5,8 @@
 //   of a slab, element   16 t + 4 j + 2 h + e   (t, j: 0 to 3; h, e: 0 or 1)
 //   goes to              16 j + 8 h + 2 t + e
 //
-// of its row. Lane 4 r + t takes the 16 elements t of row r, eight words, of which number 2 j + h
-// becomes word t of 16 bytes in their new place: what stmatrix does with the words of four lanes.
+// of its token. Lane 4 r + t takes the 16 elements t of token r, eight words, of which number 2 j +
+// h becomes word t of 16 bytes in their new place: what stmatrix does with the words of four lanes.
 #pragma once
 
 #include "cuda/linear/hopper/panel_stage.cuh"
@@ -107,57 +107,58 @@ __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBa
 
 // ---- the order of activations -------------------------------------------------------------------
 
-// Part p of 16 bytes of row r in eight rows that are swizzled.
+// Vector p, of 16 bytes, of row r in eight rows that are swizzled.
 __device__ inline int swizzled(int r, int p) { return r * 128 + (p ^ r) * 16; }
 
-// Eight rows of a slab, in their place.
-__device__ inline void order_rows(char* rows) {
+// Eight tokens of a slab, in their place.
+__device__ inline void order_tokens(char* tokens) {
   const int lane = threadIdx.x % 32;
   std::uint32_t words[2][4];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint4 part =
-        *reinterpret_cast<const uint4*>(rows + swizzled(lane / 4, lane % 4 * 2 + half));
-    words[half][0] = part.x, words[half][1] = part.y;
-    words[half][2] = part.z, words[half][3] = part.w;
+    const uint4 vector =
+        *reinterpret_cast<const uint4*>(tokens + swizzled(lane / 4, lane % 4 * 2 + half));
+    words[half][0] = vector.x, words[half][1] = vector.y;
+    words[half][2] = vector.z, words[half][3] = vector.w;
   }
   __syncwarp();  // all have read what others overwrite
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    tile::store_8x8(rows + swizzled(lane % 8, half * 4 + lane / 8), words[half]);
+    tile::store_8x8(tokens + swizzled(lane % 8, half * 4 + lane / 8), words[half]);
   }
 }
 
-// A row of both slabs from memory that the copy engine does not take: a lane for each two elements.
-__device__ inline void copy_row(const PanelX& x, std::int64_t token, int column, char* eight_rows,
-                                int slab_bytes) {
+// A token of both slabs from memory that the copy engine does not take: a lane for each two
+// elements.
+__device__ inline void copy_token(const PanelX& x, std::int64_t token, int first_k,
+                                  char* eight_tokens, int slab_bytes) {
   const int lane = threadIdx.x % 32;
-  char* to = eight_rows + swizzled(static_cast<int>(token % 8), lane % 8) + lane / 8 * 4;
+  char* to = eight_tokens + swizzled(static_cast<int>(token % 8), lane % 8) + lane / 8 * 4;
   const auto* from = x.matrix.row<const std::uint16_t>(token);
-  for (int k = column + 2 * lane; k < column + kPair; k += kSlab, to += slab_bytes) {
-    const std::uint32_t low = k < x.columns ? from[k] : 0;
-    const std::uint32_t high = k + 1 < x.columns ? from[k + 1] : 0;
+  for (int k = first_k + 2 * lane; k < first_k + kPair; k += kSlab, to += slab_bytes) {
+    const std::uint32_t low = k < x.k ? from[k] : 0;
+    const std::uint32_t high = k + 1 < x.k ? from[k + 1] : 0;
     *reinterpret_cast<std::uint32_t*>(to) = high << 16 | low;
   }
 }
 
-// Both by each of kPanelOrderWarps warps, of which this is number `warp`. Rows beyond the matrix
-// are zeros or stay as they are: their sums go nowhere.
+// Both by each of kPanelOrderWarps warps, of which this is number `warp`. Tokens beyond the
+// matrix are zeros or stay as they are: their sums go nowhere.
 template <typename Stage>
 __device__ void order_pairs(const PanelArgs& args, char* stages, const PanelBarriers& barriers,
                             int warp) {
   int pairs = 0;
   Segments segments(args.work);
   for (Segment segment; segments.next(segment);) pairs += segment.end - segment.first;
-  const int rows = static_cast<int>(min(args.x.rows, std::int64_t{Stage::kTokens}));
+  const int tokens = static_cast<int>(min(args.x.m, std::int64_t{Stage::kTokens}));
   tile::Ring<Stage::kStages> ring;
   for (; pairs > 0; --pairs, ring.advance()) {
     char* x = stages + ring.place * Stage::kBytes + Stage::kX;
     tile::wait(barriers.raw[ring.place], ring.parity);
 #pragma unroll 1
-    for (int row = 8 * warp; row < rows; row += 8 * kPanelOrderWarps) {
-      order_rows(x + row * 128);
-      order_rows(x + row * 128 + Stage::kXBytes / 2);
+    for (int token = 8 * warp; token < tokens; token += 8 * kPanelOrderWarps) {
+      order_tokens(x + token * 128);
+      order_tokens(x + token * 128 + Stage::kXBytes / 2);
     }
     tile::publish_shared();
     __syncwarp();
@@ -172,13 +173,13 @@ __device__ void copy_pairs(const PanelArgs& args, char* stages, const PanelBarri
   tile::Ring<Stage::kStages> ring;
   for (PanelCursor at{Segments(args.work)}; at.valid; at.advance(), ring.advance()) {
     const int first = at.segment.tile % args.work.token_blocks * Stage::kTokens;
-    const int rows = static_cast<int>(min(args.x.rows - first, std::int64_t{Stage::kTokens}));
+    const int tokens = static_cast<int>(min(args.x.m - first, std::int64_t{Stage::kTokens}));
     char* x = stages + ring.place * Stage::kBytes + Stage::kX;
     tile::wait(barriers.empty[ring.place], ring.parity ^ 1);
 #pragma unroll 1
-    for (int row = warp; row < rows; row += kPanelOrderWarps) {
-      copy_row(args.x, first + row, at.segment.first * kPair, x + row / 8 * 1024,
-               Stage::kXBytes / 2);
+    for (int token = warp; token < tokens; token += kPanelOrderWarps) {
+      copy_token(args.x, first + token, at.segment.first * kPair, x + token / 8 * 1024,
+                 Stage::kXBytes / 2);
     }
     // Each lane for itself: compute-sanitizer's racecheck does not see that one lane's arrival
     // stands for what others wrote before they met it.

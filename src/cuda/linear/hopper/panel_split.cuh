@@ -1,7 +1,7 @@
 // A tile whose pairs of slabs the blocks of a cluster share (panels.cuh), for work of so few tiles
-// that each can have a cluster. When all have their sums, each finishes a part of the tile: of the
-// groups of eight tokens every split-th. So each sends the others what is theirs, all at the same
-// time; sums are added up in the order of blocks, the same each time.
+// that each can have a cluster. When all have their sums, each runs the epilogue of a part of the
+// tile: of every split-th group of eight tokens. So each sends the others what is theirs, all at
+// the same time; sums are added up in the order of blocks, the same each time.
 //
 // The sums take the place of the stages, which nobody needs any more:
 // [block that sent them][group][thread] of four.

@@ -22,11 +22,11 @@ inline constexpr int kPanelThreads = kPanelWarps * 32 + 128;  // and a warpgroup
 inline constexpr int kPanelRegisters = 112, kPanelLoadRegisters = 32;
 static_assert(kPanelWarps * 32 * kPanelRegisters + 128 * kPanelLoadRegisters <= kPanelThreads * 96);
 
-// The activations, [rows, columns].
+// The activations, [m, k].
 struct PanelX {
   MatrixRows matrix{};
-  std::int64_t rows = 0;
-  int columns = 0;
+  std::int64_t m = 0;
+  int k = 0;
   bool boxed = false;  // has a tensor map
 };
 
@@ -35,7 +35,7 @@ __device__ inline int panel_warps(int panel_tiles) { return (panel_tiles + 3) / 
 
 struct PanelArgs {
   TileBoxes boxes{};
-  CUtensorMap x_map{};  // of [rows, columns]
+  CUtensorMap x_map{};  // of [m, k]
   int tiles = 0;        // of the weight
   int panel_tiles = 0;  // of a panel, at most kPanelTiles
   PanelX x{};

@@ -1,5 +1,5 @@
-// A warp's way through the tiles that its block has a share in (panel_work.cuh): of panels.cuh and
-// wide.cuh.
+// The tile loop of panels.cuh and wide.cuh: a warp goes through the tiles that its block has a
+// share in (panel_work.cuh).
 #pragma once
 
 #include "cuda/linear/hopper/panel_epilogue.cuh"
@@ -7,12 +7,12 @@
 
 namespace tessera::cuda {
 
-// Of each segment: start(segment), multiply(first pair, end, sums) once or more, and
-// finish(segment, sums) if this is the block to do so; by then the parts of others have been added.
-// In clusters that share a tile (PanelWork::split) all blocks finish.
-template <int kTokens, int kWarps, typename Start, typename Multiply, typename Finish>
-__device__ inline void walk_tiles(const PanelWork& work, const PanelParts& parts, Segments segments,
-                                  Start&& start, Multiply&& multiply, Finish&& finish) {
+// Calls for each segment: start(segment), multiply(first pair, end, sums) once or more, and
+// epilogue(segment, sums) if this is the block to do so; by then the parts of others have been
+// added. In clusters that share a tile (PanelWork::split) all blocks do.
+template <int kTokens, int kWarps, typename Start, typename Multiply, typename Epilogue>
+__device__ inline void tile_loop(const PanelWork& work, const PanelParts& parts, Segments segments,
+                                 Start&& start, Multiply&& multiply, Epilogue&& epilogue) {
   Segment segment;
   bool unannounced = false;
   while (segments.next(segment)) {
@@ -40,7 +40,7 @@ __device__ inline void walk_tiles(const PanelWork& work, const PanelParts& parts
       wait_for_parts<kWarps>(parts, first, end - first);
       for (int r = first; r < end; ++r) add_part<kTokens, kWarps>(parts, r, sums);
     }
-    finish(segment, sums);
+    epilogue(segment, sums);
   }
   if (unannounced) announce_part<kWarps>(parts, segments.run());
 }

@@ -1,9 +1,9 @@
 // How the blocks of panels.cuh share their work: evenly, to within one pair of slabs.
 //
-// A tile is what the sums of one block make at a time: a panel of features by a block of tokens;
-// it takes all pairs of slabs of a row. Of many tiles, most are dealt out whole, one to each block
-// in turn. The rest, fewer than two to a block, is one long row of pairs, of which each block takes
-// a run of equal length:
+// A tile is what the sums of one block make at a time: a panel of features by a block of tokens. It
+// takes all pairs of slabs along K. If there are many tiles, most are dealt out whole, one to each
+// block in turn. The rest, fewer than two to a block, is one long row of pairs, of which each block
+// takes a run of equal length:
 //
 //   tile 0                tile 1                tile 2
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
@@ -11,7 +11,7 @@
 //
 // A run that starts within a tile begins with a part of it, which goes to memory. The run that has
 // the tile's first pair comes to the tile last; by then the others have long put their parts there.
-// It adds them in their order, the same each time, and finishes the tile.
+// It adds them in their order, the same each time, and runs the epilogue.
 //
 // Runs are numbered against the order of blocks: a block waits only for such as have started before
 // it.
@@ -29,7 +29,7 @@ struct PanelWork {
   // Of the tiles that are not: pairs of a run; the first runs have one more.
   int run_pairs = 0, longer_runs = 0;
   // If not zero, the blocks of a cluster, which has one tile; and how many groups of eight tokens a
-  // block finishes at most.
+  // block writes at most.
   int split = 0, split_groups = 0;
 };
 

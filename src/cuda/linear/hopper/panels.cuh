@@ -1,29 +1,32 @@
-// linear() of many rows of activations on Hopper: weights are decoded in registers and go from
-// there into the tensor cores (wgmma), which take the activations from shared memory.
+// cuda.panels: linear() of dozens to hundreds of tokens on Hopper. Weights are decoded in registers
+// and go from there into the tensor cores (wgmma), which take the activations from shared memory.
 //
-// A block makes a tile of up to 256 features by kTokens rows of x at a time. Weights are the 64
-// rows of A, so that a warpgroup's registers hold what its lanes have decoded; x is B:
+// A block makes a tile of up to 256 features by kTokens tokens at a time. The weights are A, 64
+// features to a warpgroup, whose registers hold what its lanes have decoded; x is B:
 //
-//                     tokens (N: 32 to 128)
+//                     kTokens tokens (32 to 128)
 //                   +--------------------------+
-//   x (shared)   k  |  slab: 64 x N, swizzled  |
+//   x (shared)   K  |  slab: 64 deep, swizzled |
 //                   +--------------------------+
-//        k
+//        K
 //     +--------+    +--------------------------+
-//     | 64 rows|    |  sums of warpgroup 0     |   warp w of it: tile w of the weight, 16 rows
+//     | 64     |    |  sums of warpgroup 0     |   its warp w: tile w of the weight, 16 features
 //     +--------+    +--------------------------+
-//     | 64 rows|    |  sums of warpgroup 1     |
+//     | 64     |    |  sums of warpgroup 1     |
 //     +--------+    +--------------------------+
 //        ...           ... up to warpgroup 3
 //      W, decoded
 //
-// While the products of some warpgroups run, others decode; with 128 tokens each also decodes its
-// own next step.
+// While the products of some warpgroups run, others decode. With 128 tokens each warpgroup also
+// decodes its own next step.
 //
-// Four more warps run ahead (panel_load.cuh): for each pair of slabs they bring the codes and
-// scales of the block's tiles and the activations into one of kStages places; the warps give a
-// place back when their products with it have ended. How blocks share the work is planned by the
-// host (panel_plan.h); what is done with the sums says panel_finish.cuh.
+// Four more warps run ahead (panel_load.cuh). For each pair of slabs they bring the codes and
+// scales of the block's tiles and the activations into one of kStages stages; the warps give a
+// stage back when their products with it have ended. The host plans how blocks share the work
+// (panel_plan.h). panel_epilogue.cuh describes the epilogue.
+//
+// The technique: warps that only load are step 7 of examples/learn, wgmma is step 8
+// (docs/LEARN.md).
 #pragma once
 
 #include "cuda/linear/hopper/panel_epilogue.cuh"
@@ -78,7 +81,7 @@ struct PanelWarp {
   // Steps [first, first + kSteps) of a slab; the compiler leaves out what goes into others. The
   // scales of blocks always meet the fragments here.
   __device__ void decode(std::uint32_t (&words)[kWords], const RawScales& raw, int slab, int first,
-                         RowState& rows, Pair (&a)[kSteps][4]) const {
+                         RowState& rows, Halves (&a)[kSteps][4]) const {
     // Words of their own, lest all steps are decoded at once and kept.
 #pragma unroll
     for (std::uint32_t& word : words) asm volatile("" : "+r"(word));
@@ -91,8 +94,8 @@ struct PanelWarp {
     }
   }
 
-  __device__ void start_products(const char* stage, int slab, int first, const Pair (&a)[kSteps][4],
-                                 float (&sums)[kTokens / 2]) const {
+  __device__ void start_products(const char* stage, int slab, int first,
+                                 const Halves (&a)[kSteps][4], float (&sums)[kTokens / 2]) const {
     const std::uint64_t b = tile::depth_contiguous(stage + Stage::kX + slab * (Stage::kXBytes / 2));
     tile::wgmma_fence();
 #pragma unroll
@@ -109,7 +112,7 @@ struct PanelWarp {
 
   __device__ void multiply(int first_pair, int end, RowState& rows, float (&sums)[kTokens / 2]) {
     constexpr int kGroups = 8 / kSteps;  // of a pair
-    Pair a[kAhead][kSteps][4];
+    Halves a[kAhead][kSteps][4];
     int before = -1;  // the place before this one
     for (int pair = first_pair; pair < end; ++pair, ring.advance()) {
       // Known to the compiler as the same in all lanes, as descriptors have to be.
@@ -144,8 +147,8 @@ struct PanelWarp {
   }
 
   // With what the other blocks of the cluster have of the same tile.
-  __device__ void finish_split(const Segment& segment, const float (&sums)[kTokens / 2],
-                               char* staged) const {
+  __device__ void split_epilogue(const Segment& segment, const float (&sums)[kTokens / 2],
+                                 char* staged) const {
     const int warps = panel_warps(args.panel_tiles);
     WarpOutput at = output_of(segment);
     FeatureEnds ends(args.output, TileFormat<F, T>::kGain, at);
@@ -167,13 +170,13 @@ struct PanelWarp {
       for (int group = 0; group < shared.count(); group += 2) {
         TwoGroups all;
         shared.add_up(group, all);
-        ends.apply(args.output.finish.activation, all);
+        ends.apply(args.output.epilogue.activation, all);
         writer(all);
       }
     });
   }
 
-  __device__ void run(const Pair* nf4_table, char* staged) {
+  __device__ void run(const Halves* nf4_table, char* staged) {
     RowState rows = no_rows<F, T>(nf4_table, lane);
     const auto start = [&](const Segment& segment) {
       const int tile = first_tile(args, segment) + warp;
@@ -182,27 +185,27 @@ struct PanelWarp {
       start_tile<F, S, Z, T>({}, args.output.row_scales + last * kTileHeight, last, lane, rows);
       prefetch_for_tile(args.output, std::int64_t{tile} * kTileHeight);
     };
-    walk_tiles<kTokens, kPanelWarps>(
+    tile_loop<kTokens, kPanelWarps>(
         args.work, args.parts, Segments(args.work), start,
         [&](int first, int end, float(&sums)[kTokens / 2]) { multiply(first, end, rows, sums); },
         [&](const Segment& segment, const float(&sums)[kTokens / 2]) {
-          if (args.work.split > 0) return finish_split(segment, sums, staged);
+          if (args.work.split > 0) return split_epilogue(segment, sums, staged);
           const WarpOutput at = output_of(segment);
-          finish_tile(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at, sums,
-                      staged);
+          tile_epilogue(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at,
+                        sums, staged);
         });
   }
 };
 
 template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
 __global__ void __launch_bounds__(kPanelThreads, 1)
-    panel_rows(const __grid_constant__ PanelArgs args) {
+    panels_kernel(const __grid_constant__ PanelArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Stage = PanelStage<F, S, Z, T, kTokens>;
   char* stages = dynamic_shared<char>();
   stages += (1024 - static_cast<std::uint32_t>(__cvta_generic_to_shared(stages)) % 1024) % 1024;
   char* besides = stages + Stage::kStages * Stage::kBytes;
-  Pair* table = reinterpret_cast<Pair*>(besides);
+  Halves* table = reinterpret_cast<Halves*>(besides);
   const PanelBarriers barriers(
       reinterpret_cast<std::uint64_t*>(besides + Stage::kTableBytes + Stage::kOutputBytes),
       Stage::kStages);

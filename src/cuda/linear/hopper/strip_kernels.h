@@ -14,10 +14,10 @@ void strips_bf16(const Launch& launch, const Grid& grid, Format format, ScaleMod
 
 template <Format F, ScaleMode S, bool Z, typename T>
 void strips_with(const Launch& launch, const Grid& grid, const StripArgs& args) {
-  if (strip_columns(args.rows) == 8) {
-    launch(strip_rows<F, S, Z, T, 8>, grid, args);
+  if (strip_tokens(args.m) == 8) {
+    launch(strips_kernel<F, S, Z, T, 8>, grid, args);
   } else {
-    launch(strip_rows<F, S, Z, T, 16>, grid, args);
+    launch(strips_kernel<F, S, Z, T, 16>, grid, args);
   }
 }
 

@@ -18,7 +18,7 @@ tile::BoxedTensor boxes_of(const Tensor& x, std::int64_t m) {
           .dtype = x.dtype,
           .sizes = {kSlab, m, x.shape[1] / kSlab, 1},
           .strides = {x.strides[0], kSlab, 0},
-          .box_rows = strip_columns(static_cast<int>(m)),
+          .box_rows = strip_tokens(static_cast<int>(m)),
           .box_planes = 2};
 }
 
@@ -26,7 +26,7 @@ tile::BoxedTensor boxes_of(const Tensor& x, std::int64_t m) {
 
 bool takes_strips(const LinearCall& call) {
   const Product& product = call.product;
-  return call.m > 0 && call.m <= kMostStripRows && product.weight.in_features % kSlab == 0 &&
+  return call.m > 0 && call.m <= kMostStripTokens && product.weight.in_features % kSlab == 0 &&
          takes_panels(call) && tile::can_be_boxed(boxes_of(*as_matrix(product.x), call.m));
 }
 
@@ -39,7 +39,7 @@ StripPlan plan_strips(const LinearCall& call) {
                       .code_bytes = boxes.code_bytes,
                       .scale_bytes = boxes.scale_bytes,
                       .zero_bytes = boxes.zero_bytes,
-                      .rows = static_cast<int>(call.m),
+                      .m = static_cast<int>(call.m),
                       .table_bytes = weight.format == Format::nf4 ? kNf4TableBytes : 0,
                       .multiprocessors = limits.multiprocessors,
                       .shared_bytes = static_cast<int>(limits.shared_bytes)});
@@ -49,18 +49,18 @@ void run_strips(const LinearCall& call, const StripPlan& plan) {
   const Product& product = call.product;
   const Tensor x = *as_matrix(product.x);
   const Weight& weight = product.weight;
-  const int rows = static_cast<int>(call.m);
+  const int m = static_cast<int>(call.m);
   const StripArgs args{.boxes = tile_boxes(weight, plan.tiles),
                        .x = tile::make_tensor_map(boxes_of(x, call.m)),
                        .tiles = static_cast<int>(weight.data.shape[0]),
                        .pairs = pairs_of(weight),
                        .plan = plan,
-                       .rows = rows,
-                       .rows_log2 = static_cast<int>(
-                           std::bit_width(static_cast<unsigned>(std::min(rows, kStripGroup)) - 1)),
-                       .finish = finish_of(product),
+                       .m = m,
+                       .m_log2 = static_cast<int>(
+                           std::bit_width(static_cast<unsigned>(std::min(m, kStripGroup)) - 1)),
+                       .epilogue = epilogue_of(product),
                        .row_scales = weight.row_scales.ptr<const float>(),
-                       .out_features = weight.out_features};
+                       .n = weight.out_features};
   const Grid grid{.blocks = plan.blocks,
                   .threads = static_cast<unsigned>((plan.warps() + 2) * 32),
                   .shared_bytes = plan.shared_bytes,

@@ -1,27 +1,29 @@
-// linear() of a few rows of activations on Hopper: weights and activations pass through shared
+// cuda.strips: linear() of a few tokens on Hopper. Weights and activations pass through shared
 // memory side by side, and as many warps as possible decode.
 //
-// A block makes a strip of up to 28 tiles (16 rows of W each, tile_layout.h) at a time, for up to
-// 16 rows of x; where there are more, each strip is made for each group of 16. It goes
-// along k by pairs of slabs (128 columns): the copy engine brings the codes and scales of the
-// strip's tiles, and the activations, of one pair into one of several stages. Each tile has some
-// warps, which take its pairs in turn (strip_plan.h); with three:
+// A block makes a strip of up to 28 tiles (16 output features each, tile_layout.h) at a time, for
+// up to 16 tokens. With more tokens, each strip is made for each group of 16. The block goes along
+// K by pairs of slabs (128 deep). For each pair, the copy engine brings the codes and scales of the
+// strip's tiles, and the activations, into one of several stages. Each tile has some warps, which
+// take its pairs in turn (strip_plan.h). With three warps to a tile:
 //
 //            pair 0      pair 1      pair 2      pair 3
 //          +-----------+-----------+-----------+-----------+
-//   x      | rows x 128|           |           |           |
+//   x      | M x 128   |           |           |           |
 //          +-----------+-----------+-----------+-----------+
 //   tile 0 |  warp 0   |  warp 1   |  warp 2   |  warp 0   | ...
 //   tile 1 |  warp 3   |  warp 4   |  warp 5   |  warp 3   |
 //   ...
 //
-// A warp decodes 16 x 128 weights in registers and multiplies them with mma.sync (slab.cuh):
-// weights are the 16 rows of A, activations the columns of B, kColumns of them. At the end of a
-// strip the sums of a tile's warps are added up in their order, the same each time, and the
-// epilogue is applied.
+// A warp decodes 16 x 128 weights in registers and multiplies them with mma.sync (slab.cuh): the 16
+// features are the rows of A, kTokens tokens the columns of B. At the end of a strip the sums of a
+// tile's warps are added up in their order, the same each time, and the epilogue is applied.
 //
-// What it is bound by: about 220 instructions for a warp's pair, most of them decoding, so that
-// four-bit weights at 16 rows take about as long to decode as to read.
+// What limits it: about 220 instructions for a warp's pair, most of them decoding. Four-bit weights
+// at 16 tokens take about as long to decode as to read.
+//
+// The technique: mma.sync is step 5 of examples/learn, the ring of stages that warps of their own
+// fill by the copy engine is step 7 (docs/LEARN.md).
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"
@@ -43,13 +45,13 @@ namespace tessera::cuda {
 
 struct StripArgs {
   TileBoxes boxes{};
-  CUtensorMap x{};           // [slabs of a row, rows, 64]
+  CUtensorMap x{};           // [slabs along K, m, 64]
   int tiles = 0, pairs = 0;  // of the weight
   StripPlan plan{};
-  int rows = 0, rows_log2 = 0;  // of x; of a group, rounded up
-  Finish<MatrixRows> finish;
+  int m = 0, m_log2 = 0;  // tokens; of a group, rounded up
+  Epilogue<MatrixRows> epilogue;
   const float* row_scales = nullptr;
-  std::int64_t out_features = 0;
+  std::int64_t n = 0;
 };
 
 // Weights that are asked for before the kernels ahead have ended. Only a few pairs: activations
@@ -60,10 +62,10 @@ inline constexpr int kStripBarrier = 1;
 
 // ---- shared memory ------------------------------------------------------------------------------
 
-template <Format F, typename T, int kColumns>
+template <Format F, typename T, int kTokens>
 struct StripStage {
   static constexpr int kCodeBytes = TileFormat<F, T>::kWords * 4 * 32 * 2;  // of a tile's pair
-  static constexpr int kSlabBytes = kColumns * 128;                         // of x
+  static constexpr int kSlabBytes = kTokens * 128;                          // of x
   static constexpr int kXBytes = 2 * kSlabBytes;                            // then codes, scales
 };
 
@@ -75,17 +77,17 @@ struct StripPlaces {
   float* row_scales;            // [tile][row]
   float* bias;                  // [tile][row]
   std::uint64_t *full, *empty;  // of each stage
-  Pair* nf4_table;
+  Halves* nf4_table;
 
-  __device__ StripPlaces(const StripPlan& plan, int columns) {
+  __device__ StripPlaces(const StripPlan& plan, int tokens) {
     stages = dynamic_shared<char>();
     stages += (1024 - static_cast<std::uint32_t>(__cvta_generic_to_shared(stages)) % 1024) % 1024;
     slots = reinterpret_cast<float*>(stages + plan.stages * plan.stage_bytes);
-    row_scales = slots + plan.warps() * slot_size(columns);
+    row_scales = slots + plan.warps() * slot_size(tokens);
     bias = row_scales + plan.tiles * kTileHeight;
     full = reinterpret_cast<std::uint64_t*>(bias + plan.tiles * kTileHeight);
     empty = full + plan.stages;
-    nf4_table = reinterpret_cast<Pair*>(empty + plan.stages);
+    nf4_table = reinterpret_cast<Halves*>(empty + plan.stages);
   }
 };
 
@@ -168,11 +170,11 @@ __device__ void load_activations(const StripArgs& args, const StripPlaces& share
 
 // ---- a warp's share -----------------------------------------------------------------------------
 
-template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
+template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
 struct StripWarp {
-  using Stage = StripStage<F, T, kColumns>;
+  using Stage = StripStage<F, T, kTokens>;
   using Tiles = TileFormat<F, T>;
-  static constexpr int kTiles = kColumns / 8;
+  static constexpr int kTiles = kTokens / 8;
 
   const StripArgs& args;
   const StripPlaces& shared;
@@ -190,15 +192,16 @@ struct StripWarp {
                                 args.boxes.block_shift, lane, pair.scales);
   }
 
-  // Of one slab of x: 16 neighbours of a row for each lane, in two parts of a swizzled row.
+  // Of one slab of x: 16 neighbours of a token for each lane, in two vectors of a swizzled row.
   __device__ void multiply(const Decoded<S>& decoded, const char* x,
                            float (&sums)[kTiles][4]) const {
-    const int row = lane / 4, part = lane % 4 * 2;
+    const int row = lane / 4, vector = lane % 4 * 2;
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) {
       const char* mine = x + c * 1024 + row * 128;
-      multiply_slab<S, T>(decoded, *reinterpret_cast<const uint4*>(mine + (part ^ row) * 16),
-                          *reinterpret_cast<const uint4*>(mine + ((part + 1) ^ row) * 16), sums[c]);
+      multiply_slab<S, T>(decoded, *reinterpret_cast<const uint4*>(mine + (vector ^ row) * 16),
+                          *reinterpret_cast<const uint4*>(mine + ((vector + 1) ^ row) * 16),
+                          sums[c]);
     }
   }
 
@@ -229,16 +232,16 @@ struct StripWarp {
 
 // ---- the end of a strip -------------------------------------------------------------------------
 
-// What belongs to a row of W: each thread reads those of one at the start, for the end.
+// What belongs to a feature: each thread reads that of one at the start, for the end.
 struct StripEnd {
   float row_scale = 0, bias = 0;
 
   __device__ StripEnd(const StripArgs& args, int strip) {
     const int features = args.plan.tiles * kTileHeight, row = static_cast<int>(threadIdx.x);
     const std::int64_t n = std::int64_t{strip} * features + row;
-    if (row >= features || n >= args.out_features) return;
+    if (row >= features || n >= args.n) return;
     row_scale = args.row_scales[n];
-    if (args.finish.bias.given()) bias = args.finish.bias[n];
+    if (args.epilogue.bias.given()) bias = args.epilogue.bias[n];
   }
   __device__ void put(const StripArgs& args, const StripPlaces& shared) const {
     if (static_cast<int>(threadIdx.x) >= args.plan.tiles * kTileHeight) return;
@@ -247,40 +250,40 @@ struct StripEnd {
   }
 };
 
-// A thread for each tile, row of x (of a power of two of them) and row of W.
-template <int kColumns>
-__device__ void finish_strip(const StripArgs& args, const StripItem& item, float gain,
-                             const StripPlaces& shared) {
-  constexpr int kSlot = slot_size(kColumns);
+// A thread for each tile, token (of a power of two of them) and feature.
+template <int kTokens>
+__device__ void strip_epilogue(const StripArgs& args, const StripItem& item, float gain,
+                               const StripPlaces& shared) {
+  constexpr int kSlot = slot_size(kTokens);
   const StripPlan& plan = args.plan;
-  const int features = plan.tiles * kTileHeight, log2 = args.rows_log2;
+  const int features = plan.tiles * kTileHeight, log2 = args.m_log2;
   for (int i = static_cast<int>(threadIdx.x); i < features << log2; i += plan.warps() * 32) {
     const int row = i % kTileHeight, of_group = (i / kTileHeight) & ((1 << log2) - 1);
     const int v = i / kTileHeight >> log2, feature = v * kTileHeight + row;
     const int m = item.group * kStripGroup + of_group;
     const std::int64_t n = std::int64_t{item.strip} * features + feature;
-    if (m >= args.rows || n >= args.out_features) continue;
+    if (m >= args.m || n >= args.n) continue;
     const float* from = shared.slots + v * plan.shares * kSlot + of_group * kSlotPitch + row;
     float sum = 0;
 #pragma unroll 1  // a short way to the end of the kernel, for instructions too
-    for (int k = 0; k < plan.shares; ++k) sum += from[k * kSlot];
+    for (int s = 0; s < plan.shares; ++s) sum += from[s * kSlot];
     float value = sum * (gain * shared.row_scales[feature]) + shared.bias[feature];
-    if (args.finish.activation != Activation::none) {
-      value = activate_apart(args.finish.activation, value);
+    if (args.epilogue.activation != Activation::none) {
+      value = activate_apart(args.epilogue.activation, value);
     }
-    args.finish.store(value, m, n);
+    args.epilogue.store(value, m, n);
   }
 }
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
-template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
+template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
 __global__ void __launch_bounds__(kMostStripThreads, 1)
-    strip_rows(const __grid_constant__ StripArgs args) {
+    strips_kernel(const __grid_constant__ StripArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Stage = StripStage<F, T, kColumns>;
+  using Stage = StripStage<F, T, kTokens>;
   const StripPlan& plan = args.plan;
-  const StripPlaces shared(plan, kColumns);
+  const StripPlaces shared(plan, kTokens);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int warp = __shfl_sync(0xffffffffu, thread / 32, 0), threads = plan.warps() * 32;
   if (thread == 0) {
@@ -303,11 +306,11 @@ __global__ void __launch_bounds__(kMostStripThreads, 1)
     }
     return;
   }
-  const StripWarp<F, S, Z, T, kColumns> mine{.args = args,
-                                             .shared = shared,
-                                             .lane = lane,
-                                             .tile = warp / plan.shares,
-                                             .share = warp % plan.shares};
+  const StripWarp<F, S, Z, T, kTokens> mine{.args = args,
+                                            .shared = shared,
+                                            .lane = lane,
+                                            .tile = warp / plan.shares,
+                                            .share = warp % plan.shares};
   RowState rows = no_rows<F, T>(shared.nf4_table, lane);
   int first = 0;
   for (int number = static_cast<int>(blockIdx.x); number < plan.items();
@@ -317,12 +320,12 @@ __global__ void __launch_bounds__(kMostStripThreads, 1)
     // Tiles beyond the matrix repeat the last one's.
     const int tile = min(item.strip * plan.tiles + mine.tile, args.tiles - 1);
     start_tile<F, S, Z, T>({}, args.row_scales + tile * kTileHeight, tile, lane, rows);
-    float sums[kColumns / 8][4] = {};
+    float sums[kTokens / 8][4] = {};
     mine.run(first, rows, sums);
     end.put(args, shared);
-    put_sums<kColumns>(shared.slots + warp * slot_size(kColumns), lane, sums);
+    put_sums<kTokens>(shared.slots + warp * slot_size(kTokens), lane, sums);
     tile::barrier_sync(kStripBarrier, threads);
-    finish_strip<kColumns>(args, item, TileFormat<F, T>::kGain, shared);
+    strip_epilogue<kTokens>(args, item, TileFormat<F, T>::kGain, shared);
     tile::barrier_sync(kStripBarrier, threads);  // all slots have been read
   }
 #endif

@@ -6,7 +6,7 @@
 
 namespace tessera::cuda {
 
-// Whether it takes this call: as takes_panels(), with up to kMostStripRows tokens of whole slabs
+// Whether it takes this call: as takes_panels(), with up to kMostStripTokens tokens of whole slabs
 // that the copy engine can read.
 bool takes_strips(const LinearCall& call);
 StripPlan plan_strips(const LinearCall& call);

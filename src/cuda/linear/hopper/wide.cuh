@@ -1,29 +1,33 @@
-// linear() of hundreds of rows of activations on Hopper: weights are decoded into shared memory,
-// from where the tensor cores (wgmma) take both factors. So what is decoded once serves 256 tokens,
-// and the activations stay as they are.
+// cuda.wide: linear() of hundreds of tokens on Hopper. Weights are decoded into shared memory, and
+// the tensor cores (wgmma) take both factors from there. So weights that are decoded once serve 256
+// tokens, and the activations stay as they are.
 //
-// A block makes a tile of 128 features by 256 rows of x at a time, 64 deep at each step:
+// A block makes a tile of 128 features by 256 tokens at a time, 64 deep at each step:
 //
-//                      tokens (N: 256)
+//                      256 tokens
 //                    +--------------------------+
-//   x (shared)    k  |  slab: 64 x 256          |   by the copy engine, swizzled
+//   x (shared)    K  |  slab: 64 x 256          |   by the copy engine, swizzled
 //                    +--------------------------+
-//        k: 64
+//        K: 64
 //     +---------+    +--------------------------+
-//     | 64 rows |    |  sums of warpgroup 0     |   128 registers of each thread
+//     | 64      |    |  sums of warpgroup 0     |   128 registers of each thread
 //     +---------+    +--------------------------+
-//     | 64 rows |    |  sums of warpgroup 1     |
+//     | 64      |    |  sums of warpgroup 1     |
 //     +---------+    +--------------------------+
 //      W (shared),
 //      decoded by warpgroup 2
 //
 // Three things run at the same time, each on its own slab: the copy engine (wide_load.cuh), a
-// warpgroup that decodes (wide_decode.cuh), two that multiply. Up to kSlabs slabs are on their way;
-// a barrier of each tells when x and weights are there, another when they have been used.
+// warpgroup that decodes (wide_decode.cuh), two warpgroups that multiply. Up to kSlabs slabs are on
+// their way. One barrier of a slab tells when x and weights are there, another when they have been
+// used.
 //
 // Two blocks make a cluster, on the same tokens: each brings half of x, to both, because the second
-// cache cannot feed all blocks with all of it. Clusters share tiles of 256 features as blocks of
-// panels.cuh do (panel_work.cuh); what is done with the sums says panel_finish.cuh.
+// cache cannot feed all blocks with all of it. Clusters share tiles of 256 features as the blocks
+// of panels.cuh do (panel_work.cuh). panel_epilogue.cuh describes the epilogue.
+//
+// The technique: warps that only load are step 7 of examples/learn, wgmma is step 8
+// (docs/LEARN.md).
 #pragma once
 
 #include "cuda/linear/hopper/panel_epilogue.cuh"
@@ -104,23 +108,23 @@ struct WideMultiplier {
     const auto first_feature = [&](const Segment& segment) {
       return std::int64_t{wide_first_tile(args, segment) + warp} * kTileHeight;
     };
-    walk_tiles<kWideTokens, kWideMultiplyWarps>(
+    tile_loop<kWideTokens, kWideMultiplyWarps>(
         args.work, parts_of_block(), wide_segments(args),
         [&](const Segment& segment) { prefetch_for_tile(args.output, first_feature(segment)); },
         [&](int first, int end, Sums& sums) { multiply(end - first, sums); },
         [&](const Segment& segment, const Sums& sums) {
           const std::int64_t token = wide_first_token(args, segment);
           const WarpOutput at(args.output, token, token + kWideTokens, first_feature(segment),
-                              args.output.features);
-          finish_tile(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at, sums,
-                      staged);
+                              args.output.n);
+          tile_epilogue(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at,
+                        sums, staged);
         });
   }
 };
 
 template <Format F, ScaleMode S, bool Z, typename T>
 __global__ void __launch_bounds__(kWideThreads, 1)
-    wide_rows(const __grid_constant__ PanelArgs args) {
+    wide_kernel(const __grid_constant__ PanelArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Stage = WideStage<F, S, Z, T>;
   // On a boundary that the tensor cores want; known when this is compiled, unlike
@@ -132,7 +136,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   const WideBarriers<Stage> barriers(
       reinterpret_cast<std::uint64_t*>(staged + Stage::kOutputBytes));
   if (threadIdx.x == 0) barriers.init();
-  if constexpr (F == Format::nf4) fill_nf4_table<T>(reinterpret_cast<Pair*>(table));
+  if constexpr (F == Format::nf4) fill_nf4_table<T>(reinterpret_cast<Halves*>(table));
   __syncthreads();
   tile::cluster_meet();
   let_next_kernel_start();
@@ -152,7 +156,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
                                     .barriers = barriers,
                                     .lane = lane,
                                     .warp = warp - kWideMultiplyWarps};
-    decoder.run(reinterpret_cast<const Pair*>(table));
+    decoder.run(reinterpret_cast<const Halves*>(table));
   }
   // Nobody may end while others still write into its memory.
   __syncwarp();

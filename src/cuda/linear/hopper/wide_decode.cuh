@@ -1,7 +1,7 @@
 // The warps of wide.cuh that decode: from packed pairs of slabs to the rows of weights, f16 or
-// bf16, that the tensor cores read. A lane has 16 neighbours along k of two rows (tile_layout.h):
-// two parts of 16 bytes of each. In a panel swizzled by 128 bytes eight lanes that store at the
-// same time, of two rows, never meet in a bank.
+// bf16, that the tensor cores read. A lane has 16 neighbours along K of two features
+// (tile_layout.h): two vectors of 16 bytes of each. In a panel swizzled by 128 bytes eight lanes
+// that store at the same time, of two rows, never meet in a bank.
 //
 // There is one such warp for each scheduler, so nothing may be waited for that can be had ahead:
 // the next pair is read before this one is decoded, and a slab is announced when the next one has
@@ -69,14 +69,14 @@ struct WideDecoder {
     packed_ring.advance();
   }
 
-  // Of two rows 16 neighbours each: two parts of 16 bytes, swizzled.
+  // 16 neighbours of each of two features: two vectors of 16 bytes, swizzled.
   __device__ void store(const Fragments& a, char* rows) const {
-    const int g = lane / 4, part = lane % 4 * 2;
+    const int g = lane / 4, vector = lane % 4 * 2;
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        *reinterpret_cast<uint4*>(rows + side * 1024 + swizzled(g, part + half)) = {
+        *reinterpret_cast<uint4*>(rows + side * 1024 + swizzled(g, vector + half)) = {
             a[2 * half][side], a[2 * half][side + 2], a[2 * half + 1][side],
             a[2 * half + 1][side + 2]};
       }
@@ -107,7 +107,7 @@ struct WideDecoder {
     }
   }
 
-  __device__ void run(const Pair* nf4_table) {
+  __device__ void run(const Halves* nf4_table) {
     WideLoader<Stage> loader{.args = args,
                              .slabs = slabs,
                              .packed = packed,

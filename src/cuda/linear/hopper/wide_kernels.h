@@ -1,4 +1,4 @@
-// The instances of the kernel for hundreds of rows, one file for each dtype of activations.
+// The instances of wide.cuh, one file for each dtype of activations.
 #pragma once
 
 #include "cuda/linear/hopper/wide.cuh"
@@ -17,7 +17,7 @@ void wide_as(const Launch& launch, Grid grid, Format format, ScaleMode mode,
              const PanelArgs& args) {
   with_panel_kind(format, mode, args.boxes.zero_bytes > 0, [&]<Format F, ScaleMode S, bool Z>() {
     grid.shared_bytes = WideStage<F, S, Z, T>::kAllBytes;
-    launch(wide_rows<F, S, Z, T>, grid, args);
+    launch(wide_kernel<F, S, Z, T>, grid, args);
   });
 }
 

@@ -96,12 +96,12 @@ struct WideLoader {
     }
   }
   // Each block of a cluster brings its share of the tokens, to all of them.
-  __device__ void load_x(int column, int token, int place) const {
+  __device__ void load_x(int k, int token, int place) const {
     constexpr int kShare = kWideTokens / kWideCluster;
     char* to = slabs + place * Stage::kBytes + Stage::kX + wide_rank() * kShare * 128;
     std::uint64_t& barrier = barriers.full[place];
     tile::arrive_expecting(barrier, Stage::kXBytes);
-    const std::int32_t at[4] = {column, token + wide_rank() * kShare, 0, 0};
+    const std::int32_t at[4] = {k, token + wide_rank() * kShare, 0, 0};
     constexpr std::uint16_t kAllBlocks = (1 << kWideCluster) - 1;
     tile::load_box_for(kAllBlocks, to, &args.x_map, at, barrier);
   }

@@ -1,5 +1,5 @@
 // A warp for each pair of slabs of a tile: decoded as for the tensor cores (fragments.cuh), where a
-// lane has 16 neighbours of two rows, then multiplied by the row's scale and rounded to T.
+// lane has 16 neighbours of two features, then multiplied by the feature's scale and rounded to T.
 #include "cuda/linear/layout/decode_tiles.h"
 
 #include "cuda/linear/layout/fragments.cuh"
@@ -19,16 +19,16 @@ struct DecodeArgs {
   TileScales scales;
   const float* row_scales;
   int tiles, pairs;
-  std::int64_t rows, columns;
+  std::int64_t n, k;
 };
 
 // Of two numbers in T: their f32, times the scale.
 template <typename T>
-__device__ Pair scaled(Pair pair, float scale) {
+__device__ Halves scaled(Halves two, float scale) {
   T low, high;
-  low.bits = static_cast<std::uint16_t>(pair);
-  high.bits = static_cast<std::uint16_t>(pair >> 16);
-  return pair_of<T>(to_f32(low) * scale, to_f32(high) * scale);
+  low.bits = static_cast<std::uint16_t>(two);
+  high.bits = static_cast<std::uint16_t>(two >> 16);
+  return halves_of<T>(to_f32(low) * scale, to_f32(high) * scale);
 }
 
 // One side of a lane's fragments: 16 neighbours of a row, as two vectors.
@@ -38,13 +38,14 @@ struct Sixteen {
 
 template <typename T>
 __device__ Sixteen side_of(const Fragments& a, int side, float scale) {
-  Pair pairs[8];
+  Halves halves[8];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    pairs[2 * j] = scaled<T>(a[j][side], scale);
-    pairs[2 * j + 1] = scaled<T>(a[j][side + 2], scale);
+    halves[2 * j] = scaled<T>(a[j][side], scale);
+    halves[2 * j + 1] = scaled<T>(a[j][side + 2], scale);
   }
-  return {{pairs[0], pairs[1], pairs[2], pairs[3]}, {pairs[4], pairs[5], pairs[6], pairs[7]}};
+  return {{halves[0], halves[1], halves[2], halves[3]},
+          {halves[4], halves[5], halves[6], halves[7]}};
 }
 
 __device__ uint4 from_neighbour(const uint4& vector) {
@@ -56,30 +57,30 @@ __device__ uint4 from_neighbour(const uint4& vector) {
 // Where rows are whole vectors of 16 bytes: both stores of two neighbouring lanes fill 32 bytes,
 // the least that memory takes at once. First what the even lane has, then what the odd one has.
 template <typename T>
-__device__ void store_vectors(const DecodeArgs& args, std::int64_t row, int column,
+__device__ void store_vectors(const DecodeArgs& args, std::int64_t row, int k,
                               const Sixteen& values, T* out) {
   const bool odd = threadIdx.x % 2 != 0;
   const uint4 got = from_neighbour(odd ? values.low : values.high);
   const uint4 first = odd ? got : values.low, second = odd ? values.high : got;
-  const int at = odd ? column - 8 : column;
-  if (row >= args.rows) return;
-  T* to = out + row * args.columns + at;
-  if (at < args.columns) *reinterpret_cast<uint4*>(to) = first;
-  if (at + 16 < args.columns) *reinterpret_cast<uint4*>(to + 16) = second;
+  const int at = odd ? k - 8 : k;
+  if (row >= args.n) return;
+  T* to = out + row * args.k + at;
+  if (at < args.k) *reinterpret_cast<uint4*>(to) = first;
+  if (at + 16 < args.k) *reinterpret_cast<uint4*>(to + 16) = second;
 }
 
 // The same for any row.
 template <typename T>
-__device__ void store_row(const DecodeArgs& args, std::int64_t row, int column,
-                          const Sixteen& values, T* out) {
-  if (row >= args.rows) return;
-  T* to = out + row * args.columns + column;
-  const Pair pairs[8] = {values.low.x,  values.low.y,  values.low.z,  values.low.w,
-                         values.high.x, values.high.y, values.high.z, values.high.w};
+__device__ void store_row(const DecodeArgs& args, std::int64_t row, int k, const Sixteen& values,
+                          T* out) {
+  if (row >= args.n) return;
+  T* to = out + row * args.k + k;
+  const Halves halves[8] = {values.low.x,  values.low.y,  values.low.z,  values.low.w,
+                            values.high.x, values.high.y, values.high.z, values.high.w};
 #pragma unroll
   for (int e = 0; e < 16; ++e) {
-    if (column + e < args.columns) {
-      to[e].bits = static_cast<std::uint16_t>(pairs[e / 2] >> (e % 2 * 16));
+    if (k + e < args.k) {
+      to[e].bits = static_cast<std::uint16_t>(halves[e / 2] >> (e % 2 * 16));
     }
   }
 }
@@ -87,7 +88,7 @@ __device__ void store_row(const DecodeArgs& args, std::int64_t row, int column,
 template <Format F, ScaleMode S, bool Z, typename T>
 __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool vectors, T* out) {
   constexpr int kWords = TileFormat<F, T>::kWords, kVectors = kWords / 4;
-  Pair* nf4_table = dynamic_shared<Pair>();
+  Halves* nf4_table = dynamic_shared<Halves>();
   if constexpr (F == Format::nf4) {
     fill_nf4_table<T>(nf4_table);
     __syncthreads();
@@ -112,15 +113,15 @@ __global__ void __launch_bounds__(kThreads) decode_pairs(DecodeArgs args, bool v
       Fragments a;
       decode_words<F, S, Z, T>(words[slab], raw, slab, rows, a);
       if constexpr (S != ScaleMode::none) scale_fragments<F, T>(raw, slab, rows.inverse, a);
-      const int column = (at - tile * args.pairs) * kPair + slab * kSlab + lane % 4 * 16;
+      const int k = (at - tile * args.pairs) * kPair + slab * kSlab + lane % 4 * 16;
 #pragma unroll
       for (int side = 0; side < 2; ++side) {
         const float scale = TileFormat<F, T>::kGain * row_scales[side];
         const Sixteen values = side_of<T>(a, side, scale);
         if (vectors) {
-          store_vectors(args, row + 8 * side, column, values, out);
+          store_vectors(args, row + 8 * side, k, values, out);
         } else {
-          store_row(args, row + 8 * side, column, values, out);
+          store_row(args, row + 8 * side, k, values, out);
         }
       }
     }
@@ -133,7 +134,7 @@ void decode_as(const Launch& launch, const Weight& weight, const DecodeArgs& arg
   const Grid grid{.blocks = (pairs + kWarps - 1) / kWarps,
                   .threads = kThreads,
                   .shared_bytes = weight.format == Format::nf4 ? kNf4TableBytes : 0};
-  const bool vectors = args.columns % 8 == 0 && reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
+  const bool vectors = args.k % 8 == 0 && reinterpret_cast<std::uintptr_t>(out) % 16 == 0;
   const bool zeros = args.scales.zeros != nullptr;
   with_tile_kind(weight.format, scale_mode(weight), zeros, [&]<Format F, ScaleMode S, bool Z>() {
     if constexpr (F != Format::dense) {
@@ -150,8 +151,8 @@ void decode_tiles(Context& ctx, const Weight& weight, const Tensor& out) {
                         .row_scales = weight.row_scales.ptr<const float>(),
                         .tiles = static_cast<int>(weight.data.shape[0]),
                         .pairs = pairs_of(weight),
-                        .rows = weight.out_features,
-                        .columns = weight.in_features};
+                        .n = weight.out_features,
+                        .k = weight.in_features};
   const Launch launch(ctx, "decode_tiles");
   if (out.dtype == DType::f16) {
     decode_as(launch, weight, args, out.ptr<Half>());

@@ -17,9 +17,9 @@
 
 namespace tessera::cuda {
 
-// Two values of T in a register.
-using Pair = std::uint32_t;
-using Fragments = Pair[4][4];  // [step][register of A]
+// Two values of T, 16 bits each, in a register.
+using Halves = std::uint32_t;
+using Fragments = Halves[4][4];  // [step][register of A]
 
 // (x & mask) | base: one instruction, where the compiler would make two for the sake of two
 // constants.
@@ -33,9 +33,9 @@ __device__ inline std::uint32_t and_or(std::uint32_t x, std::uint32_t mask, std:
 #endif
 }
 
-// ---- arithmetic on pairs ------------------------------------------------------------------------
+// ---- arithmetic on halves -----------------------------------------------------------------------
 
-// CUDA's types of pairs cannot be std::bit_cast.
+// CUDA's types of two values cannot be std::bit_cast.
 template <typename To, typename From>
 __device__ inline To same_bits(const From& from) {
   static_assert(sizeof(To) == sizeof(From));
@@ -45,32 +45,33 @@ __device__ inline To same_bits(const From& from) {
 }
 
 template <typename T>
-using CudaPair = std::conditional_t<std::is_same_v<T, Half>, __half2, __nv_bfloat162>;
+using CudaHalves = std::conditional_t<std::is_same_v<T, Half>, __half2, __nv_bfloat162>;
 
 template <typename T>
-__device__ inline Pair multiply(Pair a, Pair b) {
-  using P = CudaPair<T>;
-  return same_bits<Pair>(__hmul2_rn(same_bits<P>(a), same_bits<P>(b)));
+__device__ inline Halves multiply(Halves a, Halves b) {
+  using P = CudaHalves<T>;
+  return same_bits<Halves>(__hmul2_rn(same_bits<P>(a), same_bits<P>(b)));
 }
 template <typename T>
-__device__ inline Pair subtract(Pair a, Pair b) {
-  using P = CudaPair<T>;
-  return same_bits<Pair>(__hsub2_rn(same_bits<P>(a), same_bits<P>(b)));
+__device__ inline Halves subtract(Halves a, Halves b) {
+  using P = CudaHalves<T>;
+  return same_bits<Halves>(__hsub2_rn(same_bits<P>(a), same_bits<P>(b)));
 }
 
 // a * b - c, rounded once.
 template <typename T>
-__device__ inline Pair multiply_subtract(Pair a, Pair b, Pair c) {
-  using P = CudaPair<T>;
-  return same_bits<Pair>(__hfma2(same_bits<P>(a), same_bits<P>(b), same_bits<P>(c ^ 0x80008000u)));
+__device__ inline Halves multiply_subtract(Halves a, Halves b, Halves c) {
+  using P = CudaHalves<T>;
+  return same_bits<Halves>(
+      __hfma2(same_bits<P>(a), same_bits<P>(b), same_bits<P>(c ^ 0x80008000u)));
 }
 
 template <typename T>
-__device__ inline Pair pair_of(float first, float second) {
+__device__ inline Halves halves_of(float first, float second) {
   if constexpr (std::is_same_v<T, Half>) {
-    return same_bits<Pair>(__floats2half2_rn(first, second));
+    return same_bits<Halves>(__floats2half2_rn(first, second));
   } else {
-    return same_bits<Pair>(__floats2bfloat162_rn(first, second));
+    return same_bits<Halves>(__floats2bfloat162_rn(first, second));
   }
 }
 
@@ -79,19 +80,19 @@ __device__ inline Pair pair_of(float first, float second) {
 // Exponent and mantissa bit are brought to the lowest exponent bits and the highest mantissa bit of
 // T, where they mean the same number times a power of two, subnormals included: 2^-14 in f16,
 // 2^-126 in bf16.
-__device__ inline void e2m1_pairs(std::uint32_t w, Pair (&pairs)[4], Half) {
+__device__ inline void e2m1_halves(std::uint32_t w, Halves (&halves)[4], Half) {
   constexpr std::uint32_t kSign = 0x80008000u, kMagnitude = 0x0e000e00u;
-  pairs[0] = w & (kSign | kMagnitude);
-  pairs[1] = (w << 3 & kMagnitude) | (w << 1 & kSign);
-  pairs[2] = (w << 6 & kMagnitude) | (w << 3 & kSign);
-  pairs[3] = (w << 9 & kMagnitude) | (w << 2 & kSign);
+  halves[0] = w & (kSign | kMagnitude);
+  halves[1] = (w << 3 & kMagnitude) | (w << 1 & kSign);
+  halves[2] = (w << 6 & kMagnitude) | (w << 3 & kSign);
+  halves[3] = (w << 9 & kMagnitude) | (w << 2 & kSign);
 }
-__device__ inline void e2m1_pairs(std::uint32_t w, Pair (&pairs)[4], BFloat16) {
+__device__ inline void e2m1_halves(std::uint32_t w, Halves (&halves)[4], BFloat16) {
   constexpr std::uint32_t kSign = 0x80008000u, kMagnitude = 0x01c001c0u;
-  pairs[0] = (w >> 3 & kMagnitude) | (w & kSign);
-  pairs[1] = (w & kMagnitude) | (w << 1 & kSign);
-  pairs[2] = w << 3 & (kSign | kMagnitude);
-  pairs[3] = (w << 6 & kMagnitude) | (w << 2 & kSign);
+  halves[0] = (w >> 3 & kMagnitude) | (w & kSign);
+  halves[1] = (w & kMagnitude) | (w << 1 & kSign);
+  halves[2] = w << 3 & (kSign | kMagnitude);
+  halves[3] = (w << 6 & kMagnitude) | (w << 2 & kSign);
 }
 
 // ---- int4 ---------------------------------------------------------------------------------------
@@ -103,90 +104,90 @@ __device__ inline void e2m1_pairs(std::uint32_t w, Pair (&pairs)[4], BFloat16) {
 // bf16: the lowest eight bits alone, n, are the number n 2^-133, be it subnormal or not. Times a
 // power of two, n 2^-13 comes out, and from that the zero point is subtracted, exactly.
 struct Int4Offsets {
-  Pair low, high;
+  Halves low, high;
 };
 
-inline constexpr float kBf16Integer = 0x1p-13f;          // what an integer 1 becomes
-inline constexpr Pair kLowBitsToInteger = 0x7b807b80u;   // 2^120
-inline constexpr Pair kHighBitsToInteger = 0x79807980u;  // 2^116, for what lies four bits higher
+inline constexpr float kBf16Integer = 0x1p-13f;            // what an integer 1 becomes
+inline constexpr Halves kLowBitsToInteger = 0x7b807b80u;   // 2^120
+inline constexpr Halves kHighBitsToInteger = 0x79807980u;  // 2^116, for what lies four bits higher
 
 template <typename T>
 __device__ inline Int4Offsets int4_offsets(std::uint32_t zero) {
   const std::uint32_t both = zero << 16 | zero;
   if constexpr (std::is_same_v<T, Half>) return {0x64006400u | both, 0x54005400u | both << 4};
-  const Pair offset = multiply<T>(both, kLowBitsToInteger);
+  const Halves offset = multiply<T>(both, kLowBitsToInteger);
   return {offset, offset};
 }
-__device__ inline void int4_pairs(std::uint32_t w, const Int4Offsets& offsets, Pair (&pairs)[4],
-                                  Half) {
-  constexpr Pair kSixteenth = 0x2c002c00u;
+__device__ inline void int4_halves(std::uint32_t w, const Int4Offsets& offsets, Halves (&halves)[4],
+                                   Half) {
+  constexpr Halves kSixteenth = 0x2c002c00u;
 #pragma unroll
   for (int p = 0; p < 4; p += 2) {
     const std::uint32_t bits = w >> (4 * p);
-    pairs[p] = subtract<Half>(and_or(bits, 0x000f000fu, 0x64006400u), offsets.low);
-    pairs[p + 1] =
+    halves[p] = subtract<Half>(and_or(bits, 0x000f000fu, 0x64006400u), offsets.low);
+    halves[p + 1] =
         multiply_subtract<Half>(and_or(bits, 0x00f000f0u, 0x64006400u), kSixteenth, offsets.high);
   }
 }
-__device__ inline void int4_pairs(std::uint32_t w, const Int4Offsets& offsets, Pair (&pairs)[4],
-                                  BFloat16) {
+__device__ inline void int4_halves(std::uint32_t w, const Int4Offsets& offsets, Halves (&halves)[4],
+                                   BFloat16) {
 #pragma unroll
   for (int p = 0; p < 4; p += 2) {
     const std::uint32_t bits = w >> (4 * p);
-    pairs[p] = multiply_subtract<BFloat16>(bits & 0x000f000fu, kLowBitsToInteger, offsets.low);
-    pairs[p + 1] =
+    halves[p] = multiply_subtract<BFloat16>(bits & 0x000f000fu, kLowBitsToInteger, offsets.low);
+    halves[p + 1] =
         multiply_subtract<BFloat16>(bits & 0x00f000f0u, kHighBitsToInteger, offsets.high);
   }
 }
 
 // ---- nf4 ----------------------------------------------------------------------------------------
 
-// All pairs of codes, by the byte they make. Each lane has a copy in a bank of its own, so that no
+// All twos of codes, by the byte they make. Each lane has a copy in a bank of its own, so that no
 // lookups collide: table[byte * 32 + lane].
 inline constexpr int kNf4TableBytes = 256 * 32 * 4;
 
 template <typename T>
-__device__ inline void fill_nf4_table(Pair* table) {
+__device__ inline void fill_nf4_table(Halves* table) {
   for (unsigned i = threadIdx.x; i < 256 * 32; i += blockDim.x) {
     const unsigned byte = i / 32;
-    table[i] = pair_of<T>(kNf4Table[byte & 15u], kNf4Table[byte >> 4]);
+    table[i] = halves_of<T>(kNf4Table[byte & 15u], kNf4Table[byte >> 4]);
   }
 }
-__device__ inline void nf4_pairs(std::uint32_t w, const Pair* lane_table, Pair (&pairs)[4]) {
+__device__ inline void nf4_halves(std::uint32_t w, const Halves* lane_table, Halves (&halves)[4]) {
 #pragma unroll
-  for (int p = 0; p < 4; ++p) pairs[p] = lane_table[(w >> (8 * p) & 255u) * 32];
+  for (int p = 0; p < 4; ++p) halves[p] = lane_table[(w >> (8 * p) & 255u) * 32];
 }
 
 // ---- 8-bit codes --------------------------------------------------------------------------------
 
 // Stored with 128 added, so that a byte is the end of a mantissa. bf16: as of int4.
-__device__ inline void int8_pairs(std::uint32_t w, int zero, Pair (&pairs)[2], Half) {
+__device__ inline void int8_halves(std::uint32_t w, int zero, Halves (&halves)[2], Half) {
   const auto offset = static_cast<std::uint32_t>(0x6400 + 128 + zero);  // 1024 + 128 + zero
-  pairs[0] = subtract<Half>(__byte_perm(w, 0x64646464u, 0x4140), offset << 16 | offset);
-  pairs[1] = subtract<Half>(__byte_perm(w, 0x64646464u, 0x4342), offset << 16 | offset);
+  halves[0] = subtract<Half>(__byte_perm(w, 0x64646464u, 0x4140), offset << 16 | offset);
+  halves[1] = subtract<Half>(__byte_perm(w, 0x64646464u, 0x4342), offset << 16 | offset);
 }
-__device__ inline void int8_pairs(std::uint32_t w, int zero, Pair (&pairs)[2], BFloat16) {
+__device__ inline void int8_halves(std::uint32_t w, int zero, Halves (&halves)[2], BFloat16) {
   const float offset = kBf16Integer * static_cast<float>(128 + zero);
-  const Pair offsets = pair_of<BFloat16>(offset, offset);
-  pairs[0] = multiply_subtract<BFloat16>(__byte_perm(w, 0, 0x4140), kLowBitsToInteger, offsets);
-  pairs[1] = multiply_subtract<BFloat16>(__byte_perm(w, 0, 0x4342), kLowBitsToInteger, offsets);
+  const Halves offsets = halves_of<BFloat16>(offset, offset);
+  halves[0] = multiply_subtract<BFloat16>(__byte_perm(w, 0, 0x4140), kLowBitsToInteger, offsets);
+  halves[1] = multiply_subtract<BFloat16>(__byte_perm(w, 0, 0x4342), kLowBitsToInteger, offsets);
 }
 
 // E4M3's exponent becomes the lowest four bits of T's: 2^-8 of the number in f16; in bf16 2^-120,
 // which is brought back at once, because sums of such numbers would leave f32.
-__device__ inline void e4m3_pairs(std::uint32_t w, Pair (&pairs)[2], Half) {
+__device__ inline void e4m3_halves(std::uint32_t w, Halves (&halves)[2], Half) {
 #pragma unroll
   for (unsigned i = 0; i < 2; ++i) {
     const std::uint32_t x = __byte_perm(w, 0, i == 0 ? 0x1404 : 0x3424);
-    pairs[i] = (x & 0x80008000u) | (x >> 1 & 0x3f803f80u);
+    halves[i] = (x & 0x80008000u) | (x >> 1 & 0x3f803f80u);
   }
 }
-__device__ inline void e4m3_pairs(std::uint32_t w, Pair (&pairs)[2], BFloat16) {
-  constexpr Pair kBack = 0x7b807b80u;  // 2^120
+__device__ inline void e4m3_halves(std::uint32_t w, Halves (&halves)[2], BFloat16) {
+  constexpr Halves kBack = 0x7b807b80u;  // 2^120
 #pragma unroll
   for (unsigned i = 0; i < 2; ++i) {
     const std::uint32_t x = __byte_perm(w, 0, i == 0 ? 0x1404 : 0x3424);
-    pairs[i] = multiply<BFloat16>((x & 0x80008000u) | (x >> 4 & 0x07f007f0u), kBack);
+    halves[i] = multiply<BFloat16>((x & 0x80008000u) | (x >> 4 & 0x07f007f0u), kBack);
   }
 }
 
@@ -201,9 +202,9 @@ enum class ScaleMode : std::uint8_t {
 
 // What decoding a format needs beside the codes.
 struct DecodeState {
-  const Pair* nf4_table = nullptr;  // this lane's
-  Int4Offsets int4[2] = {};         // of rows g and g + 8
-  int zeros[2] = {};                // int8
+  const Halves* nf4_table = nullptr;  // this lane's
+  Int4Offsets int4[2] = {};           // of rows g and g + 8
+  int zeros[2] = {};                  // int8
 };
 
 // Words of a lane in one slab, and what the decoded numbers have to be multiplied with.
@@ -226,17 +227,17 @@ struct TileFormat {
       for (int side = 0; side < 2; ++side) {
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
-          Pair pairs[4];
+          Halves halves[4];
           const std::uint32_t w = words[2 * side + h];
           if constexpr (kE2m1) {
-            e2m1_pairs(w, pairs, T{});
+            e2m1_halves(w, halves, T{});
           } else if constexpr (F == Format::int4) {
-            int4_pairs(w, state.int4[side], pairs, T{});
+            int4_halves(w, state.int4[side], halves, T{});
           } else {
-            nf4_pairs(w, state.nf4_table, pairs);
+            nf4_halves(w, state.nf4_table, halves);
           }
 #pragma unroll
-          for (int p = 0; p < 4; ++p) a[2 * h + p / 2][side + p % 2 * 2] = pairs[p];
+          for (int p = 0; p < 4; ++p) a[2 * h + p / 2][side + p % 2 * 2] = halves[p];
         }
       }
     } else {
@@ -244,17 +245,17 @@ struct TileFormat {
       for (int side = 0; side < 2; ++side) {
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
-          Pair pairs[2];
+          Halves halves[2];
           if constexpr (F == Format::int8) {
-            int8_pairs(words[4 * side + j], state.zeros[side], pairs, T{});
+            int8_halves(words[4 * side + j], state.zeros[side], halves, T{});
           } else if constexpr (F == Format::fp8) {
-            e4m3_pairs(words[4 * side + j], pairs, T{});
+            e4m3_halves(words[4 * side + j], halves, T{});
           } else {
-            pairs[0] = words[8 * side + 2 * j];
-            pairs[1] = words[8 * side + 2 * j + 1];
+            halves[0] = words[8 * side + 2 * j];
+            halves[1] = words[8 * side + 2 * j + 1];
           }
-          a[j][side] = pairs[0];
-          a[j][side + 2] = pairs[1];
+          a[j][side] = halves[0];
+          a[j][side + 2] = halves[1];
         }
       }
     }

@@ -21,7 +21,7 @@ constexpr std::int64_t blocks_for(std::int64_t items) { return (items + kThreads
 // ---- codes --------------------------------------------------------------------------------------
 
 struct Sizes {
-  std::int64_t rows, columns, tiles, slabs;
+  std::int64_t n, k, tiles, slabs;
 };
 
 __device__ unsigned published_code(const Bytes& codes, bool high, std::int64_t row,
@@ -37,7 +37,7 @@ __global__ void pack_words(Bytes codes, bool high, WordOrder order, Sizes sizes,
     const std::int64_t row = i / eighths, k = i % eighths * 8;
     std::uint32_t word = 0;
     for (int e = 0; e < 8; ++e) {
-      if (row >= sizes.rows || k + e >= sizes.columns) break;
+      if (row >= sizes.n || k + e >= sizes.k) break;
       word |= place_code(order, published_code(codes, high, row, k + e), e);
     }
     words[tile_word(row, k, sizes.slabs)] = word;
@@ -45,8 +45,8 @@ __global__ void pack_words(Bytes codes, bool high, WordOrder order, Sizes sizes,
 }
 __global__ void unpack_words(const std::uint32_t* words, bool high, WordOrder order, Sizes sizes,
                              std::uint8_t* codes) {
-  const std::int64_t row_bytes = (sizes.columns + 1) / 2;
-  for (std::int64_t i = first_item(); i < sizes.rows * row_bytes; i += item_step()) {
+  const std::int64_t row_bytes = (sizes.k + 1) / 2;
+  for (std::int64_t i = first_item(); i < sizes.n * row_bytes; i += item_step()) {
     const std::int64_t row = i / row_bytes, k = i % row_bytes * 2;
     const std::uint32_t word = words[tile_word(row, k, sizes.slabs)];
     const int element = static_cast<int>(k % 8);
@@ -58,18 +58,18 @@ __global__ void unpack_words(const std::uint32_t* words, bool high, WordOrder or
 
 // `flip` is what all bits of a code are changed by: int8 is stored with 128 added.
 __global__ void pack_bytes(Bytes codes, std::uint8_t flip, Sizes sizes, std::uint8_t* bytes) {
-  const std::int64_t columns = sizes.slabs * kSlab;
-  for (std::int64_t i = first_item(); i < sizes.tiles * kTileHeight * columns; i += item_step()) {
-    const std::int64_t row = i / columns, k = i % columns;
-    const bool inside = row < sizes.rows && k < sizes.columns;
+  const std::int64_t depth = sizes.slabs * kSlab;
+  for (std::int64_t i = first_item(); i < sizes.tiles * kTileHeight * depth; i += item_step()) {
+    const std::int64_t row = i / depth, k = i % depth;
+    const bool inside = row < sizes.n && k < sizes.k;
     bytes[tile_byte(row, k, sizes.slabs)] =
         static_cast<std::uint8_t>((inside ? codes.at(row, k) : 0) ^ flip);
   }
 }
 __global__ void unpack_bytes(const std::uint8_t* bytes, std::uint8_t flip, Sizes sizes,
                              std::uint8_t* codes) {
-  for (std::int64_t i = first_item(); i < sizes.rows * sizes.columns; i += item_step()) {
-    const std::int64_t at = tile_byte(i / sizes.columns, i % sizes.columns, sizes.slabs);
+  for (std::int64_t i = first_item(); i < sizes.n * sizes.k; i += item_step()) {
+    const std::int64_t at = tile_byte(i / sizes.k, i % sizes.k, sizes.slabs);
     codes[i] = static_cast<std::uint8_t>(bytes[at] ^ flip);
   }
 }
@@ -107,7 +107,7 @@ __device__ float power_below(float x) {
 // row's largest scale is divided by, so that f16 holds what is left. NaN, which then reaches every
 // sum of the row as it should, where a scale is not finite or a code is none: the fast decoders
 // know no NaN.
-__global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std::int64_t columns,
+__global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std::int64_t depth,
                                 Bytes bytes, FloatScales scales, std::int64_t blocks,
                                 float tensor_scale, std::int64_t rows, std::int64_t padded_rows,
                                 float* to) {
@@ -124,8 +124,7 @@ __global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std
     float result = format == Format::nvfp4 ? tensor_scale : power_below(largest);
     if (whole_rows && row < rows) result = scales.at(row, 0);
     if (format == Format::fp8 && row < rows) {
-      for (std::int64_t k = 0; k < columns; ++k)
-        finite = finite && (codes.at(row, k) & 127u) != 127u;
+      for (std::int64_t k = 0; k < depth; ++k) finite = finite && (codes.at(row, k) & 127u) != 127u;
     }
     to[row] = finite ? result : nanf("");
   }
@@ -158,7 +157,7 @@ void repack(Context& ctx, const Weight& published, const Weight& tiled) {
   const std::int64_t blocks = tiled.scales.shape[1] / kTileHeight;
   const auto pack = [&](const auto& from, auto* to, std::int64_t count) {
     launch(pack_scales<std::decay_t<decltype(from)>, std::decay_t<decltype(*to)>>,
-           {.blocks = blocks_for(count), .threads = kThreads}, from, sizes.rows, row_blocks,
+           {.blocks = blocks_for(count), .threads = kThreads}, from, sizes.n, row_blocks,
            sizes.tiles, blocks, tiled.group, to);
   };
   if (tiled.scales.dtype == DType::f32) {
@@ -171,8 +170,8 @@ void repack(Context& ctx, const Weight& published, const Weight& tiled) {
   }
 
   launch(make_row_scales, {.blocks = blocks_for(tiled.row_scales.numel()), .threads = kThreads},
-         format, published.group == 0, codes, sizes.columns, Bytes(published.scales),
-         FloatScales(published.scales), row_blocks, published.tensor_scale, sizes.rows,
+         format, published.group == 0, codes, sizes.k, Bytes(published.scales),
+         FloatScales(published.scales), row_blocks, published.tensor_scale, sizes.n,
          tiled.row_scales.numel(), tiled.row_scales.ptr<float>());
 }
 
@@ -192,7 +191,7 @@ void unpack(Context& ctx, const Weight& tiled, const Weight& published) {
   const std::int64_t blocks = tiled.scales.shape[1] / kTileHeight;
   const auto take = [&](const auto* from, auto* to) {
     launch(unpack_scales<std::decay_t<decltype(*to)>>,
-           {.blocks = blocks_for(sizes.rows * row_blocks), .threads = kThreads}, from, sizes.rows,
+           {.blocks = blocks_for(sizes.n * row_blocks), .threads = kThreads}, from, sizes.n,
            row_blocks, blocks, tiled.group, to);
   };
   if (tiled.scales.dtype == DType::f32) {

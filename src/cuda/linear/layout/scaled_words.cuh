@@ -13,15 +13,15 @@ namespace tessera::cuda {
 // eight times the scale, in one instruction instead of two. The product is exact and so is the
 // other, so this rounds once, to the same number as (n - 8) times the scale does. In f16, where
 // codes are 1024 + n, what has to be subtracted would not be exact.
-__device__ inline void int4_scaled(const std::uint32_t (&words)[4], const Pair (&scales)[2],
+__device__ inline void int4_scaled(const std::uint32_t (&words)[4], const Halves (&scales)[2],
                                    Fragments& a) {
-  constexpr Pair kEightOnes = 0x3a803a80u;  // 8 times what an integer 1 becomes: 2^-10
+  constexpr Halves kEightOnes = 0x3a803a80u;  // 8 times what an integer 1 becomes: 2^-10
   static_assert(kBf16Integer == 0x1p-13f);
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
-    const Pair low = multiply<BFloat16>(scales[side], kLowBitsToInteger);
-    const Pair high = multiply<BFloat16>(scales[side], kHighBitsToInteger);
-    const Pair eight = multiply<BFloat16>(scales[side], kEightOnes);
+    const Halves low = multiply<BFloat16>(scales[side], kLowBitsToInteger);
+    const Halves high = multiply<BFloat16>(scales[side], kHighBitsToInteger);
+    const Halves eight = multiply<BFloat16>(scales[side], kEightOnes);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
 #pragma unroll
@@ -38,8 +38,8 @@ template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void decode_scaled(const std::uint32_t (&words)[TileFormat<F, T>::kWords],
                                      const RawScales& raw, int slab, RowState& rows, Fragments& a) {
   if constexpr (F == Format::int4 && S != ScaleMode::none && !Z && std::is_same_v<T, BFloat16>) {
-    Pair scales[2];
-    scale_pairs<F, T>(raw, slab, rows.inverse, scales);
+    Halves scales[2];
+    scale_halves<F, T>(raw, slab, rows.inverse, scales);
     int4_scaled(words, scales, a);
   } else {
     decode_words<F, S, Z, T>(words, raw, slab, rows, a);

@@ -91,21 +91,21 @@ __device__ inline float inverse_power(float x) {
 // For fragments: each scale twice, as T, with what E2M1 fragments lack but for 2^-8.
 // `inverse` is 1 / row_scale of each row, a power of two, which brings scales of any size into T.
 template <Format F, typename T>
-__device__ inline void scale_pairs(const RawScales& raw, int slab, const float (&inverse)[2],
-                                   Pair (&pairs)[2]) {
+__device__ inline void scale_halves(const RawScales& raw, int slab, const float (&inverse)[2],
+                                    Halves (&halves)[2]) {
   if constexpr (F == Format::nvfp4) {
-    // Both at once by their bits, as e4m3_pairs() does.
+    // Both at once by their bits, as e4m3_halves() does.
     const std::uint32_t x = __byte_perm(raw.words[0], 0, slab == 0 ? 0x1404 : 0x3424);
-    Pair both;
+    Halves both;
     if constexpr (std::is_same_v<T, Half>) {
-      constexpr Pair kGain = 0x74007400u;  // 2^14: from 2^-8 of the scale to 2^6
+      constexpr Halves kGain = 0x74007400u;  // 2^14: from 2^-8 of the scale to 2^6
       both = multiply<T>((x & 0x80008000u) | (x >> 1 & 0x3f803f80u), kGain);
     } else {
-      constexpr Pair kBack = 0x7b807b80u, kGain = 0x7a807a80u;  // 2^120, 2^118
+      constexpr Halves kBack = 0x7b807b80u, kGain = 0x7a807a80u;  // 2^120, 2^118
       both = multiply<T>(multiply<T>((x & 0x80008000u) | (x >> 4 & 0x07f007f0u), kBack), kGain);
     }
-    pairs[0] = __byte_perm(both, 0, 0x1010);
-    pairs[1] = __byte_perm(both, 0, 0x3232);
+    halves[0] = __byte_perm(both, 0, 0x1010);
+    halves[1] = __byte_perm(both, 0, 0x3232);
   } else {
     constexpr float kGain = F != Format::mxfp4 ? 1.f : std::is_same_v<T, Half> ? 0x1p6f : 0x1p118f;
     float values[2];
@@ -113,7 +113,7 @@ __device__ inline void scale_pairs(const RawScales& raw, int slab, const float (
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const float scale = values[side] * inverse[side] * kGain;
-      pairs[side] = pair_of<T>(scale, scale);
+      halves[side] = halves_of<T>(scale, scale);
     }
   }
 }
@@ -143,7 +143,7 @@ struct RowState {
 
 // As long as no tile has been started.
 template <Format F, typename T>
-__device__ inline RowState no_rows(const Pair* nf4_table, int lane) {
+__device__ inline RowState no_rows(const Halves* nf4_table, int lane) {
   RowState rows{.decode = {.nf4_table = nf4_table + lane}};
   use_zeros<F, T>(F == Format::int4 ? kNoInt4Zeros : 0, rows.decode);
   return rows;
@@ -174,8 +174,8 @@ __device__ inline void decode_words(const std::uint32_t (&words)[TileFormat<F, T
 template <Format F, typename T>
 __device__ inline void scale_fragments(const RawScales& raw, int slab, const float (&inverse)[2],
                                        Fragments& a) {
-  Pair factors[2];
-  scale_pairs<F, T>(raw, slab, inverse, factors);
+  Halves factors[2];
+  scale_halves<F, T>(raw, slab, inverse, factors);
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
 #pragma unroll

@@ -2,8 +2,8 @@
 // consecutive bytes what it feeds to the tensor cores, for all formats and for mma.sync and wgmma
 // alike.
 //
-// A weight is cut into tiles of 16 rows, a tile into slabs of 64 along k. Of a slab, lane 4 g + t
-// holds 16 neighbours of row g and the same 16 of row g + 8:
+// A weight W [N, K] is cut into tiles of 16 output features (rows of W), a tile into slabs of 64
+// along K. In a slab, lane 4 g + t holds 16 neighbours of row g and the same 16 of row g + 8:
 //
 //                k  0 .. 15   16 .. 31   32 .. 47   48 .. 63
 //   row 0          lane 0     lane 1     lane 2     lane 3
@@ -13,7 +13,7 @@
 //
 // So a block of scales, which is a multiple of 16, never divides a lane's share. Four steps of the
 // tensor cores, each 16 deep, eat a slab: lane t gives step j its elements 4 j .. 4 j + 3. That is
-// another order along k than the tensor cores' own, and the activations come in the same order.
+// another order along K than the tensor cores' own, and the activations come in the same order.
 //
 //   data    [tiles, slabs][lane][16 bytes]             4-bit codes
 //           [tiles, slabs][row >= 8][lane][16 bytes]   8-bit codes
@@ -22,9 +22,9 @@
 //           [tiles, blocks][g][row >= 8]                                              from 64 on
 //   row_scales [tiles * 16] f32: what the sums of a row are multiplied with at the end (repack.cu)
 //
-// Rows and columns beyond the matrix, up to whole tiles, pairs of slabs and blocks, are there, and
-// hold zeros. So pair number i of a weight, counted through all tiles, has its scales at a place
-// that follows from i alone.
+// Features and depth beyond the matrix, up to whole tiles, pairs of slabs and blocks, are there,
+// and hold zeros. So pair number i of a weight, counted through all tiles, has its scales at a
+// place that follows from i alone.
 #pragma once
 
 #include <cstdint>
@@ -36,19 +36,19 @@ namespace tessera::cuda {
 
 inline constexpr int kTileHeight = 16;
 inline constexpr int kSlab = 64;
-inline constexpr int kPair = 2 * kSlab;  // columns of two slabs, whose scales lie together
+inline constexpr int kPair = 2 * kSlab;  // the depth of two slabs, whose scales lie together
 
 // Bytes of the codes of a tile's pair of slabs.
 inline int pair_bytes(Format format) { return kTileHeight * kPair * info(format).bits / 8; }
 
-// Pairs of slabs in a row of a weight in tiles.
+// Pairs of slabs along K of a weight in tiles.
 inline int pairs_of(const Weight& tiled) {
   return static_cast<int>(tiled.data.shape[1] / pair_bytes(tiled.format));
 }
 
 // ---- where an element lies ----------------------------------------------------------------------
 
-// Of a row within its tile, and of a column within its slab.
+// The place of a row within its tile, and of a depth k within its slab.
 struct TilePlace {
   int lane;
   int side;  // 0: rows 0 to 7, 1: rows 8 to 15
@@ -74,7 +74,7 @@ TESSERA_HOST_DEVICE inline std::int64_t tile_word(std::int64_t row, std::int64_t
   return (slab * 32 + place.lane) * 4 + place.side * 2 + place.element / 8;
 }
 
-// Of a tile with this many blocks to the row, of `group` columns each (0: there is but one).
+// Of a tile with this many blocks to the row, of depth `group` each (0: there is but one).
 TESSERA_HOST_DEVICE inline std::int64_t tile_scale(std::int64_t row, std::int64_t block,
                                                    std::int64_t blocks, std::int64_t group) {
   const std::int64_t tile = row / kTileHeight, g = row % 8, side = row % kTileHeight / 8;
@@ -86,17 +86,17 @@ TESSERA_HOST_DEVICE inline std::int64_t tile_scale(std::int64_t row, std::int64_
 
 // ---- eight codes in a word ----------------------------------------------------------------------
 
-// Two neighbours, which the tensor cores take as a pair, lie 16 bits apart; there are four pairs.
-// The bits of an E2M1 code are apart, so that one shift and a mask bring them to where f16 and bf16
-// have theirs (fragments.cuh):
+// Two neighbours, which the tensor cores take together, lie 16 bits apart; there are four such
+// twos. The bits of an E2M1 code are apart, so that one shift and a mask bring them to where f16
+// and bf16 have theirs (fragments.cuh):
 //
 //   bit of a half word   15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
 //                        s0 s1 s3 s2 [mag 0 ] [mag 1 ] [mag 2 ] [mag 3 ]
 //
-// int4 codes lie side by side, pair 0 lowest. nf4 codes make bytes, for a table of pairs: byte p is
-// pair p, its first code in the low four bits.
-TESSERA_HOST_DEVICE inline int sign_bit(int pair) {
-  return pair == 0 ? 15 : pair == 1 ? 14 : pair == 2 ? 12 : 13;
+// int4 codes lie side by side, two 0 lowest. nf4 codes make bytes, for a table of twos: byte p is
+// two p, its first code in the low four bits.
+TESSERA_HOST_DEVICE inline int sign_bit(int two) {
+  return two == 0 ? 15 : two == 1 ? 14 : two == 2 ? 12 : 13;
 }
 
 enum class WordOrder : std::uint8_t { e2m1, halves, bytes };
@@ -110,18 +110,18 @@ inline WordOrder word_order(Format format) {
 // A code alone in its word, element 0 .. 7 of it.
 TESSERA_HOST_DEVICE inline std::uint32_t place_code(WordOrder order, std::uint32_t code,
                                                     int element) {
-  const int pair = element / 2, second = element % 2;
-  if (order == WordOrder::bytes) return code << (8 * pair + 4 * second);
-  if (order == WordOrder::halves) return code << (16 * second + 4 * pair);
+  const int two = element / 2, second = element % 2;
+  if (order == WordOrder::bytes) return code << (8 * two + 4 * second);
+  if (order == WordOrder::halves) return code << (16 * second + 4 * two);
   const std::uint32_t sign = code >> 3, magnitude = code & 7u;
-  return (sign << sign_bit(pair) | magnitude << (9 - 3 * pair)) << (16 * second);
+  return (sign << sign_bit(two) | magnitude << (9 - 3 * two)) << (16 * second);
 }
 TESSERA_HOST_DEVICE inline std::uint32_t code_at(WordOrder order, std::uint32_t word, int element) {
-  const int pair = element / 2, second = element % 2;
-  if (order == WordOrder::bytes) return word >> (8 * pair + 4 * second) & 15u;
-  if (order == WordOrder::halves) return word >> (16 * second + 4 * pair) & 15u;
+  const int two = element / 2, second = element % 2;
+  if (order == WordOrder::bytes) return word >> (8 * two + 4 * second) & 15u;
+  if (order == WordOrder::halves) return word >> (16 * second + 4 * two) & 15u;
   const std::uint32_t bits = word >> (16 * second);
-  return (bits >> sign_bit(pair) & 1u) << 3 | (bits >> (9 - 3 * pair) & 7u);
+  return (bits >> sign_bit(two) & 1u) << 3 | (bits >> (9 - 3 * two) & 7u);
 }
 
 }  // namespace tessera::cuda

@@ -29,21 +29,21 @@ struct TileSizes {
   std::int64_t tiles, slabs;
   std::int64_t tile_bytes;   // of codes
   std::int64_t tile_scales;  // and of zero points
-  std::int64_t rows;         // with those that fill the last tile
+  std::int64_t padded_n;     // with those that fill the last tile
 };
 
-inline TileSizes tile_sizes(int bits, std::int64_t group, std::int64_t out, std::int64_t in) {
+inline TileSizes tile_sizes(int bits, std::int64_t group, std::int64_t n, std::int64_t k) {
   const auto divide_up = [](std::int64_t a, std::int64_t b) {
     return a / b + (a % b != 0 ? 1 : 0);
   };
   const std::int64_t whole = std::max<std::int64_t>(group, kPair);
-  const std::int64_t columns = checked_mul(divide_up(in, whole), whole);
-  const std::int64_t tiles = divide_up(out, kTileHeight), slabs = columns / kSlab;
+  const std::int64_t depth = checked_mul(divide_up(k, whole), whole);
+  const std::int64_t tiles = divide_up(n, kTileHeight), slabs = depth / kSlab;
   return {.tiles = tiles,
           .slabs = slabs,
           .tile_bytes = checked_mul(slabs, kTileHeight * kSlab / 8 * bits),
-          .tile_scales = checked_mul(group == 0 ? 1 : columns / group, kTileHeight),
-          .rows = checked_mul(tiles, kTileHeight)};
+          .tile_scales = checked_mul(group == 0 ? 1 : depth / group, kTileHeight),
+          .padded_n = checked_mul(tiles, kTileHeight)};
 }
 
 }  // namespace tessera::cuda

@@ -30,15 +30,15 @@ double cost_of(const MmaPlan& plan, const MmaWork& work, const Costs& costs) {
                       (costs.pair + costs.sharer * sharers) * (rounds == 1 ? costs.alone : 1);
   if (plan.whole_tiles()) return loop;
   const std::int64_t parts = plan.blocks / plan.tiles() + 1;
-  return loop + kParts + kPartByte * static_cast<double>(parts * plan.tokens * plan.columns() * 4);
+  return loop + kParts + kPartByte * static_cast<double>(parts * plan.tokens * plan.features() * 4);
 }
 
 }  // namespace
 
 MmaPlan mma_plan_of(const MmaWork& work, int tokens, int sharers_log2, std::int64_t blocks) {
   MmaPlan plan{.tokens = tokens, .sharers_log2 = sharers_log2};
-  plan.token_blocks = static_cast<int>((work.rows + plan.tokens - 1) / plan.tokens);
-  plan.column_blocks = static_cast<int>((work.columns + plan.columns() - 1) / plan.columns());
+  plan.token_blocks = static_cast<int>((work.m + plan.tokens - 1) / plan.tokens);
+  plan.feature_blocks = static_cast<int>((work.n + plan.features() - 1) / plan.features());
   plan.units = static_cast<int>(plan.tiles() * work.pairs);
   plan.blocks = static_cast<int>(std::clamp<std::int64_t>(blocks, 1, plan.units));
   plan.block_units = plan.units / plan.blocks;
@@ -50,7 +50,7 @@ int mma_shared_bytes(const MmaWork& work, const MmaPlan& plan) {
   const int sharers = 1 << plan.sharers_log2;
   const int stages =
       kMmaStages * (sharers * mma_stage_bytes(plan.tokens) + kMmaWarps * 2 * work.tile_bytes);
-  const int sums = sharers * mma_pass_tokens(plan.tokens) * mma_sum_pitch(plan.columns()) * 4;
+  const int sums = sharers * mma_pass_tokens(plan.tokens) * mma_sum_pitch(plan.features()) * 4;
   return std::max(stages, sums) + work.table_bytes;
 }
 
@@ -80,7 +80,7 @@ std::int64_t most_mma_part_floats(const MmaWork& work) {
   std::int64_t most = 0;
   for (const Costs& costs : kCosts) {
     const std::int64_t blocks = std::int64_t{costs.at_once} * work.multiprocessors;
-    most = std::max(most, 2 * blocks * costs.tokens * kMmaWarps * kMmaWarpColumns);
+    most = std::max(most, 2 * blocks * costs.tokens * kMmaWarps * kMmaWarpFeatures);
   }
   return most;
 }

@@ -1,8 +1,8 @@
 // How the blocks of mma.cuh share a product: chosen by the host, ahead of each call.
 //
-// A tile of the output is columns (features; of a gated product, a gate and an up for each) by
-// tokens, and takes all pairs of slabs of a row. The warps of a block either all have columns of
-// their own, or two share the same columns and take every other pair: then a tile is half as wide.
+// A tile of the output is features (of a gated product, a gate and an up for each) by tokens, and
+// takes all pairs of slabs along K. The warps of a block either all have features of their own, or
+// two share the same features and take every other pair: then a tile has half as many features.
 // Blocks share the pairs of all tiles evenly, in one long row:
 //
 //   tile 0                tile 1                tile 2
@@ -21,28 +21,29 @@ namespace tessera::cuda {
 
 inline constexpr int kMmaWarps = 8;
 inline constexpr int kMmaThreads = kMmaWarps * 32;
-inline constexpr int kMmaWarpColumns = 32;  // two tiles of 16
-// Of more tiles than these, each has a block of its own.
+inline constexpr int kMmaWarpFeatures = 32;  // two tiles of 16
+// With more tiles than this, each has a block of its own.
 inline constexpr int kMmaSharedTiles = 8192;
 
-// Activations in shared memory: elements from row to row, 16 bytes more than a pair of slabs, so
-// that the eight rows of a fragment lie in different banks.
+// Activations in shared memory: elements from token to token, 16 bytes more than a pair of slabs,
+// so that the eight tokens of a fragment lie in different banks.
 inline constexpr int kMmaPitch = kPair + 8;
 TESSERA_HOST_DEVICE constexpr int mma_stage_bytes(int tokens) { return tokens * kMmaPitch * 2; }
 // Of a sharer: one to work on, one on its way.
 inline constexpr int kMmaStages = 2;
 // Sums at the end, of all tokens of a tile or of as many as there is room for: [sharer][token]
-// [column]. Rows are so far apart that what a warp's lanes write at once lies in different banks.
+// [feature]. Tokens are so far apart that what a warp's lanes write at once lies in different
+// banks.
 TESSERA_HOST_DEVICE constexpr int mma_pass_tokens(int tokens) {
   return tokens == 128 ? 64 : tokens;
 }
-TESSERA_HOST_DEVICE constexpr int mma_sum_pitch(int columns) { return columns + 4; }
+TESSERA_HOST_DEVICE constexpr int mma_sum_pitch(int features) { return features + 4; }
 
 // What there is to do.
 struct MmaWork {
-  std::int64_t columns = 0;  // of whole tiles; of a gated product, those of gate and up
-  int pairs = 0;             // of slabs, in a row
-  std::int64_t rows = 0;
+  std::int64_t n = 0;  // features of whole tiles; of a gated product, those of gate and up
+  int pairs = 0;       // of slabs, along K
+  std::int64_t m = 0;
   int tile_bytes = 0;   // of a tile's pair: codes, scales, zero points
   int table_bytes = 0;  // of nf4, in shared memory
   int multiprocessors = 0;
@@ -52,13 +53,13 @@ struct MmaWork {
 struct MmaPlan {
   int tokens = 0;  // of a tile: 32, 64 or 128
   int token_blocks = 0;
-  int sharers_log2 = 0;  // of the warps that share columns: one, or two
-  int column_blocks = 0;
+  int sharers_log2 = 0;  // of the warps that share features: one, or two
+  int feature_blocks = 0;
   int blocks = 0;
   int units = 0;                    // pairs of all tiles
   int block_units = 0, longer = 0;  // of a block; the first blocks have one more
 
-  TESSERA_HOST_DEVICE int columns() const { return kMmaWarps * kMmaWarpColumns >> sharers_log2; }
+  TESSERA_HOST_DEVICE int features() const { return kMmaWarps * kMmaWarpFeatures >> sharers_log2; }
   // The first unit of a block, and the block that has a unit.
   TESSERA_HOST_DEVICE int first_unit(int block) const {
     return block * block_units + (block < longer ? block : longer);
@@ -67,11 +68,11 @@ struct MmaPlan {
     const int of_longer = longer * (block_units + 1);
     return unit < of_longer ? unit / (block_units + 1) : longer + (unit - of_longer) / block_units;
   }
-  std::int64_t tiles() const { return std::int64_t{column_blocks} * token_blocks; }
+  std::int64_t tiles() const { return std::int64_t{feature_blocks} * token_blocks; }
   bool whole_tiles() const { return units % blocks == 0 && tiles() % blocks == 0; }
   // Floats that blocks exchange: of each at most two parts.
   std::int64_t part_floats() const {
-    return whole_tiles() ? 0 : std::int64_t{2} * blocks * tokens * columns();
+    return whole_tiles() ? 0 : std::int64_t{2} * blocks * tokens * features();
   }
 };
 
@@ -80,7 +81,7 @@ MmaPlan mma_plan_of(const MmaWork& work, int tokens, int sharers_log2, std::int6
 int mma_shared_bytes(const MmaWork& work, const MmaPlan& plan);
 // The one that is expected to take least time.
 MmaPlan plan_mma(const MmaWork& work);
-// What the plan for so many rows, or for fewer, needs at most.
+// What the plan for so many tokens, or for fewer, needs at most.
 std::int64_t most_mma_part_floats(const MmaWork& work);
 
 }  // namespace tessera::cuda

@@ -1,10 +1,11 @@
 // How the blocks of panels.cuh share a product: chosen by the host, ahead of each call.
 //
-// A tile is a panel of features by a block of tokens; it takes all pairs of slabs of a row. Either
-// each tile has a block, or a cluster of blocks that share its pairs (panel_split.cuh). Panels may
-// be lower than they could be, so that tiles are about as many as multiprocessors. Or one block for
-// each multiprocessor, and tiles are shared evenly, whatever their number (panel_work.cuh): then
-// parts of tiles go through memory, which takes longer.
+// A tile is a panel of features by a block of tokens; it takes all pairs of slabs along K. There
+// are two ways to share tiles. Either each tile has a block, or a cluster of blocks that share its
+// pairs (panel_split.cuh); panels may be lower than they could be, so that there are about as many
+// tiles as multiprocessors. Or there is one block for each multiprocessor, and tiles are shared
+// evenly, whatever their number (panel_work.cuh): then parts of tiles go through memory, which
+// takes longer.
 #pragma once
 
 #include <cstdint>

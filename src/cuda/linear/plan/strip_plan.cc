@@ -12,13 +12,13 @@ int in_multiples(int value, int of) { return (value + of - 1) / of * of; }
 
 // With what lies in shared memory (StripPlaces); no stages where they do not fit.
 void give_memory(StripPlan& plan, const StripSizes& sizes) {
-  const int columns = strip_columns(sizes.rows);
+  const int tokens = strip_tokens(sizes.m);
   plan.zeros_at = in_multiples(plan.tiles * sizes.scale_bytes, 128);  // as the copy engine wants it
-  plan.stage_bytes = in_multiples(columns * kPair * 2 + plan.tiles * sizes.code_bytes +
+  plan.stage_bytes = in_multiples(tokens * kPair * 2 + plan.tiles * sizes.code_bytes +
                                       plan.zeros_at + plan.tiles * sizes.zero_bytes,
                                   1024);
   constexpr int kToAlign = 1024, kBarriers = 2 * 8;  // of a stage
-  const int floats = plan.warps() * slot_size(columns) + plan.tiles * kTileHeight * 2;
+  const int floats = plan.warps() * slot_size(tokens) + plan.tiles * kTileHeight * 2;
   const int besides = kToAlign + floats * 4 + sizes.table_bytes;
   constexpr int kMostStages = 32;  // more are never on their way at the same time
   const int room =
@@ -40,7 +40,7 @@ double cost_of(const StripPlan& plan, const StripSizes& sizes) {
 StripPlan plan_strips(const StripSizes& sizes) {
   StripPlan best;
   double least = 0;
-  const int groups = strip_groups(sizes.rows);
+  const int groups = strip_groups(sizes.m);
   const int in_a_round = sizes.multiprocessors * kMostStripWarps;
   const int fewest = (sizes.tiles * groups + in_a_round - 1) / in_a_round;
   for (int rounds = fewest; rounds <= fewest + 1; ++rounds) {

@@ -1,7 +1,7 @@
 // How the blocks and warps of strips.cuh share a product: chosen by the host, ahead of each call.
 //
-// A strip is a few tiles (16 rows of W) by all columns; a block makes one strip after the other,
-// for a group of up to 16 rows of x. Within it each tile has some warps, which take its pairs of
+// A strip is a few tiles (16 output features) by all of K. A block makes one strip after the other,
+// for a group of up to 16 tokens. Within a strip each tile has some warps, which take its pairs of
 // slabs in turn.
 #pragma once
 
@@ -10,20 +10,19 @@ namespace tessera::cuda {
 // Warps that multiply: as many as 64 registers each leave room for, beside the two that load.
 inline constexpr int kMostStripWarps = 28;
 inline constexpr int kMostStripThreads = (kMostStripWarps + 2) * 32;
-// Rows of x in a group, and what the kernel for so many rows works on. Weights are decoded for each
-// group anew.
-inline constexpr int kStripGroup = 16, kMostStripRows = 128;
-constexpr int strip_columns(int rows) { return rows <= 8 ? 8 : kStripGroup; }
-constexpr int strip_groups(int rows) { return (rows + kStripGroup - 1) / kStripGroup; }
+// Tokens in a group, and how many the kernel works on. Weights are decoded for each group anew.
+inline constexpr int kStripGroup = 16, kMostStripTokens = 128;
+constexpr int strip_tokens(int m) { return m <= 8 ? 8 : kStripGroup; }
+constexpr int strip_groups(int m) { return (m + kStripGroup - 1) / kStripGroup; }
 
-// Pairs of slabs in a row of W, at most, where it does not matter that a few strips leave
+// Up to this many pairs of slabs along K, it does not matter that a few strips leave
 // multiprocessors idle: with 20 it does not, with 80 it does.
-inline constexpr int kShortRowPairs = 40;
+inline constexpr int kShallowPairs = 40;
 
 struct StripSizes {
   int tiles = 0, pairs = 0;                             // of the weight
   int code_bytes = 0, scale_bytes = 0, zero_bytes = 0;  // of a tile's pair
-  int rows = 0;                                         // of x
+  int m = 0;                                            // tokens
   int table_bytes = 0;                                  // that the format needs in shared memory
   int multiprocessors = 0, shared_bytes = 0;            // of the device
 };

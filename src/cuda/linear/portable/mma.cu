@@ -50,9 +50,9 @@ bool takes_mma(const LinearCall& call) {
 MmaWork mma_work(const LinearCall& call) {
   const Weight& weight = call.product.weight;
   const DeviceLimits& limits = state_of(call.ctx).limits();
-  return {.columns = weight.data.shape[0] * kTileHeight * (call.product.gated() ? 2 : 1),
+  return {.n = weight.data.shape[0] * kTileHeight * (call.product.gated() ? 2 : 1),
           .pairs = pairs_of(weight),
-          .rows = call.m,
+          .m = call.m,
           .tile_bytes = bytes_of(tile_box_sizes(weight)).all(),
           .table_bytes = weight.format == Format::nf4 ? kNf4TableBytes : 0,
           .multiprocessors = limits.multiprocessors,
@@ -84,16 +84,16 @@ void run_mma(const LinearCall& call, const MmaLaunch& launch, void* scratch) {
                      .pairs = pairs_of(weight),
                      .plan = plan,
                      .x = MatrixRows(x),
-                     .columns = static_cast<int>(x.shape[1]),
+                     .k = static_cast<int>(x.shape[1]),
                      .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
-                     .output = {.finish = finish_of(product),
+                     .output = {.epilogue = epilogue_of(product),
                                 .row_scales = {weight.row_scales.ptr<const float>(),
                                                second.row_scales.ptr<const float>()},
                                 .gated = product.gated(),
                                 .vectors = weight.out_features % kEight == 0 &&
                                            in_vectors(product.out) && in_vectors(product.residual),
-                                .rows = static_cast<int>(x.shape[0]),
-                                .features = weight.out_features,
+                                .m = static_cast<int>(x.shape[0]),
+                                .n = weight.out_features,
                                 .parts = static_cast<float*>(scratch),
                                 .counters = plan.whole_tiles() ? nullptr
                                                                : state_of(call.ctx).counters() +

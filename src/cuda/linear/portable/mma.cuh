@@ -1,23 +1,23 @@
-// linear() and gated_linear() of some dozens of rows of activations on any GPU since Ampere:
-// weights are decoded in registers, and mma.sync multiplies them with activations from shared
-// memory.
+// cuda.mma: linear() and gated_linear() of some dozens of tokens on any GPU since Ampere. Weights
+// are decoded in registers, and mma.sync multiplies them with activations from shared memory.
 //
-//                   tokens (32, 64, 128)
-//                    +------------------+
-//   columns: warp 0  | tile, tile       |     each warp has two tiles of 16 columns and all tokens,
-//            warp 1  | tile, tile       |     so that no weight is decoded twice in a block, and an
-//            ...     |                  |     activation that is read serves 32 columns
-//            warp 7  | tile, tile       |
-//                    +------------------+
+//                    tokens (32, 64, 128)
+//                     +------------------+
+//   features: warp 0  | tile, tile       |     each warp has two tiles of 16 features and all
+//             warp 1  | tile, tile       |     tokens, so that a block decodes no weight twice, and
+//             ...     |                  |     an activation that is read serves 32 features
+//             warp 7  | tile, tile       |
+//                     +------------------+
 //
-// Columns are features. Of gated_linear() a warp's two tiles are the same 16 features of gate and
-// of up: both sums of an output meet in one block. Where columns are few, two warps share their
-// columns and take every other pair of slabs (128 along k). Blocks share what there is to do evenly
-// (mma_plan.h).
+// With gated_linear(), a warp's two tiles are the same 16 features of gate and of up: both sums of
+// an output meet in one block. If features are few, two warps share theirs and take every other
+// pair of slabs (128 deep along K). Blocks share the work evenly (mma_plan.h).
 //
 // Activations, codes and scales come into shared memory by cp.async while the warps work on what
 // came before: a pair of slabs for each sharer at a time, as they lie. Activations are the block's,
-// weights each warp's own.
+// weights each warp's own. mma_epilogue.cuh describes the epilogue.
+//
+// The technique: mma.sync is step 5 of examples/learn (docs/LEARN.md).
 #pragma once
 
 #include "cuda/linear/layout/fragments.cuh"
@@ -52,33 +52,33 @@ struct MmaArgs {
   MmaWeight weights[2];  // of a warp's two tiles: the same one twice, or gate and up
   MmaTileBytes bytes;
   int scale_shift;   // log2 of the pairs that share scales
-  int tiles, pairs;  // of 16 features; of slabs, in a row
+  int tiles, pairs;  // of 16 features; of slabs, along K
   MmaPlan plan;
-  MatrixRows x;  // [rows, columns]
-  int columns;
+  MatrixRows x;  // [m, k]
+  int k;
   bool x_aligned;  // 16 bytes at a time
   MmaOutput output;
 };
 
 // ---- activations --------------------------------------------------------------------------------
 
-// A thread copies eight columns of every 16th of a block's tokens, pair after pair.
+// A thread copies eight neighbours along K of every 16th of a block's tokens, pair after pair.
 template <typename T, int kTokens>
 struct MmaActivations {
-  static constexpr int kVector = 16 / sizeof(T), kOfRow = kPair / kVector;
-  static constexpr int kStep = kMmaThreads / kOfRow;
-  static constexpr int kRowsApart = kStep * kMmaPitch * static_cast<int>(sizeof(T));
+  static constexpr int kVector = 16 / sizeof(T), kOfToken = kPair / kVector;
+  static constexpr int kStep = kMmaThreads / kOfToken;
+  static constexpr int kTokensApart = kStep * kMmaPitch * static_cast<int>(sizeof(T));
   const T* from;
-  char* to;     // in the first stage
-  int rows;     // from the thread's first on
-  int columns;  // from the thread's first of the next pair on
+  char* to;    // in the first stage
+  int tokens;  // from the thread's first on
+  int depth;   // from the thread's first of the next pair on
 
   __device__ MmaActivations(const MmaArgs& args, int first_token, int first_pair, char* stages) {
-    const int token = threadIdx.x / kOfRow, column = threadIdx.x % kOfRow * kVector;
-    from = args.x.row<const T>(first_token + token) + (first_pair * kPair + column);
-    to = stages + (token * kMmaPitch + column) * static_cast<int>(sizeof(T));
-    rows = args.output.rows - first_token - token;
-    columns = args.columns - first_pair * kPair - column;
+    const int token = threadIdx.x / kOfToken, k = threadIdx.x % kOfToken * kVector;
+    from = args.x.row<const T>(first_token + token) + (first_pair * kPair + k);
+    to = stages + (token * kMmaPitch + k) * static_cast<int>(sizeof(T));
+    tokens = args.output.m - first_token - token;
+    depth = args.k - first_pair * kPair - k;
   }
 
   // The next `pairs` pairs, into stages that follow each other.
@@ -90,14 +90,14 @@ struct MmaActivations {
         const T* row = from;
 #pragma unroll
         for (int i = 0; i < kTokens / kStep; ++i) {
-          copy_async(place + i * kRowsApart, row, columns > 0 && i * kStep < rows);
+          copy_async(place + i * kTokensApart, row, depth > 0 && i * kStep < tokens);
           row += args.x.stride * kStep;
         }
       } else {
         copy_each(args, place);
       }
       from += kPair;
-      columns -= kPair;
+      depth -= kPair;
       place += mma_stage_bytes(kTokens);
     }
   }
@@ -107,10 +107,10 @@ struct MmaActivations {
 #pragma unroll 1
     for (int i = 0; i < kTokens / kStep; ++i) {
       const T* row = from + i * (args.x.stride * kStep);
-      T* target = reinterpret_cast<T*>(place + i * kRowsApart);
+      T* target = reinterpret_cast<T*>(place + i * kTokensApart);
 #pragma unroll 1
       for (int e = 0; e < kVector; ++e) {
-        target[e] = i * kStep < rows && e < columns ? row[e] : T{};
+        target[e] = i * kStep < tokens && e < depth ? row[e] : T{};
       }
     }
   }
@@ -123,7 +123,7 @@ struct MmaActivations {
 template <Format F, ScaleMode S, bool Z>
 struct MmaCopies {
   static constexpr int kPairBytes = TileFormat<F, Half>::kWords / 4 * 1024;  // codes of a tile
-  // Scales of f32 for less than 32 columns are more than what half of the lanes copy at once.
+  // Scales of f32 for blocks of less than 32 are more than what half of the lanes copy at once.
   static constexpr bool kManyScales = F == Format::int4 && S == ScaleMode::fragments;
   const char* codes[2];
   const char *scales, *zeros;
@@ -184,7 +184,7 @@ struct MmaShare {
   RawScales raw;
 
   // Steps 0 and 1 of a slab, or 2 and 3, with the scales of their blocks.
-  __device__ void decode(int slab, int side, RowState& rows, Pair (&a)[2][4]) const {
+  __device__ void decode(int slab, int side, RowState& rows, Halves (&a)[2][4]) const {
     Fragments all;
     decode_scaled<F, S, Z, T>(words, raw, slab, rows, all);
 #pragma unroll
@@ -200,18 +200,18 @@ struct MmaShare {
 // Neighbouring tiles have the same weights.
 __device__ inline MmaPlace place_of(const MmaArgs& args, int block, int tile) {
   const MmaPlan& plan = args.plan;
-  const int token_block = tile % plan.token_blocks, column_block = tile / plan.token_blocks;
+  const int token_block = tile % plan.token_blocks, feature_block = tile / plan.token_blocks;
   return {.tile = tile,
           .first_token = token_block * plan.tokens,
-          .first_feature = column_block * (plan.columns() >> args.output.gated),
-          .columns = plan.columns(),
+          .first_feature = feature_block * (plan.features() >> args.output.gated),
+          .features = plan.features(),
           .sharers_log2 = plan.sharers_log2,
           .block = block,
           .first_block = plan.block_of(tile * args.pairs),
           .last_block = plan.block_of((tile + 1) * args.pairs - 1)};
 }
 
-// What a block does of a tile of the output: pairs begin to end of a row.
+// What a block does of a tile of the output: pairs begin to end.
 struct MmaRun {
   int tile, begin, end;
 
@@ -230,7 +230,7 @@ __device__ inline void multiply_pair(const MmaArgs& args, const T* x, const char
   constexpr int kPairBytes = MmaCopies<F, S, Z>::kPairBytes;
   const int lane = threadIdx.x % 32;
   MmaShare<F, S, Z, T> shares[2];
-  Pair a[2][2][2][4];  // [this half of a slab, the next][tile][step]
+  Halves a[2][2][2][4];  // [this half of a slab, the next][tile][step]
   const auto decode = [&](int quarter) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -254,7 +254,7 @@ __device__ inline void multiply_pair(const MmaArgs& args, const T* x, const char
     for (int c = 0; c < kTokens / 8; ++c) {
       const uint4 eight = *reinterpret_cast<const uint4*>(x + c * (8 * kMmaPitch) +
                                                           quarter / 2 * kSlab + quarter % 2 * 8);
-      const Pair b[2][2] = {{eight.x, eight.y}, {eight.z, eight.w}};
+      const Halves b[2][2] = {{eight.x, eight.y}, {eight.z, eight.w}};
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
 #pragma unroll
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kMmaThreads, kTokens == 32 ? 2 : 1) multiply_t
   const int lane = threadIdx.x % 32, warp = static_cast<int>(threadIdx.x / 32);
   const int sharers = 1 << args.plan.sharers_log2, sharer = warp & (sharers - 1);
   // In shared memory: nf4's table, activations [buffer][sharer], weights [buffer][warp].
-  Pair* nf4_table = dynamic_shared<Pair>();
+  Halves* nf4_table = dynamic_shared<Halves>();
   char* stages = dynamic_shared<char>() + (F == Format::nf4 ? kNf4TableBytes : 0);
   const int x_bytes = sharers * mma_stage_bytes(kTokens);
   const int warp_bytes = 2 * args.bytes.all(), weight_bytes = kMmaWarps * warp_bytes;
@@ -302,7 +302,7 @@ __global__ void __launch_bounds__(kMmaThreads, kTokens == 32 ? 2 : 1) multiply_t
     MmaActivations<T, kTokens> activations(args, run.tile % args.plan.token_blocks * kTokens,
                                            run.begin, stages);
     if (sharer < left) copies.copy(args, sharers, weights);
-    const int features = args.plan.columns() >> args.output.gated;
+    const int features = args.plan.features() >> args.output.gated;
     prefetch_ends(args.output, run.tile / args.plan.token_blocks * std::int64_t{features},
                   features);
     if (first) {
@@ -330,8 +330,9 @@ __global__ void __launch_bounds__(kMmaThreads, kTokens == 32 ? 2 : 1) multiply_t
                                            weights + buffer * weight_bytes, rows, sums);
       }
     }
-    finish_block<kTokens>(args.output, place_of(args, fresh_block_index(), (unit - 1) / args.pairs),
-                          TileFormat<F, T>::kGain, sums, reinterpret_cast<float*>(stages));
+    block_epilogue<kTokens>(args.output,
+                            place_of(args, fresh_block_index(), (unit - 1) / args.pairs),
+                            TileFormat<F, T>::kGain, sums, reinterpret_cast<float*>(stages));
     __syncthreads();  // before the next tile's copies
   }
 }

@@ -1,4 +1,4 @@
-// What becomes of a block's sums (mma.cuh): those of warps that share columns are added up, parts
+// What becomes of a block's sums (mma.cuh): those of warps that share features are added up, parts
 // of several blocks too, and the whole goes through the epilogue to the output.
 //
 // Lanes hold sums as mma.sync leaves them; by way of shared memory they come to lie in the order of
@@ -17,20 +17,20 @@
 namespace tessera::cuda {
 
 struct MmaOutput {
-  Finish<MatrixRows> finish;
+  Epilogue<MatrixRows> epilogue;
   const float* row_scales[2];  // of the weight, or of gate and up
   bool gated;
   bool vectors;  // eight numbers may be read and written at a time
-  int rows;
-  std::int64_t features;
-  float* parts;            // [block][its first tile, another][token][column]
+  int m;
+  std::int64_t n;
+  float* parts;            // [block][its first tile, another][token][feature]
   std::int32_t* counters;  // [tile], zeros
 };
 
-// What a block has of a tile of the output: its columns by its tokens.
+// What a block has of a tile of the output: its features by its tokens.
 struct MmaPlace {
   int tile, first_token, first_feature;
-  int columns, sharers_log2;
+  int features, sharers_log2;
   int block, first_block, last_block;  // this one, and those that have a part of the tile
 
   __device__ bool whole() const { return first_block == last_block; }
@@ -72,49 +72,51 @@ __device__ inline void add_eight(const float* from, float (&values)[kEight]) {
 
 // 16 bytes at a time.
 template <typename T>
-__device__ inline void store_eight(const Finish<MatrixRows>& finish, float (&values)[kEight], int m,
-                                   std::int64_t n) {
-  if (finish.has_residual) {
-    const uint4 added = *reinterpret_cast<const uint4*>(finish.residual.row<const T>(m) + n);
-    const Pair pairs[4] = {added.x, added.y, added.z, added.w};
+__device__ inline void store_eight(const Epilogue<MatrixRows>& epilogue, float (&values)[kEight],
+                                   int m, std::int64_t n) {
+  if (epilogue.has_residual) {
+    const uint4 added = *reinterpret_cast<const uint4*>(epilogue.residual.row<const T>(m) + n);
+    const Halves halves[4] = {added.x, added.y, added.z, added.w};
 #pragma unroll
     for (int i = 0; i < kEight; ++i) {
-      values[i] += to_f32(T{static_cast<std::uint16_t>(pairs[i / 2] >> (16 * (i % 2)))});
+      values[i] += to_f32(T{static_cast<std::uint16_t>(halves[i / 2] >> (16 * (i % 2)))});
     }
   }
-  Pair pairs[4];
+  Halves halves[4];
 #pragma unroll
-  for (int p = 0; p < 4; ++p) pairs[p] = pair_of<T>(values[2 * p], values[2 * p + 1]);
-  *reinterpret_cast<uint4*>(finish.out.row<T>(m) + n) = {pairs[0], pairs[1], pairs[2], pairs[3]};
+  for (int p = 0; p < 4; ++p) halves[p] = halves_of<T>(values[2 * p], values[2 * p + 1]);
+  *reinterpret_cast<uint4*>(epilogue.out.row<T>(m) + n) = {halves[0], halves[1], halves[2],
+                                                           halves[3]};
 }
 
 template <typename T>
-__device__ inline void store_each(const Finish<MatrixRows>& finish, const float (&values)[kEight],
-                                  int m, std::int64_t n, std::int64_t features) {
+__device__ inline void store_each(const Epilogue<MatrixRows>& epilogue,
+                                  const float (&values)[kEight], int m, std::int64_t n,
+                                  std::int64_t features) {
 #pragma unroll
   for (int i = 0; i < kEight; ++i) {
-    if (n + i < features) finish.store_as<T>(values[i], m, n + i);
+    if (n + i < features) epilogue.store_as<T>(values[i], m, n + i);
   }
 }
 
 __device__ inline void store_values(const MmaOutput& output, float (&values)[kEight], int m,
                                     std::int64_t n) {
-  const Finish<MatrixRows>& finish = output.finish;
-  if (finish.dtype == DType::f32) {
-    store_each<float>(finish, values, m, n, output.features);
-  } else if (finish.dtype == DType::f16) {
-    if (output.vectors) return store_eight<Half>(finish, values, m, n);
-    store_each<Half>(finish, values, m, n, output.features);
+  const Epilogue<MatrixRows>& epilogue = output.epilogue;
+  if (epilogue.dtype == DType::f32) {
+    store_each<float>(epilogue, values, m, n, output.n);
+  } else if (epilogue.dtype == DType::f16) {
+    if (output.vectors) return store_eight<Half>(epilogue, values, m, n);
+    store_each<Half>(epilogue, values, m, n, output.n);
   } else {
-    if (output.vectors) return store_eight<BFloat16>(finish, values, m, n);
-    store_each<BFloat16>(finish, values, m, n, output.features);
+    if (output.vectors) return store_eight<BFloat16>(epilogue, values, m, n);
+    store_each<BFloat16>(epilogue, values, m, n, output.n);
   }
 }
 
 // ---- a block's sums -----------------------------------------------------------------------------
 
 template <int kTokens>
-struct MmaFinish {
+struct MmaEpilogue {
   static constexpr int kPass = mma_pass_tokens(kTokens), kPasses = kTokens / kPass;
   static constexpr int kGroups = kPass / 8;
   const MmaOutput& output;
@@ -122,19 +124,19 @@ struct MmaFinish {
   float* staged;
   int pitch, tokens;  // that there are
 
-  __device__ MmaFinish(const MmaOutput& all, const MmaPlace& place, float* shared)
+  __device__ MmaEpilogue(const MmaOutput& all, const MmaPlace& place, float* shared)
       : output(all),
         at(place),
         staged(shared),
-        pitch(mma_sum_pitch(place.columns)),
-        tokens(min(kTokens, all.rows - place.first_token)) {}
+        pitch(mma_sum_pitch(place.features)),
+        tokens(min(kTokens, all.m - place.first_token)) {}
 
   // [tile of the warp][eight tokens][sum], as mma.sync leaves them.
   __device__ void put_sums(const float (&sums)[2][kTokens / 8][4], int pass) const {
     const int thread = fresh_thread_index(), lane = thread % 32;
     const int sharer = thread / 32 & ((1 << at.sharers_log2) - 1);
-    const int column = (thread / 32 >> at.sharers_log2) * kMmaWarpColumns + lane / 4;
-    float* mine = staged + (sharer * kPass + lane % 4 * 2) * pitch + column;
+    const int feature = (thread / 32 >> at.sharers_log2) * kMmaWarpFeatures + lane / 4;
+    float* mine = staged + (sharer * kPass + lane % 4 * 2) * pitch + feature;
 #pragma unroll
     for (int c = 0; c < kGroups; ++c) {
 #pragma unroll
@@ -148,12 +150,12 @@ struct MmaFinish {
 
   // Of a block's part, in memory.
   __device__ float* part(int block, int pass) const {
-    return output.parts + (at.part(block) * kTokens + pass * kPass) * at.columns;
+    return output.parts + (at.part(block) * kTokens + pass * kPass) * at.features;
   }
 
   // What is staged, into memory.
   __device__ void store_part(int pass) const {
-    const int fours = at.columns / 4, thread = fresh_thread_index();
+    const int fours = at.features / 4, thread = fresh_thread_index();
     const int first = thread % fours * 4;
     float* to = part(at.block, pass) + first;
     for (int token = thread / fours; token < min(kPass, tokens - pass * kPass);
@@ -164,14 +166,14 @@ struct MmaFinish {
             *reinterpret_cast<const float4*>(staged + (kPass + token) * pitch + first);
         sum.x += other.x, sum.y += other.y, sum.z += other.z, sum.w += other.w;
       }
-      __stcg(reinterpret_cast<float4*>(to + token * at.columns), sum);
+      __stcg(reinterpret_cast<float4*>(to + token * at.features), sum);
     }
   }
 
   // All parts of the tile, added up in their order, from memory.
   __device__ void load_parts(int pass) const {
     constexpr int kAtOnce = 4;  // tokens, whose loads are under way together
-    const int fours = at.columns / 4, thread = fresh_thread_index();
+    const int fours = at.features / 4, thread = fresh_thread_index();
     const int first = thread % fours * 4, step = kMmaThreads / fours;
     const int last = min(kPass, tokens - pass * kPass) - 1;
     for (int token = thread / fours; token <= last; token += kAtOnce * step) {
@@ -182,7 +184,7 @@ struct MmaFinish {
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) {
           const int row = min(token + i * step, last);
-          const float4 four = __ldcg(reinterpret_cast<const float4*>(from + row * at.columns));
+          const float4 four = __ldcg(reinterpret_cast<const float4*>(from + row * at.features));
           all[i].x += four.x, all[i].y += four.y, all[i].z += four.z, all[i].w += four.w;
         }
       }
@@ -194,23 +196,23 @@ struct MmaFinish {
     }
   }
 
-  // What is staged, of so many sharers, to the output. A thread has the same features each time; of
-  // a gated pair, up lies behind its gate.
-  __device__ void finish(const EightEnds& ends, const EightEnds& up_ends, int sharers,
-                         int pass) const {
-    const int eights = (at.columns >> output.gated) / kEight, thread = fresh_thread_index();
+  // What is staged, of so many sharers, to the output. A thread has the same features each time.
+  // With a gated product, up lies behind its gate.
+  __device__ void write(const EightEnds& ends, const EightEnds& up_ends, int sharers,
+                        int pass) const {
+    const int eights = (at.features >> output.gated) / kEight, thread = fresh_thread_index();
     const int eight = thread % eights;
     const std::int64_t n = std::int64_t{at.first_feature} + eight * kEight;
-    if (n >= output.features) return;
-    const int column =
+    if (n >= output.n) return;
+    const int first =
         output.gated ? eight / 2 * (2 * kTileHeight) + eight % 2 * kEight : eight * kEight;
-    const Activation activation = output.finish.activation;
+    const Activation activation = output.epilogue.activation;
 #pragma unroll 1
     for (int token = thread / eights; token < min(kPass, tokens - pass * kPass);
          token += kMmaThreads / eights) {
       float values[kEight] = {}, ups[kEight] = {};
       for (int sharer = 0; sharer < sharers; ++sharer) {
-        const float* from = staged + (sharer * kPass + token) * pitch + column;
+        const float* from = staged + (sharer * kPass + token) * pitch + first;
         add_eight(from, values);
         if (output.gated) add_eight(from + kTileHeight, ups);
       }
@@ -233,31 +235,30 @@ struct MmaFinish {
 __device__ inline void prefetch_ends(const MmaOutput& output, std::int64_t first_feature,
                                      int features) {
   const int i = static_cast<int>(threadIdx.x);
-  if (i >= features || first_feature + i >= output.features) return;
+  if (i >= features || first_feature + i >= output.n) return;
   const auto fetch = [&](const float* row_scales, const AnyFloats& bias) {
     prefetch(row_scales + first_feature + i);
     if (bias.given()) {
       prefetch(static_cast<const char*>(bias.data) + (first_feature + i) * size_of(bias.dtype));
     }
   };
-  fetch(output.row_scales[0], output.finish.bias);
-  if (output.gated) fetch(output.row_scales[1], output.finish.up_bias);
+  fetch(output.row_scales[0], output.epilogue.bias);
+  if (output.gated) fetch(output.row_scales[1], output.epilogue.up_bias);
 }
 
 // By all threads.
 template <int kTokens>
-__device__ inline void finish_block(const MmaOutput& output, const MmaPlace& at, float gain,
-                                    const float (&sums)[2][kTokens / 8][4], float* staged) {
-  const MmaFinish<kTokens> block(output, at, staged);
-  const int eights = (at.columns >> output.gated) / kEight;
+__device__ inline void block_epilogue(const MmaOutput& output, const MmaPlace& at, float gain,
+                                      const float (&sums)[2][kTokens / 8][4], float* staged) {
+  const MmaEpilogue<kTokens> block(output, at, staged);
+  const int eights = (at.features >> output.gated) / kEight;
   const std::int64_t n = std::int64_t{at.first_feature} + fresh_thread_index() % eights * kEight;
   EightEnds ends, up_ends;
-  ends.load(output.row_scales[0], gain, output.finish.bias, n, output.features);
-  if (output.gated)
-    up_ends.load(output.row_scales[1], gain, output.finish.up_bias, n, output.features);
+  ends.load(output.row_scales[0], gain, output.epilogue.bias, n, output.n);
+  if (output.gated) up_ends.load(output.row_scales[1], gain, output.epilogue.up_bias, n, output.n);
   // First what this block has; then, if it is the last to come with its part, what all have. One
   // loop, because code that runs once comes from memory.
-  constexpr int kPasses = MmaFinish<kTokens>::kPasses;
+  constexpr int kPasses = MmaEpilogue<kTokens>::kPasses;
 #pragma unroll 1
   for (int i = 0; i < (at.whole() ? kPasses : 2 * kPasses); ++i) {
     const int pass = i % kPasses;
@@ -276,7 +277,7 @@ __device__ inline void finish_block(const MmaOutput& output, const MmaPlace& at,
     if (own && !at.whole()) {
       block.store_part(pass);
     } else {
-      block.finish(ends, up_ends, own ? 1 << at.sharers_log2 : 1, pass);
+      block.write(ends, up_ends, own ? 1 << at.sharers_log2 : 1, pass);
     }
   }
 }

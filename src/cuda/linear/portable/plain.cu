@@ -1,11 +1,11 @@
 // The plain kernels of linear().
 //
-// multiply_few: a warp for each row of W. Lane l decodes weights l, l + 32, ... of it, each once,
-// and multiplies them with up to eight rows of x; the lanes' sums are added at the end.
+// multiply_few: a warp for each output feature. Lane l decodes weights l, l + 32, ... of it, each
+// once, and multiplies them with up to eight tokens; the lanes' sums are added at the end.
 //
 //              k ->  0  1  2 .. 31 | 32 33 ..
-//   W  row n        l0 l1 l2 .. l31| l0 l1 ..      sums[m] += w * x[m, k]
-//   x  rows m..m+7   |  |  |     |   |  |          product[m, n] = sum over lanes
+//   W  feature n     l0 l1 l2 .. l31| l0 l1 ..      sums[m] += w * x[m, k]
+//   x  tokens m..m+7  |  |  |     |   |  |          product[m, n] = sum over lanes
 #include "cuda/linear/portable/plain.h"
 
 #include "core/rows.h"
@@ -28,24 +28,24 @@ constexpr std::int64_t blocks_for(std::int64_t items, int per_block) {
 
 // ---- product ------------------------------------------------------------------------------------
 
-// Rows first .. first + count of x with row n of W; count is at most kPlainRows.
+// Tokens first .. first + count with feature n; count is at most kPlainTokens.
 template <typename T, typename Decoder>
 __device__ void dot_rows(const Rows& x, std::int64_t first, int count, const Decoder& weight,
                          std::int64_t n, std::int64_t out_features, float* product) {
   const int lane = threadIdx.x % kWarp;
-  const T* rows[kPlainRows];
-  float sums[kPlainRows] = {};
+  const T* rows[kPlainTokens];
+  float sums[kPlainTokens] = {};
 #pragma unroll  // so that pointers and sums stay in registers
-  for (int m = 0; m < kPlainRows; ++m) rows[m] = x.row<const T>(first + (m < count ? m : 0));
+  for (int m = 0; m < kPlainTokens; ++m) rows[m] = x.row<const T>(first + (m < count ? m : 0));
   for (std::int64_t k = lane; k < x.cols(); k += kWarp) {
     const float w = weight(n, k);
 #pragma unroll
-    for (int m = 0; m < kPlainRows; ++m) {
+    for (int m = 0; m < kPlainTokens; ++m) {
       if (m < count) sums[m] += w * to_f32(rows[m][k]);
     }
   }
 #pragma unroll
-  for (int m = 0; m < kPlainRows; ++m) {
+  for (int m = 0; m < kPlainTokens; ++m) {
     const float sum = warp_reduce(sums[m], Sum());
     if (lane == 0 && m < count) product[(first + m) * out_features + n] = sum;
   }
@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(kThreads)
     multiply_rows(Rows x, Decoder weight, std::int64_t out_features, float* product) {
   const std::int64_t warp = std::int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
   for (std::int64_t n = warp; n < out_features; n += std::int64_t{gridDim.x} * kWarps) {
-    for (std::int64_t first = 0; first < x.rows(); first += kPlainRows) {
+    for (std::int64_t first = 0; first < x.rows(); first += kPlainTokens) {
       const std::int64_t left = x.rows() - first;
-      const int count = static_cast<int>(left < kPlainRows ? left : kPlainRows);
+      const int count = static_cast<int>(left < kPlainTokens ? left : kPlainTokens);
       dot_rows<T>(x, first, count, weight, n, out_features, product);
     }
   }
@@ -80,14 +80,14 @@ __global__ void __launch_bounds__(kThreads) convert_rows(Rows from, To* to) {
 
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    finish_elements(const float* product, const float* up, Finish<Rows> finish) {
-  const Rows& out = finish.out;
+    epilogue_elements(const float* product, const float* up, Epilogue<Rows> epilogue) {
+  const Rows& out = epilogue.out;
   const std::int64_t total = out.rows() * out.cols();
   const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
   for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < total; i += step) {
     const std::int64_t m = i / out.cols(), n = i % out.cols();
-    finish.template store_as<T>(
-        up ? finish.gated(product[i], up[i], n) : finish.value(product[i], n), m, n);
+    epilogue.template store_as<T>(
+        up ? epilogue.gated(product[i], up[i], n) : epilogue.value(product[i], n), m, n);
   }
 }
 
@@ -117,19 +117,19 @@ void pack_rows(Context& ctx, const Tensor& from, const Tensor& to) {
   });
 }
 
-void finish(Context& ctx, const Epilogue& epilogue) {
+void run_epilogue(Context& ctx, const EpiloguePass& pass) {
   const Launch launch(ctx, "linear");
-  with_float_type(epilogue.out.dtype, [&](auto type) {
-    launch(finish_elements<decltype(type)>,
-           {.blocks = blocks_for(epilogue.out.numel(), kThreads), .threads = kThreads},
-           epilogue.product, epilogue.up,
-           Finish<Rows>{.bias = AnyFloats(epilogue.bias),
-                        .up_bias = AnyFloats(epilogue.up_bias),
-                        .activation = epilogue.activation,
-                        .residual = Rows(epilogue.residual),
-                        .has_residual = epilogue.residual.defined(),
-                        .out = Rows(epilogue.out),
-                        .dtype = epilogue.out.dtype});
+  with_float_type(pass.out.dtype, [&](auto type) {
+    launch(epilogue_elements<decltype(type)>,
+           {.blocks = blocks_for(pass.out.numel(), kThreads), .threads = kThreads}, pass.product,
+           pass.up,
+           Epilogue<Rows>{.bias = AnyFloats(pass.bias),
+                          .up_bias = AnyFloats(pass.up_bias),
+                          .activation = pass.activation,
+                          .residual = Rows(pass.residual),
+                          .has_residual = pass.residual.defined(),
+                          .out = Rows(pass.out),
+                          .dtype = pass.out.dtype});
   });
 }
 

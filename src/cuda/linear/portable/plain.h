@@ -6,22 +6,22 @@
 
 namespace tessera::cuda {
 
-// product [rows, out_features] = x W^T in f32, contiguous. Decodes as it multiplies: for any format
-// and any dtype, exact in the weights, and meant for few rows.
-inline constexpr std::int64_t kPlainRows = 8;
+// product [M, N] = x W^T in f32, contiguous. Decodes as it multiplies: for any format
+// and any dtype, exact in the weights, and meant for few tokens.
+inline constexpr std::int64_t kPlainTokens = 8;
 void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* product);
 
 // The rows of a tensor, converted, into a contiguous matrix of as many elements.
 void pack_rows(Context& ctx, const Tensor& from, const Tensor& to);
 
 // out = act(product + bias) * (up + up_bias) + residual, where each but the product may be missing.
-struct Epilogue {
-  const float* product = nullptr;  // [rows, out_features]
+struct EpiloguePass {
+  const float* product = nullptr;  // [M, N]
   const float* up = nullptr;       // the same, or null
-  Tensor bias{}, up_bias{};        // [out_features]
+  Tensor bias{}, up_bias{};        // [N]
   Activation activation = Activation::none;
   Tensor residual{}, out{};  // of any strides
 };
-void finish(Context& ctx, const Epilogue& epilogue);
+void run_epilogue(Context& ctx, const EpiloguePass& pass);
 
 }  // namespace tessera::cuda

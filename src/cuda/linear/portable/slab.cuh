@@ -39,7 +39,7 @@ __device__ inline void decode_slab(const SlabPair<TileFormat<F, T>::kWords>& pai
 template <ScaleMode S, typename T>
 __device__ inline void multiply_slab(const Decoded<S>& weights, const uint4& low, const uint4& high,
                                      float (&sums)[4]) {
-  const Pair b[4][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
+  const Halves b[4][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
   if constexpr (S == ScaleMode::sums) {
     float slab_sums[4] = {};
 #pragma unroll
@@ -52,11 +52,11 @@ __device__ inline void multiply_slab(const Decoded<S>& weights, const uint4& low
   }
 }
 
-// Those of a tile and kColumns rows of x into a slot.
-template <int kColumns>
-__device__ inline void put_sums(float* slot, int lane, const float (&sums)[kColumns / 8][4]) {
+// Those of a tile and kTokens tokens into a slot.
+template <int kTokens>
+__device__ inline void put_sums(float* slot, int lane, const float (&sums)[kTokens / 8][4]) {
 #pragma unroll
-  for (int c = 0; c < kColumns / 8; ++c) {
+  for (int c = 0; c < kTokens / 8; ++c) {
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int m = c * 8 + lane % 4 * 2 + r % 2, row = lane / 4 + r / 2 * 8;

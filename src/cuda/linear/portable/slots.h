@@ -3,8 +3,8 @@
 
 namespace tessera::cuda {
 
-// [rows of x][16 rows of W] f32, so far apart that the lanes of a fragment lie in different banks.
+// [tokens][16 features] f32, so far apart that the lanes of a fragment lie in different banks.
 inline constexpr int kSlotPitch = 20;
-constexpr int slot_size(int columns) { return columns * kSlotPitch; }
+constexpr int slot_size(int tokens) { return tokens * kSlotPitch; }
 
 }  // namespace tessera::cuda

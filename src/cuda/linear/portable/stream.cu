@@ -65,8 +65,8 @@ struct Sizes {
     const std::int64_t slot_bytes = slot_size(m > 8 || chunks > 1 ? 16 : 8) * 4;
     const std::int64_t slots =
         block_tiles * (chunks > 1 ? 2 : 1) * slot_bytes + kStreamWarps * slot_bytes;
-    const std::int64_t row_bytes = m == 1 ? stream_row_bytes(chunk) : 0;
-    const std::int64_t x_bytes = std::max(row_bytes, m * x_pitch(chunk) * 2);
+    const std::int64_t one_bytes = m == 1 ? one_token_bytes(chunk) : 0;
+    const std::int64_t x_bytes = std::max(one_bytes, m * x_pitch(chunk) * 2);
     return slots + fixed_bytes + x_bytes;
   }
   bool fits(std::int64_t m, int chunks) const { return bytes(m, chunks) <= limit_bytes; }
@@ -91,7 +91,7 @@ StreamWeight argument(const Weight& weight) {
 // with its sums more than without.
 constexpr int kIntegerPairs = 8, kE2m1Pairs = 2;
 
-bool row_pays(const Product& product, const StreamPlan& plan) {
+bool one_token_pays(const Product& product, const StreamPlan& plan) {
   const std::int64_t tiles = plan.tiles / plan.blocks * (product.gated() ? 2 : 1);
   const int least = product.weight.format == Format::int4 ? kIntegerPairs : kE2m1Pairs;
   return tiles * row_pairs(product.weight) >= least * kStreamWarps;
@@ -108,9 +108,9 @@ bool takes_stream(const LinearCall& call) {
   return sizes.fits(m, 1) || sizes.fits(m, sizes.most_chunks);
 }
 
-bool has_stream_row(const LinearCall& call, const StreamPlan& plan) {
+bool has_one_token(const LinearCall& call, const StreamPlan& plan) {
   const Weight& weight = call.product.weight;
-  return call.m == 1 && has_row_kernel(weight.format, scale_mode(weight)) &&
+  return call.m == 1 && has_one_token_kernel(weight.format, scale_mode(weight)) &&
          plan.chunk_pairs == row_pairs(weight);
 }
 
@@ -123,30 +123,30 @@ StreamPlan plan_stream(const LinearCall& call) {
                   .blocks = sizes.blocks,
                   .chunk_pairs = sizes.chunk_pairs(chunks),
                   .shared_bytes = sizes.bytes(call.m, chunks)};
-  plan.one_row = has_stream_row(call, plan) && row_pays(call.product, plan);
+  plan.one_token = has_one_token(call, plan) && one_token_pays(call.product, plan);
   return plan;
 }
 
 void run_stream(const LinearCall& call, const StreamPlan& plan) {
   const Product& product = call.product;
   const Tensor x = *as_matrix(product.x);
-  const auto rows = static_cast<int>(call.m);
+  const auto m = static_cast<int>(call.m);
   const Weight& weight = product.weight;
   const StreamArgs args{
       .weights = {argument(weight), argument(product.gated() ? product.up : weight)},
-      .parts = product.gated() ? 2 : 1,
+      .matrices = product.gated() ? 2 : 1,
       .block_tiles = plan.tiles / plan.blocks,
       .longer_blocks = plan.tiles % plan.blocks,
       .pairs = row_pairs(weight),
       .chunk_pairs = plan.chunk_pairs,
       .x = MatrixRows(x),
-      .columns = static_cast<int>(x.shape[1]),
-      .rows = rows,
-      .rows_log2 = static_cast<int>(std::bit_width(static_cast<unsigned>(rows) - 1)),
+      .k = static_cast<int>(x.shape[1]),
+      .m = m,
+      .m_log2 = static_cast<int>(std::bit_width(static_cast<unsigned>(m) - 1)),
       .x_aligned = rows_begin_on_vectors(x) && x.shape[1] % 8 == 0,
-      .one_row = plan.one_row,
-      .finish = finish_of(product),
-      .out_features = weight.out_features};
+      .one_token = plan.one_token,
+      .epilogue = epilogue_of(product),
+      .n = weight.out_features};
   const Grid grid{.blocks = plan.blocks,
                   .threads = kStreamThreads,
                   .shared_bytes = static_cast<int>(plan.shared_bytes),

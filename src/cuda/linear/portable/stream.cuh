@@ -1,29 +1,33 @@
-// linear() of a few rows (1 to 16) of activations: weights stream from memory through the tensor
-// cores once, and nothing waits but for them.
+// cuda.stream: linear() of a few tokens (M from 1 to 16). The weights stream from memory through
+// the tensor cores once; everything else is kept out of their way.
 //
-// A block on each multiprocessor takes a run of tiles (16 rows of W, tile_layout.h), and its warps
-// share the pairs of slabs (128 columns) of all of them evenly, in one long row:
+// A block on each multiprocessor takes a run of tiles (16 output features, tile_layout.h). Its
+// warps share the pairs of slabs (128 deep along K) of all these tiles evenly, in one long row:
 //
 //   tile 0                tile 1                tile 2
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
 //   [ warp 0    ][ warp 1    ][ warp 2    ] ...   [ warp 15    ]
 //
-// Of gated_linear()'s two weights, half of the warps take one, half the other. A warp has the codes
-// of kAhead pairs on their way into registers while it works on one: decode (fragments.cuh), then
-// four mma.sync a slab with the activations, which lie in shared memory. Weights are the 16 rows of
-// A; rows of activations are its columns (stream_columns.cuh; kColumns: 8 or 16 of them), but for a
-// single one, of which more can be made (stream_row.cuh; kColumns: 1). Where a tile ends, or a
-// warp's share, the sums go to a slot of shared memory. Slot w + v is that of warp w and tile v:
-// one step on is either the next tile or the next warp, so no two meet. In the end the slots of a
-// tile are added up in the order of warps, the same each time, and the epilogue is applied.
+// With gated_linear(), half of the warps take the gate, half the up matrix. A warp has the codes of
+// kAhead pairs on their way into registers while it works on one pair. It decodes (fragments.cuh),
+// then runs four mma.sync for each slab with the activations, which lie in shared memory. The 16
+// features of a tile are the rows of A, tokens are the columns of B (stream_tokens.cuh; kTokens: 8
+// or 16). A single token can use the tensor cores better (stream_one_token.cuh; kTokens: 1).
 //
-// Activations that do not fit into shared memory come in chunks along k: all of the above for one
-// chunk of columns, then for the next, and the sums of both are added.
+// At the end of a tile, or of a warp's share, the sums go to a slot of shared memory. Slot w + v
+// belongs to warp w and tile v: one step on is either the next tile or the next warp, so no two
+// meet. At the end the slots of a tile are added up in the order of warps, the same each time, and
+// the epilogue is applied.
 //
-// The kernel overlaps with the one ahead of it: the first weights are loaded before that has ended.
-// A layer's weights take 3 to 30 us to read, so what happens before the first and after the last of
-// them counts: no division by a number that is not a constant, nothing read from global memory at
-// the end that could have been read at the start.
+// Activations that do not fit into shared memory come in chunks along K: all of the above runs for
+// one chunk, then for the next, and the sums of both are added.
+//
+// The kernel overlaps with the one ahead of it: the first weights are loaded before that one has
+// ended. Reading a layer's weights takes 3 to 30 us, so what happens before the first and after the
+// last of them counts: there is no division by a number that is not a constant, and nothing is read
+// from global memory at the end that could have been read at the start.
+//
+// The technique: fragments and mma.sync are step 5 of examples/learn (docs/LEARN.md).
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"
@@ -32,9 +36,9 @@
 #include "cuda/linear/layout/tile_layout.h"
 #include "cuda/linear/matrix.h"
 #include "cuda/linear/portable/slab.cuh"
-#include "cuda/linear/portable/stream_columns.cuh"
-#include "cuda/linear/portable/stream_row.cuh"
+#include "cuda/linear/portable/stream_one_token.cuh"
 #include "cuda/linear/portable/stream_slots.cuh"
+#include "cuda/linear/portable/stream_tokens.cuh"
 #include "cuda/runtime/dynamic_shared.cuh"
 #include "cuda/tile/cp_async.cuh"
 #include "cuda/tile/grid_dependency.cuh"
@@ -55,24 +59,24 @@ struct StreamWeight {
 
 struct StreamArgs {
   StreamWeight weights[2];
-  int parts;                       // 1, or 2: gate and up
+  int matrices;                    // 1, or 2: gate and up
   int block_tiles, longer_blocks;  // tiles of a block; the first blocks have one more
-  int pairs;                       // of slabs, in a row
+  int pairs;                       // of slabs, along K
   int chunk_pairs;                 // of which activations are in shared memory together
-  MatrixRows x;                    // [rows, columns]
-  int columns, rows, rows_log2;    // rounded up
+  MatrixRows x;                    // [m, k]
+  int k, m, m_log2;                // rounded up
   bool x_aligned;                  // 16 bytes at a time
-  bool one_row;                    // by the kernel for that
-  Finish<MatrixRows> finish;
-  std::int64_t out_features;
+  bool one_token;                  // by the kernel for that
+  Epilogue<MatrixRows> epilogue;
+  std::int64_t n;
 };
 
-// The kernel for up to 8 rows has all their columns at once. That spares it some arithmetic.
-constexpr bool stream_in_chunks(int columns) { return columns > 8; }
+// The kernel for up to 8 tokens has all of K at once. That spares it some arithmetic.
+constexpr bool stream_in_chunks(int tokens) { return tokens > 8; }
 
 // ---- loading ------------------------------------------------------------------------------------
 
-// Pair number `at` of the weight, counted through all tiles. Weights are read once: they go past
+// Halves number `at` of the weight, counted through all tiles. Weights are read once: they go past
 // the first cache.
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& weight, int at,
@@ -84,10 +88,10 @@ __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& wei
     if constexpr (F == Format::dense) {  // where they are: two vectors of row g, two of row g + 8
       const int tile = at / args.pairs, slab = i / kVectors, side = i % kVectors / 2;
       const std::int64_t row =
-          min(std::int64_t{tile} * kTileHeight + lane / 4 + side * 8, args.out_features - 1);
-      const int column = at % args.pairs * kPair + slab * kSlab + lane % 4 * 16 + i % 2 * 8;
+          min(std::int64_t{tile} * kTileHeight + lane / 4 + side * 8, args.n - 1);
+      const int k = at % args.pairs * kPair + slab * kSlab + lane % 4 * 16 + i % 2 * 8;
       codes = reinterpret_cast<const uint4*>(static_cast<const T*>(weight.codes) +
-                                             row * weight.stride + column);
+                                             row * weight.stride + k);
     } else {
       codes = static_cast<const uint4*>(weight.codes) + std::int64_t{at} * (64 * kVectors) + lane +
               32 * i;
@@ -118,17 +122,17 @@ struct StreamCursor {
 template <typename T>
 __device__ void stage_activations(const StreamArgs& args, int first_pair, int depth, T* shared) {
   constexpr int kVector = 16 / sizeof(T);
-  const int first = first_pair * kPair, columns = args.columns - first, padded = depth * kPair;
-  for (int m = 0; m < args.rows; ++m) {
+  const int first = first_pair * kPair, left = args.k - first, padded = depth * kPair;
+  for (int m = 0; m < args.m; ++m) {
     const T* from = args.x.row<const T>(m) + first;
     T* to = shared + m * x_pitch(depth);
     if (args.x_aligned) {
       for (int k = threadIdx.x * kVector; k < padded; k += kStreamThreads * kVector) {
-        copy_async(to + k, from + k, k < columns);
+        copy_async(to + k, from + k, k < left);
       }
     } else {
       for (int k = threadIdx.x; k < padded; k += kStreamThreads) {
-        to[k] = k < columns ? from[k] : T{};
+        to[k] = k < left ? from[k] : T{};
       }
     }
   }
@@ -136,14 +140,14 @@ __device__ void stage_activations(const StreamArgs& args, int first_pair, int de
   wait_for_copies<0>();
 }
 
-// One row, all of it, as stream_row.cuh wants it. Returns whether it is scaled.
+// One token, all of it, as stream_one_token.cuh wants it. Returns whether it is scaled.
 template <Format F, typename T>
-__device__ inline bool stage_row(const StreamArgs& args, T* shared) {
-  using Row = StreamRow<F, T>;
+__device__ inline bool stage_token(const StreamArgs& args, T* shared) {
+  using Row = StreamOne<F, T>;
   const T* from = args.x.row<const T>(0);
   bool scaled = Row::kScales;
-  while (__syncthreads_or(
-             Row::stage(from, args.columns, args.x_aligned, args.pairs, scaled, shared)) != 0 &&
+  while (__syncthreads_or(Row::stage(from, args.k, args.x_aligned, args.pairs, scaled, shared)) !=
+             0 &&
          scaled) {
     scaled = false;
   }
@@ -152,26 +156,26 @@ __device__ inline bool stage_row(const StreamArgs& args, T* shared) {
 
 // ---- shared memory ------------------------------------------------------------------------------
 
-// What lies in it, in this order. [parts] is that of gate and up.
+// What lies in it, in this order. [matrices]: gate and up.
 template <typename T>
 struct StreamPlaces {
-  T* x;               // [rows, x_pitch], or one row (stream_row.cuh)
-  float* slots;       // [parts][tiles + warps of a part][slot]
-  float* totals;      // [parts][tiles][slot], of earlier chunks, if there are chunks
-  float* row_scales;  // [parts][tiles * 16]
-  float* bias;        // [parts][tiles * 16]
+  T* x;               // [m, x_pitch], or one token (stream_one_token.cuh)
+  float* slots;       // [matrices][tiles + warps of a matrix][slot]
+  float* totals;      // [matrices][tiles][slot], of earlier chunks, if there are chunks
+  float* row_scales;  // [matrices][tiles * 16]
+  float* bias;        // [matrices][tiles * 16]
   SlotRange* ranges;  // [tiles]
-  Pair* nf4_table;
+  Halves* nf4_table;
 
   __device__ StreamPlaces(const StreamArgs& args, int x_bytes, int slot)
       : x(dynamic_shared<T>()),
         slots(reinterpret_cast<float*>(reinterpret_cast<char*>(x) + x_bytes)) {
-    const int tiles = (args.block_tiles + (args.longer_blocks > 0)) * args.parts;
+    const int tiles = (args.block_tiles + (args.longer_blocks > 0)) * args.matrices;
     totals = slots + (tiles + kStreamWarps) * slot;
     row_scales = totals + (args.chunk_pairs < args.pairs ? tiles * slot : 0);
     bias = row_scales + tiles * kTileHeight;
     ranges = reinterpret_cast<SlotRange*>(bias + tiles * kTileHeight);
-    nf4_table = reinterpret_cast<Pair*>(ranges + tiles);
+    nf4_table = reinterpret_cast<Halves*>(ranges + tiles);
   }
 };
 
@@ -181,38 +185,40 @@ __device__ inline void fetch_for_rows(const StreamArgs& args, int first_tile, in
                                       const StreamPlaces<T>& shared) {
   for (int row = threadIdx.x; row < features; row += kStreamThreads) {
     const std::int64_t n = std::int64_t{first_tile} * kTileHeight + row;
-    const bool there = n < args.out_features;
-    for (int part = 0; part < args.parts; ++part) {
-      const AnyFloats& bias = part == 0 ? args.finish.bias : args.finish.up_bias;
-      const StreamWeight& weight = part == 0 ? args.weights[0] : args.weights[1];
+    const bool there = n < args.n;
+    for (int matrix = 0; matrix < args.matrices; ++matrix) {
+      const AnyFloats& bias = matrix == 0 ? args.epilogue.bias : args.epilogue.up_bias;
+      const StreamWeight& weight = matrix == 0 ? args.weights[0] : args.weights[1];
       if constexpr (F != Format::dense)
-        shared.row_scales[part * features + row] = weight.row_scales[n];
-      shared.bias[part * features + row] = there && bias.given() ? bias[n] : 0.f;
+        shared.row_scales[matrix * features + row] = weight.row_scales[n];
+      shared.bias[matrix * features + row] = there && bias.given() ? bias[n] : 0.f;
     }
   }
 }
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
-template <Format F, ScaleMode S, bool Z, typename T, int kColumns>
-__global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args) {
+template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
+__global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs args) {
   using Tiles = TileFormat<F, T>;
-  constexpr bool kOneRow = kColumns == 1;
-  constexpr int kSlot = slot_size(kColumns);
+  constexpr bool kOneToken = kTokens == 1;
+  constexpr int kSlot = slot_size(kTokens);
   // 32 to 64 KiB on their way, in as many registers as there are.
-  constexpr int kAhead = Tiles::kWords > 4 ? 2 : kOneRow || (Tiles::kE2m1 && kColumns == 8) ? 4 : 3;
-  constexpr bool kChunks = stream_in_chunks(kColumns);
+  constexpr int kAhead = Tiles::kWords > 4                             ? 2
+                         : kOneToken || (Tiles::kE2m1 && kTokens == 8) ? 4
+                                                                       : 3;
+  constexpr bool kChunks = stream_in_chunks(kTokens);
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const int block = static_cast<int>(blockIdx.x);
   const int first_tile = block * args.block_tiles + min(block, args.longer_blocks);
   const int tiles = args.block_tiles + (block < args.longer_blocks);
   const int features = tiles * kTileHeight;
-  const unsigned warps_log2 = args.parts == 2 ? kStreamWarpsLog2 - 1 : kStreamWarpsLog2;
-  const int part = warp >> warps_log2, my_warp = warp & ((1 << warps_log2) - 1);
-  const StreamWeight weight = part == 0 ? args.weights[0] : args.weights[1];
-  const int slots_of_part = (tiles + (1 << warps_log2)) * kSlot;
+  const unsigned warps_log2 = args.matrices == 2 ? kStreamWarpsLog2 - 1 : kStreamWarpsLog2;
+  const int matrix = warp >> warps_log2, my_warp = warp & ((1 << warps_log2) - 1);
+  const StreamWeight weight = matrix == 0 ? args.weights[0] : args.weights[1];
+  const int matrix_slots = (tiles + (1 << warps_log2)) * kSlot;
   const int x_bytes =
-      kOneRow ? stream_row_bytes(args.pairs) : args.rows * x_pitch(args.chunk_pairs) * 2;
+      kOneToken ? one_token_bytes(args.pairs) : args.m * x_pitch(args.chunk_pairs) * 2;
   const StreamPlaces<T> shared(args, x_bytes, kSlot);
 
   const int chunk_pairs = kChunks ? args.chunk_pairs : args.pairs;
@@ -242,26 +248,26 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
       wait_for_earlier_kernels();
     }
     bool scaled = false;
-    if constexpr (kOneRow) {
-      scaled = stage_row<F>(args, shared.x);
+    if constexpr (kOneToken) {
+      scaled = stage_token<F>(args, shared.x);
     } else {
       stage_activations(args, first_pair, depth, shared.x);
       __syncthreads();
     }
 
     auto sums = [&] {
-      if constexpr (kOneRow) {
-        return StreamRowSums<F, S, Z, T>(shared.x, args.pairs, scaled, lane);
+      if constexpr (kOneToken) {
+        return StreamOneSums<F, S, Z, T>(shared.x, args.pairs, scaled, lane);
       } else {
-        return StreamColumnSums<F, S, Z, T, kColumns>(shared.x, args.rows, x_pitch(depth), lane);
+        return StreamTokenSums<F, S, Z, T, kTokens>(shared.x, args.m, x_pitch(depth), lane);
       }
     }();
-    int column = (depth - left) * kPair;
-    float* slot = shared.slots + part * slots_of_part + (my_warp + tile) * kSlot;
+    int k = (depth - left) * kPair;
+    float* slot = shared.slots + matrix * matrix_slots + (my_warp + tile) * kSlot;
     RowState rows = no_rows<F, T>(shared.nf4_table, lane);
     const auto start_rows = [&] {
       start_tile<F, S, Z, T>(weight.scales,
-                             shared.row_scales + part * features + tile * kTileHeight,
+                             shared.row_scales + matrix * features + tile * kTileHeight,
                              first_tile + tile, lane, rows);
     };
     if (begin < end) start_rows();
@@ -269,18 +275,18 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (at + i >= end) break;
-        sums.multiply(ring[i], column, rows, [&] {
+        sums.multiply(ring[i], k, rows, [&] {
           // Loads alone are predicated; a branch here would make the compiler copy, and so wait
           // for, what they bring.
           if (at + i + kAhead < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
           next.advance(depth, args.pairs);
         });
-        column += kPair;
+        k += kPair;
         const bool tile_ends = --left == 0, share_ends = at + i + 1 == end;
         if (static_cast<int>(tile_ends) | static_cast<int>(share_ends)) {  // one branch
           sums.put(slot, lane);
           slot += kSlot;
-          column = 0;
+          k = 0;
           left = depth;
           ++tile;
           if (at + i + 1 < end) start_rows();
@@ -289,20 +295,20 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
     }
     __syncthreads();
 
-    // A thread for each tile, row of x (of a power of two of them) and row of W.
+    // A thread for each tile, token (of a power of two of them) and feature.
     const bool last = first_pair + depth == args.pairs;
-    const int log2 = args.rows_log2;
+    const int log2 = args.m_log2;
     for (int i = thread; i < features << log2; i += kStreamThreads) {
       const int row = i % kTileHeight, m = (i / kTileHeight) & ((1 << log2) - 1);
       const int v = i / kTileHeight >> log2, feature = v * kTileHeight + row;
       const std::int64_t n = std::int64_t{first_tile} * kTileHeight + feature;
-      if (m >= args.rows || n >= args.out_features) continue;
+      if (m >= args.m || n >= args.n) continue;
       const SlotRange range = shared.ranges[v];
       const auto product = [&](int of) {
-        const float* from = shared.slots + of * slots_of_part + range.first * kSlot;
+        const float* from = shared.slots + of * matrix_slots + range.first * kSlot;
         float sum = 0;
 #pragma unroll 1  // a short way to the end of the kernel, for instructions too
-        for (int k = 0; k < range.count; ++k) sum += from[k * kSlot + m * kSlotPitch + row];
+        for (int s = 0; s < range.count; ++s) sum += from[s * kSlot + m * kSlotPitch + row];
         if (chunk_pairs < args.pairs) {
           float& total = shared.totals[(of * tiles + v) * kSlot + m * kSlotPitch + row];
           if (first_pair > 0) sum += total;
@@ -310,17 +316,17 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_rows(StreamArgs args
         }
         if constexpr (F != Format::dense) {
           const float row_scale = shared.row_scales[of * features + feature];
-          sum = kOneRow ? StreamRow<F, T>::in_full(sum, scaled) * row_scale
-                        : sum * (Tiles::kGain * row_scale);
+          sum = kOneToken ? StreamOne<F, T>::in_full(sum, scaled) * row_scale
+                          : sum * (Tiles::kGain * row_scale);
         }
         return sum + shared.bias[of * features + feature];
       };
       float value = product(0);
-      if (args.finish.activation != Activation::none) {
-        value = activate_apart(args.finish.activation, value);
+      if (args.epilogue.activation != Activation::none) {
+        value = activate_apart(args.epilogue.activation, value);
       }
-      if (args.parts == 2) value *= product(1);
-      if (last) args.finish.store(value, m, n);
+      if (args.matrices == 2) value *= product(1);
+      if (last) args.epilogue.store(value, m, n);
     }
     if (!last) __syncthreads();  // the next chunk has other ranges
   }

@@ -8,10 +8,10 @@
 namespace tessera::cuda {
 
 struct StreamPlan {
-  int tiles = 0;         // of the weight; a gated pair has as many again
-  int blocks = 0;        // that share them
-  int chunk_pairs = 0;   // pairs of slabs whose activations are in shared memory at the same time
-  bool one_row = false;  // the kernel for one token (stream_row.cuh), where it is faster
+  int tiles = 0;           // of the weight; with a gated product, up has as many again
+  int blocks = 0;          // that share them
+  int chunk_pairs = 0;     // pairs of slabs whose activations are in shared memory at the same time
+  bool one_token = false;  // the kernel for one token (stream_one_token.cuh), where it is faster
   std::int64_t shared_bytes = 0;
 };
 
@@ -21,8 +21,8 @@ struct StreamPlan {
 bool takes_stream(const LinearCall& call);
 StreamPlan plan_stream(const LinearCall& call);
 void run_stream(const LinearCall& call, const StreamPlan& plan);
-// Whether there is a kernel for one token (stream_row.cuh), which plan_stream() takes where it is
-// faster.
-bool has_stream_row(const LinearCall& call, const StreamPlan& plan);
+// Whether there is a kernel for one token (stream_one_token.cuh), which plan_stream() takes where
+// it is faster.
+bool has_one_token(const LinearCall& call, const StreamPlan& plan);
 
 }  // namespace tessera::cuda

@@ -13,15 +13,16 @@ void stream_bf16(const Launch& launch, const Grid& grid, Format format, ScaleMod
                  const StreamArgs& args);
 
 template <Format F, ScaleMode S, bool Z, typename T>
-void stream_columns(const Launch& launch, const Grid& grid, const StreamArgs& args) {
-  if constexpr (has_row_kernel(F, S)) {
-    if (args.one_row) return launch(stream_rows<F, S, Z, T, 1>, grid, args);
+void stream_with(const Launch& launch, const Grid& grid, const StreamArgs& args) {
+  if constexpr (has_one_token_kernel(F, S)) {
+    if (args.one_token) return launch(stream_kernel<F, S, Z, T, 1>, grid, args);
   }
-  if constexpr (F != Format::dense) {  // of which the library is faster from few rows on
-    if (args.rows > 8 || args.chunk_pairs < args.pairs)
-      return launch(stream_rows<F, S, Z, T, 16>, grid, args);
+  if constexpr (F !=
+                Format::dense) {  // with dense weights the library is faster from few tokens on
+    if (args.m > 8 || args.chunk_pairs < args.pairs)
+      return launch(stream_kernel<F, S, Z, T, 16>, grid, args);
   }
-  launch(stream_rows<F, S, Z, T, 8>, grid, args);
+  launch(stream_kernel<F, S, Z, T, 8>, grid, args);
 }
 
 template <typename T>
@@ -29,7 +30,7 @@ void stream_as(const Launch& launch, const Grid& grid, Format format, ScaleMode 
                const StreamArgs& args) {
   const bool zeros = args.weights[0].scales.zeros != nullptr;
   with_tile_kind(format, mode, zeros, [&]<Format F, ScaleMode S, bool Z>() {
-    stream_columns<F, S, Z, T>(launch, grid, args);
+    stream_with<F, S, Z, T>(launch, grid, args);
   });
 }
 

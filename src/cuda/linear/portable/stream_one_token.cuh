@@ -1,6 +1,6 @@
-// One row of activations in stream.cuh. Of the tensor cores' eight columns seven would be idle.
-// Here they keep sums apart, so that what some weights have in common meets their sum, in f32,
-// instead of each of them:
+// One token in stream.cuh. Seven of the tensor cores' eight columns would be idle. Here they keep
+// sums apart, so that what some weights have in common meets their sum, in f32, instead of each of
+// them:
 //
 //   E2M1   Each lane of A has a block of 16 weights, which share a scale. x of block b is in column
 //          2 b, that of the pair's other slab in column 2 b + 1; elsewhere are zeros:
@@ -11,8 +11,8 @@
 //                       2                    x   x'
 //                       3                            x   x'
 //
-//          So the sums of a row are those of its blocks. What a slab makes of the other's columns,
-//          nobody reads.
+//          So the sums of a feature are those of its blocks. Nobody reads what a slab makes of the
+//          other's columns.
 //   int4   Codes go in as the integers that their bits are, with no arithmetic but masks. Every
 //          other code lies four bits higher and counts sixteenfold: such have a sum of their own.
 //          The zero point is taken off by the sum of x over the slab. All columns are the same.
@@ -33,7 +33,7 @@
 namespace tessera::cuda {
 
 // Kinds of weights that have it.
-constexpr bool has_row_kernel(Format format, ScaleMode mode) {
+constexpr bool has_one_token_kernel(Format format, ScaleMode mode) {
   return format == Format::nvfp4 || format == Format::mxfp4 ||
          (format == Format::int4 && mode == ScaleMode::sums);
 }
@@ -41,9 +41,9 @@ constexpr bool has_row_kernel(Format format, ScaleMode mode) {
 // ---- x ------------------------------------------------------------------------------------------
 
 // In shared memory: zeros for a lane's share of a slab, x, f32 sums of its slabs.
-inline constexpr int kRowZeroBytes = 32;
-TESSERA_HOST_DEVICE inline int stream_row_bytes(int pairs) {
-  return kRowZeroBytes + pairs * kPair * 2 + pairs * 2 * 4;
+inline constexpr int kZeroBytes = 32;
+TESSERA_HOST_DEVICE inline int one_token_bytes(int pairs) {
+  return kZeroBytes + pairs * kPair * 2 + pairs * 2 * 4;
 }
 
 // Eight numbers of 16 bits, of which `count` are there. Out of line, as it is rare; a template, so
@@ -58,14 +58,14 @@ __device__ __noinline__ uint4 load_each_of_eight(const std::uint16_t* from, int 
 }
 
 template <Format F, typename T>
-struct StreamRow {
+struct StreamOne {
   static constexpr bool kInteger = F == Format::int4;
   static constexpr bool kScales = std::is_same_v<T, BFloat16>;
   // Logarithms to base 2: of the factor, and the first x that it would make infinite, as bits; of
-  // what a weight of one is as its bits; of what a scale of one is in StreamRowSums.
+  // what a weight of one is as its bits; of what a scale of one is in StreamOneSums.
   static constexpr int kFactor = 80;
   static constexpr std::uint32_t kTooLarge = (127 + 128 - kFactor) << 7;
-  static constexpr Pair kFactorPair = ((127 + kFactor) << 7) * 0x10001u;
+  static constexpr Halves kFactorHalves = ((127 + kFactor) << 7) * 0x10001u;
   static constexpr int kOne = kInteger ? (kScales ? -133 : -24) : (kScales ? -126 : -14);
   static constexpr int kScaleOne = F == Format::nvfp4 ? -8 : 0;
 
@@ -83,13 +83,13 @@ struct StreamRow {
     return sum * half * (scaled ? power(kScaled - kScaled / 2) : power(kNot - kNot / 2));
   }
 
-  // Brings x [columns] to shared memory, by all threads. True: some of it is too large to be
+  // Brings x [depth] to shared memory, by all threads. True: some of it is too large to be
   // scaled.
-  __device__ static bool stage(const T* from, int columns, bool aligned, int pairs, bool scaled,
+  __device__ static bool stage(const T* from, int depth, bool aligned, int pairs, bool scaled,
                                T* shared) {
     const int lane = threadIdx.x % 32, vectors = pairs * (kPair / 8);
-    if (threadIdx.x < kRowZeroBytes / 4) reinterpret_cast<float*>(shared)[threadIdx.x] = 0;
-    auto* x = reinterpret_cast<uint4*>(reinterpret_cast<char*>(shared) + kRowZeroBytes);
+    if (threadIdx.x < kZeroBytes / 4) reinterpret_cast<float*>(shared)[threadIdx.x] = 0;
+    auto* x = reinterpret_cast<uint4*>(reinterpret_cast<char*>(shared) + kZeroBytes);
     auto* sums = reinterpret_cast<float*>(x + vectors);
     std::uint32_t largest = 0;
 #pragma unroll 1  // all lanes of a warp the same number of times
@@ -97,10 +97,10 @@ struct StreamRow {
          first += static_cast<int>(blockDim.x)) {
       const int at = first + lane, k = at * 8;
       uint4 vector{};
-      if (k < columns) {
+      if (k < depth) {
         vector = aligned ? *reinterpret_cast<const uint4*>(from + k)
                          : load_each_of_eight(reinterpret_cast<const std::uint16_t*>(from + k),
-                                              columns - k);
+                                              depth - k);
       }
       std::uint32_t words[4];
       store_words(vector, words);
@@ -113,7 +113,7 @@ struct StreamRow {
         }
         if constexpr (kScales) {
           largest = std::max(largest, std::max(word & 0x7fffu, word >> 16 & 0x7fffu));
-          if (scaled) word = multiply<T>(word, kFactorPair);
+          if (scaled) word = multiply<T>(word, kFactorHalves);
         }
       }
       if constexpr (kInteger) {
@@ -123,7 +123,7 @@ struct StreamRow {
         }
       }
       if (at >= vectors) continue;
-      // A step of int4 has every other pair (StreamRowSums::decode()).
+      // A step of int4 has every other pair (StreamOneSums::decode()).
       x[at] = {words[0], words[kInteger ? 2 : 1], words[kInteger ? 1 : 2], words[3]};
       if (kInteger && at % (kSlab / 8) == 0) sums[at / (kSlab / 8)] = sum;
     }
@@ -147,21 +147,21 @@ __device__ inline void settle([[maybe_unused]] std::uint32_t& value) {
 
 // A warp's sums of the tile that it is at.
 template <Format F, ScaleMode S, bool Z, typename T>
-struct StreamRowSums {
+struct StreamOneSums {
   static constexpr bool kInteger = F == Format::int4;
   static constexpr int kWords = TileFormat<F, T>::kWords;
   const char* x;           // what the lane has of it, or zeros
   int x_mask;              // of byte offsets from there: none where there are zeros
   const float* slab_sums;  // of x
-  bool scaled;             // x is, by StreamRow::stage()
+  bool scaled;             // x is, by StreamOne::stage()
   // Of rows g and g + 8. E2M1: of the lane's block in both slabs. int4: of the ones, of those that
   // count sixteenfold, and of scale (times zero point) times the slab's sum of x.
   float sums[2][kInteger ? 3 : 2] = {};
 
-  __device__ StreamRowSums(const T* shared, int pairs, bool x_is_scaled, int lane)
+  __device__ StreamOneSums(const T* shared, int pairs, bool x_is_scaled, int lane)
       : scaled(x_is_scaled) {
     const char* zeros = reinterpret_cast<const char*>(shared);
-    const char* all = zeros + kRowZeroBytes;
+    const char* all = zeros + kZeroBytes;
     const int t = lane % 4, column = lane / 4;
     const bool mine = kInteger || column / 2 == t;
     x = !mine ? zeros : all + t * 32 + (kInteger ? 0 : column % 2 * (kSlab * 2));
@@ -173,10 +173,10 @@ struct StreamRowSums {
   __device__ static void row_scale_values(const RawScales& raw, int slab, const RowState& rows,
                                           float (&values)[2]) {
     if constexpr (F == Format::nvfp4) {
-      Pair pairs[2];
-      e4m3_pairs(raw.words[0], pairs, Half{});  // times 2^-8
-      values[0] = to_f32(Half{static_cast<std::uint16_t>(pairs[slab])});
-      values[1] = to_f32(Half{static_cast<std::uint16_t>(pairs[slab] >> 16)});
+      Halves halves[2];
+      e4m3_halves(raw.words[0], halves, Half{});  // times 2^-8
+      values[0] = to_f32(Half{static_cast<std::uint16_t>(halves[slab])});
+      values[1] = to_f32(Half{static_cast<std::uint16_t>(halves[slab] >> 16)});
     } else {
       scale_values<F>(raw, slab, values);
 #pragma unroll
@@ -209,15 +209,15 @@ struct StreamRowSums {
   __device__ static void multiply_slab(const Fragments& a, const uint4* from,
                                        float (&products)[2][4]) {
     const uint4 low = from[0], high = from[1];
-    const Pair b[4][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
+    const Halves b[4][2] = {{low.x, low.y}, {low.z, low.w}, {high.x, high.y}, {high.z, high.w}};
 #pragma unroll
     for (int j = 0; j < 4; ++j) mma_16x8x16(products[kInteger ? j % 2 : 0], a[j], b[j], T{});
   }
 
-  // A pair of slabs, `column` on in x; load_next() overwrites it.
+  // A pair of slabs, from depth `k` of x on; load_next() overwrites it.
   template <typename Load>
-  __device__ void multiply(SlabPair<kWords>& pair, int column, RowState& rows, Load&& load_next) {
-    const auto* from = reinterpret_cast<const uint4*>(x + (column * 2 & x_mask));
+  __device__ void multiply(SlabPair<kWords>& pair, int k, RowState& rows, Load&& load_next) {
+    const auto* from = reinterpret_cast<const uint4*>(x + (k * 2 & x_mask));
     float scales[2][2];
     [[maybe_unused]] float zeros[2][2];  // times scales
     Fragments a[2];
@@ -248,7 +248,7 @@ struct StreamRowSums {
     }
     load_next();
     multiply_slab(a[1], kInteger ? from + kSlab / 8 : from, products[1]);
-    const float* of_x = slab_sums + column / kSlab;
+    const float* of_x = slab_sums + k / kSlab;
 #pragma unroll
     for (int slab = 0; slab < 2; ++slab) {
 #pragma unroll
@@ -274,7 +274,7 @@ struct StreamRowSums {
       float sum;
       if constexpr (kInteger) {
         constexpr float kMiddle = Z ? 1 : 8;  // of the codes, where there are no zero points
-        sum = mine[0] + mine[1] * 0.0625f - kMiddle * StreamRow<F, T>::one(scaled) * mine[2];
+        sum = mine[0] + mine[1] * 0.0625f - kMiddle * StreamOne<F, T>::one(scaled) * mine[2];
       } else {
         sum = mine[0] + mine[1];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
