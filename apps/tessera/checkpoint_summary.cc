@@ -38,7 +38,7 @@ bool is_dense_dtype(const std::string& dtype) {
 CheckpointSummary summarise(const model::Checkpoint& checkpoint) {
   const model::QuantConfig quant =
       model::parse_quant_config(checkpoint.config(), checkpoint.hf_quant_config());
-  // Modules whose codes are stored packed: their scales and zero points belong to the same format.
+  // Modules with packed codes. Their scales and zero points count for the same format.
   std::map<std::string_view, Format> packed;
   for (const model::StoredTensor& tensor : checkpoint.tensors()) {
     const Place place = split(tensor.name);
@@ -49,6 +49,7 @@ CheckpointSummary summarise(const model::Checkpoint& checkpoint) {
   }
   CheckpointSummary summary;
   summary.notes = quant.notes;
+  for (const auto& [module, format] : packed) summary.packed.emplace(name(format));
   for (const model::StoredTensor& tensor : checkpoint.tensors()) {
     const Place place = split(tensor.name);
     const std::int64_t bytes = static_cast<std::int64_t>(tensor.data.size());
@@ -59,7 +60,7 @@ CheckpointSummary summarise(const model::Checkpoint& checkpoint) {
         summary.formats[of_packed ? std::string(name(found->second)) : lower(tensor.dtype)];
     share.bytes += bytes;
     const bool codes = place.part == "weight_packed" || place.part == "weight";
-    if (of_packed && !codes) continue;  // scales are no parameters
+    if (of_packed && !codes) continue;  // scales are not parameters
     const std::int64_t numbers = of_packed ? checked_mul(bytes, 8) / info(found->second).bits
                                            : checked_product(tensor.shape);
     ++share.tensors;

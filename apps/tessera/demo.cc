@@ -1,7 +1,7 @@
-// tessera demo: a story from the default model, then a stream far past the length the model was
+// tessera demo: a story from the bundled model, then a stream far past the length the model was
 // trained for, with three caches: attention sinks, plain eviction of the oldest tokens, and one
-// that keeps everything. What each writes is read again from scratch: the perplexity of a passage
-// says whether it is still English.
+// that keeps everything. The model then reads each passage afresh: its perplexity says whether the
+// passage is still English.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -20,6 +21,8 @@
 #include "commands.h"
 #include "default_model.h"
 #include "kernels_demo.h"
+#include "option_checks.h"
+#include "output.h"
 #include "tessera/tessera.h"
 
 namespace tessera::app {
@@ -27,7 +30,7 @@ namespace {
 
 struct Options {
   int threads = 0;
-  std::int64_t tokens = 0;  // of the stream; 0: eight times the training length
+  std::int64_t tokens = 0;  // of the stream; 0: as many as a short demo has time for
   std::uint64_t seed = 7;
   bool kernels = false, json = false;
 };
@@ -35,6 +38,8 @@ struct Options {
 constexpr std::int64_t kSinks = 4;     // what StreamingLLM found to be enough
 constexpr std::int64_t kStory = 300;   // tokens at most
 constexpr std::int64_t kReread = 128;  // tokens of a passage that is read again
+constexpr std::int64_t kLengths = 6;   // the stream's, in lengths that the model was trained for
+constexpr double kSeconds = 18;        // the whole demo, where --tokens does not say otherwise
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -67,8 +72,7 @@ struct Loaded {
 double reread_perplexity(Loaded& loaded, std::vector<std::int32_t> ids) {
   ids.insert(ids.begin(), loaded.prompt.front());
   const std::vector<float> nlls = perplexity(loaded.ctx, *loaded.model, ids).nlls;
-  // The first half only sets the scene: what a passage cut out of a story begins with is anyone's
-  // guess.
+  // The first half only sets the scene: nothing tells how a passage cut out of a story begins.
   const std::size_t begin = nlls.size() / 2;
   const double sum =
       std::accumulate(nlls.begin() + static_cast<std::ptrdiff_t>(begin), nlls.end(), 0.0);
@@ -126,8 +130,7 @@ std::string tell_story(Loaded& loaded, const Options& options) {
     fmt::print("{} model of {} layers, {} of weights, {} threads on {}\n\n",
                name(config.architecture), config.layers, megabytes(loaded.model->weight_bytes()),
                loaded.ctx.threads(), devices()[0].name);
-    fmt::print("Once upon a time");
-    std::fflush(stdout);
+    write_out("Once upon a time");
   }
   KvCache cache = loaded.model->make_cache(loaded.ctx, CachePolicy::full(),
                                            loaded.model->config().max_positions);
@@ -138,11 +141,10 @@ std::string tell_story(Loaded& loaded, const Options& options) {
                {.max_tokens = std::min(kStory, room), .sampling = sampling(options.seed)},
                [&](const GeneratedToken& token) {
                  if (options.json) return;
-                 fmt::print("{}", token.text);
-                 std::fflush(stdout);
+                 write_out(token.text);
                });
   if (!options.json) {
-    fmt::print("\n\n{} tokens, first after {:.0f} ms, {:.2f} ms per token\n\n", result.ids.size(),
+    fmt::print("\n\n{} tokens, first {:.0f} ms, then {:.2f} ms each\n\n", result.ids.size(),
                result.first_seconds * 1e3,
                result.decode_seconds * 1e3 / std::max<double>(1, result.ids.size() - 1.0));
   }
@@ -153,25 +155,38 @@ constexpr const char* kPolicies[] = {"attention sinks", "plain eviction", "keeps
 
 void print_header(std::int64_t length) {
   fmt::print(
-      "Streaming on, past the {0} tokens the model was trained on at a time, with three caches: "
-      "one keeps the first {1}\n"
-      "and the last {2} tokens (attention sinks), one the last {0} (plain eviction), one "
-      "everything. What each writes is\n"
-      "read again from scratch: the lower the perplexity, the better the English.\n\n",
+      "Now an endless stream. The model was trained for {0} tokens; three caches go\n"
+      "past that. One keeps the first {1} tokens and the last {2} (attention sinks), one\n"
+      "the last {0} (plain eviction), one everything. A fresh reading of each text\n"
+      "gives its perplexity (ppl): the lower, the better the English.\n\n",
       length, kSinks, length - kSinks);
-  fmt::print("{:>7}", "");
-  for (const char* policy : kPolicies) fmt::print(" | {:^31}", policy);
-  fmt::print("\n{:>7}", "tokens");
+  fmt::print("{:>6}", "");
+  for (const char* policy : kPolicies) fmt::print(" | {:^21}", policy);
+  fmt::print("\n{:>6}", "tokens");
   for (std::size_t i = 0; i < std::size(kPolicies); ++i) {
-    fmt::print(" | {:>9} {:>10} {:>10}", "ms/token", "KV cache", "perplexity");
+    fmt::print(" | {:>6} {:>8} {:>5}", "ms/tok", "KV cache", "ppl");
   }
   fmt::print("\n");
+  flush_out();
 }
 
 void print_passage(const Passage& passage) {
-  fmt::print(" | {:>9.2f} {:>10} {:>10.1f}", passage.ms_per_token, megabytes(passage.cache_bytes),
-             passage.perplexity);
-  std::fflush(stdout);
+  write_out(fmt::format(" | {:>6.2f} {:>8} {:>5.1f}", passage.ms_per_token,
+                        megabytes(passage.cache_bytes), passage.perplexity));
+}
+
+void print_end(const std::vector<Passage>& last) {
+  for (std::size_t i = 0; i < last.size(); ++i) {
+    fmt::print("\nAfter {} tokens, {}:\n  ...{}\n", last[i].tokens, kPolicies[i], last[i].text);
+  }
+  fmt::print(
+      "\nTo go on:\n"
+      "  tessera generate \"One day, a dragon\"     a story of your own\n"
+      "  tessera generate --attention-sinks 4 --ignore-eos --max-tokens -1 \"One day\"\n"
+      "                                           one that ends with Ctrl-C\n"
+      "  tessera generate --model DIR --weights int4 \"The sea\"\n"
+      "                                           any checkpoint, packed while loading\n"
+      "  tessera --help                           all commands\n");
 }
 
 nlohmann::json to_json(const Passage& passage) {
@@ -182,13 +197,34 @@ nlohmann::json to_json(const Passage& passage) {
           {"text", passage.text}};
 }
 
+// Says when the stream has to end: after --tokens, or when another row would take too long.
+class Clock {
+ public:
+  explicit Clock(std::int64_t tokens) : limited_(tokens == 0) {}
+
+  bool has_time() {
+    const double now = seconds_since(start_);
+    slowest_row_ = std::max(slowest_row_, now - last_);
+    last_ = now;
+    return !limited_ || now + 1.2 * slowest_row_ < kSeconds;
+  }
+  void start_row() { last_ = seconds_since(start_); }
+
+ private:
+  bool limited_;
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  double last_ = 0, slowest_row_ = 0;
+};
+
 int run(const Options& options) {
   if (options.kernels) return run_kernels_demo(options.threads, options.json);
+  Clock clock(options.tokens);
   Loaded loaded(options.threads);
   const std::string story = tell_story(loaded, options);
 
   const std::int64_t length = loaded.model->config().max_positions;
-  const std::int64_t total = options.tokens > 0 ? options.tokens : 8 * length;
+  const std::int64_t total = options.tokens > 0 ? options.tokens : kLengths * length;
+  const std::int64_t block = std::max<std::int64_t>(2, length / 2);
   if (!options.json) print_header(length);
   const CachePolicy policies[] = {CachePolicy::sinks(kSinks, length - kSinks),
                                   CachePolicy::last(length), CachePolicy::full()};
@@ -199,24 +235,23 @@ int run(const Options& options) {
   }
   nlohmann::json rows = nlohmann::json::array();
   std::vector<Passage> last(streams.size());
-  for (std::int64_t done = 0; done < total; done += length) {
+  clock.start_row();
+  for (std::int64_t done = 0; done < total && (done == 0 || clock.has_time()); done += block) {
     nlohmann::json row;
     for (std::size_t i = 0; i < streams.size(); ++i) {
-      last[i] = streams[i].write(std::min(length, total - done));
+      last[i] = streams[i].write(std::min(block, total - done));
       row[kPolicies[i]] = to_json(last[i]);
       if (options.json) continue;
-      if (i == 0) fmt::print("{:>7}", last[i].tokens);
+      if (i == 0) fmt::print("{:>6}", last[i].tokens);
       print_passage(last[i]);
     }
-    if (!options.json) fmt::print("\n");
+    if (!options.json) write_out("\n");
     rows.push_back(row);
   }
   if (options.json) {
     fmt::print("{}\n", nlohmann::json{{"story", story}, {"rows", rows}}.dump(2));
   } else {
-    for (std::size_t i = 0; i < last.size(); ++i) {
-      fmt::print("\nAfter {} tokens, {}:\n  ...{}\n", last[i].tokens, kPolicies[i], last[i].text);
-    }
+    print_end(last);
   }
   return 0;
 }
@@ -225,13 +260,15 @@ int run(const Options& options) {
 
 Command add_demo(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "demo", "A story, then an endless stream of them: attention sinks beside what others do");
+      "demo", "A story, then an endless stream: attention sinks beside other caches, in 20 s");
   const auto options = std::make_shared<Options>();
-  command->add_option("--threads", options->threads, "CPU threads; 0 takes all")
-      ->check(CLI::Range(0, 1024));
-  command->add_option("--tokens", options->tokens, "Length of the stream")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40));
-  command->add_option("--seed", options->seed, "Another seed, another story");
+  command->add_option("--threads", options->threads, "CPU threads; 0 uses all")
+      ->check(whole_number(0, 1024));
+  command->add_option("--tokens", options->tokens, "Length of the stream, however long it takes")
+      ->check(whole_number(2));
+  command->add_option("--seed", options->seed, "Another seed, another story")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->capture_default_str();
   command->add_flag("--kernels", options->kernels,
                     "Instead: attention, a 4-bit layer and a transformer block, checked against "
                     "float64 and timed");

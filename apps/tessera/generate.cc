@@ -8,14 +8,19 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "commands.h"
 #include "core/fail.h"
+#include "help_format.h"
 #include "interrupt.h"
 #include "model_options.h"
+#include "option_checks.h"
+#include "output.h"
 #include "prompt.h"
 #include "run_summary.h"
 #include "sampling_flags.h"
+#include "trained_length.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -37,7 +42,7 @@ struct Prompt {
   bool from_ids = false;
 };
 
-// What can be known of the prompt before a model is loaded.
+// What the command line says of the prompt; a model is not needed yet.
 Prompt read_prompt(const Options& options) {
   const int given =
       options.prompt.has_value() + options.prompt_ids.has_value() + options.prompt_file.has_value();
@@ -52,7 +57,7 @@ Prompt read_prompt(const Options& options) {
     return prompt;
   }
   prompt.text = options.prompt ? *options.prompt : read_text_file(*options.prompt_file);
-  // Editors and echo end a file with a newline that nobody means as a part of the prompt.
+  // Editors and echo end a file with a newline that is not meant as a part of the prompt.
   if (options.prompt_file && prompt.text.ends_with('\n')) prompt.text.pop_back();
   return prompt;
 }
@@ -65,22 +70,23 @@ void encode_prompt(const Session& session, Prompt& prompt) {
   if (prompt.ids.empty()) {
     fail(
         ErrorCode::invalid_argument,
-        "the prompt is empty; it needs at least one token, and this model's tokenizer puts none in "
-        "front of a text");
+        "the prompt is empty; it needs at least one token, and this model's tokenizer adds none of "
+        "its own");
   }
 }
 
-// A cache for this run: a full one has room for prompt and text, and no more.
-KvCache make_cache(const Session& session, const Options& options, std::int64_t prompt_tokens) {
+// The cache of this run. A full one has room for prompt and text, and no more.
+KvCache make_cache(Session& session, const Options& options, std::int64_t prompt_tokens) {
   const ModelConfig& config = session.model->config();
   const CachePolicy policy = cache_policy(options.model, config);
   std::int64_t context = full_context(options.model, config);
+  note_trained_length(session, policy, context);
   if (policy.kind == CachePolicy::Kind::full) {
     if (prompt_tokens > context) {
       fail(ErrorCode::invalid_argument,
            "the prompt has {} tokens and the cache holds at most {}{}; shorten it, or {}",
            prompt_tokens, context,
-           options.model.context > 0 ? "" : ", the length that the model was trained for",
+           options.model.context > 0 ? "" : ", the length the model was trained for",
            streaming_advice(config));
     }
     if (options.max_tokens > 0) context = std::min(context, prompt_tokens + options.max_tokens);
@@ -124,88 +130,101 @@ void print_json(const Session& session, const KvCache& cache, const Prompt& prom
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
-// Without a tokenizer the ids are the text.
-void print_token(const Session& session, const GeneratedToken& token) {
-  if (session.tokenizer) {
-    std::fwrite(token.text.data(), 1, token.text.size(), stdout);
-  } else {
-    fmt::print("{} ", token.sampled.token.id);
+void print_logprobs(const GenerateResult& result, const Tokenizer* tokenizer) {
+  for (const auto& token : logprobs_json(result, tokenizer)) {
+    fmt::print("{}\n", token.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
-  std::fflush(stdout);
+}
+
+// Writes the text as it comes.
+class TextWriter {
+ public:
+  // `prompt`: printed before the first token; empty: not printed.
+  TextWriter(const Tokenizer* tokenizer, std::string prompt)
+      : tokenizer_(tokenizer), prompt_(std::move(prompt)) {}
+
+  void write(const GeneratedToken& token) {
+    // Without a tokenizer the ids are the text.
+    const std::string text =
+        tokenizer_ != nullptr ? token.text : fmt::format("{} ", token.sampled.token.id);
+    write_out(prompt_ + text);
+    prompt_.clear();
+  }
+
+ private:
+  const Tokenizer* tokenizer_;
+  std::string prompt_;
+};
+
+GenerateOptions generate_options(const Options& options) {
+  if (options.max_tokens == 0) fail_usage("--max-tokens 0 writes nothing; -1 sets no limit");
+  const SamplingOptions sampling = options.sampling.parsed();
+  check_sampling(sampling);
+  return {.max_tokens = options.max_tokens,
+          .ignore_eos = options.ignore_eos,
+          .stop = options.stop,
+          .sampling = sampling,
+          .top_logprobs = options.logprobs};
 }
 
 int run(const Options& options) {
   Prompt prompt = read_prompt(options);
   check_cache_options(options.model);
-  if (options.max_tokens == 0) fail_usage("--max-tokens 0 writes nothing; -1 is for no limit");
-  GenerateOptions generate_options{.max_tokens = options.max_tokens,
-                                   .ignore_eos = options.ignore_eos,
-                                   .stop = options.stop,
-                                   .sampling = options.sampling.parsed(),
-                                   .top_logprobs = options.logprobs,
-                                   .cancel = nullptr};
-  check_sampling(generate_options.sampling);
+  GenerateOptions generation = generate_options(options);
   Session session = open_session(options.model);
   encode_prompt(session, prompt);
   KvCache cache = make_cache(session, options, static_cast<std::int64_t>(prompt.ids.size()));
-  generate_options.cancel = &catch_interrupt();
+  generation.cancel = &catch_interrupt();
   const bool echo = !prompt.from_ids && (options.echo || isatty(STDOUT_FILENO) == 1);
-  bool printed_prompt = options.json || !echo;
-  const auto on_token = [&](const GeneratedToken& token) {
-    if (options.json) return;
-    if (!printed_prompt) std::fwrite(prompt.text.data(), 1, prompt.text.size(), stdout);
-    printed_prompt = true;
-    print_token(session, token);
-  };
-  const GenerateResult result = generate(*session.ctx, *session.model, cache,
-                                         session.tokenizer ? &*session.tokenizer : nullptr,
-                                         prompt.ids, generate_options, on_token);
+  const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;
+  TextWriter writer(tokenizer, echo ? prompt.text : "");
+  const GenerateResult result = generate(*session.ctx, *session.model, cache, tokenizer, prompt.ids,
+                                         generation, [&](const GeneratedToken& token) {
+                                           if (!options.json) writer.write(token);
+                                         });
+  if (!options.json) write_out("\n");
+  if (result.reason == StopReason::context_full) {
+    session.note(fmt::format("the context of {} tokens is full; {}", cache.options().max_tokens,
+                             streaming_advice(session.model->config())));
+  }
   if (options.json) {
     print_json(session, cache, prompt, result, options.logprobs >= 0);
-  } else {
-    fmt::print("\n");
-    std::fflush(stdout);
-    if (options.logprobs >= 0) {
-      const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;
-      for (const auto& token : logprobs_json(result, tokenizer)) {
-        fmt::print("{}\n", token.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
-      }
-    }
+  } else if (options.logprobs >= 0) {
+    print_logprobs(result, tokenizer);
   }
-  if (result.reason == StopReason::context_full) {
-    fmt::print(stderr, "note: the context of {} tokens is full; {}\n", cache.options().max_tokens,
-               streaming_advice(session.model->config()));
-  }
-  fmt::print(stderr, "{}\n", summary_line(session, cache, result));
+  flush_out();
+  fmt::print(stderr, "{}\n", summary_text(session, cache, result));
   return result.reason == StopReason::cancelled ? kInterruptedStatus : 0;
 }
 
 }  // namespace
 
 Command add_generate(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("generate", "Write on from a prompt");
+  CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
   const auto options = std::make_shared<Options>();
-  command->add_option("PROMPT,--prompt", options->prompt, "The text to go on from");
-  command->add_option("--prompt-ids", options->prompt_ids, "Token ids instead of a text: 1,2,3");
-  command->add_option("--prompt-file", options->prompt_file,
-                      "A file with the prompt; - is standard input. A newline at its end is left "
-                      "out");
+  command->add_option("PROMPT,--prompt", options->prompt, "The text to continue");
+  command->add_option("--prompt-ids", options->prompt_ids, "Token ids instead of a text: 1,2,3")
+      ->type_name("IDS");
+  command
+      ->add_option("--prompt-file", options->prompt_file,
+                   "Read the prompt from a file (- is standard input), without its last newline")
+      ->type_name("FILE");
   command
       ->add_option("--max-tokens", options->max_tokens,
-                   "End after this many tokens; -1: only at an end token, a stop string or Ctrl-C")
-      ->check(CLI::Range(std::int64_t{-1}, std::int64_t{1} << 40))
+                   "End after N tokens; -1: only at an end token, a stop text or Ctrl-C")
+      ->check(whole_number(-1))
       ->capture_default_str();
-  command->add_flag("--ignore-eos", options->ignore_eos, "Go on after an end token");
+  command->add_flag("--ignore-eos", options->ignore_eos, "Continue after an end token");
   command->add_option("--stop", options->stop, "End before this text; repeatable")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false)
+      ->check(not_empty());
   command
       ->add_option("--logprobs", options->logprobs,
                    "Report each token's log probability and the N most likely tokens")
-      ->check(CLI::Range(0, 1000));
+      ->check(whole_number(0, 1000));
   command->add_flag("--echo", options->echo, "Print the prompt first, as on a terminal");
   command->add_flag("--json", options->json, "Print one JSON object at the end");
-  add_sampling_flags(*command, options->sampling);
+  under_heading(*command, "Sampling", [&] { add_sampling_flags(*command, options->sampling); });
   add_cache_options(*command, options->model);
   add_model_options(*command, options->model);
   command->footer(
@@ -213,7 +232,7 @@ Command add_generate(CLI::App& app) {
       "  tessera generate \"Once upon a time\"\n"
       "  tessera generate --model pythia-160m --weights int4 --greedy \"The capital of France "
       "is\"\n"
-      "  tessera generate --attention-sinks 4 --window 252 --max-tokens -1 \"Once upon a time\"\n"
+      "  tessera generate --attention-sinks 4 --max-tokens -1 --ignore-eos \"Once upon a time\"\n"
       "  tessera generate --prompt-ids 1,2,3 --max-tokens 8 --json | jq .token_ids");
   return [options] { return run(*options); };
 }

@@ -1,4 +1,4 @@
-// tessera info: what a checkpoint is, from its headers: fast for models of any size.
+// tessera info: what a checkpoint is. It reads only headers, so it is fast for models of any size.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -91,7 +91,8 @@ void print_table(const Info& info) {
   row("architecture",
       fmt::format("{}{}", name(c.architecture), c.parallel_residual ? ", parallel residual" : ""));
   row("layers", fmt::format("{}, hidden {}, intermediate {}", c.layers, c.hidden, c.intermediate));
-  row("heads", fmt::format("{} of {}, {} for keys and values", c.heads, c.head_dim, c.kv_heads));
+  row("heads",
+      fmt::format("{} of {} elements, {} for keys and values", c.heads, c.head_dim, c.kv_heads));
   row("rotary", fmt::format("{} of {} elements, theta {}, scaling {}", c.rope.dims, c.head_dim,
                             c.rope.theta, scaling_name(c.rope.scaling)));
   row("sliding window", windows_text(c));
@@ -157,16 +158,16 @@ void print_json(const Info& info) {
 
 Command add_info(CLI::App& app) {
   CLI::App* command =
-      app.add_subcommand("info", "Say what a checkpoint is: architecture, size, formats");
+      app.add_subcommand("info", "Describe a checkpoint: architecture, size, formats");
   struct Options {
     ModelOptions model;
     std::string folder;
     bool json = false;
   };
   const auto options = std::make_shared<Options>();
-  command->add_option("DIR", options->folder, "Folder of a Hugging Face checkpoint");
-  command->add_option("--model", options->model.model,
-                      "The same; the small story model where left out");
+  command->add_option("DIR", options->folder,
+                      "Folder of a Hugging Face checkpoint; without it, the bundled story model");
+  command->add_option("--model", options->model.model, "The same as DIR")->type_name("DIR");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
       "Examples:\n"
@@ -174,7 +175,7 @@ Command add_info(CLI::App& app) {
       "  tessera info --model llama-nvfp4 --json | jq .formats");
   return [options] {
     if (!options->folder.empty() && !options->model.model.empty()) {
-      fail_usage("give the folder once: DIR or --model");
+      fail_usage("give the folder once, as DIR or --model");
     }
     if (!options->folder.empty()) options->model.model = options->folder;
     const Info info = read_info(options->model);

@@ -8,8 +8,11 @@
 #include <cstdio>
 #include <map>
 
+#include "checkpoint_summary.h"
 #include "core/fail.h"
 #include "default_model.h"
+#include "help_format.h"
+#include "option_checks.h"
 #include "progress.h"
 #include "tessera/quant.h"
 #include "usage_error.h"
@@ -20,56 +23,62 @@ namespace {
 // What StreamingLLM found to be enough.
 constexpr std::int64_t kUsualSinks = 4;
 
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;  // of a window or a context
-
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
-  command.add_option("--model", options.model,
-                     "Folder of a Hugging Face checkpoint; the small story model where left out");
-  command.add_option("--device", options.device, "auto takes a GPU where there is one")
-      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
-      ->capture_default_str();
-  command
-      .add_option("--dtype", options.dtype,
-                  "Of activations and the KV cache (f32 on the CPU, as stored on a GPU)")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  command
-      .add_option("--weights", options.weights,
-                  "Pack dense layers while loading (int4 in groups of 32); dense leaves all as "
-                  "stored")
-      ->check(CLI::IsMember({"dense", "nvfp4", "mxfp4", "nf4", "int4", "int8", "fp8"}))
-      ->capture_default_str();
-  command
-      .add_option("--keep-dense", options.keep_dense,
-                  "With --weights: layers to leave dense, as '*.attention.dense'; repeatable")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  command
-      .add_option("--activations", options.activations,
-                  "How packed weights are multiplied on the CPU: int8 is faster, exact decodes to "
-                  "f32")
-      ->check(CLI::IsMember({"exact", "int8"}))
-      ->capture_default_str();
-  command.add_option("--threads", options.threads, "CPU threads; 0 takes all")
-      ->check(CLI::Range(0, 1024))
-      ->capture_default_str();
+  under_heading(command, "Model", [&] {
+    command
+        .add_option("--model", options.model,
+                    "Folder of a Hugging Face checkpoint; without it, the bundled story model")
+        ->type_name("DIR");
+    command
+        .add_option("--device", options.device, "Where to run; auto takes a GPU if there is one")
+        ->check(one_of({"auto", "cpu", "cuda"}))
+        ->capture_default_str();
+    command
+        .add_option("--dtype", options.dtype,
+                    "Type of activations and KV cache; by default f32 on the CPU, and the "
+                    "checkpoint's own on a GPU")
+        ->check(one_of({"f32", "f16", "bf16"}));
+    command
+        .add_option("--weights", options.weights,
+                    "Pack dense layers while loading (int4 in groups of 32)")
+        ->type_name("FORMAT")
+        ->check(one_of({"dense", "nvfp4", "mxfp4", "nf4", "int4", "int8", "fp8"}))
+        ->capture_default_str();
+    command
+        .add_option(
+            "--keep-dense", options.keep_dense,
+            "With --weights: layers to leave dense, such as '*.attention.dense'; repeatable")
+        ->type_name("PATTERN")
+        ->allow_extra_args(false);
+    command
+        .add_option("--activations", options.activations,
+                    "How the CPU multiplies packed weights: int8 is faster, exact decodes to f32")
+        ->check(one_of({"exact", "int8"}))
+        ->capture_default_str();
+    command.add_option("--threads", options.threads, "CPU threads; 0 uses all")
+        ->check(whole_number(0, 1024))
+        ->capture_default_str();
+  });
 }
 
 void add_cache_options(CLI::App& command, ModelOptions& options) {
-  command
-      .add_option("--attention-sinks", options.sinks,
-                  "Keep the first N tokens beside the --window last ones: endless streams (4 is "
-                  "usual)")
-      ->check(CLI::Range(std::int64_t{1}, kMostTokens));
-  command
-      .add_option("--window", options.window,
-                  "Keep the last N tokens; alone it is plain eviction, which loses quality")
-      ->check(CLI::Range(std::int64_t{1}, kMostTokens));
-  command
-      .add_option("--context", options.context,
-                  "Tokens that a full cache holds (what the model was trained for)")
-      ->check(CLI::Range(std::int64_t{2}, kMostTokens));
+  under_heading(command, "Cache", [&] {
+    command
+        .add_option("--attention-sinks", options.sinks,
+                    "Keep the first N tokens beside the --window last ones, for endless streams (4 "
+                    "is usual)")
+        ->check(whole_number(1));
+    command
+        .add_option("--window", options.window,
+                    "Keep the last N tokens; without --attention-sinks, quality suffers")
+        ->check(whole_number(1));
+    command
+        .add_option("--context", options.context,
+                    "Tokens that a full cache holds; by default what the model was trained for")
+        ->check(whole_number(2));
+  });
 }
 
 std::filesystem::path model_path(const ModelOptions& options) {
@@ -78,7 +87,7 @@ std::filesystem::path model_path(const ModelOptions& options) {
 
 LoadOptions load_options(const ModelOptions& options) {
   if (options.weights == "dense" && !options.keep_dense.empty()) {
-    fail_usage("--keep-dense {} needs --weights: without it no layer is packed",
+    fail_usage("--keep-dense {} needs --weights: without that, no layer is packed",
                options.keep_dense[0]);
   }
   LoadOptions load;
@@ -87,8 +96,8 @@ LoadOptions load_options(const ModelOptions& options) {
   if (!options.dtype.empty()) load.dtype = dtypes.at(options.dtype);
   if (options.weights != "dense") {
     const Format format = parse_format(options.weights);
-    // Groups of 32 cost a third of a bit more than published checkpoints' 128 and no time, and lose
-    // less (docs/results/formats.md).
+    // Published checkpoints have groups of 128. Groups of 32 take a third of a bit more and no more
+    // time, and lose less (docs/results/formats.md).
     load.pack = QuantizeOptions{.format = format, .group = format == Format::int4 ? 32 : -1};
   }
   load.keep_dense = options.keep_dense;
@@ -106,10 +115,35 @@ Device find_device(const std::string& name) {
 
 const Tokenizer& Session::need_tokenizer(const std::string& instead) const {
   if (!tokenizer) {
-    fail(ErrorCode::file, "{} has no tokenizer.json, which text needs; {}", directory.string(),
-         instead);
+    fail(ErrorCode::file, "{} has no tokenizer.json, so text cannot be read or written; {}",
+         directory.string(), instead);
   }
   return *tokenizer;
+}
+
+namespace {
+
+// --weights says nothing about layers that the checkpoint has packed: a user may expect otherwise.
+void note_packed_checkpoint(Session& session, const ModelOptions& options) {
+  if (options.weights == "dense") return;
+  const CheckpointSummary stored = summarise(*model::Checkpoint::open(session.directory));
+  if (stored.packed.empty()) return;
+  const std::string packed = fmt::format("{}", fmt::join(stored.packed, " and "));
+  const auto& layers = session.model->linear_layers();
+  const auto packed_now = std::count_if(layers.begin(), layers.end(), [&](const LayerInfo& layer) {
+    return name(layer.weight.format) == options.weights;
+  });
+  const bool nothing = packed_now == 0;
+  session.note(fmt::format(
+      "the checkpoint is already packed as {}; --weights {} applies only to its dense layers{}",
+      packed, options.weights, nothing ? ", and it has none" : ""));
+}
+
+}  // namespace
+
+void Session::note(std::string text) {
+  fmt::print(stderr, "note: {}\n", text);
+  notes.push_back(std::move(text));
 }
 
 Session open_session(const ModelOptions& options) {
@@ -129,9 +163,8 @@ Session open_session(const ModelOptions& options) {
   if (std::filesystem::exists(session.directory / "tokenizer.json")) {
     session.tokenizer = Tokenizer::from_file(session.directory);
   }
-  for (const std::string& note : session.model->notes()) {
-    fmt::print(stderr, "note: {}\n", note);
-  }
+  for (const std::string& note : session.model->notes()) session.note(note);
+  note_packed_checkpoint(session, options);
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return session;
@@ -139,10 +172,8 @@ Session open_session(const ModelOptions& options) {
 
 void check_cache_options(const ModelOptions& options) {
   if (options.context > 0 && (options.window > 0 || options.sinks > 0)) {
-    fail_usage(
-        "--context {} is the length of a full cache; leave it out with --window and "
-        "--attention-sinks",
-        options.context);
+    fail_usage("--context {} sizes a full cache; leave it out with --window and --attention-sinks",
+               options.context);
   }
 }
 
@@ -154,7 +185,7 @@ CachePolicy cache_policy(const ModelOptions& options, const ModelConfig& config)
   if (options.sinks >= config.max_positions) {
     fail(ErrorCode::invalid_argument,
          "--attention-sinks {} leaves no room for recent tokens: the model was trained for {} "
-         "tokens; take fewer, or give --window N",
+         "tokens; use fewer, or give --window N",
          options.sinks, config.max_positions);
   }
   return CachePolicy::sinks(options.sinks, config.max_positions - options.sinks);
@@ -166,7 +197,7 @@ std::int64_t full_context(const ModelOptions& options, const ModelConfig& config
 
 std::string streaming_advice(const ModelConfig& config) {
   const std::int64_t sinks = std::min(kUsualSinks, config.max_positions - 1);
-  return fmt::format("--attention-sinks {} --window {} takes a stream of any length", sinks,
+  return fmt::format("use --attention-sinks {} --window {} for a stream of any length", sinks,
                      config.max_positions - sinks);
 }
 

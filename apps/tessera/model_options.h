@@ -49,7 +49,10 @@ struct Session {
   std::unique_ptr<Model> model;
   std::optional<Tokenizer> tokenizer;  // none where the folder has no tokenizer.json
   double load_seconds = 0;
+  std::vector<std::string> notes;  // what the user should know: the model's, and of this run
 
+  // Prints a note on standard error, and keeps it for the run's JSON.
+  void note(std::string text);
   // Throws where there is none, and says what to do: "give --prompt-ids".
   const Tokenizer& need_tokenizer(const std::string& instead) const;
 };
@@ -63,7 +66,7 @@ void check_cache_options(const ModelOptions& options);
 CachePolicy cache_policy(const ModelOptions& options, const ModelConfig& config);
 // Tokens of a full cache: --context, or what the model was trained for.
 std::int64_t full_context(const ModelOptions& options, const ModelConfig& config);
-// What to do where a full cache is too small: "--attention-sinks 4 --window 252 ..."
+// What to do where a full cache is too small: "use --attention-sinks 4 --window 252 for ..."
 std::string streaming_advice(const ModelConfig& config);
 
 }  // namespace tessera::app

@@ -31,7 +31,7 @@ std::string read_text_file(const std::string& name) {
   if (name != "-") {
     std::error_code ignored;
     if (std::filesystem::is_directory(name, ignored)) {
-      fail(ErrorCode::file, "{} is a folder; a text file is needed", name);
+      fail(ErrorCode::file, "{} is a folder; give a text file", name);
     }
     file.open(name, std::ios::binary);
     if (!file) fail(ErrorCode::file, "cannot read {}: {}", name, std::strerror(errno));
@@ -53,8 +53,10 @@ std::vector<std::int32_t> parse_ids(std::string_view text) {
     std::int32_t id = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), id);
     if (error != std::errc() || end != part.data() + part.size()) {
-      fail_usage("'{}' is no token id; ids are whole numbers with commas between them: 1,2,3",
-                 part);
+      fail_usage(
+          "--prompt-ids: '{}' is not a token id; give whole numbers separated by commas, such as "
+          "1,2,3",
+          part);
     }
     ids.push_back(id);
     begin = comma + 1;

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <map>
+#include <vector>
 
 #include "core/size_text.h"
 #include "tessera/version.h"
@@ -18,12 +20,28 @@ std::string device_name(Device device) {
   return "unknown";
 }
 
-std::string cache_text(const KvCache& cache) {
-  const KvCacheOptions& o = cache.options();
-  if (o.policy.kind == CachePolicy::Kind::full) {
-    return fmt::format("full, {} tokens", o.max_tokens);
+// "cpu (AVX2, 2 threads)", "cuda:0 (NVIDIA H200)"
+std::string device_text(const Context& ctx) {
+  std::string text = device_name(ctx.device());
+  if (ctx.device().is_cpu()) {
+    text += fmt::format(", {} thread{}", ctx.threads(), ctx.threads() == 1 ? "" : "s");
   }
-  return to_string(o.policy);
+  return fmt::format("{} ({})", to_string(ctx.device()), text);
+}
+
+// The formats of all linear layers but the last, the head; of the one with most weights first.
+std::vector<Format> formats_by_size(const Model& model) {
+  const std::vector<LayerInfo>& layers = model.linear_layers();
+  std::map<Format, std::int64_t> elements;
+  for (std::size_t i = 0; i + 1 < layers.size(); ++i) {
+    const Weight& weight = layers[i].weight;
+    elements[weight.format] += weight.out_features * weight.in_features;
+  }
+  std::vector<Format> formats;
+  for (const auto& [format, count] : elements) formats.push_back(format);
+  std::stable_sort(formats.begin(), formats.end(),
+                   [&](Format a, Format b) { return elements[a] > elements[b]; });
+  return formats;
 }
 
 }  // namespace
@@ -35,15 +53,19 @@ std::int64_t peak_rss_bytes() {
 }
 
 std::string weights_name(const Model& model) {
-  std::map<Format, std::int64_t> elements;
-  for (const LayerInfo& layer : model.linear_layers()) {
-    elements[layer.weight.format] += layer.weight.out_features * layer.weight.in_features;
+  return std::string(name(formats_by_size(model).front()));
+}
+
+std::string weights_text(const Model& model) {
+  const std::vector<Format> formats = formats_by_size(model);
+  std::vector<std::string> names;
+  for (const Format format : formats) names.emplace_back(name(format));
+  std::string text = fmt::format("{}", fmt::join(names, " and "));
+  const Format head = model.linear_layers().back().weight.format;
+  if (std::find(formats.begin(), formats.end(), head) == formats.end()) {
+    text += fmt::format(", {} head", name(head));
   }
-  Format most = Format::dense;
-  for (const auto& [format, count] : elements) {
-    if (count > elements[most]) most = format;
-  }
-  return std::string(name(most));
+  return text;
 }
 
 std::string activations_name(const Context& ctx) {
@@ -52,17 +74,11 @@ std::string activations_name(const Context& ctx) {
 
 std::string what_ran_where(const Session& session) {
   const Context& ctx = *session.ctx;
-  const std::string weights = weights_name(*session.model);
-  std::string text = fmt::format("{} weights", weights);
-  if (weights != "dense" && ctx.device().is_cpu()) {
+  std::string text = fmt::format("{} weights", weights_text(*session.model));
+  if (weights_name(*session.model) != "dense" && ctx.device().is_cpu()) {
     text += fmt::format(", {} activations", activations_name(ctx));
   }
-  text += fmt::format(", {}, {} ({}", name(session.model->dtype()), to_string(ctx.device()),
-                      device_name(ctx.device()));
-  if (ctx.device().is_cpu()) {
-    text += fmt::format(", {} thread{}", ctx.threads(), ctx.threads() == 1 ? "" : "s");
-  }
-  return text + ")";
+  return fmt::format("{}, {}, {}", text, name(session.model->dtype()), device_text(ctx));
 }
 
 Timing timing_of(const GenerateResult& result) {
@@ -77,15 +93,15 @@ Timing timing_of(const GenerateResult& result) {
   return timing;
 }
 
-std::string summary_line(const Session& session, const KvCache& cache,
+std::string summary_text(const Session& session, const KvCache& cache,
                          const GenerateResult& result) {
   const Timing timing = timing_of(result);
   return fmt::format(
-      "{} tokens after a prompt of {} ({}), first after {:.1f} ms, {:.2f} ms per token, {:.1f} "
-      "tokens/s; memory: weights {}, KV {} ({}), peak RSS {}; {}",
-      result.ids.size(), result.prompt_tokens, name(result.reason), timing.ttft_ms, timing.tpot_ms,
-      timing.tokens_per_s, size_text(session.model->weight_bytes()), size_text(cache.bytes()),
-      cache_text(cache), size_text(peak_rss_bytes()), what_ran_where(session));
+      "{} tokens in, {} out ({}): first {:.1f} ms, then {:.2f} ms each, {:.1f}/s\n"
+      "weights {} ({}), KV {}, peak {}; {}",
+      result.prompt_tokens, result.ids.size(), name(result.reason), timing.ttft_ms, timing.tpot_ms,
+      timing.tokens_per_s, size_text(session.model->weight_bytes()), weights_text(*session.model),
+      size_text(cache.bytes()), size_text(peak_rss_bytes()), device_text(*session.ctx));
 }
 
 nlohmann::json session_json(const Session& session, const KvCache& cache) {
@@ -94,6 +110,7 @@ nlohmann::json session_json(const Session& session, const KvCache& cache) {
           {"device", to_string(ctx.device())},
           {"device_name", device_name(ctx.device())},
           {"weights", weights_name(*session.model)},
+          {"weights_text", weights_text(*session.model)},
           {"activations", activations_name(ctx)},
           {"dtype", name(session.model->dtype())},
           {"cache", to_string(cache.options().policy)},
@@ -104,6 +121,7 @@ nlohmann::json session_json(const Session& session, const KvCache& cache) {
             {"kv_cache", cache.bytes()},
             {"workspace", ctx.workspace_peak_bytes()},
             {"peak_rss", peak_rss_bytes()}}},
+          {"notes", session.notes},
           {"version", version()}};
 }
 

@@ -1,4 +1,4 @@
-// What a run took, and what ran where: the line at the end, and its part of a JSON object.
+// What a run took, and what ran where: the two lines at the end, and its part of a JSON object.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,15 @@ namespace tessera::app {
 // The most memory that this process ever held.
 std::int64_t peak_rss_bytes();
 
-// The format of most of the model's linear weights: "nvfp4"; "dense" where they are not packed.
+// The format of most linear weights of the model's layers: "nvfp4"; "dense" where they are not
+// packed. The head does not count: it often stays dense, and outweighs a small model's layers.
 std::string weights_name(const Model& model);
+// All formats, the most used one first, and a head that differs: "nvfp4 and dense", "int4, dense
+// head".
+std::string weights_text(const Model& model);
 // "exact" or "int8"
 std::string activations_name(const Context& ctx);
-// "nvfp4 weights, int8 activations, f32, cpu (AVX2, 2 threads)"
+// "int4 weights, dense head, int8 activations, f32, cpu (AVX2, 2 threads)"
 std::string what_ran_where(const Session& session);
 
 // Milliseconds of a run; 0 where there was nothing to time.
@@ -28,11 +32,10 @@ struct Timing {
 };
 Timing timing_of(const GenerateResult& result);
 
-// One line without its end: tokens, time to first token, ms per token, tokens/s, memory, what ran
-// where.
-std::string summary_line(const Session& session, const KvCache& cache,
+// Two lines, the second without its end: tokens and time; memory and device.
+std::string summary_text(const Session& session, const KvCache& cache,
                          const GenerateResult& result);
-// device, weights, memory_bytes, threads, version, ...
+// device, weights, memory_bytes, threads, notes, version, ...
 nlohmann::json session_json(const Session& session, const KvCache& cache);
 
 }  // namespace tessera::app

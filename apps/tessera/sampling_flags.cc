@@ -55,8 +55,7 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command
       .add_option("--logit-bias", flags.logit_bias,
                   "ID=VALUE: added to a token's logit; -inf forbids it; repeatable")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->allow_extra_args(false);
   command
       .add_option("--seed", o.seed, "The same seed gives the same text, on any number of threads")
       ->capture_default_str();

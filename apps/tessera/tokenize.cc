@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "commands.h"
-#include "tessera/error.h"
 #include "tessera/tokenizer.h"
+#include "usage_error.h"
 
 namespace tessera::app {
 namespace {
@@ -46,10 +46,9 @@ Ids parse_ids(std::string_view text) {
     std::int32_t id = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), id);
     if (error != std::errc() || stop != word.data() + word.size()) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("--decode: '{}' is not a token id; give whole numbers separated by "
-                              "commas, such as 1,2,3",
-                              word.substr(0, 40)));
+      fail_usage(
+          "--decode: '{}' is not a token id; give whole numbers separated by commas, such as 1,2,3",
+          word.substr(0, 40));
     }
     ids.push_back(id);
     at = end;
@@ -91,6 +90,11 @@ int encode(const Tokenizer& tokenizer, const Options& options) {
 }
 
 int run(const Options& options) {
+  if (options.tokenizer.empty() == options.model.empty()) {
+    fail_usage("give either --model DIR or --tokenizer FILE");
+  }
+  // Wrong ids on the command line are refused before a file is opened.
+  if (options.decode) parse_ids(options.ids);
   const Tokenizer tokenizer =
       Tokenizer::from_file(options.tokenizer.empty() ? options.model : options.tokenizer);
   return options.decode ? decode(tokenizer, options) : encode(tokenizer, options);
@@ -102,23 +106,20 @@ Command add_tokenize(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("tokenize", "Show the tokens of a text, or the text of tokens");
   const auto options = std::make_shared<Options>();
-  CLI::Option_group* source = command->add_option_group("tokenizer");
-  source->add_option("--tokenizer", options->tokenizer, "A tokenizer.json")->type_name("FILE");
-  source->add_option("--model", options->model, "A model's folder, with its tokenizer.json")
+  command->add_option("--tokenizer", options->tokenizer, "A tokenizer.json")->type_name("FILE");
+  command->add_option("--model", options->model, "A model's folder, with its tokenizer.json")
       ->type_name("DIR");
-  source->require_option(1);
   CLI::Option* text =
-      command->add_option("--text", options->text, "The text; without it, standard input is read");
+      command->add_option("--text", options->text, "The text; without it, standard input");
   CLI::Option* special =
       command->add_flag("--add-special", options->add_special,
                         "Add the special tokens that the model expects around a text, such as <s>");
   CLI::Option* ids = command->add_option("--decode", options->ids,
-                                         "Turn token ids into text; without IDS, from standard "
-                                         "input");
+                                         "Turn token ids into text; without IDS, those on "
+                                         "standard input");
   ids->type_name("IDS")->expected(0, 1)->excludes(text)->excludes(special);
   command
-      ->add_flag("--skip-special", options->skip_special,
-                 "With --decode: leave special tokens out of the text")
+      ->add_flag("--skip-special", options->skip_special, "With --decode: leave out special tokens")
       ->needs(ids);
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(

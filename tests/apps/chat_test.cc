@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
+#include <vector>
 
 #include "support/model_folder.h"
 #include "support/program.h"
@@ -40,7 +42,7 @@ TEST_F(Chat, WithoutATemplateItSaysSoAndGoesOnFromTheText) {
   EXPECT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.out, generated(folder, "hello", 6) + "\n");
   EXPECT_NE(outcome.err.find("this model has no chat template"), std::string::npos);
-  EXPECT_NE(outcome.err.find("6 tokens after a prompt of 5"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("5 tokens in, 6 out"), std::string::npos) << outcome.err;
 }
 
 TEST(PlainChat, LaterTurnsSeeTheEarlierOnes) {
@@ -60,6 +62,51 @@ TEST_F(Chat, ResetForgetsAndExitEnds) {
   const std::string answer = generated(folder, "hello", 6) + "\n";
   EXPECT_EQ(outcome.out, answer + answer);
   EXPECT_EQ(outcome.status, 0);
+}
+
+std::vector<nlohmann::json> json_lines(const std::string& text) {
+  std::vector<nlohmann::json> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(nlohmann::json::parse(line));
+  return lines;
+}
+
+TEST_F(Chat, JsonIsOneObjectPerTurn) {
+  const ProgramRun outcome =
+      chat(folder, "--json --max-tokens 6 --stop zzzz", "hello\n/reset\nhello\nand you?\n");
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  const auto turns = json_lines(outcome.out);
+  ASSERT_EQ(turns.size(), 3u) << outcome.out;
+  const std::string answer = generated(folder, "hello", 6);
+  for (std::size_t i = 0; i < turns.size(); ++i) {
+    EXPECT_EQ(turns[i]["turn"], i + 1);
+    EXPECT_EQ(turns[i]["user"], i < 2 ? "hello" : "and you?");
+    EXPECT_EQ(turns[i]["token_ids"].size(), 6u);
+    EXPECT_EQ(turns[i]["stop_reason"], "max_tokens");
+    EXPECT_GT(turns[i]["ttft_ms"], 0.0);
+    EXPECT_EQ(turns[i]["notes"].size(), i == 0 ? 1u : 0u);  // that there is no template
+    if (i < 2) {
+      EXPECT_EQ(turns[i]["text"], answer);
+      EXPECT_EQ(turns[i]["prompt_tokens"], 5);
+    }
+  }
+}
+
+TEST_F(Chat, ATurnThatIsNotUtf8IsLeftOutAndTheChatGoesOn) {
+  const std::string turns = "hello\nab\377c\nhello\n";
+  const ProgramRun outcome = chat(folder, "--max-tokens 6", turns);
+  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.out, chat(folder, "--max-tokens 6", "hello\nhello\n").out);
+  EXPECT_NE(outcome.err.find("this turn was left out: the text is not UTF-8: byte 2 is 0xFF"),
+            std::string::npos)
+      << outcome.err;
+  const auto json = json_lines(chat(folder, "--json --max-tokens 6", turns).out);
+  ASSERT_EQ(json.size(), 3u);
+  EXPECT_EQ(json[1]["error"], "this turn was left out: the text is not UTF-8: byte 2 is 0xFF");
+  EXPECT_TRUE(json[2].contains("text"));
+  const ProgramRun system = chat(folder, "--system \"$(printf 'a\\377')\"", "hello\n");
+  EXPECT_EQ(system.status, 2);
+  EXPECT_NE(system.err.find("--system: the text is not UTF-8"), std::string::npos) << system.err;
 }
 
 TEST_F(Chat, TemplatesAreKnownByTheirMarkers) {
@@ -95,9 +142,11 @@ TEST_F(Chat, ATemplateThatIsNotKnownIsRefused) {
   EXPECT_EQ(unknown.status, 1);
   EXPECT_NE(unknown.err.find("choose one with --template"), std::string::npos) << unknown.err;
   const ProgramRun wrong = chat(folder, "--template chatmll", "hello\n");
-  EXPECT_EQ(wrong.status, 1);
-  EXPECT_NE(wrong.err.find("there is no chat template 'chatmll'; there are chatml, llama3"),
-            std::string::npos);
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_NE(wrong.err.find("--template chatmll: must be chatml, llama3, llama2, mistral, zephyr or "
+                           "plain"),
+            std::string::npos)
+      << wrong.err;
 }
 
 TEST_F(Chat, SaysWhenTheContextIsFullAndGoesOnAfterAReset) {
@@ -106,8 +155,17 @@ TEST_F(Chat, SaysWhenTheContextIsFullAndGoesOnAfterAReset) {
   EXPECT_EQ(outcome.status, 0);
   const std::string answer = generated(folder, "hello", 8) + "\n";
   EXPECT_EQ(outcome.out, answer + answer);
-  EXPECT_NE(outcome.err.find("the context of 16 tokens is full; /reset begins anew, and "
-                             "--attention-sinks 4 --window 508 takes a stream of any length"),
+  EXPECT_NE(outcome.err.find("the context of 16 tokens is full; enter /reset to start over, or "
+                             "use --attention-sinks 4 --window 508 for a stream of any length"),
+            std::string::npos)
+      << outcome.err;
+}
+
+TEST_F(Chat, NotesACacheBeyondTheTrainedLength) {
+  const ProgramRun outcome = chat(folder, "--window 600 --max-tokens 2", "hello\n");
+  EXPECT_EQ(outcome.status, 0);
+  EXPECT_NE(outcome.err.find("trained for 512: longer texts turn into nonsense; the largest "
+                             "sensible window is 512 (--window 512)"),
             std::string::npos)
       << outcome.err;
 }
@@ -118,7 +176,7 @@ TEST_F(Chat, RunsForEverWithAttentionSinks) {
   const ProgramRun outcome = chat(folder, "--attention-sinks 4 --window 28 --max-tokens 20", turns);
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.err.find("full"), std::string::npos) << outcome.err;
-  EXPECT_NE(outcome.err.find("400 tokens"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find(" 400 out"), std::string::npos) << outcome.err;
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 
 #include "apps/program.h"
@@ -12,6 +14,15 @@
 
 namespace tessera::test {
 namespace {
+
+std::string longest_line(const std::string& text) {
+  std::istringstream in(text);
+  std::string longest;
+  for (std::string line; std::getline(in, line);) {
+    if (line.size() > longest.size()) longest = line;
+  }
+  return longest;
+}
 
 TEST(Cli, SaysItsVersion) {
   const Outcome outcome = run("--version");
@@ -60,11 +71,20 @@ TEST(Cli, TheDemoStreamsPastTheTrainingLength) {
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   const auto json = nlohmann::json::parse(outcome.output);
   EXPECT_GT(json["story"].get<std::string>().size(), 100u);
-  ASSERT_EQ(json["rows"].size(), 3u);
-  const auto &first = json["rows"][0], &last = json["rows"][2];
+  ASSERT_EQ(json["rows"].size(), 6u);
+  const auto &first = json["rows"][0], &last = json["rows"][5];
   EXPECT_LT(last["attention sinks"]["perplexity"], 4.0);
   EXPECT_GT(last["keeps everything"]["perplexity"], 40.0);
   EXPECT_EQ(last["attention sinks"]["cache_bytes"], first["attention sinks"]["cache_bytes"]);
+}
+
+TEST(Cli, TheDemoSaysHowToGoOnWithin80Columns) {
+  const Outcome outcome = run("demo --tokens 2 --threads 2");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_NE(outcome.output.find("\nTo go on:\n  tessera generate "), std::string::npos);
+  const std::string own = outcome.output.substr(outcome.output.find("Now an endless stream"));
+  EXPECT_EQ(longest_line(own.substr(0, own.find("\nAfter "))).size(), 78u) << own;
+  EXPECT_LE(longest_line(own.substr(own.find("To go on:"))).size(), 80u) << own;
 }
 
 TEST(Cli, TheKernelsDemoAgreesWithFloat64) {
@@ -89,18 +109,66 @@ TEST(Cli, EverySubcommandHelpsWithAnExample) {
   }
 }
 
+TEST(Cli, HelpFitsTheTerminalAndHasNoJargon) {
+  for (const std::string command : {"", "chat", "demo", "devices", "generate", "info", "perplexity",
+                                    "quantize", "tokenize", "verify"}) {
+    for (const std::size_t width : {40u, 80u}) {
+      setenv("COLUMNS", std::to_string(width).c_str(), 1);
+      const std::string help = run(command + " --help").output;
+      unsetenv("COLUMNS");
+      EXPECT_LE(longest_line(help).size(), width) << longest_line(help);
+      for (const char* jargon : {"INT", "in [", "TEXT:{", "REQUIRED"}) {
+        EXPECT_EQ(help.find(jargon), std::string::npos) << jargon << " in\n" << help;
+      }
+    }
+  }
+}
+
+TEST(Cli, HelpShowsChoicesDefaultsAndWhatIsRequired) {
+  setenv("COLUMNS", "80", 1);
+  const std::string generate = run("generate --help").output;
+  const std::string quantize = run("quantize --help").output;
+  unsetenv("COLUMNS");
+  for (const char* part :
+       {"Usage: tessera generate [PROMPT] [options]\n", "  PROMPT, --prompt TEXT   The text",
+        "  --device auto|cpu|cuda  ", "\nSampling:\n", "\nCache:\n", "\nModel:\n", "(default: 0.8)",
+        "--greedy \\\n    \"The capital of France is\"\n"}) {
+    EXPECT_NE(generate.find(part), std::string::npos) << part << " in\n" << generate;
+  }
+  EXPECT_NE(quantize.find("(required)"), std::string::npos) << quantize;
+}
+
+TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "/dev/full is not there";
+  for (const std::string arguments :
+       {"--help", "generate --help", "--version", "devices", "devices --json", "info"}) {
+    const ProgramRun outcome = run_program(
+        "/bin/sh", "-c \"'" + std::string(TESSERA_PROGRAM) + "' " + arguments + " >/dev/full\"");
+    EXPECT_EQ(outcome.status, 1) << arguments;
+    EXPECT_NE(outcome.err.find("the output could not be written: No space left on device"),
+              std::string::npos)
+        << outcome.err;
+  }
+}
+
 TEST(Cli, BadInputIsRefusedWithASentence) {
   const struct {
     const char *arguments, *expected;
   } cases[] = {
-      {"", "A subcommand is required"},
-      {"frobnicate", "there is no command 'frobnicate'; tessera --help lists them"},
+      {"", "no command given; tessera --help lists all commands"},
+      {"--jsno", "there is no option '--jsno'; tessera --help lists all options"},
+      {"frobnicate", "there is no command 'frobnicate'; tessera --help lists all commands"},
       {"genrate", "there is no command 'genrate'; did you mean 'generate'?"},
       {"perplex", "did you mean 'perplexity'?"},
-      {"demo --threads -1", "--threads"},
-      {"demo --threads many", "--threads"},
+      {"demo --threads -1", "--threads -1: must be a whole number from 0 to 1024"},
+      {"demo --threads many", "--threads many: must be a whole number from 0 to 1024"},
+      {"demo --seed -1", "--seed -1: must be a whole number from 0"},
+      {"demo --tokens 1", "--tokens 1: must be a whole number from 2"},
+      {"tokenize --text a", "give either --model DIR or --tokenizer FILE"},
+      {"tokenize --model x --decode a", "--decode: 'a' is not a token id"},
       {"devices --jsno", "there is no option '--jsno'; did you mean '--json'?"},
-      {"devices --zzzzzz", "there is no option '--zzzzzz'; tessera devices --help lists them"},
+      {"devices --zzzzzz",
+       "there is no option '--zzzzzz'; tessera devices --help lists all options"},
   };
   for (const auto& c : cases) {
     const Outcome outcome = run(c.arguments);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "support/changed_checkpoint.h"
 #include "support/model_folder.h"
 #include "support/program.h"
 
@@ -59,13 +60,59 @@ TEST(Generate, PlainTextIsTheTextOfTheJson) {
   EXPECT_EQ(echo.out, "Once upon" + plain.out);
 }
 
-TEST(Generate, EndsWithOneLineOnWhatItTook) {
+TEST(Generate, EndsWithTwoLinesOnWhatItTook) {
   const ProgramRun outcome = generate(neox(), "--greedy --ignore-eos --max-tokens 4 abc");
-  EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
-  for (const char* part : {"4 tokens", "first after", "ms per token", "tokens/s", "weights", "KV",
-                           "peak RSS", "cpu", "1 thread"}) {
+  ASSERT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 2) << outcome.err;
+  for (const char* part : {"3 tokens in, 4 out (max_tokens): first ", " ms each, ", "weights ",
+                           " (dense), KV ", ", peak ", "; cpu (", ", 1 thread)"}) {
     EXPECT_NE(outcome.err.find(part), std::string::npos) << part << " in " << outcome.err;
   }
+  const std::size_t first = outcome.err.find('\n');
+  EXPECT_LE(std::max(first, outcome.err.size() - first - 2), 90u) << outcome.err;
+}
+
+// A vocabulary so large that the tied head has more weights than the layers have.
+TEST(Generate, APackedModelWithADenseHeadIsNotCalledDense) {
+  constexpr std::int64_t kVocab = 1200;
+  const TemporaryFolder folder;
+  const std::string model = (folder.path() / "dense").string();
+  const std::string packed = (folder.path() / "int4").string();
+  std::filesystem::create_directory(model);
+  copy_checkpoint(data_path("goldens/llama-biases-tied"), model);
+  Json config = Json::parse(read_text(model + "/config.json"));
+  config["vocab_size"] = kVocab;
+  write_text(model + "/config.json", config.dump());
+  EditableFile weights = read_editable(model + "/model.safetensors");
+  EditableTensor& table = weights.at("model.embed_tokens.weight");
+  table.data.resize(table.data.size() / static_cast<std::size_t>(table.shape[0]) * kVocab);
+  table.shape[0] = kVocab;
+  weights.write(model + "/model.safetensors");
+  const ProgramRun quantized = run_program(
+      TESSERA_PROGRAM, "quantize --format int4 --group 32 --out " + packed + " --model " + model);
+  ASSERT_EQ(quantized.status, 0) << quantized.err;
+  for (const std::string& options : {packed, model + " --weights int4 --keep-dense lm_head"}) {
+    const ProgramRun outcome = run_program(
+        TESSERA_PROGRAM, "generate --max-tokens 2 --json --prompt-ids 5,6 --model " + options);
+    const Json json = json_of(outcome);
+    EXPECT_EQ(json["weights"], "int4") << options;
+    EXPECT_EQ(json["weights_text"], "int4, dense head") << options;
+    EXPECT_NE(outcome.err.find("(int4, dense head)"), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(Generate, SaysThatAPackedCheckpointStaysPackedAsItIs) {
+  const auto notes = [](const std::string& golden, const std::string& options) {
+    const ModelFolder folder(golden, TinyVocabulary::bytes);
+    return json_of(generate(folder, "--max-tokens 1 --json abc " + options))["notes"];
+  };
+  EXPECT_EQ(notes("llama-nvfp4-head", "--weights int4"),
+            Json({"the checkpoint is already packed as nvfp4; --weights int4 applies only to its "
+                  "dense layers, and it has none"}));
+  EXPECT_EQ(notes("llama-nvfp4", "--weights int4"),
+            Json({"the checkpoint is already packed as nvfp4; --weights int4 applies only to its "
+                  "dense layers"}));
+  EXPECT_EQ(notes("llama-nvfp4", ""), Json::array());
+  EXPECT_EQ(notes("llama-gqa", "--weights int4"), Json::array());
 }
 
 TEST(Generate, PromptsFromIdsFilesAndStandardInputAreTheSame) {
@@ -156,6 +203,49 @@ TEST(Generate, StreamsPastTheContextWithAttentionSinks) {
   EXPECT_EQ(json_of(generate(neox(), "--attention-sinks 4" + rest))["cache"], "sinks(4, 252)");
 }
 
+TEST(Generate, NotesACacheBeyondTheTrainedLength) {
+  const struct {
+    std::string cache, expected;  // no note where empty
+  } cases[] = {
+      {"--attention-sinks 4 --window 1020",
+       "--attention-sinks 4 --window 1020 lets the model see 1024 tokens at once, but it was "
+       "trained for 256: longer texts turn into nonsense; the largest sensible window is 252 "
+       "(--attention-sinks 4 --window 252)"},
+      {"--attention-sinks 300 --window 8", "use --attention-sinks 4 --window 252 for a stream of"},
+      {"--window 257",
+       "trained for 256: longer texts turn into nonsense; the largest sensible "
+       "window is 256 (--window 256)"},
+      {"--context 512",
+       "the largest sensible context is 256; use --attention-sinks 4 --window 252"},
+      {"--attention-sinks 4 --window 252", ""},
+      {"--window 256", ""},
+      {"--context 256", ""},
+      {"", ""},
+  };
+  for (const auto& c : cases) {
+    const ProgramRun outcome = generate(neox(), c.cache + " --max-tokens 2 --json abc");
+    const Json notes = json_of(outcome)["notes"];
+    EXPECT_EQ(notes.size(), c.expected.empty() ? 0u : 1u) << c.cache << "\n" << notes;
+    EXPECT_EQ(outcome.err.find("note: ") != std::string::npos, !c.expected.empty()) << outcome.err;
+    if (c.expected.empty()) continue;
+    EXPECT_NE(notes[0].get<std::string>().find(c.expected), std::string::npos) << notes;
+    EXPECT_NE(outcome.err.find(c.expected), std::string::npos) << outcome.err;
+  }
+  // A sliding window of the model's own in every layer: no distance is ever longer.
+  const ModelFolder sliding("mistral-window", TinyVocabulary::printable);
+  const ProgramRun outcome = generate(sliding, "--window 600 --max-tokens 2 --json abc");
+  EXPECT_EQ(json_of(outcome)["notes"], Json::array()) << outcome.err;
+}
+
+TEST(Generate, RepeatableOptionsTakeOneValueEach) {
+  for (const std::string options :
+       {"--stop END", "--logit-bias 5=1", "--weights int4 --keep-dense '*mlp*'",
+        "--stop END --stop '[a,b]'", "--logit-bias 5=1 --logit-bias 6=1"}) {
+    const ProgramRun outcome = generate(neox(), "--max-tokens 1 --json " + options + " abc");
+    EXPECT_EQ(json_of(outcome)["prompt_ids"].size(), 3u) << options;
+  }
+}
+
 TEST(Generate, TheBosTokenGoesInFrontWhereTheTokenizerSaysSo) {
   const auto prompt_ids = [](const ModelFolder& folder, const std::string& prompt) {
     return json_of(generate(folder, "--max-tokens 1 --json " + prompt))["prompt_ids"];
@@ -188,7 +278,7 @@ TEST(Generate, CtrlCEndsItCleanlyWithTheSummary) {
       TESSERA_PROGRAM, "generate --threads 1" + neox().option() +
                            "--ignore-eos --window 64 --max-tokens -1 --temperature 2 abc");
   EXPECT_EQ(outcome.status, 130);
-  EXPECT_NE(outcome.err.find("(cancelled), first after"), std::string::npos) << outcome.err;
+  EXPECT_NE(outcome.err.find("(cancelled): first "), std::string::npos) << outcome.err;
   EXPECT_TRUE(outcome.out.ends_with('\n'));
 }
 
@@ -204,7 +294,7 @@ TEST(Generate, WithoutAModelTheDefaultOneIsUsed) {
   EXPECT_NE(wrong.err.find("TESSERA_DEFAULT_MODEL is '/nowhere'"), std::string::npos) << wrong.err;
 }
 
-TEST(Generate, TheModelThatComesAlongWritesAStory) {
+TEST(Generate, TheBundledModelWritesAStory) {
   const ProgramRun run =
       run_program("/usr/bin/env", std::string("-u TESSERA_DEFAULT_MODEL '") + TESSERA_PROGRAM +
                                       "' generate --greedy --max-tokens 12 --json 'Once upon'");
@@ -216,11 +306,17 @@ TEST(Generate, TheModelThatComesAlongWritesAStory) {
 
 TEST(Generate, AFullDiskIsReported) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "/dev/full is not there";
-  const ProgramRun run = run_program("/bin/sh", std::string("-c \"'") + TESSERA_PROGRAM +
-                                                    "' generate --greedy --max-tokens 3" +
-                                                    neox().option() + "abc >/dev/full\"");
-  EXPECT_EQ(run.status, 1);
-  EXPECT_NE(run.err.find("No space left on device"), std::string::npos) << run.err;
+  // The last one would write for ever.
+  for (const std::string options :
+       {"--max-tokens 3 ", "--max-tokens 3 --json ", "--ignore-eos --window 64 --max-tokens -1 "}) {
+    const ProgramRun run =
+        run_program("/bin/sh", std::string("-c \"'") + TESSERA_PROGRAM + "' generate --greedy " +
+                                   options + neox().option() + "abc >/dev/full\"");
+    EXPECT_EQ(run.status, 1) << options;
+    EXPECT_NE(run.err.find("the output could not be written: No space left on device"),
+              std::string::npos)
+        << run.err;
+  }
 }
 
 TEST(Generate, BadInputGetsOneSentence) {
@@ -233,32 +329,46 @@ TEST(Generate, BadInputGetsOneSentence) {
       {"", 2, "there is no prompt: give exactly one of PROMPT, --prompt-ids and --prompt-file"},
       {"abc --prompt-ids 1", 2, "there is more than one prompt"},
       {"''", 1, "the prompt is empty"},
-      {"--prompt-ids ''", 2, "'' is no token id"},
-      {"--prompt-ids 1,two", 2, "'two' is no token id"},
+      {"--prompt-ids ''", 2, "--prompt-ids: '' is not a token id"},
+      {"--prompt-ids 1,two", 2, "--prompt-ids: 'two' is not a token id"},
       {"--prompt-ids 1,96", 1, "token 1 of the prompt is 96; the model's vocabulary has"},
       {"--prompt-ids 1,-1", 1, "token 1 of the prompt is -1"},
       {"--prompt-file /nowhere/prompt.txt", 1, "/nowhere/prompt.txt"},
       {"--prompt-file " + empty.path().string(), 1, "is a folder"},
       {"$(printf 'a\\377b')", 1, "UTF-8"},
       {"$(head -c 300 /dev/zero | tr '\\0' a)", 1,
-       "the prompt has 300 tokens and the cache holds at most 256, the length that the model was "
-       "trained for; shorten it, or --attention-sinks 4 --window 252"},
+       "the prompt has 300 tokens and the cache holds at most 256, the length the model was "
+       "trained "
+       "for; shorten it, or use --attention-sinks 4 --window 252"},
       {"--context 2 abc", 1, "the prompt has 3 tokens and the cache holds at most 2"},
       {"--context 2147483584 --max-tokens -1 abc", 1, " the KV cache of 2147483584 tokens needs "},
       {"--context 2147483584 --max-tokens -1 abc", 1, ": the largest context that fits is "},
-      {"abc --context 64 --window 8", 2, "--context 64 is the length of a full cache"},
+      {"abc --context 64 --window 8", 2, "--context 64 sizes a full cache"},
       {"abc --keep-dense x", 2, "--keep-dense x needs --weights"},
       {"abc --top-p 2", 1, "top_p is 2; it must be above 0 and at most 1"},
       {"abc --logit-bias 3", 2, "--logit-bias '3' is not ID=VALUE"},
       {"abc --logit-bias 96=1", 1, "logit_bias names token 96"},
-      {"abc --stop ''", 1, "a stop string is empty"},
+      {"abc --stop ''", 2, "--stop '': must not be empty"},
+      {"abc --logprobs 1001", 2, "--logprobs 1001: must be a whole number from 0 to 1000"},
+      {"abc --max-tokens -2", 2, "--max-tokens -2: must be a whole number from -1"},
+      {"abc --window 0", 2, "--window 0: must be a whole number from 1"},
+      {"abc --attention-sinks 0", 2, "--attention-sinks 0: must be a whole number from 1"},
+      {"abc --context 1", 2, "--context 1: must be a whole number from 2"},
+      {"abc --temperature hot", 2, "--temperature hot: must be a number"},
+      {"abc --top-k 1.5", 2, "--top-k 1.5: must be a whole number"},
+      {"abc --device tpu", 2, "--device tpu: must be auto, cpu or cuda"},
+      {"abc --dtype f64", 2, "--dtype f64: must be f32, f16 or bf16"},
+      {"abc --activations int4", 2, "--activations int4: must be exact or int8"},
+      {"abc --seed", 2, "--seed needs a value"},
+      {"abc --seed 1 --seed 2", 2, "--seed is given more than once"},
       {"abc --max-tokens 0", 2, "--max-tokens"},
-      {"abc --threads many", 2, "--threads"},
-      {"abc --weights int5", 2, "int5"},
+      {"abc --threads many", 2, "--threads many: must be a whole number from 0 to 1024"},
+      {"abc --weights int5", 2,
+       "--weights int5: must be dense, nvfp4, mxfp4, nf4, int4, int8 or fp8"},
       {"abc --temprature 1", 2, "there is no option '--temprature'; did you mean '--temperature'?"},
       {"abc --attention-sink 4", 2, "did you mean '--attention-sinks'?"},
       {"once upon a time", 2,
-       "'upon' is one argument too many; a text with spaces goes into quotes"},
+       "'upon' is one argument too many; put quotes around a text with spaces"},
   };
   for (const auto& c : cases) {
     const ProgramRun outcome = generate(neox(), c.arguments);

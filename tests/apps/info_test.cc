@@ -66,7 +66,7 @@ TEST(Info, RefusesWhatIsNoModel) {
   EXPECT_EQ(outcome.status, 1);
   EXPECT_NE(outcome.err.find("config.json"), std::string::npos) << outcome.err;
   EXPECT_EQ(run_program(TESSERA_PROGRAM, "info a --model b").err,
-            "tessera info: give the folder once: DIR or --model; tessera info --help says more\n");
+            "tessera info: give the folder once, as DIR or --model; see tessera info --help\n");
 }
 
 }  // namespace

@@ -185,7 +185,7 @@ TEST(Verify, BadInputIsRefusedWithASentence) {
       {"--model nowhere", "nowhere"},
       {with_golden(folder, "nothing.safetensors"), "nothing.safetensors"},
       {with_golden(folder, folder_of("qwen3") + "/golden.safetensors"),
-       "is not a golden of this model: it has 3 hidden states, but the model 3 layers"},
+       "is not a golden of this model: it has 3 hidden states, but the model has 3 layers"},
       {with_golden(folder, folder + "/model.safetensors"), "there is no tensor input_ids"},
       {"--model " + folder + " --dtype f64", "--dtype"},
   };

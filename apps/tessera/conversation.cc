@@ -1,0 +1,102 @@
+#include "conversation.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "interrupt.h"
+#include "tessera/error.h"
+
+namespace tessera::app {
+
+Conversation::Conversation(const Session& session, ConversationOptions options,
+                           const ChatTemplate& chat, KvCache& cache)
+    : session_(session),
+      options_(std::move(options)),
+      chat_(chat),
+      cache_(cache),
+      tokenizer_(*session.tokenizer),
+      encoder_(tokenizer_, session.model->config(), session.directory) {
+  if (const auto end = tokenizer_.id_of(chat.turn_end); !chat.turn_end.empty() && end) {
+    turn_end_ = *end;
+    options_.generate.stop_ids = {*end};
+  }
+  check(options_.generate.sampling, session.model->config().vocab);
+}
+
+Turn Conversation::answer(const std::string& user,
+                          const std::function<void(std::string_view)>& on_text) {
+  Turn turn;
+  std::vector<std::int32_t> ids;
+  turn.refusal = refusal(user, ids);
+  if (!turn.refusal.empty()) return turn;
+  options_.generate.cancel = &catch_interrupt();
+  // The same words get another answer: each turn has its own seed.
+  ++options_.generate.sampling.seed;
+  turn.result =
+      generate(*session_.ctx, *session_.model, cache_, &tokenizer_, ids, options_.generate,
+               [&](const GeneratedToken& token) { on_text(token.text); });
+  if (turn.result.reason == StopReason::context_full) turn.notes.push_back(full_text());
+  remember(turn);
+  return turn;
+}
+
+void Conversation::reset() {
+  cache_.clear();
+  carry_.clear();
+  first_ = true;
+}
+
+// What the model has not read yet: the end of the last answer, and this turn.
+std::vector<std::int32_t> Conversation::next_ids(const std::string& user) const {
+  const std::string text = chat_.turn(user, options_.system, first_);
+  if (first_) return encoder_.encode(text);
+  std::vector<std::int32_t> ids = carry_;
+  const std::vector<std::int32_t> turn = tokenizer_.encode(chat_.turn_gap + text, false);
+  ids.insert(ids.end(), turn.begin(), turn.end());
+  return ids;
+}
+
+std::string Conversation::refusal(const std::string& user, std::vector<std::int32_t>& ids) const {
+  try {
+    tokenizer_.encode(user, false);  // a wrong byte is counted from the start of this line
+    ids = next_ids(user);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::invalid_argument) throw;
+    return fmt::format("this turn was left out: {}", error.what());
+  }
+  if (ids.empty()) return "an empty line has no tokens for this model; write something";
+  const KvCacheOptions& o = cache_.options();
+  const std::int64_t wanted = cache_.seen() + static_cast<std::int64_t>(ids.size());
+  const bool fits = o.policy.kind != CachePolicy::Kind::full || wanted <= o.max_tokens;
+  return fits ? "" : full_text();
+}
+
+std::string Conversation::full_text() const {
+  return fmt::format("the context of {} tokens is full; enter /reset to start over, or {}",
+                     cache_.options().max_tokens, streaming_advice(session_.model->config()));
+}
+
+// The last token has not been through the model: it goes ahead of the next turn. The token that
+// ends an answer follows it, where the model did not write that itself.
+void Conversation::remember(Turn& turn) {
+  const GenerateResult& result = turn.result;
+  if (result.ids.empty()) {
+    turn.notes.emplace_back(
+        "interrupted while your turn was being read; the conversation starts over");
+    return reset();
+  }
+  first_ = false;
+  carry_.clear();
+  const std::int32_t last = result.ids.back();
+  const bool is_turn_end = last == turn_end_;
+  if (is_turn_end || result.reason != StopReason::eos) carry_.push_back(last);
+  if (!is_turn_end && turn_end_ >= 0) carry_.push_back(turn_end_);
+  total_.ids.insert(total_.ids.end(), result.ids.begin(), result.ids.end());
+  if (total_.prompt_tokens == 0) total_.first_seconds = result.first_seconds;
+  total_.prompt_tokens += result.prompt_tokens;
+  total_.decode_seconds += result.decode_seconds;
+  total_.reason = result.reason;
+}
+
+}  // namespace tessera::app

@@ -1,0 +1,61 @@
+// A chat: turns over one KV cache that lives as long as the conversation. Each turn reads only what
+// is new.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "chat_template.h"
+#include "model_options.h"
+#include "prompt.h"
+#include "tessera/generate.h"
+
+namespace tessera::app {
+
+struct ConversationOptions {
+  std::string system;        // what the model is told before the first turn
+  GenerateOptions generate;  // of each answer
+};
+
+struct Turn {
+  GenerateResult result;
+  std::string refusal;             // why there is no answer; empty: there is one
+  std::vector<std::string> notes;  // what the user should know about this turn
+};
+
+class Conversation {
+ public:
+  // All of them must outlive the conversation. The session has a tokenizer.
+  Conversation(const Session& session, ConversationOptions options, const ChatTemplate& chat,
+               KvCache& cache);
+
+  // Text that is not UTF-8, is empty or does not fit is refused for this turn only. `on_text` gets
+  // the answer as it comes.
+  Turn answer(const std::string& user, const std::function<void(std::string_view)>& on_text);
+  void reset();
+
+  // Of all turns together.
+  const GenerateResult& total() const { return total_; }
+
+ private:
+  std::vector<std::int32_t> next_ids(const std::string& user) const;
+  std::string refusal(const std::string& user, std::vector<std::int32_t>& ids) const;
+  std::string full_text() const;
+  void remember(Turn& turn);
+
+  const Session& session_;
+  ConversationOptions options_;
+  const ChatTemplate& chat_;
+  KvCache& cache_;
+  const Tokenizer& tokenizer_;
+  PromptEncoder encoder_;
+  std::int32_t turn_end_ = -1;
+  std::vector<std::int32_t> carry_;  // what the model wrote last and has not read yet
+  bool first_ = true;
+  GenerateResult total_;
+};
+
+}  // namespace tessera::app
