@@ -21,7 +21,7 @@ std::string stored_template(const std::filesystem::path& directory) {
   if (!json.is_object() || !json.contains("chat_template")) return {};
   const model::Json& stored = json["chat_template"];
   if (stored.is_string()) return stored.get<std::string>();
-  // Several, each with a name.
+  // Several templates, each with a name.
   if (!stored.is_array()) return {};
   for (const model::Json& entry : stored) {
     if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
@@ -106,7 +106,7 @@ const ChatTemplate* detect_chat_template(const std::filesystem::path& directory)
   if (has("[INST]")) return &chat_template(has("<<SYS>>") ? "llama2" : "mistral");
   if (has("<|assistant|>") && (has("eos_token") || has("</s>"))) return &chat_template("zephyr");
   fail(ErrorCode::unsupported,
-       "the chat template of {} is none of those that are known ({}); choose one with --template",
+       "the chat template of {} is not one that Tessera knows ({}); choose one with --template",
        directory.string(), names());
 }
 

@@ -1,5 +1,5 @@
-// How a chat model wants its turns written. Checkpoints carry a program for it (Jinja); the few
-// layouts that exist are told apart by their markers.
+// How a chat model wants its turns written. Checkpoints carry a Jinja program for it. Only a few
+// layouts exist: their markers tell which one it is.
 #pragma once
 
 #include <filesystem>
@@ -18,8 +18,8 @@ struct ChatTemplate {
   std::string system_open, system_close;
   std::string user_open, user_close;  // user_close ends where the answer begins
   std::string turn_end;               // the token that ends an answer; empty: none
-  std::string turn_gap;               // between that and the next user_open
-  // The system text is a part of the first user turn: it goes after user_open.
+  std::string turn_gap;               // between turn_end and the next user_open
+  // The system text is part of the first user turn: it follows user_open.
   bool system_in_user = false;
 
   // What comes before the answer, for one turn.
@@ -30,8 +30,8 @@ struct ChatTemplate {
 const std::vector<ChatTemplate>& chat_templates();
 // Throws with the list where there is none of this name.
 const ChatTemplate& chat_template(std::string_view name);
-// From chat_template.jinja or tokenizer_config.json of the folder; null where neither has a
-// template. Throws where there is one that is not known.
+// From chat_template.jinja or tokenizer_config.json of the folder. Null where neither has a
+// template. Throws where Tessera does not know the template.
 const ChatTemplate* detect_chat_template(const std::filesystem::path& directory);
 
 }  // namespace tessera::app

@@ -22,11 +22,11 @@ fs::path default_model_path() {
   const char* variable = std::getenv("TESSERA_DEFAULT_MODEL");
   if (variable != nullptr && *variable != '\0') {
     if (is_model(variable)) return variable;
-    fail(
-        ErrorCode::file,
-        "TESSERA_DEFAULT_MODEL is '{}', which holds no config.json; set it to a model's folder, or "
-        "give --model DIR",
-        variable);
+    fail(ErrorCode::file,
+         "TESSERA_DEFAULT_MODEL is '{}', which has no config.json; set it to a model's folder, or "
+         "give "
+         "--model DIR",
+         variable);
   }
   std::vector<fs::path> places;
   std::error_code error;
@@ -41,11 +41,10 @@ fs::path default_model_path() {
   }
   std::string list;
   for (const fs::path& place : places) list += (list.empty() ? "" : " or ") + place.string();
-  fail(
-      ErrorCode::file,
-      "the default model is not at {}; give --model DIR, or set TESSERA_DEFAULT_MODEL to a model's "
-      "folder",
-      list);
+  fail(ErrorCode::file,
+       "the bundled model is missing from {}; give --model DIR, or set TESSERA_DEFAULT_MODEL to a "
+       "model's folder",
+       list);
 }
 
 }  // namespace tessera::app

@@ -23,8 +23,8 @@ struct Row {
   std::optional<std::int64_t> free_bytes;
 };
 
-// A GPU that cannot be started, because another program has it for itself for instance, is told
-// apart only by trying.
+// Only trying shows whether a GPU can be started: another program may have it for itself, for
+// instance.
 Row look_at(DeviceInfo info) {
   Row row{std::move(info), {}};
   if (!row.info.usable()) return row;

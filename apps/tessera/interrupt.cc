@@ -5,7 +5,7 @@
 namespace tessera::app {
 namespace {
 
-// A signal handler reaches nothing else.
+// A signal handler can reach nothing else.
 std::atomic<bool> g_interrupted = false;
 static_assert(std::atomic<bool>::is_always_lock_free);
 
@@ -17,7 +17,7 @@ const std::atomic<bool>& catch_interrupt() {
   g_interrupted = false;
   struct sigaction action {};
   action.sa_handler = on_interrupt;
-  // The handler serves once; reading from a terminal ends instead of being taken up again.
+  // The handler serves once. No SA_RESTART: an interrupted read from a terminal ends.
   action.sa_flags = static_cast<int>(SA_RESETHAND);
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);

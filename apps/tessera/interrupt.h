@@ -5,10 +5,10 @@
 
 namespace tessera::app {
 
-// What a program returns that Ctrl-C has ended (128 + SIGINT).
+// Exit status of a program that Ctrl-C ended (128 + SIGINT).
 inline constexpr int kInterruptedStatus = 130;
 
-// From now on the first Ctrl-C sets the flag. Calling it again arms it anew, with the flag cleared.
+// From now on the first Ctrl-C sets the flag. Another call clears the flag and starts over.
 const std::atomic<bool>& catch_interrupt();
 bool interrupted();
 

@@ -23,8 +23,7 @@ namespace {
 using reference::Array;
 using reference::relative_error;
 
-// ---- one line of the table
-// --------------------------------------------------------------------------
+// ---- one line of the table ----------------------------------------------------------------------
 
 struct Row {
   std::string what;
@@ -41,7 +40,7 @@ template <typename F>
 double median_ms(F&& run) {
   using Clock = std::chrono::steady_clock;
   std::vector<double> times;
-  run();  // the workspace grows and the caches fill
+  run();  // the workspace grows, and caches fill
   const auto begin = Clock::now();
   while (times.size() < 5 || Clock::now() - begin < std::chrono::milliseconds(200)) {
     const auto start = Clock::now();
@@ -71,8 +70,7 @@ class Values {
   Tensor tensor_;
 };
 
-// ---- attention
-// ----------------------------------------------------------------------------------------
+// ---- attention ----------------------------------------------------------------------------------
 
 // The textbook: all scores in memory, then softmax, then the weighted sum. [seq, heads, dim]
 void plain_causal_attention(const float* q, const float* k, const float* v, float* out,
@@ -127,10 +125,9 @@ Row show_attention(int threads) {
   return row;
 }
 
-// ---- a 4-bit linear layer
-// -------------------------------------------------------------------------------
+// ---- a 4-bit linear layer -----------------------------------------------------------------------
 
-// More packed weights than any cache holds, used in turns: in a model they come from memory, too.
+// More packed weights than any cache holds, used in turn: a model's come from memory, too.
 constexpr std::int64_t kStreamedBytes = std::int64_t{128} << 20;
 
 Row show_linear(int threads, Activations activations, double bound) {
@@ -167,8 +164,7 @@ Row show_linear(int threads, Activations activations, double bound) {
   return row;
 }
 
-// ---- a transformer block
-// --------------------------------------------------------------------------------
+// ---- a transformer block ------------------------------------------------------------------------
 
 Row show_block(int threads) {
   const std::int64_t d_model = 512, heads = 8, d_ff = 2048, seq = 16;
@@ -192,8 +188,7 @@ Row show_block(int threads) {
   return row;
 }
 
-// ---- the output
-// -------------------------------------------------------------------------------------------
+// ---- the output ---------------------------------------------------------------------------------
 
 std::string size_text(std::int64_t bytes) {
   return bytes < (1 << 20) ? fmt::format("{:.0f} KiB", static_cast<double>(bytes) / (1 << 10))
@@ -202,8 +197,8 @@ std::string size_text(std::int64_t bytes) {
 
 void print_header(int threads) {
   fmt::print(
-      "Each line: Tessera beside the plain way (textbook attention; f32 weights), and its error "
-      "against float64.\n");
+      "Each line compares Tessera with the plain way (textbook attention; f32 weights), and gives "
+      "its\nerror against float64.\n");
   fmt::print("{} threads, {}\n\n", threads, devices()[0].name);
   fmt::print("{:<52} {:>9} {:>9} {:>7} {:>10} {:>10} {:>9}\n", "", "time", "plain", "faster",
              "memory", "plain", "error");

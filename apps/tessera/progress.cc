@@ -11,7 +11,7 @@ namespace tessera::app {
 namespace {
 
 constexpr auto kQuiet = std::chrono::milliseconds(300);    // shorter work shows nothing
-constexpr auto kRefresh = std::chrono::milliseconds(100);  // an eye sees no more
+constexpr auto kRefresh = std::chrono::milliseconds(100);  // faster than the eye needs
 constexpr int kWidth = 30;                                 // of the bar
 
 }  // namespace
@@ -38,7 +38,7 @@ void Progress::update(std::int64_t done, std::int64_t total) {
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
   const int filled = static_cast<int>(share * kWidth);
   std::string left;
-  if (share > 0.02) {  // earlier it is a guess
+  if (share > 0.02) {  // before that it is a guess
     const double seconds = std::chrono::duration<double>(now - start_).count();
     left = fmt::format(", {:.0f} s left", seconds / share * (1 - share));
   }

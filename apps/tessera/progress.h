@@ -17,9 +17,9 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void update(std::int64_t done, std::int64_t total);
-  // Takes the bar off the screen.
+  // Removes the bar from the screen.
   void clear();
-  // For options that want a function; it must not outlive this object.
+  // As a function, for options that take one. It must not outlive this object.
   std::function<void(std::int64_t done, std::int64_t total)> callback();
 
  private:

@@ -1,4 +1,4 @@
-// From what the command line says to the ids that a model reads.
+// From the command line to the ids that a model reads.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,15 @@
 
 namespace tessera::app {
 
-// All of a file, or of standard input where the name is "-".
+// All of a file; "-" is standard input.
 std::string read_text_file(const std::string& name);
 
-// "1,2,3", with spaces where one likes.
+// "1,2,3", with or without spaces. Of --prompt-ids: errors name it.
 std::vector<std::int32_t> parse_ids(std::string_view text);
 
-// Where a text begins: the rule of transformers' tokenizer(text). What the post-processor of
-// tokenizer.json puts around a text is put around it; tokenizer_config.json may then say
-// add_bos_token, true or false, and is obeyed. A text that already begins with the bos token gets
-// no second one.
+// How a text begins: as transformers' tokenizer(text) begins it. The post-processor of
+// tokenizer.json adds its special tokens; add_bos_token of tokenizer_config.json, true or false,
+// then decides about the bos token. A text that already begins with it gets no second one.
 class PromptEncoder {
  public:
   PromptEncoder(const Tokenizer& tokenizer, const ModelConfig& config,

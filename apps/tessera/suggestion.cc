@@ -29,7 +29,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   int least = limit + 1;
   for (const std::string& candidate : candidates) {
     const int distance = edit_distance(word, candidate);
-    // A word that the candidate begins with is no typo, but as good as one.
+    // The beginning of a candidate is not a typo, but just as clear.
     const bool begins = word.size() >= 3 && candidate.starts_with(word);
     const int score = begins ? 1 : distance;
     if (score < least) {

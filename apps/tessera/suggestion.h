@@ -1,4 +1,4 @@
-// What a mistyped word was probably meant to be.
+// What a mistyped word probably means.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace tessera::app {
 // other.
 int edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to the word; empty where none is near: more than a third of the letters
-// would have to change (at least two may).
+// The candidate nearest to the word. Empty where none is near: a third of the letters may differ,
+// and always two.
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace tessera::app

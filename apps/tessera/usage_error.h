@@ -1,5 +1,6 @@
-// A command line that contradicts itself, or leaves something out, in a way that its parser cannot
-// see. The program prints it with the command's name, and ends as for any other wrong usage.
+// A command line that is wrong in a way that its parser cannot see: it contradicts itself, or
+// leaves something out. The program prints the sentence with the command's name, and exits with
+// status 2.
 #pragma once
 
 #include <fmt/format.h>

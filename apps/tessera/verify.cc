@@ -231,23 +231,25 @@ VerifyCheck token_check(const std::vector<std::int32_t>& actual,
 
 Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand("verify",
-                                         "Check a model: kernels, hidden states, tokens, fused "
-                                         "calls, time per token; and show every call");
+                                         "Check a model against float64: kernels, hidden "
+                                         "states, tokens, fused calls, time per token");
   const auto options = std::make_shared<Options>();
-  options->model.activations = "exact";  // generation rounds them; a proof should not
+  options->model.activations = "exact";  // generation rounds them to 8 bits; a check should not
   add_model_options(*command, options->model);
   command
       ->add_option("--golden", options->golden,
-                   "Compare with what another program computed (input_ids, hidden_states.N, "
-                   "logits, generated_ids) instead of Tessera's float64 reference")
+                   "Compare with another program's results (input_ids, hidden_states.N, logits, "
+                   "generated_ids) instead of Tessera's float64 reference")
       ->type_name("FILE");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(fmt::format(
-      "max rel is max|a - b| / max|b| over a level, b being what is expected. A level holds where "
-      "it is below {:g} in\nf32, {:g} in f16, {:g} in bf16, {:g} with int8 activations. In "
-      "f32 greedy tokens must be identical; elsewhere a\ntoken that differs must be that near to "
-      "the expected one. A model on a GPU, or in less than f32, is held in the\nsame way to the "
-      "CPU in f32 as well. The exit status is 0 only where every check holds.\n\n"
+      "max rel is max|a - b| / max|b| over a level, where b is expected. It must be below {:g} in "
+      "f32, {:g} in f16, {:g} in bf16, and {:g} with int8 activations. In f32, greedy tokens must "
+      "be "
+      "identical; otherwise a token that differs must be that near to the expected one. A model on "
+      "a GPU, or in less than f32, is compared with the CPU in f32 as well. The exit status is 0 "
+      "if "
+      "every check holds, else 1.\n\n"
       "Examples:\n"
       "  tessera verify                                            five checks against float64\n"
       "  tessera verify --model DIR --golden golden.safetensors    against another program\n"

@@ -26,8 +26,9 @@ void check_fit(const Golden& golden, const ModelConfig& config, const std::files
     }
   };
   const auto levels = static_cast<std::int64_t>(golden.levels.size());
-  require(levels == config.layers + 1,
-          fmt::format("it has {} hidden states, but the model {} layers", levels, config.layers));
+  require(
+      levels == config.layers + 1,
+      fmt::format("it has {} hidden states, but the model has {} layers", levels, config.layers));
   for (const Array& level : golden.levels) {
     require(level.shape.size() == 3 && level.size(2) == config.hidden,
             fmt::format("its hidden states are not [prompts, tokens, {}]", config.hidden));
@@ -82,7 +83,7 @@ VerifyCheck tokens(const VerifySubject& subject, const Golden& golden) {
   const auto count = static_cast<std::int64_t>(golden.generated.size());
   const auto actual =
       reference::generate_greedy(subject.ctx, subject.model, golden.prompts.front(), count).ids;
-  // Where tokens may differ, this model judges: how far behind is the golden's token?
+  // Where tokens may differ, this model's logits say how far behind the golden's token is.
   text.insert(text.end(), golden.generated.begin(), golden.generated.end() - 1);
   const Array logits = reference::observe(subject.ctx, subject.model, text).logits;
   Array last({count, logits.size(1)});
@@ -100,8 +101,8 @@ VerifyCheck decoded_weights(const VerifySubject& subject, const Golden& golden) 
   for (const auto& [name, expected] : golden.decoded) {
     const std::string module = name.substr(0, name.rfind('.'));
     if (expected.shape.size() != 2 || !layouts.is_packed(module)) {
-      fail(ErrorCode::file, "the golden has a decoded {}, which is no packed matrix of the model",
-           name);
+      fail(ErrorCode::file,
+           "the golden has a decoded {}, which is not a packed matrix of the model", name);
     }
     const PackedWeight packed = layouts.read(module, expected.size(0), expected.size(1));
     Buffer buffer(DType::f32, {expected.size(0), expected.size(1)});

@@ -1,5 +1,5 @@
-// A model against its own float64 twin, and where it is not that already against the CPU in f32:
-// hidden states and greedy tokens. Then the calls that were made, and the time that a token takes.
+// Hidden states and greedy tokens of a model against its float64 twin, and against the CPU in f32
+// where it does not run there itself. Then its calls, and the time of a token.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -66,7 +66,7 @@ bool is_cpu_f32(const VerifySubject& subject) {
          subject.ctx.activations() == Activations::exact;
 }
 
-// The same model there, on the same text: its levels, and the tokens it would have chosen.
+// The same model on the CPU in f32, on the same text: its levels, and the tokens it chooses.
 std::vector<VerifyCheck> against_cpu(const VerifySubject& subject,
                                      const std::vector<std::int32_t>& text,
                                      const std::vector<std::int32_t>& generated,
@@ -104,8 +104,8 @@ std::vector<VerifyCheck> verify_by_reference(const VerifySubject& subject) {
   const std::vector<std::int32_t> prompt = fixed_prompt(subject.model.config());
   const auto generated =
       reference::generate_greedy(subject.ctx, subject.model, prompt, kNewTokens).ids;
-  // One pass of the reference over prompt and continuation: where it would have chosen the same
-  // token at every place, it would have written the same text.
+  // One pass of the reference over prompt and continuation is enough: if it chooses the same token
+  // at every place, it would have written the same text.
   std::vector<std::int32_t> text = prompt;
   text.insert(text.end(), generated.begin(), generated.end() - 1);
   Context cpu({.threads = subject.ctx.threads()});
