@@ -125,7 +125,7 @@ std::string names_text(const CLI::Option& option) {
 Lines option_words(const CLI::Option& option) {
   std::string text = option.get_description();
   const Lines words = choices(option);
-  const bool shown = value_word(option).find('|') != std::string::npos;
+  const bool shown = value_word(option) == fmt::format("{}", fmt::join(words, "|"));
   if (!words.empty() && !shown) text += ": " + list_text(words);
   if (option.get_required()) text += " (required)";
   Lines result = plain_words(text);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <utility>
 
 #include "checkpoint_summary.h"
 #include "core/fail.h"
@@ -121,25 +122,21 @@ const Tokenizer& Session::need_tokenizer(const std::string& instead) const {
   return *tokenizer;
 }
 
-namespace {
-
-// --weights says nothing about layers that the checkpoint has packed: a user may expect otherwise.
-void note_packed_checkpoint(Session& session, const ModelOptions& options) {
-  if (options.weights == "dense") return;
-  const CheckpointSummary stored = summarise(*model::Checkpoint::open(session.directory));
-  if (stored.packed.empty()) return;
-  const std::string packed = fmt::format("{}", fmt::join(stored.packed, " and "));
-  const auto& layers = session.model->linear_layers();
-  const auto packed_now = std::count_if(layers.begin(), layers.end(), [&](const LayerInfo& layer) {
+std::vector<std::string> load_notes(const Model& model, const std::filesystem::path& directory,
+                                    const ModelOptions& options) {
+  std::vector<std::string> notes = model.notes();
+  if (options.weights == "dense") return notes;
+  const CheckpointSummary stored = summarise(*model::Checkpoint::open(directory));
+  if (stored.packed.empty()) return notes;
+  const auto& layers = model.linear_layers();
+  const bool any = std::any_of(layers.begin(), layers.end(), [&](const LayerInfo& layer) {
     return name(layer.weight.format) == options.weights;
   });
-  const bool nothing = packed_now == 0;
-  session.note(fmt::format(
+  notes.push_back(fmt::format(
       "the checkpoint is already packed as {}; --weights {} applies only to its dense layers{}",
-      packed, options.weights, nothing ? ", and it has none" : ""));
+      fmt::join(stored.packed, " and "), options.weights, any ? "" : ", and it has none"));
+  return notes;
 }
-
-}  // namespace
 
 void Session::note(std::string text) {
   fmt::print(stderr, "note: {}\n", text);
@@ -163,8 +160,9 @@ Session open_session(const ModelOptions& options) {
   if (std::filesystem::exists(session.directory / "tokenizer.json")) {
     session.tokenizer = Tokenizer::from_file(session.directory);
   }
-  for (const std::string& note : session.model->notes()) session.note(note);
-  note_packed_checkpoint(session, options);
+  for (std::string& note : load_notes(*session.model, session.directory, options)) {
+    session.note(std::move(note));
+  }
   session.load_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return session;

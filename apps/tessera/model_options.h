@@ -42,6 +42,11 @@ LoadOptions load_options(const ModelOptions& options);
 // "auto": the first GPU, the CPU where there is none. Throws where there is no such device.
 Device find_device(const std::string& name);
 
+// What a user should know about a model that was just loaded: its own notes, and that --weights
+// does not apply to layers that the checkpoint has packed.
+std::vector<std::string> load_notes(const Model& model, const std::filesystem::path& directory,
+                                    const ModelOptions& options);
+
 // A model that is ready to run.
 struct Session {
   std::filesystem::path directory;

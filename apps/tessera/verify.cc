@@ -110,6 +110,8 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
            const VerifySubject& subject, const Options& options, double seconds) {
   const auto misses = std::count_if(checks.begin(), checks.end(),
                                     [](const VerifyCheck& check) { return !check.ok(); });
+  const std::vector<std::string> notes =
+      load_notes(subject.model, subject.directory, options.model);
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
     for (const VerifyCheck& check : checks) list.push_back(to_json(check));
@@ -122,7 +124,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
                                       {"bound", subject.bound},
                                       {"checks", list},
                                       {"trace", to_json(trace)},
-                                      {"notes", subject.model.notes()},
+                                      {"notes", notes},
                                       {"seconds", seconds},
                                       {"ok", misses == 0}}
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
@@ -132,7 +134,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
              name(subject.model.config().architecture), to_string(subject.ctx.device()),
              name(subject.model.dtype()), options.model.activations,
              options.golden.empty() ? "Tessera's float64 reference" : options.golden);
-  for (const std::string& note : subject.model.notes()) fmt::print("note: {}\n", note);
+  for (const std::string& note : notes) fmt::print("note: {}\n", note);
   for (const VerifyCheck& check : checks) print_check(check);
   print_trace(trace);
   fmt::print("\n");
@@ -251,8 +253,8 @@ Command add_verify(CLI::App& app) {
       "if "
       "every check holds, else 1.\n\n"
       "Examples:\n"
-      "  tessera verify                                            five checks against float64\n"
-      "  tessera verify --model DIR --golden golden.safetensors    against another program\n"
+      "  tessera verify                              five checks against float64\n"
+      "  tessera verify --model DIR --golden FILE    against another program\n"
       "  tessera verify --model DIR --weights nvfp4 --json",
       level_bound(DType::f32, false), level_bound(DType::f16, false),
       level_bound(DType::bf16, false), level_bound(DType::f32, true)));

@@ -97,6 +97,7 @@ TEST(Verify, ChecksAnyModelAgainstFloat64) {
     EXPECT_EQ(outcome.status, 0) << arguments << "\n" << outcome.output;
     const auto json = nlohmann::json::parse(outcome.output);
     EXPECT_EQ(json["ok"], true);
+    EXPECT_EQ(json["notes"].size(), 0u) << json["notes"];
     std::vector<std::string> names;
     for (const auto& check : json["checks"]) names.push_back(check["name"]);
     std::vector<std::string> expected{"kernels", "hidden states", "greedy tokens", "fused calls",
@@ -106,6 +107,13 @@ TEST(Verify, ChecksAnyModelAgainstFloat64) {
     }
     EXPECT_EQ(names, expected) << arguments;
   }
+}
+
+TEST(Verify, NotesThatWeightsDoNotApplyToAPackedCheckpoint) {
+  const Outcome outcome = verify("--json --weights int4 --model " + folder_of("llama-nvfp4"));
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_TRUE(contains(outcome.output, "already packed as nvfp4; --weights int4 applies only to"))
+      << outcome.output;
 }
 
 TEST(Verify, LessThanF32IsAlsoHeldToTheCpuInF32) {
