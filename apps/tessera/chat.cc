@@ -55,8 +55,9 @@ KvCache make_cache(Session& session, const ModelOptions& options) {
   std::int64_t context = full_context(options, config);
   if (options.context == 0) context = std::min(context, kDefaultContext);
   const CachePolicy policy = cache_policy(options, config);
+  KvCache cache = session.model->make_cache(*session.ctx, policy, context);
   note_trained_length(session, policy, context);
-  return session.model->make_cache(*session.ctx, policy, context);
+  return cache;
 }
 
 // Text that no turn could take is refused before the first one.

@@ -79,8 +79,8 @@ void encode_prompt(const Session& session, Prompt& prompt) {
 KvCache make_cache(Session& session, const Options& options, std::int64_t prompt_tokens) {
   const ModelConfig& config = session.model->config();
   const CachePolicy policy = cache_policy(options.model, config);
-  std::int64_t context = full_context(options.model, config);
-  note_trained_length(session, policy, context);
+  const std::int64_t asked = full_context(options.model, config);
+  std::int64_t context = asked;
   if (policy.kind == CachePolicy::Kind::full) {
     if (prompt_tokens > context) {
       fail(ErrorCode::invalid_argument,
@@ -91,7 +91,9 @@ KvCache make_cache(Session& session, const Options& options, std::int64_t prompt
     }
     if (options.max_tokens > 0) context = std::min(context, prompt_tokens + options.max_tokens);
   }
-  return session.model->make_cache(*session.ctx, policy, context);
+  KvCache cache = session.model->make_cache(*session.ctx, policy, context);
+  note_trained_length(session, policy, asked);
+  return cache;
 }
 
 nlohmann::json logprobs_json(const GenerateResult& result, const Tokenizer* tokenizer) {

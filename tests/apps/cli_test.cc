@@ -83,7 +83,7 @@ TEST(Cli, TheDemoSaysHowToGoOnWithin80Columns) {
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_NE(outcome.output.find("\nTo go on:\n  tessera generate "), std::string::npos);
   const std::string own = outcome.output.substr(outcome.output.find("Now an endless stream"));
-  EXPECT_EQ(longest_line(own.substr(0, own.find("\nAfter "))).size(), 78u) << own;
+  EXPECT_LE(longest_line(own.substr(0, own.find("\nAfter "))).size(), 80u) << own;
   EXPECT_LE(longest_line(own.substr(own.find("To go on:"))).size(), 80u) << own;
 }
 

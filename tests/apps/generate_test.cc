@@ -103,7 +103,7 @@ TEST(Generate, APackedModelWithADenseHeadIsNotCalledDense) {
 TEST(Generate, SaysThatAPackedCheckpointStaysPackedAsItIs) {
   const auto notes = [](const std::string& golden, const std::string& options) {
     const ModelFolder folder(golden, TinyVocabulary::bytes);
-    return json_of(generate(folder, "--max-tokens 1 --json abc " + options))["notes"];
+    return json_of(generate(folder, "--max-tokens 1 --json --prompt-ids 1 " + options))["notes"];
   };
   EXPECT_EQ(notes("llama-nvfp4-head", "--weights int4"),
             Json({"the checkpoint is already packed as nvfp4; --weights int4 applies only to its "
