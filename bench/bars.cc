@@ -11,8 +11,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/philox.h"
 #include "core/thread_pool.h"
+#include "random_matrix.h"
 #include "read_bandwidth.h"
 #include "tessera/attention.h"
 #include "tessera/linear.h"
@@ -74,20 +74,6 @@ class Report {
 };
 
 // ---- data ---------------------------------------------------------------------------------------
-
-// Roughly normal: the sum of four uniform numbers.
-Buffer random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed, float scale) {
-  Buffer buffer(DType::f32, {rows, cols});
-  float* values = static_cast<float*>(buffer.data());
-  for (std::int64_t i = 0; i < rows * cols; ++i) {
-    float sum = -2.f;
-    for (std::uint32_t word : philox(seed, {static_cast<std::uint32_t>(i), 0, 0, 0})) {
-      sum += static_cast<float>(word) * 0x1p-32f;
-    }
-    values[i] = scale * 1.7f * sum;
-  }
-  return buffer;
-}
 
 Tensor matrix(const Buffer& buffer, std::int64_t rows, std::int64_t cols) {
   return buffer.tensor(DType::f32, {rows, cols});

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/philox.h"
+#include "random_matrix.h"
 #include "tessera/linear.h"
 #include "tessera/quant.h"
 
@@ -14,24 +14,10 @@ namespace {
 using namespace tessera;
 
 struct Shape {
-  std::int64_t rows, out, in;
+  std::int64_t m, n, k;  // tokens, output features, depth
 };
 constexpr Shape kDecode{1, 4096, 4096};
 constexpr Shape kPrefill{512, 2048, 2048};
-
-// Roughly normal, like weights and activations.
-Buffer random_matrix(std::int64_t rows, std::int64_t cols, std::uint64_t seed) {
-  Buffer buffer(DType::f32, {rows, cols});
-  float* values = static_cast<float*>(buffer.data());
-  for (std::int64_t i = 0; i < rows * cols; ++i) {
-    float sum = -2.f;
-    for (std::uint32_t word : philox(seed, {static_cast<std::uint32_t>(i), 0, 0, 0})) {
-      sum += static_cast<float>(word) * 0x1p-32f;
-    }
-    values[i] = sum;
-  }
-  return buffer;
-}
 
 struct WeightKind {
   std::string name;
@@ -43,12 +29,12 @@ struct WeightKind {
 // Copies of one weight, used in turns: none is still in a cache when its turn comes again.
 std::vector<PackedWeight> weights_of(Context& ctx, const WeightKind& kind, const Shape& shape) {
   constexpr std::int64_t kStreamedBytes = std::int64_t{160} << 20;
-  const Buffer dense = random_matrix(shape.out, shape.in, 1);
-  const Tensor matrix = dense.tensor(DType::f32, {shape.out, shape.in});
+  const Buffer dense = random_matrix(shape.n, shape.k, 1);
+  const Tensor matrix = dense.tensor(DType::f32, {shape.n, shape.k});
   PackedWeight first;
   if (kind.packed.format == Format::dense) {
-    first.storage = Buffer(kind.dtype, {shape.out, shape.in});
-    first.weight = Weight::dense(first.storage.tensor(kind.dtype, {shape.out, shape.in}));
+    first.storage = Buffer(kind.dtype, {shape.n, shape.k});
+    first.weight = Weight::dense(first.storage.tensor(kind.dtype, {shape.n, shape.k}));
     dequantize(ctx, Weight::dense(matrix), first.weight.data);
   } else {
     first = quantize(ctx, matrix, kind.packed);
@@ -68,18 +54,17 @@ void run(benchmark::State& state, const WeightKind& kind, const Shape& shape,
          Activations activations) {
   Context ctx({.activations = activations});
   const std::vector<PackedWeight> weights = weights_of(ctx, kind, shape);
-  const Buffer x = random_matrix(shape.rows, shape.in, 2);
-  const Buffer out(DType::f32, {shape.rows, shape.out});
-  LinearArgs args{.x = x.tensor(DType::f32, {shape.rows, shape.in}),
-                  .out = out.tensor(DType::f32, {shape.rows, shape.out})};
+  const Buffer x = random_matrix(shape.m, shape.k, 2);
+  const Buffer out(DType::f32, {shape.m, shape.n});
+  LinearArgs args{.x = x.tensor(DType::f32, {shape.m, shape.k}),
+                  .out = out.tensor(DType::f32, {shape.m, shape.n})};
   std::size_t turn = 0;
   for (auto _ : state) {
     args.weight = weights[turn++ % weights.size()].weight;
     linear(ctx, args);
   }
   const double bytes = static_cast<double>(args.x.bytes() + args.weight.bytes() + args.out.bytes());
-  const double flops =
-      2.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.out * shape.in);
+  const double flops = 2.0 * static_cast<double>(shape.m) * static_cast<double>(shape.n * shape.k);
   constexpr auto kRate = benchmark::Counter::kIsIterationInvariantRate;
   state.counters["GB/s"] = benchmark::Counter(bytes * 1e-9, kRate);
   state.counters["GFLOP/s"] = benchmark::Counter(flops * 1e-9, kRate);

@@ -1,9 +1,9 @@
-"""Groups C++ sources that can be compiled as one file: scripts/tidy.py checks them so, cmake/TesseraUnity.cmake builds them so.
+"""Groups C++ sources into batches that compile as one file. scripts/tidy.py checks them and cmake/TesseraUnity.cmake builds them that way.
 
   scripts/batches.py SIZE FILE...      prints "number file" for each file
 
-Most of the time of a small source goes into headers: the standard library, fmt, nlohmann-json, GoogleTest. A batch of sources reads
-them once. Two sources that define the same name in their unnamed namespaces cannot share a batch, so names are looked for first.
+A small source spends most of its time in headers: the standard library, fmt, nlohmann-json, GoogleTest. A batch of sources reads
+them once. Two sources that define the same name in their unnamed namespaces cannot share a batch, so names are compared first.
 """
 
 import re
@@ -20,7 +20,7 @@ def name_of(line: str) -> str:
 
 
 def defined_names(text: str) -> tuple[set, set]:
-    """What a file defines, as (namespace, name): in its unnamed namespaces, and in all."""
+    """The names that a file defines, as (namespace, name): those of its unnamed namespaces, and all."""
     local, every, inside, namespace = set(), set(), False, ""
     for line in text.splitlines():
         if line in ("namespace {", "}  // namespace"):
@@ -36,7 +36,7 @@ def defined_names(text: str) -> tuple[set, set]:
 
 
 def make_batches(files: list[str], size: int) -> list[list[str]]:
-    """Each file goes into the first batch that has room and with which no name of an unnamed namespace clashes."""
+    """Each file goes into the first batch that has room and no clash of a name in an unnamed namespace."""
     batches: list[tuple[list, set, set]] = []  # files, names of unnamed namespaces, all names
     for file in files:
         with open(file, encoding="utf-8") as source:

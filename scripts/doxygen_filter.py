@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Doxygen's input filter: turns the plain comments of the public headers into documentation comments.
 
-The headers keep to ordinary // comments. A comment on its own line documents what follows it, one at the end of a line what
-stands before it, and the one that opens a file the file. Indented lines are drawings, formulas and tables: they stay as
-they are.
+The headers have ordinary // comments. A comment on its own line documents what follows it. One at the end of a line
+documents what stands before it. The one that opens a file documents the file. Indented lines are drawings, formulas and
+tables: they stay as they are.
 """
 
 import re

@@ -26,8 +26,8 @@ void convert_on_cpu(Context& ctx, const Tensor& x, const Tensor& out) {
   });
 }
 
-// Decoding a dense weight converts a matrix. Contiguous tensors are seen as one of rows that share
-// the work well, and a rest; others are cut into matrices.
+// Uses dequantize(), which converts a dense matrix. A contiguous tensor is treated as a matrix
+// whose rows divide the work well, and a rest. Other tensors are cut into matrices.
 void convert_on_cuda(Context& ctx, const Tensor& x, const Tensor& out) {
   constexpr std::int64_t kRow = 2048;
   const std::int64_t count = x.numel(), whole = count / kRow * kRow;

@@ -19,7 +19,8 @@ namespace {
 
 constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 
-// A float64 array rounded to a dtype: what a conversion gives, its input being exact in f32.
+// A float64 array rounded to a dtype: the result of a conversion, because its input is exact in
+// f32.
 Array rounded(Array values, DType dtype) {
   for (double& value : values.data) {
     const float f32 = static_cast<float>(value);
