@@ -167,6 +167,7 @@ Command add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "Talk with a model, turn by turn");
   const auto options = std::make_shared<Options>();
   std::vector<std::string> names;
+  names.reserve(chat_templates().size());
   for (const ChatTemplate& chat : chat_templates()) names.push_back(chat.name);
   command
       ->add_option("--template", options->template_name,

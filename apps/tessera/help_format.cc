@@ -196,8 +196,9 @@ std::string commands_section(const CLI::App& command, int width) {
 // does not fit.
 std::string example(const std::string& line, int width) {
   if (line.size() <= static_cast<std::size_t>(width)) return line + "\n";
-  const std::size_t gap = line.find("   ", 2);
-  std::string text = fill(shell_words(line.substr(0, gap)), width, 2, 4, " \\");
+  const std::size_t begin = line.find_first_not_of(' '), gap = line.find("   ", begin);
+  const int indent = static_cast<int>(begin);
+  std::string text = fill(shell_words(line.substr(0, gap)), width, indent, indent + 2, " \\");
   if (gap != std::string::npos) text += paragraph(line.substr(gap), width, kBelow);
   return text;
 }

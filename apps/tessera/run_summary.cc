@@ -38,6 +38,7 @@ std::vector<Format> formats_by_size(const Model& model) {
     elements[weight.format] += weight.out_features * weight.in_features;
   }
   std::vector<Format> formats;
+  formats.reserve(elements.size());
   for (const auto& [format, count] : elements) formats.push_back(format);
   std::stable_sort(formats.begin(), formats.end(),
                    [&](Format a, Format b) { return elements[a] > elements[b]; });
@@ -59,6 +60,7 @@ std::string weights_name(const Model& model) {
 std::string weights_text(const Model& model) {
   const std::vector<Format> formats = formats_by_size(model);
   std::vector<std::string> names;
+  names.reserve(formats.size());
   for (const Format format : formats) names.emplace_back(name(format));
   std::string text = fmt::format("{}", fmt::join(names, " and "));
   const Format head = model.linear_layers().back().weight.format;

@@ -1,4 +1,4 @@
-// FusedFP4Linear beside the dense f32 layer that it replaces: time at the same batch, memory, and
+// FusedFP4Linear next to the dense f32 layer that it replaces: time at the same batch, memory, and
 // error in the same run. Each call has a layer of its own, so that none finds its weights in a
 // cache.
 #include <functional>
@@ -22,7 +22,7 @@ struct FusedOptions {
   std::vector<std::string> formats{"nvfp4", "mxfp4"}, dtypes{"f16", "bf16", "f32"};
 };
 
-// As many layers as exceed the cache.
+// Enough layers to exceed the cache.
 template <typename Layer>
 std::vector<Layer> copies(Context& ctx, const std::function<Layer()>& make) {
   std::vector<Layer> layers;
@@ -56,7 +56,7 @@ class FusedBench {
     return layer;
   }
 
-  // [rows, in] and [rows, out] of one dtype, the latter filled with what is no result.
+  // x [M, K] and out [M, N] of one dtype. out is filled with numbers that are no result.
   struct Activations {
     Matrix x, out;
   };
@@ -86,8 +86,8 @@ class FusedBench {
     print(row);
   }
 
-  // What a layer gives, and what a dense f32 layer gives of the same x: the same numbers, rounded
-  // to the dtype.
+  // Compares what a layer made of x with what a dense f32 layer makes of the same x, which has been
+  // rounded to the dtype.
   double error_of(const Linear& expected, const Activations& tensors) {
     const Matrix x = in_f32(ctx_, tensors.x.view), found = in_f32(ctx_, tensors.out.view);
     const Activations exact = activations(DType::f32, x.view.shape[0]);

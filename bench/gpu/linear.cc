@@ -1,4 +1,4 @@
-// linear() for every format: from one row (bound by the weight's bytes) to thousands (bound by
+// linear() for every format: from one token (bound by the weight's bytes) to thousands (bound by
 // arithmetic).
 #include "tessera/linear.h"
 
@@ -45,7 +45,7 @@ Activation parse_activation(const std::string& text) {
        "there is no activation {}; none, relu, gelu, gelu_tanh and silu are accepted", text);
 }
 
-// One weight, as many times as exceed the cache, and its decoded values.
+// One weight, copied until the copies exceed the cache, and its decoded values.
 struct Weights {
   std::vector<PackedWeight> copies{};
   Matrix decoded{};  // f32
@@ -61,7 +61,7 @@ Weights make_weights(Context& ctx, const Noise& noise, const Shape& shape,
   weights.decoded.buffer = Buffer(DType::f32, {shape.second, shape.first}, ctx.device());
   weights.decoded.view = weights.decoded.buffer.tensor(DType::f32, {shape.second, shape.first});
   dequantize(ctx, first.weight, weights.decoded.view);
-  // An even number, so that they make pairs.
+  // An even number: with --gated, a call takes two.
   const int count = (copies_beyond_cache(first.weight.bytes()) + 1) / 2 * 2;
   for (int i = 0; i < count; ++i) weights.copies.push_back(prepare(ctx, first.weight));
   ctx.synchronize();
@@ -185,7 +185,7 @@ void add_linear(CLI::App& app) {
   const auto options = std::make_shared<LinearOptions>();
   CLI::App* command = app.add_subcommand("linear", "linear() by shape, rows and format");
   command->add_option("--shapes", options->shapes, "K x N of each layer")->delimiter(',');
-  command->add_option("--rows", options->rows, "Rows of x")->delimiter(',');
+  command->add_option("--rows", options->rows, "Tokens (rows of x), M")->delimiter(',');
   command
       ->add_option("--formats", options->formats,
                    "dense (in the activations' dtype) or a packed format; int4:32 has groups of "

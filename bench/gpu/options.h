@@ -1,4 +1,4 @@
-// Texts of the command line as values; each throws, with what is accepted, where it cannot.
+// Parses texts of the command line. Each function throws an error that says what is accepted.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ TEST(MmaPlan, CoversEverySizeOnce) {
   }
 }
 
-// A call's scratch is counted by the most m that it may have.
+// A call's scratch is counted for the most tokens that it may have.
 TEST(MmaPlan, FewerRowsTakeNoMoreScratchThanIsCounted) {
   for (const std::int64_t n : {16, 2560, 4096, 10240, 28672}) {
     for (const int pairs : {1, 20, 64}) {
@@ -68,8 +68,8 @@ TEST(MmaPlan, FewerRowsTakeNoMoreScratchThanIsCounted) {
   }
 }
 
-// With few n blocks share the pairs of a tile; where tiles fill all multiprocessors, each has
-// a block.
+// With few features, blocks share the pairs of a tile. If tiles fill all multiprocessors, each tile
+// has a block.
 TEST(MmaPlan, PartsWhereTilesAreFew) {
   MmaWork work = work_of(4096, 32, 64);
   EXPECT_GT(plan_mma(work).blocks, plan_mma(work).tiles());
@@ -77,8 +77,8 @@ TEST(MmaPlan, PartsWhereTilesAreFew) {
   EXPECT_TRUE(plan_mma(work).whole_tiles());
 }
 
-// Where blocks may have less shared memory, tiles are smaller: of int8 with zero points and scales,
-// the largest.
+// If blocks may have less shared memory, tiles are smaller. int8 with zero points and scales takes
+// the most.
 TEST(MmaPlan, FitsIntoSharedMemory) {
   for (const std::int64_t bytes : {99 << 10, 163 << 10, 227 << 10}) {
     for (const int tile_bytes : {1024 + 64, 1024 + 512 + 128, 2048 + 128 + 32}) {

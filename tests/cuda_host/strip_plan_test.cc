@@ -62,7 +62,7 @@ TEST(StripPlan, EveryFormatFits) {
   }
 }
 
-// All multiprocessors have something to do where there is enough, and most of their warps.
+// If there is enough to do, all multiprocessors and most of their warps have a share.
 TEST(StripPlan, UsesTheGpu) {
   EXPECT_EQ(plan_strips(nvfp4(1, 20, 16)).blocks, 1);
   for (const int tiles : {256, 640, 896, 1792}) {
@@ -70,7 +70,7 @@ TEST(StripPlan, UsesTheGpu) {
     EXPECT_GE(plan.blocks, 120) << tiles;
     EXPECT_GE(plan.warps(), 20) << tiles;
   }
-  // With more m than a group has, in one round where that is possible.
+  // With more tokens than a group has, in one round where that is possible.
   const StripPlan plan = plan_strips(nvfp4(192, 6, 32));
   EXPECT_GE(plan.blocks, 120);
   EXPECT_LE(plan.items(), 132);

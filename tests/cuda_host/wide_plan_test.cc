@@ -37,7 +37,7 @@ TEST(WidePlan, CoversEverySizeOnce) {
   }
 }
 
-// The scratch of a call is counted by the most tokens that it may have.
+// The scratch of a call is counted for the most tokens that it may have.
 TEST(WidePlan, SharedEvenlyMoreTokensTakeNoFewerClusters) {
   for (const std::int64_t tiles : {1, 40, 640, 1792}) {
     for (const int pairs : {1, 5, 32}) {

@@ -1,4 +1,4 @@
-// gated_linear() of many rows on Hopper: two products in f32, and a pass over both.
+// gated_linear() of many tokens on Hopper: two products in f32, and a pass over both.
 #include <gtest/gtest.h>
 
 #include "cuda/tile/hopper/hopper_test.h"

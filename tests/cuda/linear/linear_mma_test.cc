@@ -22,7 +22,7 @@ constexpr DType kHalves[] = {DType::f16, DType::bf16};
 
 class CudaMmaTest : public DeviceTest {
  protected:
-  // With how many tokens, sharers and blocks; without, by the kernel's own plan.
+  // A plan with these tokens, sharers and blocks. Without it, the kernel makes its own plan.
   struct How {
     int tokens, sharers_log2, blocks;
   };
@@ -140,7 +140,7 @@ TEST_P(CudaMmaTest, WarpsAndBlocksShareTiles) {
   }
 }
 
-// NaN in one row of x is nobody else's, and what lies behind a row is not read as part of it.
+// NaN in one token does not reach others, and what lies behind a row is not read as part of it.
 TEST_P(CudaMmaTest, RowsAreApart) {
   const LinearCase c{.rows = {40}, .in = 200, .out = 48, .weight = kNvfp4, .x_dtype = DType::f16};
   LinearCall alone(ctx(), c), beside(ctx(), c);

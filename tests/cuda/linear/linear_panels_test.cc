@@ -40,7 +40,7 @@ int check(Context& ctx, const LinearCase& c) {
   return 1;
 }
 
-// Of few weights and many rows, which linear() decodes once.
+// Few weights and many tokens: linear() itself would decode these weights once.
 TEST_P(CudaPanelsTest, PanelsOfManyTokens) {
   int calls = 0;
   for (const WeightCase& weight : tiled_weights()) {
@@ -54,7 +54,7 @@ TEST_P(CudaPanelsTest, PanelsOfManyTokens) {
   EXPECT_GE(calls, 2 * 2 * 6);  // formats
 }
 
-// Around the borders of slabs and pairs, and fewer rows than a block takes.
+// Around the borders of slabs and pairs, and fewer tokens than a block takes.
 TEST_P(CudaPanelsTest, FewTokensOfAnyLength) {
   int calls = 0;
   for (const WeightCase& weight : tiled_weights()) {
@@ -70,8 +70,8 @@ TEST_P(CudaPanelsTest, FewTokensOfAnyLength) {
   EXPECT_GE(calls, 6 * 2 * 3 * 5);  // formats
 }
 
-// The thread that asks for weights is slower than all others where its code is in no cache: it once
-// waited for a place that had been used by then, for ever.
+// The thread that asks for weights is slower than all others when its code is in no cache. It once
+// waited forever for a place that had been used by then.
 TEST_P(CudaPanelsTest, WhoAsksComesLast) {
   constexpr std::int64_t kCache = 64 << 20;
   const Buffer from(kCache, ctx().device()), to(kCache, ctx().device());

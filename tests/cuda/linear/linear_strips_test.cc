@@ -72,7 +72,7 @@ TEST_P(CudaStripsTest, LayoutsAndEpilogues) {
   }
 }
 
-// What the copy engine cannot bring, other kernels take.
+// Other kernels take what the copy engine cannot bring.
 TEST_P(CudaStripsTest, TakesWholeSlabsOfUpTo128Rows) {
   const WeightCase weight{.packed = {{.format = Format::nvfp4}}, .prepared = true};
   const struct {

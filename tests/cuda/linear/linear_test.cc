@@ -51,8 +51,8 @@ TEST_P(CudaLinearTest, TraceTellsTheKernel) {
   }
 }
 
-// Times a weight of one. Relative to what they are, also where they are small: tails are no
-// differences from 1.
+// With a weight of one. The error is relative, also where values are small: tails are not computed
+// as differences from 1.
 TEST_P(CudaLinearTest, ActivationsAreExactInTheirTails) {
   Array values({601, 1}), one({1, 1});
   for (std::int64_t i = 0; i < 601; ++i) values.at(i, 0) = static_cast<double>(i) / 32 - 9.5;
@@ -87,8 +87,8 @@ TEST_P(CudaLinearTest, LargerProducts) {
   }
 }
 
-// cuBLASLt adds a bias and a residual of the output's dtype itself, where all lie on its
-// boundaries; with anything else they are added in a pass of their own.
+// cuBLASLt adds a bias and a residual of the output's dtype itself if all lie on its boundaries.
+// Anything else is added in a pass of its own.
 TEST_P(CudaLinearTest, BiasAndResidualOfTheOutputsDtype) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (std::int64_t out : {520, 517}) {

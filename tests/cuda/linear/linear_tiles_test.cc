@@ -26,7 +26,7 @@ namespace {
 class CudaTilesTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, CudaTilesTest, testing::Values(Device::cuda()), device_name);
 
-// Back and forth: not a bit is lost, whatever the sizes, and the rest of a tile is no matter.
+// Back and forth: no bit is lost, whatever the sizes, and the rest of a tile does not matter.
 TEST_P(CudaTilesTest, TilesHoldThePublishedBits) {
   for (const WeightCase& how : tiled_weights()) {
     for (std::int64_t out : {1, 16, 37}) {
@@ -93,8 +93,8 @@ TEST_P(CudaTilesTest, StreamedSizes) {
   EXPECT_EQ(ctx().trace().calls("linear", "cuda.plain.decode"), 0);
 }
 
-// By cuda.stream itself, whatever linear() would choose: more activations than shared memory holds,
-// 16 rows and 8 of them; whole pairs and parts of one.
+// cuda.stream itself, whatever linear() would choose: more activations than shared memory holds, 16
+// tokens and 8; whole pairs and parts of one.
 TEST_P(CudaTilesTest, StreamedActivationsInChunks) {
   for (const WeightCase& weight :
        {WeightCase{.packed = {{.format = Format::nvfp4}}, .prepared = true},
@@ -136,7 +136,7 @@ TEST_P(CudaTilesTest, OneLongRow) {
   EXPECT_EQ(ctx().trace().calls("linear"), ctx().trace().calls("linear", "cuda.stream"));
 }
 
-// One row of bf16, which the kernel may bring to another size, or cannot.
+// One token of bf16, which the kernel may or may not be able to scale.
 TEST_P(CudaTilesTest, OneRowOfAnySize) {
   for (const WeightCase& weight : tiled_weights()) {
     for (double scale : {0x1p-60, 0x1p24, 0x1p26, 0x1p27, 0x1p110}) {
@@ -147,7 +147,7 @@ TEST_P(CudaTilesTest, OneRowOfAnySize) {
       }
     }
     for (DType dtype : {DType::f16, DType::bf16}) {
-      // An infinity leaves no number in the row.
+      // An infinity leaves no finite number.
       LinearCall call(ctx(), {.rows = {1},
                               .weight = weight,
                               .x_dtype = dtype,
@@ -171,8 +171,8 @@ bool stream_row(Context& ctx, const Args& args) {
   return true;
 }
 
-// By the kernel for one row itself, which cuda.stream takes of some weights only: all that the
-// tests of one row above and below have.
+// The kernel for one token itself, which cuda.stream takes for some weights only: all that the
+// tests of one token above and below have.
 TEST_P(CudaTilesTest, OneRowByItsOwnKernel) {
   std::set<Format> formats;
   const auto check = [&](const LinearCase& c) {
@@ -362,7 +362,7 @@ TEST_P(CudaTilesTest, StreamedUnusualScales) {
   }
 }
 
-// The fast decoders know no NaN: the scale of the row stands for it.
+// The fast decoders know no NaN: the feature's scale stands for it.
 TEST_P(CudaTilesTest, StreamedNanReachesItsRow) {
   const auto check = [&](Format format, std::size_t byte, int nan) {
     for (DType dtype : {DType::f16, DType::bf16}) {

@@ -25,7 +25,7 @@ class CudaWideTest : public HopperTest {
   bool check(const LinearCase& c, Planner& planner = cuda::plan_wide) {
     SCOPED_TRACE(c.text());
     LinearCall call(ctx(), c);
-    // The copy engine takes no x of just any layout; outputs may have all of them.
+    // The copy engine does not take x in every layout; outputs may have any.
     const TestTensor x(ctx(), call.x.read(), c.x_dtype);
     call.args.x = x;
     const cuda::Product product = cuda::product_of(call.args);
@@ -139,7 +139,7 @@ TEST_P(CudaWideTest, NanStaysInItsRow) {
   }
 }
 
-// What the copy engine cannot bring is left to others.
+// Other kernels take what the copy engine cannot bring.
 TEST_P(CudaWideTest, TakesNoRowsOffBoundaries) {
   LinearCall call(ctx(), {.rows = {130}, .in = 203, .weight = kNvfp4, .x_dtype = DType::bf16});
   const cuda::Product product = cuda::product_of(call.args);

@@ -1,4 +1,4 @@
-// The packed weights that tests of tiles (src/cuda/linear/tile_layout.h) go through.
+// The packed weights that tests of tiles (src/cuda/linear/layout/tile_layout.h) go through.
 #pragma once
 
 #include <cstdint>

@@ -42,7 +42,7 @@ __device__ inline void announce_part(const PanelParts& parts, int run) {
   tile::raise_flag(parts.flags + run * kWarps + threadIdx.x / 32);
 }
 
-// Until `count` parts are there, from `first` on.
+// Waits until `count` parts are there, from `first` on.
 template <int kWarps>
 __device__ inline void wait_for_parts(const PanelParts& parts, int first, int count) {
   const int lane = threadIdx.x % 32;
@@ -242,7 +242,7 @@ __device__ inline void with_writer(const PanelOutput& output, const WarpOutput& 
   }
 }
 
-// What is read ahead for a tile that no kernel writes.
+// Reads ahead for a tile what no kernel writes.
 __device__ inline void prefetch_for_tile(const PanelOutput& output, std::int64_t first_feature) {
   const std::int64_t feature = first_feature + threadIdx.x % 16;
   if (threadIdx.x % 32 >= 16 || feature >= output.n) return;
@@ -266,7 +266,7 @@ struct FeatureEnds {
     }
   }
 
-  // Until they are there: the compiler would wait for them where they are used.
+  // Waits until they are there. Otherwise the compiler would wait where they are used.
   __device__ void load() {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {

@@ -17,7 +17,7 @@
 
 namespace tessera::cuda {
 
-// Beside the one that asks.
+// Besides the warp that asks.
 inline constexpr int kPanelOrderWarps = 3;
 // Pairs whose weights are asked for at once.
 inline constexpr int kPanelsAhead = 2;
@@ -41,7 +41,7 @@ struct PanelCursor {
   }
 };
 
-// Of the weight, in this block's panel.
+// The first tile of the weight in this block's panel.
 __device__ inline int first_tile(const PanelArgs& args, const Segment& segment) {
   return segment.tile / args.work.token_blocks * args.panel_tiles;
 }
@@ -79,7 +79,7 @@ __device__ inline void load_x(const PanelArgs& args, const PanelCursor& at, char
   }
 }
 
-// By one thread.
+// Run by one thread.
 template <typename Stage>
 __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBarriers& barriers) {
   if (args.x.boxed) tile::prefetch_map(&args.x_map);

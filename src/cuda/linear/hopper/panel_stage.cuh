@@ -44,8 +44,8 @@ struct PanelArgs {
   PanelOutput output;
 };
 
-// Of each stage: x has come, all is there and in order, all has been used. And of each warp: its
-// sums have come from other blocks (panel_split.cuh).
+// Each stage has three: x has come; all is there and in order; all has been used. Each warp has
+// one: its sums have come from other blocks (panel_split.cuh).
 struct PanelBarriers {
   std::uint64_t *raw, *full, *empty, *split;
 
@@ -79,7 +79,7 @@ struct PanelStage : PackedPair<F, S, Z, T> {
   static constexpr int kBytes =
       (kZerosAt + kPanelTiles * Packed::kMostZeroBytes + 1023) / 1024 * 1024;
 
-  // Beside the stages: the table of nf4, where sums become rows of the output, barriers.
+  // Besides the stages: the table of nf4, room where sums are put in order, barriers.
   static constexpr int kTableBytes = F == Format::nf4 ? kNf4TableBytes : 0;
   static constexpr int kOutputBytes = kPanelWarps * kStagedBytes;
   static constexpr int kBarrierBytes = (3 * 8 + kPanelWarps) * 8;

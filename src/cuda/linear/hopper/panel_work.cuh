@@ -40,7 +40,7 @@ struct Segment {
 
 class Segments {
  public:
-  // Those of block number `block` of so many, all in all.
+  // The segments of block number `block` of `blocks`.
   __device__ Segments(const PanelWork& work, int block, int blocks)
       : work_(work),
         blocks_(blocks),

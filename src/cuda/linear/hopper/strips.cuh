@@ -132,7 +132,7 @@ __device__ void for_each_pair(const StripArgs& args, const StripPlaces& shared, 
   }
 }
 
-// Both by one thread each, of different warps: to ask for a copy takes long.
+// One thread runs each, of different warps: asking for a copy takes long.
 template <typename Stage, bool kScales, bool kZeros>
 __device__ void load_weights(const StripArgs& args, const StripPlaces& shared) {
   const StripPlan& plan = args.plan;

@@ -26,7 +26,7 @@ __device__ inline int wide_first_token(const PanelArgs& args, const Segment& seg
   return segment.tile % args.work.token_blocks * kWideTokens;
 }
 
-// From pair to pair of all that the block has to do.
+// Goes from pair to pair of all that the block has to do.
 struct WideCursor {
   const PanelArgs& args;
   PanelCursor at;

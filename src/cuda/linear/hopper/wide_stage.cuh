@@ -51,8 +51,8 @@ struct WideStage {
   static constexpr int kAllBytes = kSlabs * kBytes + kBesides;
 };
 
-// Of each slab: x has come and weights are decoded; both have been multiplied. Of each packed pair:
-// it has come; it has been read.
+// Each slab has two: x has come and weights are decoded; both have been multiplied. Each packed
+// pair has two: it has come; it has been read.
 template <typename Stage>
 struct WideBarriers {
   std::uint64_t *full, *empty, *packed, *unpacked;

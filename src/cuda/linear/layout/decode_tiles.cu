@@ -22,7 +22,7 @@ struct DecodeArgs {
   std::int64_t n, k;
 };
 
-// Of two numbers in T: their f32, times the scale.
+// Two numbers in T times the scale, by way of f32.
 template <typename T>
 __device__ Halves scaled(Halves two, float scale) {
   T low, high;
@@ -54,8 +54,8 @@ __device__ uint4 from_neighbour(const uint4& vector) {
           __shfl_xor_sync(kAll, vector.z, 1), __shfl_xor_sync(kAll, vector.w, 1)};
 }
 
-// Where rows are whole vectors of 16 bytes: both stores of two neighbouring lanes fill 32 bytes,
-// the least that memory takes at once. First what the even lane has, then what the odd one has.
+// For rows of whole vectors of 16 bytes: both stores of two neighbouring lanes fill 32 bytes, the
+// least that memory takes at once. First what the even lane has, then what the odd one has.
 template <typename T>
 __device__ void store_vectors(const DecodeArgs& args, std::int64_t row, int k,
                               const Sixteen& values, T* out) {

@@ -200,7 +200,7 @@ enum class ScaleMode : std::uint8_t {
   sums,       // the sum over a slab is multiplied, in f32; blocks are multiples of a slab
 };
 
-// What decoding a format needs beside the codes.
+// What decoding a format needs besides the codes.
 struct DecodeState {
   const Halves* nf4_table = nullptr;  // this lane's
   Int4Offsets int4[2] = {};           // of rows g and g + 8

@@ -42,7 +42,7 @@ struct RawScales {
   std::uint32_t zeros;
 };
 
-// Of pair number `pair`, counted through all tiles. Z: there are zero points.
+// Loads those of pair number `pair`, counted through all tiles. Z: there are zero points.
 template <Format F, ScaleMode S, bool Z>
 __device__ inline void load_scales(const TileScales& from, int pair, int lane, RawScales& raw) {
   if constexpr (F == Format::nvfp4) {
@@ -130,7 +130,7 @@ __device__ inline void use_zeros(std::uint32_t raw, DecodeState& state) {
   }
 }
 
-// Where there are none: the middle of the codes.
+// If there are none, the middle of the codes.
 inline constexpr std::uint32_t kNoInt4Zeros = 8 << 8 | 8;
 
 // ---- a lane's share -----------------------------------------------------------------------------
@@ -141,7 +141,7 @@ struct RowState {
   DecodeState decode{};       // with the zero points of the rows, if they have them
 };
 
-// As long as no tile has been started.
+// The state before any tile has been started.
 template <Format F, typename T>
 __device__ inline RowState no_rows(const Halves* nf4_table, int lane) {
   RowState rows{.decode = {.nf4_table = nf4_table + lane}};
@@ -223,7 +223,7 @@ inline constexpr bool kHasPanels = F == Format::int8   ? S == ScaleMode::none &&
                                    : F == Format::int4 ? S != ScaleMode::none
                                                        : F != Format::dense;
 
-// The same of those kinds.
+// The same for those kinds.
 template <typename Fn>
 void with_panel_kind(Format format, ScaleMode mode, bool zeros, Fn&& fn) {
   with_tile_kind(format, mode, zeros, [&]<Format F, ScaleMode S, bool Z>() {

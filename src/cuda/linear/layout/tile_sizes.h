@@ -19,7 +19,7 @@ inline bool has_tiles(Format format, std::int64_t group) {
   return group == 0 || (power && group >= (format == Format::int8 ? kSlab : 16) && group <= 1024);
 }
 
-// Of the scales in tiles: f32 holds what others store in 16 bits.
+// The dtype of scales in tiles: f32 holds what others store in 16 bits.
 inline DType tile_scale_dtype(Format format) {
   const bool bytes = format == Format::nvfp4 || format == Format::mxfp4;
   return bytes ? info(format).scale_dtype : DType::f32;

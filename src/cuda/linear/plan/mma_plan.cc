@@ -5,7 +5,7 @@
 namespace tessera::cuda {
 namespace {
 
-// No more parts of a tile than these are added up, of no fewer pairs.
+// A tile has no more parts than this, each of at least this many pairs.
 constexpr int kMostParts = 8, kFewestPairs = 4;
 
 // Microseconds on an H200 (docs/results/h200/linear.md).
@@ -19,7 +19,7 @@ struct Costs {
 constexpr Costs kCosts[] = {{.tokens = 32, .pair = 1.25, .sharer = 0, .alone = 1.5, .at_once = 2},
                             {.tokens = 64, .pair = 1.7, .sharer = 0.15, .alone = 1, .at_once = 1},
                             {.tokens = 128, .pair = 2.6, .sharer = 0.65, .alone = 1, .at_once = 1}};
-// Of parts through memory, and of each byte that the last block of a tile reads.
+// The cost of parts through memory, and of each byte that the last block of a tile reads.
 constexpr double kParts = 5, kPartByte = 1 / 40e3;
 
 double cost_of(const MmaPlan& plan, const MmaWork& work, const Costs& costs) {

@@ -9,7 +9,7 @@
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
 //   [ block 0   ][ block 1   ][ block 2   ] ...   [ block 5    ]
 //
-// Where a tile has several blocks, parts of its sums go through memory.
+// If a tile has several blocks, parts of its sums go through memory.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ inline constexpr int kMmaSharedTiles = 8192;
 // so that the eight tokens of a fragment lie in different banks.
 inline constexpr int kMmaPitch = kPair + 8;
 TESSERA_HOST_DEVICE constexpr int mma_stage_bytes(int tokens) { return tokens * kMmaPitch * 2; }
-// Of a sharer: one to work on, one on its way.
+// Stages of a sharer: one to work on, one on its way.
 inline constexpr int kMmaStages = 2;
 // Sums at the end, of all tokens of a tile or of as many as there is room for: [sharer][token]
 // [feature]. Tokens are so far apart that what a warp's lanes write at once lies in different
@@ -76,12 +76,12 @@ struct MmaPlan {
   }
 };
 
-// With so many tokens, sharers and blocks; of these, no more than there are pairs.
+// The plan with these tokens, sharers and blocks (no more blocks than there are pairs).
 MmaPlan mma_plan_of(const MmaWork& work, int tokens, int sharers_log2, std::int64_t blocks);
 int mma_shared_bytes(const MmaWork& work, const MmaPlan& plan);
 // The one that is expected to take least time.
 MmaPlan plan_mma(const MmaWork& work);
-// What the plan for so many tokens, or for fewer, needs at most.
+// The most that the plan for this many tokens, or for fewer, needs.
 std::int64_t most_mma_part_floats(const MmaWork& work);
 
 }  // namespace tessera::cuda

@@ -13,7 +13,7 @@ struct PanelSizes {
   int multiprocessors = 0;
 };
 
-// As many of `size` as hold all.
+// How many of `size` hold all.
 constexpr int blocks_of(std::int64_t all, std::int64_t size) {
   return static_cast<int>((all + size - 1) / size);
 }

@@ -10,7 +10,7 @@ namespace {
 
 int in_multiples(int value, int of) { return (value + of - 1) / of * of; }
 
-// With what lies in shared memory (StripPlaces); no stages where they do not fit.
+// Sets what lies in shared memory (StripPlaces). The plan has no stages where they do not fit.
 void give_memory(StripPlan& plan, const StripSizes& sizes) {
   const int tokens = strip_tokens(sizes.m);
   plan.zeros_at = in_multiples(plan.tiles * sizes.scale_bytes, 128);  // as the copy engine wants it
@@ -27,8 +27,8 @@ void give_memory(StripPlan& plan, const StripSizes& sizes) {
   plan.shared_bytes = besides + plan.stages * (plan.stage_bytes + kBarriers);
 }
 
-// Of a block, in pairs of one tile. The fewer warps there are the less they hide of each other's
-// waits: measured on an H200, 1.2% for each (docs/results/h200/linear.md). A round is worth eight.
+// The cost of a block, in pairs of one tile. Fewer warps hide less of each other's waits: measured
+// on an H200, 1.2% for each warp (docs/results/h200/linear.md). A round is worth eight pairs.
 double cost_of(const StripPlan& plan, const StripSizes& sizes) {
   const int rounds = (plan.items() + sizes.multiprocessors - 1) / sizes.multiprocessors;
   const int turns = in_multiples(sizes.pairs, plan.shares) * plan.tiles;

@@ -41,7 +41,7 @@ struct MmaWeight {
   TileScales scales{};
 };
 
-// Of a pair of slabs of one tile, in a stage: codes, scales, zero points. All are whole vectors.
+// The bytes of a tile's pair of slabs in a stage: codes, scales, zero points, all whole vectors.
 struct MmaTileBytes {
   int codes, scales, zeros;
 
@@ -211,7 +211,7 @@ __device__ inline MmaPlace place_of(const MmaArgs& args, int block, int tile) {
           .last_block = plan.block_of((tile + 1) * args.pairs - 1)};
 }
 
-// What a block does of a tile of the output: pairs begin to end.
+// A block's share of a tile of the output: pairs begin to end.
 struct MmaRun {
   int tile, begin, end;
 

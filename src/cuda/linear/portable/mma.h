@@ -18,10 +18,10 @@ struct MmaLaunch {
 // Whether it takes this call: weights in tiles, activations in f16 or bf16, gate and up of one
 // kind; and matrices (matrix.h).
 bool takes_mma(const LinearCall& call);
-// What there is to do, by which plans are made.
+// What there is to do. Plans are made from it.
 MmaWork mma_work(const LinearCall& call);
 MmaLaunch plan_mma(const LinearCall& call);
-// The same by a plan of the caller's.
+// The same with a plan of the caller's.
 MmaLaunch mma_launch_of(const MmaWork& work, const MmaPlan& plan);
 void run_mma(const LinearCall& call, const MmaLaunch& launch, void* scratch);
 

@@ -34,7 +34,7 @@ struct MmaPlace {
   int block, first_block, last_block;  // this one, and those that have a part of the tile
 
   __device__ bool whole() const { return first_block == last_block; }
-  // Of a block. The tile that it comes to last is that of which it has the first part.
+  // The place of a block's part. A block comes last to the tile of which it has the first part.
   __device__ std::int64_t part(int of_block) const {
     return 2 * std::int64_t{of_block} + (of_block == first_block ? 1 : 0);
   }
@@ -148,12 +148,12 @@ struct MmaEpilogue {
     }
   }
 
-  // Of a block's part, in memory.
+  // A block's part, in memory.
   __device__ float* part(int block, int pass) const {
     return output.parts + (at.part(block) * kTokens + pass * kPass) * at.features;
   }
 
-  // What is staged, into memory.
+  // Writes the staged sums to memory.
   __device__ void store_part(int pass) const {
     const int fours = at.features / 4, thread = fresh_thread_index();
     const int first = thread % fours * 4;
@@ -196,7 +196,7 @@ struct MmaEpilogue {
     }
   }
 
-  // What is staged, of so many sharers, to the output. A thread has the same features each time.
+  // Writes the staged sums of these sharers to the output. A thread keeps its features.
   // With a gated product, up lies behind its gate.
   __device__ void write(const EightEnds& ends, const EightEnds& up_ends, int sharers,
                         int pass) const {
@@ -231,7 +231,7 @@ struct MmaEpilogue {
   }
 };
 
-// What is read at the end, into the second cache: features of a block.
+// Brings what the end reads for a block's features into the second cache.
 __device__ inline void prefetch_ends(const MmaOutput& output, std::int64_t first_feature,
                                      int features) {
   const int i = static_cast<int>(threadIdx.x);
@@ -246,7 +246,7 @@ __device__ inline void prefetch_ends(const MmaOutput& output, std::int64_t first
   if (output.gated) fetch(output.row_scales[1], output.epilogue.up_bias);
 }
 
-// By all threads.
+// Called by all threads.
 template <int kTokens>
 __device__ inline void block_epilogue(const MmaOutput& output, const MmaPlace& at, float gain,
                                       const float (&sums)[2][kTokens / 8][4], float* staged) {

@@ -52,7 +52,7 @@ __device__ inline void multiply_slab(const Decoded<S>& weights, const uint4& low
   }
 }
 
-// Those of a tile and kTokens tokens into a slot.
+// Puts the sums of a tile and kTokens tokens into a slot.
 template <int kTokens>
 __device__ inline void put_sums(float* slot, int lane, const float (&sums)[kTokens / 8][4]) {
 #pragma unroll

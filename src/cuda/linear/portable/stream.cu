@@ -37,7 +37,7 @@ bool takes_kinds(const Product& product) {
 // there are more blocks than multiprocessors.
 constexpr int kMostTiles = 32;
 
-// What does not depend on the tokens.
+// The sizes that do not depend on the tokens.
 struct Sizes {
   int tiles, blocks, pairs, most_chunks;
   std::int64_t block_tiles, fixed_bytes, limit_bytes;
@@ -59,7 +59,7 @@ struct Sizes {
   }
 
   int chunk_pairs(int chunks) const { return (pairs + chunks - 1) / chunks; }
-  // With activations of `m` tokens in as many chunks.
+  // The shared memory for `m` tokens, with activations in this many chunks.
   std::int64_t bytes(std::int64_t m, int chunks) const {
     const int chunk = chunk_pairs(chunks);
     const std::int64_t slot_bytes = slot_size(m > 8 || chunks > 1 ? 16 : 8) * 4;
@@ -102,7 +102,7 @@ bool one_token_pays(const Product& product, const StreamPlan& plan) {
 bool takes_stream(const LinearCall& call) {
   const std::int64_t most = call.product.weight.format == Format::dense ? 8 : 16;
   if (call.m > most || !takes_kinds(call.product)) return false;
-  // As few kinds of calls as possible: up to 1, 4, 8 or 16 tokens fit, or do not.
+  // The answer changes at 1, 4, 8 and 16 tokens only.
   const std::int64_t m = call.m <= 1 ? 1 : call.m <= 4 ? 4 : call.m <= 8 ? 8 : 16;
   const Sizes sizes(call);
   return sizes.fits(m, 1) || sizes.fits(m, sizes.most_chunks);

@@ -118,7 +118,7 @@ struct StreamCursor {
 
 // ---- activations --------------------------------------------------------------------------------
 
-// Those of `depth` pairs from `first_pair` on.
+// Brings the activations of `depth` pairs, from `first_pair` on.
 template <typename T>
 __device__ void stage_activations(const StreamArgs& args, int first_pair, int depth, T* shared) {
   constexpr int kVector = 16 / sizeof(T);
@@ -179,7 +179,7 @@ struct StreamPlaces {
   }
 };
 
-// What the end of the kernel needs and no kernel writes.
+// Fetches what the end of the kernel needs; no kernel writes it.
 template <Format F, typename T>
 __device__ inline void fetch_for_rows(const StreamArgs& args, int first_tile, int features,
                                       const StreamPlaces<T>& shared) {

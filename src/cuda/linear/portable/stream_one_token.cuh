@@ -17,7 +17,7 @@
 //          other code lies four bits higher and counts sixteenfold: such have a sum of their own.
 //          The zero point is taken off by the sum of x over the slab. All columns are the same.
 //
-// As a number of T an integer of a few bits is tiny: n 2^-24 in f16, n 2^-133 in bf16 (E2M1:
+// Read as a number of T, an integer of a few bits is tiny: n 2^-24 in f16, n 2^-133 in bf16 (E2M1:
 // 2^-14, 2^-126). The sums of such numbers have room in f32, but for bf16's: there x is multiplied
 // with 2^80. Where it is too large for that, its sums are large enough as they are.
 #pragma once
@@ -184,7 +184,7 @@ struct StreamOneSums {
     }
   }
 
-  // Of int4, steps 0 and 2 have the ones, 1 and 3 those that count sixteenfold.
+  // With int4, steps 0 and 2 have the ones, 1 and 3 those that count sixteenfold.
   __device__ static void decode(const std::uint32_t (&words)[kWords], const RowState& rows,
                                 Fragments& a) {
     if constexpr (kInteger) {
