@@ -14,6 +14,7 @@
 #include "commands.h"
 #include "core/size_text.h"
 #include "interrupt.h"
+#include "option_checks.h"
 #include "perplexity_compare.h"
 #include "perplexity_positions.h"
 #include "perplexity_run.h"
@@ -96,7 +97,7 @@ Command add_perplexity(CLI::App& app) {
   command->add_option("--text", options->text, "The text itself");
   command
       ->add_option("--max-tokens", options->max_tokens, "Take only the first N tokens of the text")
-      ->check(CLI::Range(std::int64_t{2}, std::int64_t{1} << 40));
+      ->check(whole_number(2));
   command
       ->add_option(
           "--compare", options->compare,
@@ -110,7 +111,7 @@ Command add_perplexity(CLI::App& app) {
   command
       ->add_option("--bucket", options->files.bucket,
                    "With --by-position: tokens that make one point (about 40 points)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(whole_number(1));
   command->add_flag("--json", options->json, "Print one JSON object");
   add_setting_options(*command, options->setting);
   command->footer(

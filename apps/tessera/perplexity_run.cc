@@ -4,11 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <chrono>
+#include <utility>
 
 #include "interrupt.h"
+#include "option_checks.h"
 #include "progress.h"
 #include "prompt.h"
 #include "run_summary.h"
+#include "trained_length.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -25,7 +28,7 @@ void add_setting_options(CLI::App& command, PerplexitySetting& setting) {
       .add_option("--stride", setting.stride,
                   "Tokens from one chunk to the next: fewer than --context for chunks that overlap "
                   "(default: --context)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
+      ->check(whole_number(1));
   add_cache_options(command, setting.model);
   add_model_options(command, setting.model);
 }
@@ -64,6 +67,11 @@ ScoredSetting score(const Session& session, const PerplexitySetting& setting,
   if (setting.stride > context) {
     fail_usage("--stride {} must be from 1 to {}, the tokens of a chunk", setting.stride, context);
   }
+  std::vector<std::string> notes = session.notes;
+  if (auto note = beyond_trained_length(policy, context, model.config())) {
+    fmt::print(stderr, "note: {}\n", *note);
+    notes.push_back(std::move(*note));
+  }
   Progress progress(progress_name);
   const PerplexityOptions options{
       .context = context,
@@ -83,7 +91,8 @@ ScoredSetting score(const Session& session, const PerplexitySetting& setting,
                        .activations = activations_name(ctx),
                        .dtype = std::string(name(model.dtype())),
                        .summary = what_ran_where(session),
-                       .threads = ctx.threads()};
+                       .threads = ctx.threads(),
+                       .notes = std::move(notes)};
   const auto start = std::chrono::steady_clock::now();
   if (setting.streams()) {
     scored.cache.max_tokens = policy.n_sink + policy.window;
@@ -130,6 +139,7 @@ nlohmann::json to_json(const ScoredSetting& scored) {
           {"dtype", scored.dtype},
           {"threads", scored.threads},
           {"weight_bytes", scored.weight_bytes},
+          {"notes", scored.notes},
           {"seconds", scored.seconds},
           {"tokens_per_s", static_cast<double>(result.tokens) / scored.seconds}};
 }

@@ -46,6 +46,7 @@ struct ScoredSetting {
   double seconds = 0;
   std::string model, device, weights, activations, dtype, summary;  // summary: what ran where
   int threads = 0;
+  std::vector<std::string> notes;  // what the user should know, as on standard error
 };
 // Shows a progress bar with this name.
 ScoredSetting score(const Session& session, const PerplexitySetting& setting,

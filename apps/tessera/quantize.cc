@@ -21,6 +21,7 @@
 #include "interrupt.h"
 #include "model/checkpoint/precision_plan.h"
 #include "model/checkpoint/quantize_checkpoint.h"
+#include "option_checks.h"
 #include "progress.h"
 #include "quant/codec.h"
 #include "tessera/model.h"
@@ -315,9 +316,15 @@ Command add_quantize(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "quantize", "Pack the linear layers of a checkpoint, the head included, and write a new one");
   const auto options = std::make_shared<Options>();
-  command->add_option("--model", options->model, "Folder of the dense checkpoint")->required();
-  command->add_option("--format", options->format, "One of " + format_names())->required();
-  command->add_option("--out", options->out, "Folder to write, new or empty")->required();
+  command->add_option("--model", options->model, "Folder of the dense checkpoint")
+      ->type_name("DIR")
+      ->required();
+  command->add_option("--format", options->format, "One of " + format_names())
+      ->type_name("FORMAT")
+      ->required();
+  command->add_option("--out", options->out, "Folder to write, new or empty")
+      ->type_name("DIR")
+      ->required();
   command->add_option(
       "--group", options->group,
       "Weights that share a scale. int4: 0 (a row) or a multiple of 16, by default the largest of "
@@ -327,6 +334,7 @@ Command add_quantize(CLI::App& app) {
   command
       ->add_option("--keep-dense", options->keep_dense,
                    "Layers to leave as they are; * stands for anything (repeatable)")
+      ->type_name("PATTERN")
       ->allow_extra_args(false);
   command->add_flag("--pack-embedding", options->pack_embedding,
                     "Pack the token embedding too, and with it a head that is tied to it; both "
@@ -334,17 +342,21 @@ Command add_quantize(CLI::App& app) {
   command
       ->add_option("--plan", options->plan,
                    "auto: measure every layer, keep the most sensitive dense within --budget")
-      ->check(CLI::IsMember({"auto"}));
-  command->add_option("--budget", options->budget,
-                      "Largest size of the new checkpoint: 60% of the dense one, or 300MB");
-  command->add_option("--calibration", options->calibration,
-                      "Text to measure layers on (default: text that the model writes itself)");
+      ->check(one_of({"auto"}));
+  command
+      ->add_option("--budget", options->budget,
+                   "Largest size of the new checkpoint: 60% of the dense one, or 300MB")
+      ->type_name("SIZE");
+  command
+      ->add_option("--calibration", options->calibration,
+                   "Text to measure layers on (default: text that the model writes itself)")
+      ->type_name("FILE");
   command
       ->add_option("--calibration-tokens", options->calibration_tokens,
                    "Tokens to measure layers on (default 256)")
-      ->check(CLI::Range(1, 1 << 20));
-  command->add_option("--threads", options->threads, "CPU threads; 0: one for each core")
-      ->check(CLI::Range(0, 1024));
+      ->check(whole_number(1, 1 << 20));
+  command->add_option("--threads", options->threads, "CPU threads; 0 uses all")
+      ->check(whole_number(0, 1024));
   command->add_flag("--force", options->force, "Write into a folder that is not empty");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "ops/sampling_table.h"
+#include "option_checks.h"
 #include "tessera/error.h"
 #include "usage_error.h"
 
@@ -48,9 +49,11 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command
       .add_option("--logit-bias", flags.logit_bias,
                   "ID=VALUE: added to a token's logit; -inf forbids it; repeatable")
+      ->type_name("BIAS")
       ->allow_extra_args(false);
   command
       .add_option("--seed", o.seed, "The same seed gives the same text, on any number of threads")
+      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
 }
 

@@ -361,6 +361,8 @@ TEST(Generate, BadInputGetsOneSentence) {
       {"abc --device tpu", 2, "--device tpu: must be auto, cpu or cuda"},
       {"abc --dtype f64", 2, "--dtype f64: must be f32, f16 or bf16"},
       {"abc --activations int4", 2, "--activations int4: must be exact or int8"},
+      {"abc --temperature -1", 2, "--temperature -1: must be "},
+      {"abc --seed -1", 2, "--seed -1: must be a whole number from 0"},
       {"abc --seed", 2, "--seed needs a value"},
       {"abc --seed 1 --seed 2", 2, "--seed is given more than once"},
       {"abc --max-tokens 0", 2, "--max-tokens"},

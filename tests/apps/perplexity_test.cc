@@ -74,6 +74,20 @@ TEST_F(PerplexityCommand, AStrideEqualToItsDefaultIsAccepted) {
   EXPECT_EQ(nll("--context 64 --stride 64"), nll("--context 64"));
 }
 
+TEST_F(PerplexityCommand, NotesACacheBeyondTheTrainedLength) {
+  const std::string expected =
+      "trained for 256: longer texts turn into nonsense; the largest sensible window is 252";
+  const ProgramRun outcome = run("--json - --attention-sinks 4 --window 1020 --max-tokens 20");
+  ASSERT_EQ(outcome.status, 0) << outcome.err;
+  const Json notes = Json::parse(outcome.out)["notes"];
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_NE(notes[0].get<std::string>().find(expected), std::string::npos) << notes;
+  EXPECT_NE(outcome.err.find(expected), std::string::npos) << outcome.err;
+  EXPECT_EQ(json("--context 300 --max-tokens 20")["notes"].size(), 1u);
+  EXPECT_EQ(json("--attention-sinks 4 --window 252 --max-tokens 20")["notes"], Json::array());
+  EXPECT_EQ(json("--max-tokens 20")["notes"], Json::array());
+}
+
 TEST_F(PerplexityCommand, AStreamThatFitsIsAChunk) {
   const double chunk = json("--max-tokens 100")["nll"];
   EXPECT_NEAR(json("--max-tokens 100 --attention-sinks 4 --window 200")["nll"].get<double>(), chunk,
