@@ -44,6 +44,7 @@ ctest --test-dir build --output-on-failure -j "$(nproc)"
 if [ "$fast" = no ]; then
   step "format and lint"
   scripts/lint.sh
+  python3 scripts/check_docs.py
 
   step "API reference"
   make docs
@@ -53,6 +54,11 @@ if [ "$fast" = no ]; then
   cmake --build build-asan
   step "fast tests under the sanitizers"
   ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf"
+
+  step "one model in several threads, under the thread sanitizer"
+  cmake --preset tsan -DTESSERA_UNITY=ON
+  cmake --build build-tsan --target test_threads
+  setarch -R build-tsan/bin/test_threads  # the sanitizer of older compilers wants addresses that are not random
 
   step "fuzz targets: build, and one minute of hostile files"
   cmake --preset fuzz
