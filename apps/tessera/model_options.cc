@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdio>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "checkpoint_summary.h"
 #include "core/fail.h"
@@ -20,6 +22,13 @@
 
 namespace tessera::app {
 namespace {
+
+// dense, and every packed format.
+std::vector<std::string> weight_formats() {
+  std::vector<std::string> names{std::string(name(Format::dense))};
+  for (const FormatInfo& format : formats()) names.emplace_back(format.name);
+  return names;
+}
 
 // What StreamingLLM found to be enough.
 constexpr std::int64_t kUsualSinks = 4;
@@ -45,7 +54,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
         .add_option("--weights", options.weights,
                     "Pack dense layers while loading (int4 in groups of 32)")
         ->type_name("FORMAT")
-        ->check(one_of({"dense", "nvfp4", "mxfp4", "nf4", "int4", "int8", "fp8"}))
+        ->check(one_of(weight_formats()))
         ->capture_default_str();
     command
         .add_option(

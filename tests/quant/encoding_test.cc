@@ -205,8 +205,8 @@ TEST(Encoding, BitsArePinned) {
 // A weight that holds every code of its format in every block, and scales of which the largest
 // value gives them back.
 PackedWeight every_code(Context& ctx, const QuantizeOptions& options) {
-  constexpr std::int64_t kRows = 3, kColumns = 256;
-  const TestTensor any(ctx, random_normal({kRows, kColumns}, 5), DType::f32);
+  constexpr std::int64_t rows = 3, columns = 256;
+  const TestTensor any(ctx, random_normal({rows, columns}, 5), DType::f32);
   PackedWeight packed = quantize(ctx, any, options);
   Weight& weight = packed.weight;
   for (std::int64_t i = 0; i < weight.data.numel(); ++i) {

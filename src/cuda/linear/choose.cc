@@ -23,7 +23,7 @@ constexpr std::int64_t kStreamBest = 4;
 // With dense weights, the library is faster than cuda.stream from 8 tokens on.
 constexpr std::int64_t kDenseStreamBest = 4;
 
-// By the number of weights in tiles. Measured on an H200 (docs/results/h200/linear.md):
+// By the number of weights in tiles. Measured on an H200 (docs/notebook/linear.md):
 //   strips     up to this many tokens, cuda.strips is faster than cuda.panels, though it decodes
 //              weights anew for each 16 tokens
 //   wide       from this many tokens on, cuda.wide is faster than the kernels for fewer

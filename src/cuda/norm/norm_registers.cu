@@ -242,7 +242,7 @@ struct TeamPlan {
 
 // Few rows: the shortest way is one piece for each thread. Many: more, so that what each thread
 // does once for a row (sums over the team, the square root) weighs less; measured on an H200
-// (docs/results/h200/elementwise.md). More still where a row would not fit otherwise.
+// (docs/notebook/elementwise.md). More still where a row would not fit otherwise.
 TeamPlan plan_teams(std::int64_t pieces_of_row, std::int64_t rows) {
   constexpr std::int64_t kFewRows = 264;  // two blocks for each multiprocessor of a large GPU
   constexpr std::int64_t kManyRows = 4096;

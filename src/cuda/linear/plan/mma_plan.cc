@@ -8,7 +8,7 @@ namespace {
 // A tile has no more parts than this, each of at least this many pairs.
 constexpr int kMostParts = 8, kFewestPairs = 4;
 
-// Microseconds on an H200 (docs/results/h200/linear.md).
+// Microseconds on an H200 (docs/notebook/linear.md).
 struct Costs {
   int tokens;
   double pair, sharer;  // of a multiprocessor: a block's pairs, one of each warp; activations of

@@ -9,7 +9,7 @@ namespace {
 
 // ---- what a plan costs --------------------------------------------------------------------------
 
-// Microseconds on an H200, beside what every call costs (docs/results/h200/linear.md).
+// Microseconds on an H200, beside what every call costs (docs/notebook/linear.md).
 struct Costs {
   double pair, warpgroup;  // of a pair, and for each warpgroup that multiplies
   double exchange;         // of sums within a cluster

@@ -28,7 +28,7 @@ void give_memory(StripPlan& plan, const StripSizes& sizes) {
 }
 
 // The cost of a block, in pairs of one tile. Fewer warps hide less of each other's waits: measured
-// on an H200, 1.2% for each warp (docs/results/h200/linear.md). A round is worth eight pairs.
+// on an H200, 1.2% for each warp (docs/notebook/linear.md). A round is worth eight pairs.
 double cost_of(const StripPlan& plan, const StripSizes& sizes) {
   const int rounds = (plan.items() + sizes.multiprocessors - 1) / sizes.multiprocessors;
   const int turns = in_multiples(sizes.pairs, plan.shares) * plan.tiles;

@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 namespace {
 
-// Microseconds on an H200, beside what every call costs (docs/results/h200/linear.md): of a pair of
+// Microseconds on an H200, beside what every call costs (docs/notebook/linear.md): of a pair of
 // slabs, and of parts through memory.
 constexpr double kPairCost = 1.45, kPartsCost = 10;
 
