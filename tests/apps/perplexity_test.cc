@@ -164,7 +164,7 @@ TEST_F(PerplexityCommand, RefusesSettingsThatDoNotCompare) {
        "--compare weights=dense reads the text in chunks, --compare weights=int4,window=60 as one "
        "stream: such figures do not compare; give a window to all settings or to none"},
       {"--window 8 --compare context=64 --compare weights=int4",
-       "--compare context=64: --context 64 is the length of a full cache"},
+       "--compare context=64: --context 64 sizes a full cache"},
       {"--window 8 --compare sinks=4 --compare stride=4", "--compare stride=4: --stride 4 is for"},
   };
   for (const auto& c : cases) {
