@@ -79,7 +79,7 @@ constexpr Shape kShapes[] = {{768, 3072},   {3072, 768},   {2560, 10240},
 TEST_F(LinearChoice, OnHopperByTokensAndShape) {
   fake::set_gpus({kH200});
   Context ctx({.device = Device::cuda(), .threads = 1});
-  const std::vector<From> small{{1, kStream}, {5, kStrips}, {129, kLibrary}};
+  const std::vector<From> small{{1, kStream}, {2, kStrips}, {129, kLibrary}};
   const std::vector<From> large{{1, kStream},   {5, kStrips}, {17, kPanels},  {129, kWide},
                                 {257, kPanels}, {449, kWide}, {599, kPanels}, {768, kWide},
                                 {769, kPanels}, {1023, kWide}};
@@ -93,7 +93,7 @@ TEST_F(LinearChoice, OnHopperByTokensAndShape) {
     check(ctx, kind, false, 768, 3072, small);
     check(ctx, kind, false, 3072, 768, small);
     check(ctx, kind, false, 2560, 10240,
-          followed_by_middle({{1, kStream}, {5, kStrips}, {17, kPanels}}));
+          followed_by_middle({{1, kStream}, {2, kStrips}, {17, kPanels}}));
     check(ctx, kind, false, 10240, 2560, followed_by_middle({{1, kStream}, {9, kPanels}}));
     check(ctx, kind, false, 4096, 4096,
           {{1, kStream}, {5, kStrips}, {49, kPanels}, {768, kWide}, {769, kPanels}, {1023, kWide}});

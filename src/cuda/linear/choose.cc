@@ -18,8 +18,14 @@ namespace {
 // ---- crossover points ---------------------------------------------------------------------------
 
 // Up to this many tokens, cuda.stream is faster than cuda.strips, which does not wait for all
-// activations before the first product, but starts later.
-constexpr std::int64_t kStreamBest = 4;
+// activations before the first product, but starts later. With a shallow weight there is little to
+// wait for, and its few bytes come faster through a ring (docs/notebook/linear.md).
+constexpr std::int64_t kStreamBest = 4, kShallowStreamBest = 1;
+constexpr std::int64_t kShallowDepth = 3072;  // measured at 768 and 2560; not so at 4096
+
+std::int64_t stream_best(const Weight& weight) {
+  return weight.in_features <= kShallowDepth ? kShallowStreamBest : kStreamBest;
+}
 // With dense weights, the library is faster than cuda.stream from 8 tokens on.
 constexpr std::int64_t kDenseStreamBest = 4;
 
@@ -96,7 +102,8 @@ bool strips_fill_the_gpu(const LinearCall& call, const KernelPlan& plan) {
 // The kernel that makes the product and its epilogue; no kernel if there is none.
 PlannedKernel plan_fused(const LinearCall& call) {
   const Weight& weight = call.product.weight;
-  if (call.m > kStreamBest && call.m <= crossover(weight).strips && takes(KernelId::strips, call)) {
+  const bool strips_pay = call.m > stream_best(weight) && call.m <= crossover(weight).strips;
+  if (strips_pay && takes(KernelId::strips, call)) {
     PlannedKernel strips = planned(KernelId::strips, call);
     if (strips_fill_the_gpu(call, strips.plan)) return strips;
   }
