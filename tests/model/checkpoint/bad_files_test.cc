@@ -111,7 +111,7 @@ TEST(BadFiles, SafetensorsAreRefused) {
        ": the header would have 18446744073709551615 bytes, at most 100000000 are allowed; this is "
        "not a safetensors file"},
       {"length_over_the_cap",
-       ": the header would have 100000001 bytes, at most 100000000 are allowed; this is no "
+       ": the header would have 100000001 bytes, at most 100000000 are allowed; this is not a "
        "safetensors file"},
       {"length_past_the_end",
        ": the header has 4096 bytes and the file ends after 64 of them; it is truncated, fetch it "
