@@ -1,5 +1,5 @@
-// Copies rows of a dense table by index. If the dtypes differ, each row is converted through vectors
-// of f32.
+// Copies rows of a dense table by index. If the dtypes differ, each row is converted through
+// vectors of f32.
 #include "cpu/elementwise/embedding.h"
 
 #include <algorithm>
