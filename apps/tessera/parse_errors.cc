@@ -77,7 +77,7 @@ bool is(const CLI::ParseError& error) {
 }
 
 std::string sentence(const CLI::App& command, const CLI::ParseError& error) {
-  const std::string message = error.what();
+  std::string message = error.what();
   if (is<CLI::ConversionError>(error)) return conversion_error(command, message);
   if (is<CLI::ValidationError>(error)) return validation_error(message);
   if (is<CLI::ArgumentMismatch>(error)) return mismatch_error(message);
