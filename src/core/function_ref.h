@@ -16,7 +16,7 @@ class FunctionRef<Result(Args...)> {
  public:
   template <typename F>
   requires(!std::is_same_v<std::remove_cvref_t<F>, FunctionRef>)
-      FunctionRef(F&& function)  // NOLINT(google-explicit-constructor): a lambda is passed as it is
+      FunctionRef(F&& function)  // NOLINT(bugprone-forwarding-reference-overload): see `requires`
       : object_(const_cast<void*>(static_cast<const void*>(std::addressof(function)))),
         call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<F>*>(object))(std::forward<Args>(args)...);
