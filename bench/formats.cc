@@ -41,7 +41,7 @@ const Packing kPackings[] = {
     {"fp8, by rows", {.format = Format::fp8}, "-"},
 };
 
-// f32, on the host.
+// An f32 matrix on the host.
 struct Matrix {
   Buffer buffer;
   Tensor view;

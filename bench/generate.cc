@@ -297,7 +297,7 @@ ContextOptions context_options(const Options& options, int threads) {
           .activations = options.exact ? Activations::exact : Activations::int8};
 }
 
-// Moves the boundary between two kernels of a GPU: this one runs wherever it can.
+// Runs this GPU kernel wherever it can run, which moves the boundary between two kernels.
 void force_linear_kernel(Context& ctx, const std::string& kernel) {
   if (kernel.empty()) return;
   if (ctx.device().is_cpu()) {

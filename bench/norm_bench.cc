@@ -31,7 +31,7 @@ struct TensorSet {
     for (std::size_t i = 0; i < buffers.size(); ++i) {
       buffers[i] = Buffer(dtype, {rows, kWidth});
       tensors[i] = buffers[i].tensor(dtype, {rows, kWidth});
-      // Any finite numbers will do that are not all equal: bytes 0x30..0x3f are small positive
+      // Any finite numbers will do, unless they are all equal. Bytes 0x30..0x3f are small positive
       // floats.
       unsigned char* bytes = tensors[i].ptr<unsigned char>();
       for (std::int64_t b = 0; b < buffers[i].bytes(); ++b) {

@@ -65,7 +65,7 @@ void FlashAttention::forward(Context& ctx, const Tensor& x, const Tensor& out, c
     std::iota(rising.begin(), rising.end(), 0);
     copy_bytes(ctx, positions.data, positions.device, rising.data(), Device::cpu(),
                positions.bytes());
-    // Query and key heads lie side by side: one call rotates both.
+    // Query and key heads are adjacent, so one call rotates both.
     const Tensor q_and_k = qkv.slice(2, 0, n_heads_ + kv_heads_);
     rotary(ctx, {.x = q_and_k,
                  .positions = positions,

@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kChunk = 1 << 14;  // numbers of one task; a multiple of the generator's four
+constexpr std::int64_t kChunk = 1 << 14;  // numbers per task; a multiple of the generator's four
 
 template <typename T>
 void fill_as(Context& ctx, const Tensor& out, std::span<const float> values) {

@@ -1,4 +1,4 @@
-// Filling a device's memory with numbers made on the host.
+// Fills device memory with numbers made on the host.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace tessera {
 // device.
 void fill(Context& ctx, const Tensor& out, std::span<const float> values);
 
-// Normal(0, scale) numbers that depend on the seed and the index alone.
+// Fills `out` with Normal(0, scale) numbers that depend only on the seed and the index.
 void fill_normal(Context& ctx, const Tensor& out, std::uint64_t seed, float scale);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ Activation mlp_activation(MlpKind kind) {
     case MlpKind::gelu_tanh:
       return Activation::gelu_tanh;
     case MlpKind::silu_gated:
-      return Activation::none;  // the gate carries it
+      return Activation::none;  // the gate has the activation
   }
   return Activation::none;
 }
@@ -41,7 +41,7 @@ TransformerBlock::TransformerBlock(Context& ctx, std::int64_t d_model, std::int6
       attention_(ctx, d_model, n_heads, options.attention) {
   const bool bias = options.attention.bias;
   const DType dtype = options.attention.dtype;
-  const std::uint64_t seed = options.attention.seed + 2;  // attention has used the first two
+  const std::uint64_t seed = options.attention.seed + 2;  // attention uses the first two seeds
   if (options.mlp == MlpKind::silu_gated) {
     if (bias) {
       fail(ErrorCode::invalid_argument,

@@ -1,4 +1,4 @@
-// Attention over a cache: what the ops compute from the pages, positions and masks of a step.
+// Attention over a cache: what the ops compute from a step's pages, positions and masks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Array token_of(const Array& out, std::int64_t i) {
   return result;
 }
 
-// Sums of some hundred products of f32.
+// Bounds for sums of some hundred f32 products.
 constexpr double kRelative = 1e-5, kAbsolute = 5e-6;
 
 void check_against_kept_tokens(Context& ctx, const StreamShape& shape,
@@ -51,9 +51,9 @@ void check_against_kept_tokens(Context& ctx, const StreamShape& shape,
   }
 }
 
-// Before the stream rolls and after: a from-scratch computation over the kept tokens, with
-// positions 0 .. n - 1. A window's keys are turned by their place in the stream, which is the same
-// thing, as only distances count.
+// Before and after the stream rolls, attention equals a from-scratch computation over the kept
+// tokens, with positions 0 .. n - 1. A window's keys are rotated by their position in the stream.
+// The result is the same, because only distances count.
 TEST_P(CacheAttentionTest, IsARecomputationOverTheKeptTokens) {
   for (const CachePolicy& policy :
        {CachePolicy::sinks(0, 7), CachePolicy::sinks(1, 30), CachePolicy::sinks(4, 45),
@@ -71,8 +71,8 @@ TEST_P(CacheAttentionTest, IsARecomputationOverTheKeptTokens) {
       ctx(), odd, {.policy = CachePolicy::full(), .max_tokens = 130, .max_step = 40}, 130);
 }
 
-// While everything fits, sinks give what a full cache gives, to the bit: keys that are turned as
-// they are read are the keys that would have been stored.
+// While everything fits, sinks and a full cache give the same bits. Keys that are rotated as they
+// are read equal the keys that a full cache stores.
 TEST_P(CacheAttentionTest, SinksAreAFullCacheWhileTheStreamFits) {
   for (std::int64_t target : simd_targets()) {
     SCOPED_TRACE(simd_target_name(target));
@@ -90,7 +90,7 @@ TEST_P(CacheAttentionTest, SinksAreAFullCacheWhileTheStreamFits) {
         AttentionStream sinks(ctx(), shape, options);
         std::mt19937 random(3);
         while (full.cache().seen() < 203) {
-          // Single tokens as in decoding, and prompts.
+          // Single tokens, as in decoding, and prompts.
           const auto wanted = static_cast<std::int64_t>(random() % 3 == 0 ? 1 : random() % 50 + 1);
           const std::int64_t left = 203 - full.cache().seen();
           const std::int64_t size = full.cache().step_size(std::min(wanted, left));
@@ -100,11 +100,11 @@ TEST_P(CacheAttentionTest, SinksAreAFullCacheWhileTheStreamFits) {
         }
       }
     }
-    if (!GetParam().is_cpu()) break;  // the targets are the CPU's
+    if (!GetParam().is_cpu()) break;  // only the CPU has SIMD targets
   }
 }
 
-// How a stream is cut into steps changes what a kernel sums in which order, and no more.
+// The sizes of the steps only change the order in which a kernel sums.
 TEST_P(CacheAttentionTest, StepSizesDoNotMatter) {
   const KvCacheOptions options{.policy = CachePolicy::sinks(4, 37), .max_step = 29, .page_size = 8};
   AttentionStream one(ctx(), {}, options), many(ctx(), {}, options);

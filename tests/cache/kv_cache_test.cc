@@ -1,4 +1,5 @@
-// Which tokens a cache keeps and where, against a list from which tokens are erased.
+// Which tokens a cache keeps, and where. The tests compare it with a list from which tokens are
+// erased.
 #include "tessera/kv_cache.h"
 
 #include <gtest/gtest.h>
@@ -166,11 +167,11 @@ TEST_P(KvCacheTest, MemoryIsFlatAndPagesAreUsedAgain) {
   const std::int64_t before = ctx().workspace_bytes();
   for (const CachePolicy& policy : {CachePolicy::last(100), CachePolicy::sinks(4, 100)}) {
     KvCache cache(ctx(), small(policy, 16, 8));
-    // Sinks have a page of their own; the window and a step begin anywhere in a page.
+    // Sinks have a page of their own. The window and a step may begin anywhere in a page.
     const std::int64_t pages = (policy.n_sink > 0 ? 1 : 0) + (100 - 1 + 8 + 16 - 1 + 15) / 16;
     const std::int64_t bytes = 2 * 2 * pages * 16 * 4 * 4;
     EXPECT_EQ(cache.bytes(), bytes);
-    std::map<std::int64_t, std::int64_t> uses;  // of each page
+    std::map<std::int64_t, std::int64_t> uses;  // page -> uses
     const std::int64_t tokens = GetParam().is_cpu() ? 100000 : 2000;
     while (cache.seen() < tokens) {
       const CacheStep step = cache.step(ctx(), cache.step_size(5));
@@ -190,7 +191,7 @@ TEST_P(KvCacheTest, MemoryIsFlatAndPagesAreUsedAgain) {
   EXPECT_EQ(ctx().workspace_bytes(), before);
 }
 
-// The layout of a token past 2^31 is that of the token whole rounds of the ring before it.
+// A token past 2^31 has the same layout as the token a whole number of ring rounds before it.
 TEST(StreamLayoutTest, StreamsGoOnPastTheNumbersOf32Bits) {
   for (const CachePolicy& policy : {CachePolicy::last(100), CachePolicy::sinks(4, 100)}) {
     const StreamLayout layout(small(policy, 16, 8));

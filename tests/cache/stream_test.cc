@@ -1,4 +1,4 @@
-// A million tokens through a cache of fixed size: memory and time per token stay what they were.
+// A million tokens through a cache of fixed size: memory and time per token stay the same.
 #include <gtest/gtest.h>
 #include <malloc.h>
 #include <time.h>
@@ -15,7 +15,7 @@ namespace tessera::test {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::int64_t kTokens = 50'000;  // instrumented code is slow, and its time says nothing
+constexpr std::int64_t kTokens = 50'000;  // instrumented code is slow, and its time means nothing
 constexpr bool kTimed = false;
 #else
 constexpr std::int64_t kTokens = 1'000'000;
@@ -23,7 +23,7 @@ constexpr bool kTimed = true;
 #endif
 constexpr std::int64_t kEarly = 2'000;
 
-// Of this thread alone: other work on the machine does not count.
+// The CPU time of this thread. Other work on the machine does not count.
 double thread_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -41,8 +41,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Time per token of the old stream by that of the young one. Their blocks take turns, so that both
-// see the same machine.
+// The old stream's time per token divided by the young one's. Their blocks take turns, so that both
+// see the same load on the machine.
 double compare(AttentionStream& old_stream, AttentionStream& young) {
   constexpr int kBlocks = 41;
   constexpr std::int64_t kBlock = 250;
@@ -88,7 +88,7 @@ TEST_P(EndlessStream, CostsTheSamePerTokenForAMillionTokens) {
     EXPECT_EQ(stream.cache().kept(), 63);
     if (!kTimed) continue;
     double ratio = 0;
-    // A shared machine may disturb one of them for longer than a median bears.
+    // Other load on the machine may disturb one of them for longer than a median can hide.
     for (int attempt = 0; attempt < 3; ++attempt) {
       young.cache().clear();
       while (young.cache().seen() < kEarly) young.run(1);

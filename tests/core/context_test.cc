@@ -91,7 +91,7 @@ TEST(Workspace, FramesNestAndPointersStayValidWhileItGrows) {
   EXPECT_GE(held, 10 << 20);
   void* first = nullptr;
   for (int repeat = 0; repeat < 3;
-       ++repeat) {  // the same demand again: no more memory, the same place
+       ++repeat) {  // the same demand takes no more memory and gets the same place
     Workspace::Frame frame(workspace);
     float* a = frame.take<float>(1000);
     std::memset(frame.take<char>(10 << 20), 0, 10 << 20);
@@ -109,7 +109,7 @@ TEST(Workspace, ReservedMemoryIsTakenWithoutAnAllocation) {
   Workspace workspace(Device::cpu());
   workspace.reserve(5000);
   EXPECT_EQ(workspace.held_bytes(), 5056);  // whole cache lines
-  workspace.reserve(100);                   // there already
+  workspace.reserve(100);                   // already there
   EXPECT_EQ(workspace.held_bytes(), 5056);
   {
     Workspace::Frame frame(workspace);
@@ -117,7 +117,7 @@ TEST(Workspace, ReservedMemoryIsTakenWithoutAnAllocation) {
     frame.take<char>(1000);
     EXPECT_EQ(workspace.held_bytes(), 5056);
   }
-  workspace.reserve(10000);  // in the place of the old block, not beside it
+  workspace.reserve(10000);  // replaces the old block instead of adding one
   EXPECT_EQ(workspace.held_bytes(), 10048);
 }
 
@@ -127,7 +127,7 @@ TEST(Workspace, ReservesBesideWhatIsInUse) {
   Workspace::Frame outer(workspace);
   char* in_use = outer.take<char>(3000);
   in_use[2999] = 7;
-  workspace.reserve(1000);  // the rest of the block
+  workspace.reserve(1000);  // fits in the rest of the block
   EXPECT_EQ(workspace.held_bytes(), 4096);
   workspace.reserve(2000);
   workspace.reserve(2000);
@@ -140,7 +140,7 @@ TEST(Workspace, ReservesBesideWhatIsInUse) {
   }
   EXPECT_EQ(workspace.held_bytes(), held);
   EXPECT_EQ(in_use[2999], 7);
-  workspace.release();  // not while it is in use
+  workspace.release();  // does nothing while memory is in use
   EXPECT_EQ(workspace.held_bytes(), held);
 }
 
@@ -165,7 +165,7 @@ TEST(Workspace, CountsWithoutMemory) {
       Workspace::Frame frame(workspace);
       const Tensor a = frame.take(DType::f32, {std::int64_t{1} << 50});
       const char* b = frame.take<char>(1);
-      EXPECT_EQ(b - a.ptr<char>(), std::int64_t{1} << 52);  // one behind the other
+      EXPECT_EQ(b - a.ptr<char>(), std::int64_t{1} << 52);  // one after the other
       EXPECT_EQ(count.used_bytes(), (std::int64_t{1} << 52) + 64);
     }
     Workspace::Frame frame(workspace);

@@ -59,8 +59,9 @@ TYPED_TEST(HalfTest, EveryPatternSurvivesTheWayToF32AndBack) {
   }
 }
 
-// The f32 numbers at and around the point between each pattern and the next, of both signs. Beyond
-// the largest finite value the next one is what the exponent would give if it were not infinity.
+// Tests the f32 numbers at and around the midpoint of each pattern and the next, with both signs.
+// After the largest finite value, the next one is what the exponent would give if it did not mean
+// infinity.
 TYPED_TEST(HalfTest, RoundsToNearestTiesToEven) {
   for (std::uint32_t bits = 0; bits < TypeParam::kInfinity; ++bits) {
     const auto below = static_cast<std::uint16_t>(bits),
@@ -69,9 +70,9 @@ TYPED_TEST(HalfTest, RoundsToNearestTiesToEven) {
     const double high = above == TypeParam::kInfinity
                             ? 2 * low - TypeParam::value(static_cast<std::uint16_t>(bits - 1))
                             : TypeParam::value(above);
-    const double middle = (low + high) / 2;  // exact in f32, too: one bit more than the 16 have
+    const double middle = (low + high) / 2;  // also exact in f32: it needs only one bit more
     const float tie = static_cast<float>(middle);
-    if (std::isfinite(tie)) {  // bf16's last tie is no f32
+    if (std::isfinite(tie)) {  // bf16's last tie is not an f32
       ASSERT_EQ(static_cast<double>(tie), middle);
       ASSERT_EQ(TypeParam::encode(tie), bits % 2 == 0 ? below : above) << bits;
       ASSERT_EQ(TypeParam::encode(-tie), (bits % 2 == 0 ? below : above) | 0x8000) << bits;

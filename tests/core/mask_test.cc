@@ -165,7 +165,8 @@ TEST(BlockMask, RandomDrawsWithoutRepetition) {
   EXPECT_NE(indices(5), indices(6));
 }
 
-// Every other block comes as often as any: 2 of 9 in 1000 rows is 222 on average, deviation 13.
+// Apart from block 0, all blocks are equally frequent: 2 of 9 in 1000 rows is 222 on average,
+// deviation 13.
 TEST(BlockMask, RandomIsEven) {
   std::vector<int> counts(10);
   for (std::uint64_t seed = 0; seed < 1000; ++seed) {
@@ -192,7 +193,7 @@ TEST(BlockMask, BuildersRefuseBadNumbers) {
 // ---- Mask --------------------------------------------------------------------------------------
 
 TEST(Mask, AllowsWhatItsDefinitionSays) {
-  // Four queries, six keys: query 0 stands at position 2.
+  // Four queries and six keys: query 0 is at position 2.
   const auto pattern = [](const Mask& mask) {
     std::string text;
     for (std::int64_t i = 0; i < 4; ++i) {
@@ -225,7 +226,7 @@ TEST(Mask, AllowsWhatTheReferenceSees) {
   }
 }
 
-// Over all tiles of several sizes, classify() and next_visible() say what counting elements says.
+// For all tiles of several sizes, classify() and next_visible() agree with counting elements.
 void check_tiles(const Mask& mask, std::int64_t n_q, std::int64_t n_k) {
   SCOPED_TRACE(testing::Message() << mask.to_string() << " " << n_q << " x " << n_k);
   const bool exact = mask.kind() != Mask::Kind::blocks || mask.right() < 0;

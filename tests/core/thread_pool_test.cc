@@ -60,8 +60,7 @@ TEST(ThreadPool, ThrowsWhatATaskThrew) {
 TEST(ThreadPool, RefusesANegativeCount) { EXPECT_THROW(ThreadPool pool(-1), Error); }
 
 }  // namespace
-// Every task once, for any number of tasks and threads; what a thread gets is one run after
-// another.
+// Every task runs once, for any number of tasks and threads. A thread gets one run after another.
 TEST(ThreadPool, RunsCoverEveryTaskOnce) {
   for (const int threads : {1, 2, 3, 8}) {
     ThreadPool pool(threads);

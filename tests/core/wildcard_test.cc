@@ -30,7 +30,7 @@ TEST(Wildcard, ManyStarsTakeNoLongerThanTheTextSquared) {
   const std::string text(5000, 'a');
   std::string pattern;
   for (int i = 0; i < 50; ++i) pattern += "a*";
-  EXPECT_FALSE(wildcard_match(pattern + "b", text));  // exponential where it backtracks over all
+  EXPECT_FALSE(wildcard_match(pattern + "b", text));  // exponential if every star backtracks
 }
 
 }  // namespace

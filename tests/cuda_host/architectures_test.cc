@@ -37,12 +37,12 @@ TEST(Architectures, TheRulesOfNvcc) {
       {"100f-real", 10, 0, true},
       {"103f-real", 10, 0, false},
       {"100f", 12, 0, false},
-      {"80-virtual", 8, 0, true},  // PTX: that and everything newer
+      {"80-virtual", 8, 0, true},  // PTX: this version and everything newer
       {"80-virtual", 8, 6, true},
       {"80-virtual", 12, 1, true},
       {"86-virtual", 8, 0, false},
       {"90-virtual", 8, 9, false},
-      {"120", 12, 0, true},  // both
+      {"120", 12, 0, true},  // machine code and PTX
       {"120", 13, 0, true},
       {"120", 10, 3, false},
       {"80-real 90a-real", 8, 6, true},  // any of them
@@ -55,7 +55,7 @@ TEST(Architectures, TheRulesOfNvcc) {
       {"80-real 86-real 89-real 90a-real 100-real 120", 11, 0, false},
       {"80-real 86-real 89-real 90a-real 100-real 120", 12, 1, true},
       {"80-real 86-real 89-real 90a-real 100-real 120", 14, 0, true},
-      {"native", 9, 0, true},  // words that say nothing here: the launch decides
+      {"native", 9, 0, true},  // these words say nothing here; the launch decides
       {"all-major", 12, 0, true},
   };
   for (const auto& c : cases) {

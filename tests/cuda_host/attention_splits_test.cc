@@ -1,4 +1,4 @@
-// How cuda.split shares out the keys of a sequence (attention/portable/tensor_core.h).
+// How cuda.split divides the keys of a sequence (attention/portable/tensor_core.h).
 #include <gtest/gtest.h>
 
 #include "cuda/attention/portable/tensor_core.h"
@@ -6,7 +6,7 @@
 namespace tessera::cuda::split {
 namespace {
 
-// Blocks and memory are counted for the most keys there can be; a sequence may have fewer.
+// Blocks and memory are counted for the largest possible number of keys. A sequence may have fewer.
 TEST(AttentionSplits, AreNeverMoreThanCounted) {
   for (const std::int64_t heads : {1, 8, 12, 32, 64}) {
     const int limit = split_limit(heads);
@@ -16,7 +16,7 @@ TEST(AttentionSplits, AreNeverMoreThanCounted) {
       ASSERT_GE(splits * each, steps);
       ASSERT_LE(splits, limit);
       most = std::max(most, splits);
-      // All steps but one may be full: this many keys have at most that many steps.
+      // One step need not be full, so this many keys take at most `steps` steps.
       ASSERT_GE(most_splits(std::int64_t{steps - 1} * kStepKeys, limit), most) << steps;
     }
   }

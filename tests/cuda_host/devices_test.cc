@@ -1,5 +1,5 @@
-// What is reported about GPUs that can be used, that cannot, and that are missing. The sources are
-// compiled for 80-real and 90a-real here (tests/CMakeLists.txt).
+// What is reported about GPUs that are usable, unusable or missing. The sources are compiled for
+// 80-real and 90a-real here (tests/CMakeLists.txt).
 #include <gtest/gtest.h>
 
 #include <string>

@@ -133,8 +133,8 @@ bool on_device(const void* data, std::size_t bytes) {
 cudaError_t allocate(void** data, std::size_t bytes, int device) {
   *data = nullptr;
   if (bytes == 0) return cudaSuccess;
-  // Blocks come from the heap, so that a sanitizer knows their ends. Blocks larger than most
-  // machines are only address space.
+  // Blocks come from the heap, so that a sanitizer knows their ends. Large blocks are only address
+  // space.
   constexpr std::size_t kMostOfHeap = std::size_t{1} << 30, kAlignment = 256;
   const bool mapped = bytes > kMostOfHeap;
   void* made = nullptr;

@@ -1,5 +1,5 @@
-// Which kernel linear() chooses on a GPU, by tokens, shape and format, and what it does where a
-// kernel is forced. The kernels are stand-ins (linear_kernels.h).
+// Which kernel linear() chooses on a GPU, by tokens, shape and format, and what it does if a kernel
+// is forced. The kernels are stand-ins (linear_kernels.h).
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -20,7 +20,7 @@ const fake::Gpu kA100{.major = 8, .minor = 0, .multiprocessors = 108, .shared_by
 
 class LinearChoice : public FakeCudaTest {};
 
-// What a case multiplies with what.
+// The kinds of weight and x that a case multiplies.
 struct Kind {
   Format format;
   std::int64_t group;
@@ -46,7 +46,7 @@ const char* kernel_for(Context& ctx, const Kind& kind, bool gated, std::int64_t 
   return cuda::plan_linear({ctx, product, m}).name();
 }
 
-// From so many tokens on, until the next entry, this kernel.
+// This kernel is expected from m tokens on, until the next entry.
 struct From {
   std::int64_t m;
   const char* kernel;
@@ -127,7 +127,7 @@ TEST_F(LinearChoice, OnHopperGatedPairs) {
   }
 }
 
-// What the kernels for Hopper do not take, and everything on another GPU.
+// Calls that the Hopper kernels do not take, and all calls on another GPU.
 TEST_F(LinearChoice, OnAnyGpuByTokensAndShape) {
   for (const fake::Gpu& gpu : {kH200, kA100}) {
     fake::set_gpus({gpu});
@@ -161,7 +161,7 @@ TEST_F(LinearChoice, ForAnyWeight) {
       }
     }
   }
-  EXPECT_STREQ(kernel_for(ctx, kDense, false, 0, 17, 20), kDecode);  // a sum over nothing
+  EXPECT_STREQ(kernel_for(ctx, kDense, false, 0, 17, 20), kDecode);  // an empty sum
 }
 
 TEST_F(LinearChoice, AGatedPairOfTwoKindsIsMixed) {

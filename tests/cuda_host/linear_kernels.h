@@ -1,6 +1,6 @@
-// Linear layers on the fake GPU. The kernels are stand-ins (linear_kernels.cc): they take what the
-// real ones take, as far as formats and shapes go, plan as those do, and take scratch; nothing is
-// computed.
+// Linear layers on the fake GPU. The kernels are stand-ins (linear_kernels.cc). They accept the
+// same formats and shapes as the real ones, make the same plans and take scratch, but compute
+// nothing.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-// Nobody looks behind these addresses.
+// Nobody reads or writes at these addresses.
 inline Tensor fake_tensor(DType dtype, std::int64_t rows, std::int64_t columns) {
   alignas(64) static char memory[64];
   return Tensor(memory, dtype, {rows, columns}, Device::cuda());

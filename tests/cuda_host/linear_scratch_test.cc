@@ -1,5 +1,5 @@
-// What linear() on a GPU says it needs of the workspace holds for every number of tokens up to the
-// one it was asked for. Its kernels are stand-ins that take scratch (linear_kernels.h).
+// The scratch that linear() reports on a GPU is enough for every number of tokens up to the given
+// one. Its kernels are stand-ins that take scratch (linear_kernels.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 class LinearScratch : public FakeCudaTest {};
 
-// The most that any call with 1 to `most_m` tokens takes.
+// The most scratch that any call with 1 to `most_m` tokens takes.
 template <typename Call>
 std::int64_t most_taken(Context& ctx, std::int64_t most_m, Call&& call) {
   std::int64_t most = 0;
@@ -77,7 +77,7 @@ TEST_F(LinearScratch, OfAGatedPairIsEnoughAndNotTooMuch) {
   }
 }
 
-// Weights in tiles, on a GPU with all kernels: from one to the next, scratch may shrink.
+// Weights in tiles, on a GPU with all kernels. Scratch may shrink from one kernel to the next.
 TEST_F(LinearScratch, OfTilesIsEnoughWhateverTheKernel) {
   fake::set_gpus({{.major = 9, .minor = 0, .multiprocessors = 132, .shared_bytes = 227 << 10}});
   Context ctx({.device = Device::cuda(), .threads = 1});

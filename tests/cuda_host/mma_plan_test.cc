@@ -1,5 +1,5 @@
-// How cuda.mma shares its work (mma_plan.h): whatever the sizes, all of it is done once, and the
-// scratch that is counted ahead suffices.
+// How cuda.mma divides its work (mma_plan.h). For all sizes, all work is done once, and the scratch
+// that is counted ahead is enough.
 #include "cuda/linear/plan/mma_plan.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace tessera::cuda {
 namespace {
 
-// Of nvfp4 on an H200.
+// The work for nvfp4 on an H200.
 MmaWork work_of(std::int64_t n, int pairs, std::int64_t m) {
   return {.n = n,
           .pairs = pairs,
@@ -19,7 +19,7 @@ MmaWork work_of(std::int64_t n, int pairs, std::int64_t m) {
           .shared_bytes = 227 << 10};
 }
 
-// Blocks have all units, one after the other, and each at least one.
+// The blocks cover all units in order, and each block has at least one.
 void check_units(const MmaPlan& plan, int pairs) {
   EXPECT_EQ(plan.units, plan.tiles() * pairs);
   EXPECT_EQ(plan.first_unit(0), 0);

@@ -1,4 +1,4 @@
-// An error inside an op reaches the user with the op's name and shapes. A fault of the GPU ends the
+// An error inside an op reaches the user with the op's name and shapes. A GPU fault ends the
 // Context on which it shows, and nothing else.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@
 namespace tessera::test {
 namespace {
 
-// As every op does it.
+// Runs a kernel as every op does.
 void op(Context& ctx, const std::function<void()>& kernel) {
   const OpScope op(ctx, "double");
   op.run([&] { return std::string("x f32[2, 3]"); },
@@ -60,7 +60,7 @@ TEST_F(HostOpErrors, ARefusedLaunchNamesTheOpAndItsShapes) {
       error.what(),
       "double (x f32[2, 3]): launching double_rows failed: cudaErrorInvalidValue: the words "
       "of the driver");
-  launch(*ctx_);  // and it is over
+  launch(*ctx_);  // the error is gone
 }
 
 TEST_F(HostOpErrors, SoDoesWantOfMemoryInTheWorkspace) {
@@ -182,7 +182,7 @@ TEST_F(HostFaults, NewWorkOnTheGpuIsRefusedWithTheReasonAndTheCpuGoesOn) {
   EXPECT_EQ(cpu.lost(), "");
 }
 
-// A CPU Context may carry bytes to and from a GPU; it does not end with it.
+// A CPU Context may copy bytes to and from a GPU. It does not end when the GPU is lost.
 TEST_F(HostFaults, ACpuContextThatMeetsTheFaultGoesOn) {
   const Buffer buffer(16, Device::cuda());
   char host[16];

@@ -1,5 +1,5 @@
-// How cuda.panels shares its work (panel_plan.h): whatever the sizes, all of it is done once, and
-// blocks that wait for one another run at the same time.
+// How cuda.panels divides its work (panel_plan.h). For all sizes, all work is done once, and blocks
+// that wait for one another run at the same time.
 #include "cuda/linear/plan/panel_plan.h"
 
 #include <gtest/gtest.h>

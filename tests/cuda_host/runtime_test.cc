@@ -28,7 +28,7 @@ TEST_F(HostRuntime, AContextOwnsAStreamAndGivesItBack) {
   EXPECT_EQ(fake::live().streams, 0);
 }
 
-// matmul.cc makes it; here anything that reports its own end will do.
+// matmul.cc makes the handle. Here, anything that reports its own end will do.
 TEST_F(HostRuntime, TheHandleOfCublasEndsWithItsContextWhileTheDeviceIsCurrent) {
   fake::set_gpus({fake::Gpu{}, fake::Gpu{}});
   int current = -1;
@@ -94,7 +94,7 @@ TEST_F(HostRuntime, AFailureNamesTheAttempt) {
                "waiting for the work on cuda:0 failed: cudaErrorInvalidValue: the words of the "
                "driver");
   EXPECT_EQ(ctx.lost(), "");
-  ctx.synchronize();  // and it is over
+  ctx.synchronize();  // the error is gone
 }
 
 TEST_F(HostRuntime, AMissingDeviceSaysWhichThereAre) {

@@ -1,5 +1,5 @@
-// How cuda.strips shares its work (strip_plan.h): whatever the sizes, all of it is done once, and
-// what it needs fits.
+// How cuda.strips divides its work (strip_plan.h). For all sizes, all work is done once, and
+// everything it needs fits.
 #include "cuda/linear/plan/strip_plan.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(StripPlan, UsesTheGpu) {
     EXPECT_GE(plan.blocks, 120) << tiles;
     EXPECT_GE(plan.warps(), 20) << tiles;
   }
-  // With more tokens than a group has, in one round where that is possible.
+  // More tokens than a group has are done in one round, where that is possible.
   const StripPlan plan = plan_strips(nvfp4(192, 6, 32));
   EXPECT_GE(plan.blocks, 120);
   EXPECT_LE(plan.items(), 132);

@@ -47,7 +47,7 @@ class UploadTest : public FakeCudaTest {
     }
     return bytes;
   }
-  // To the GPU at `at`, from host memory that is overwritten as soon as the call has returned.
+  // Uploads to the GPU at `at`. The host memory is overwritten as soon as the call has returned.
   void upload(Uploader& uploader, std::int64_t at, std::vector<std::uint8_t> bytes) {
     uploader.copy(gpu_ + at, bytes.data(), std::ssize(bytes));
     std::fill(bytes.begin(), bytes.end(), std::uint8_t{0xff});
@@ -108,7 +108,7 @@ TEST_F(UploadTest, SmallUploadsWaitForNothingWhileTheRingHasRoom) {
   // The next one waits only for the oldest.
   upload(uploader, 0, bytes_of(5, 8));
   EXPECT_EQ(fake::queued(stream_), kCallsPerSend * kSlots);
-  // A step of a model ends with its logits on the host: the ring is free again.
+  // A step of a model ends with its logits on the host, so the ring is free again.
   finish();
   for (int i = 0; i < kSlots; ++i) upload(uploader, i * kSmall, bytes_of(kSmall, 9));
   EXPECT_EQ(fake::queued(stream_), kCallsPerSend * kSlots);
@@ -141,7 +141,7 @@ TEST_F(UploadTest, SmallAndLargeUploadsKeepTheOrderOfTheStream) {
   Uploader uploader(Device::cuda(), stream_, pool_);
   std::vector<std::uint8_t> expected = bytes_of(2 * kChunk, 100);
   for (std::uint32_t round = 0; round < 3; ++round) {
-    // Each one writes over a part of the one before.
+    // Each upload overwrites a part of the one before.
     for (const auto& [at, size] : {std::pair{std::int64_t{10}, std::int64_t{1000}},
                                    {std::int64_t{0}, kChunk + 7},
                                    {kChunk - 3, std::int64_t{6}},

@@ -1,4 +1,4 @@
-// How cuda.wide shares its work (wide_plan.h).
+// How cuda.wide divides its work (wide_plan.h).
 #include "cuda/linear/plan/wide_plan.h"
 
 #include <gtest/gtest.h>

@@ -56,8 +56,8 @@ TransformerBlock make_block(Context& ctx, const BlockCase& c, DType dtype) {
   return TransformerBlock(ctx, c.d_model, c.n_heads, c.d_ff, options);
 }
 
-// The same seed makes the same weights on every device: the reference reads those of a twin on the
-// CPU.
+// The same seed makes the same weights on every device, so the reference reads them from a twin on
+// the CPU.
 class TransformerBlockTest : public DeviceTest {
  protected:
   Context cpu_{ContextOptions{.threads = 2}};
@@ -167,7 +167,7 @@ TEST(FusedFP4Linear, IsTheDenseLayerOnDecodedWeights) {
   const auto decoded = weights_of(ctx, dense, Format::nvfp4);
   const std::int64_t dense_bytes = dense.bytes();
   const FusedFP4Linear packed = quantize(ctx, std::move(dense));
-  // 4.5 bits instead of 32, on rows that are padded to the tile.
+  // Each weight takes 4.5 bits instead of 32, but rows are padded to the tile.
   EXPECT_LT(packed.bytes(), dense_bytes / 4);
 
   const TestTensor x(ctx, random_normal({3, 100}, 14), DType::f32);

@@ -28,7 +28,7 @@ double error_of(const Array& weights, const QuantizeOptions& options, double* bi
   return relative_error(reference::dequantize(packed.weight), dense.read());
 }
 
-// Student's t with 4 degrees of freedom: outliers, as trained weights have them.
+// Student's t with 4 degrees of freedom: it has outliers, as trained weights do.
 Array heavy_tailed(const std::vector<std::int64_t>& shape) {
   Array result = random_normal(shape, 21);
   Array chi_squared(shape);
@@ -94,7 +94,7 @@ TEST(Accuracy, SearchBeatsTheLargestValue) {
   }
 }
 
-// The squared error of one block on the grid of one scale.
+// The squared error of one block when it is encoded with this scale.
 double block_error(const Array& weights, std::int64_t begin, std::int64_t group, double scale) {
   static const std::vector<double> grid = reference::code_values(Format::nvfp4);
   double sum = 0;
@@ -106,8 +106,8 @@ double block_error(const Array& weights, std::int64_t begin, std::int64_t group,
   return sum;
 }
 
-// The short search against one over all scales there are: for mxfp4 nothing is lost, for nvfp4 at
-// most half a percent of the error.
+// Compares the short search with a search over all scales. The error is the same for mxfp4, and at
+// most half a percent larger for nvfp4.
 TEST(Accuracy, ShortSearchFindsTheBestScales) {
   Context ctx({.threads = 2});
   const TestTensor dense(ctx, random_normal({8, 256}, 14), DType::f32);

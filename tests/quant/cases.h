@@ -21,7 +21,7 @@ inline std::vector<QuantizeOptions> every_format(ScaleSearch search) {
   for (const Format format : {Format::nvfp4, Format::mxfp4, Format::nf4, Format::fp8}) {
     all.push_back({.format = format, .search = search});
   }
-  // A row, the smallest and an odd group, and those that checkpoints have.
+  // A whole row, the smallest group, an unusual one, and those that checkpoints use.
   for (const std::int64_t group : {0, 16, 32, 48, 64, 128}) {
     for (const bool zero_point : {false, true}) {
       all.push_back(

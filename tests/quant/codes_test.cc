@@ -1,5 +1,5 @@
-// The numbers that codes stand for, one by one: exhaustively where there are few, else over a dense
-// sweep of f32.
+// The numbers that codes stand for. Tests are exhaustive where there are few; otherwise they use a
+// dense sweep of f32.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -91,7 +91,7 @@ TEST(Codes, EveryCodeRoundTrips) {
   }
 }
 
-// At half-way between any two neighbours, and one f32 to each side of it.
+// Tests the point half-way between any two neighbours, and the next f32 on each side of it.
 TEST(Codes, TiesGoToTheEvenCode) {
   for (const Grid& grid : grids()) {
     std::vector<double> sorted;
@@ -127,7 +127,7 @@ TEST(Codes, NearestOverADenseSweep) {
   }
 }
 
-// Every 2^15th or so of all f32: all exponents, subnormals and what saturates among them.
+// About every 2^15th f32. They include all exponents, subnormals, and numbers that saturate.
 TEST(Codes, NearestOverAllMagnitudes) {
   for (const Grid& grid : grids()) {
     for (std::uint64_t bits = 0; bits < 0x7f800000u; bits += 0x8007u) {

@@ -20,8 +20,8 @@ namespace {
 
 Context make_context(int threads = 2) { return Context({.threads = threads, .trace = true}); }
 
-// What f32 arithmetic may lose against the reference: nothing where code times scale has at most 24
-// bits, else one rounding of the product, and for nvfp4 one of the scale before.
+// Allows the error of f32 arithmetic. There is none if code times scale has at most 24 bits.
+// Otherwise the product is rounded once, and for nvfp4 the scale is rounded before that.
 testing::AssertionResult accurate(const Array& actual, const Array& expected,
                                   const PublishedCase& how) {
   if (how.format == Format::mxfp4 || size_of(how.scales) == 2) return identical(actual, expected);
@@ -60,7 +60,7 @@ TEST(Dequantize, EveryCodeOfEveryFormat) {
     dequantize(ctx, packed.weight, out);
     Array actual = out.read(), expected = reference::dequantize(packed.weight);
     int nans = 0;
-    for (std::size_t i = 0; i < actual.data.size(); ++i) {  // E4M3 has two codes of NaN
+    for (std::size_t i = 0; i < actual.data.size(); ++i) {  // E4M3 has two NaN codes
       if (!std::isnan(expected.data[i])) continue;
       EXPECT_TRUE(std::isnan(actual.data[i]));
       actual.data[i] = expected.data[i] = 0;
@@ -117,7 +117,7 @@ TEST(Dequantize, SameBitsWithAnyThreads) {
   }
 }
 
-// What the kernels of `linear` call: any part of a row, and not a float beyond it.
+// The kernels of `linear` call decode_row() for any part of a row. It writes no float beyond it.
 TEST(DecodeRow, AnyRangeOfARow) {
   Context ctx = make_context();
   constexpr std::int64_t kIn = 139;

@@ -19,11 +19,11 @@
 namespace tessera::test {
 namespace {
 
-// Each code is that of the nearest value on the grid of the scale that was stored with it.
+// Checks that each code stands for the nearest value on the grid of its stored scale.
 //
-// The encoder rounds x / scale to f32, and for nvfp4 scale * tensor_scale before: together at most
-// 2^-23 relative, by which x may lie beyond half-way; it is then 2 * 2^-23 |x| further than the
-// nearest.
+// The encoder rounds x / scale to f32. For nvfp4 it rounds scale * tensor_scale before that.
+// Together this is a relative error of at most 2^-23, so x may lie that far beyond the half-way
+// point. The value it gets is then 2 * 2^-23 |x| further away than the nearest.
 testing::AssertionResult codes_are_nearest(const Weight& weight, const Array& dense) {
   std::vector<std::vector<double>> values(16);  // for each zero point
   for (int zero = 0; zero < 16; ++zero) {
@@ -61,8 +61,8 @@ TEST(Encoding, EveryCodeIsNearestOnRaggedRows) {
   }
 }
 
-// The codes that from_max uses: it puts the largest magnitude on 7 or 127, so that -8 and -128 stay
-// unused.
+// The values of the codes that from_max uses. It maps the largest magnitude to 7 or 127, so that -8
+// and -128 stay unused.
 std::vector<double> values_of_from_max(const std::vector<double>& grid,
                                        const QuantizeOptions& options) {
   std::vector<double> values;
@@ -75,8 +75,8 @@ std::vector<double> values_of_from_max(const std::vector<double>& grid,
   return values;
 }
 
-// A row whose blocks hold the two ends of a grid, so that from_max finds the scale 1, and then what
-// lies half-way between its values.
+// A row of blocks. Each block begins with the two ends of a grid, so that from_max finds
+// the scale 1. The points half-way between the grid's values follow.
 std::vector<double> row_of_ties(const std::vector<double>& values, std::int64_t block) {
   std::vector<double> row;
   for (std::size_t tie = 0; tie + 1 < values.size();) {
@@ -93,7 +93,7 @@ TEST(Encoding, TiesGoToTheEvenCode) {
   Context ctx({.threads = 2});
   for (const QuantizeOptions& options : every_format(ScaleSearch::from_max)) {
     SCOPED_TRACE(text(options));
-    // Odd where one is chosen, so that even codes are odd numbers.
+    // A chosen zero point is odd, so that even codes are odd numbers.
     const int zero = options.zero_point ? 5 : reference::default_zero(options.format);
     const std::vector<double> grid = reference::code_values(options.format, zero);
     const std::int64_t group =
@@ -115,8 +115,8 @@ TEST(Encoding, TiesGoToTheEvenCode) {
   }
 }
 
-// from_max, by the formulas that everyone uses. (nvfp4 alone may take the next lower code: it leans
-// to the finer grid.)
+// from_max uses the formulas that everyone uses. (Only nvfp4 may take the next lower code, because
+// it prefers the finer grid.)
 TEST(Encoding, FromMaxFollowsTheFormulas) {
   Context ctx({.threads = 2});
   const TestTensor dense(ctx, random_normal({5, 239}, 12), DType::f32);
@@ -167,8 +167,8 @@ TEST(Encoding, FromMaxFollowsTheFormulas) {
   }
 }
 
-// The bits are a promise: the same on every machine, whatever the compiler makes of the loops. A
-// change here is a change of what quantize() gives, and has to be meant.
+// The bits are a promise: they are the same on every machine, whatever the compiler makes of the
+// loops. A change here changes what quantize() returns, so it must be intended.
 TEST(Encoding, BitsArePinned) {
   const struct {
     Format format;
@@ -186,7 +186,7 @@ TEST(Encoding, BitsArePinned) {
       {Format::fp8, -1, false, 0xc21c5285517a6e30},
   };
   Context ctx({.threads = 2});
-  // Sums of whole numbers, because random_normal() needs a logarithm, and those differ.
+  // Sums of integers. random_normal() needs a logarithm, and logarithms differ between machines.
   Array values = random_integers({33, 300}, 13, -1000, 1000);
   const Array more = random_integers({33, 300}, 14, -1000, 1000);
   for (std::size_t i = 0; i < values.data.size(); ++i) values.data[i] += more.data[i];
@@ -202,8 +202,8 @@ TEST(Encoding, BitsArePinned) {
   }
 }
 
-// A weight that holds every code of its format in every block, and scales of which the largest
-// value gives them back.
+// A weight that holds every code of its format in every block. Its scales can be computed again
+// from the largest value.
 PackedWeight every_code(Context& ctx, const QuantizeOptions& options) {
   constexpr std::int64_t rows = 3, columns = 256;
   const TestTensor any(ctx, random_normal({rows, columns}, 5), DType::f32);
@@ -215,7 +215,7 @@ PackedWeight every_code(Context& ctx, const QuantizeOptions& options) {
       const int first = static_cast<int>(2 * i % 16);
       byte = static_cast<std::uint8_t>(first | (first + 1) << 4);
     } else {
-      // But for NaN, and for -128, which from_max never takes.
+      // Every code except NaN and -128, which from_max never takes.
       const int code = static_cast<int>(i % 256);
       const bool never = weight.format == Format::fp8 ? (code & 0x7f) == 0x7f : code == 128;
       byte = static_cast<std::uint8_t>(never ? 0 : code);
@@ -241,7 +241,7 @@ TEST(Encoding, EveryCodeSurvivesDecodeAndEncode) {
     SCOPED_TRACE(text(options));
     PackedWeight packed = every_code(ctx, options);
     if (options.format == Format::int8 && options.group == 32) {
-      // Of 256 codes only some are in a block of 32: end each with the largest.
+      // A block of 32 holds only some of the 256 codes, so each block ends with the largest.
       for (std::int64_t i = 31; i < packed.weight.data.numel(); i += 32) {
         packed.weight.data.ptr<std::int8_t>()[i] = 127;
       }
@@ -252,7 +252,7 @@ TEST(Encoding, EveryCodeSurvivesDecodeAndEncode) {
   }
 }
 
-// Powers of two change the scale and nothing else.
+// A factor that is a power of two changes the scale and nothing else.
 TEST(Encoding, PowersOfTwoPassThrough) {
   Context ctx({.threads = 2});
   const Array values = random_normal({3, 239}, 6);
@@ -274,7 +274,7 @@ TEST(Encoding, PowersOfTwoPassThrough) {
 Array decoded(Context& ctx, const Array& values, const QuantizeOptions& options) {
   const TestTensor dense(ctx, values, DType::f32);
   const PackedWeight packed = quantize(ctx, dense, options);
-  for (std::int64_t k = 0; k < values.size(1); ++k) {  // normal: a ratio to it is a number
+  for (std::int64_t k = 0; k < values.size(1); ++k) {  // normal, so that x / scale is a number
     EXPECT_GE(std::abs(reference::scale_at(packed.weight, 0, k)), double{FLT_MIN});
   }
   const TestTensor out = TestTensor::poisoned(ctx, values.shape, DType::f32);
@@ -298,9 +298,9 @@ TEST(Encoding, ZerosStayZeros) {
   }
 }
 
-// The largest and the smallest f32 of both signs, alone and among ordinary numbers. All that is
-// decoded is finite, and off by at most a third of the largest weight (mxfp4 cuts 2^128 off at 6 *
-// 2^125, a quarter less; no other format comes near that).
+// The largest and the smallest f32 of both signs, alone and among ordinary numbers. Every decoded
+// value is finite, and its error is at most a third of the largest weight. (mxfp4 clips 2^128 to
+// 6 * 2^125, which is a quarter less. No other format comes near that.)
 TEST(Encoding, HugeAndTinyWeightsStayFinite) {
   Context ctx({.threads = 2});
   const double huge = FLT_MAX, tiny = std::numeric_limits<float>::denorm_min();
@@ -317,7 +317,7 @@ TEST(Encoding, HugeAndTinyWeightsStayFinite) {
         const Array result = decoded(ctx, values, options);
         for (std::size_t i = 0; i < values.data.size(); ++i) {
           ASSERT_TRUE(std::isfinite(result.data[i]));
-          // Far below FLT_MIN the grid ends: nothing is off by more than FLT_MIN there.
+          // The grid has no values far below FLT_MIN. The error there is at most FLT_MIN.
           ASSERT_LE(std::abs(result.data[i] - values.data[i]), largest / 3 + double{FLT_MIN});
         }
       }
@@ -325,8 +325,8 @@ TEST(Encoding, HugeAndTinyWeightsStayFinite) {
   }
 }
 
-// A block far below the largest of the tensor, where E4M3 has only its smallest scales left: it
-// must not fall to the scale 0.
+// A block whose weights are far below the largest of the tensor, where E4M3 has only its smallest
+// scales left. Its scale must not become 0.
 TEST(Encoding, SmallBlocksSurviveInNvfp4) {
   Context ctx({.threads = 2});
   for (const auto search : {ScaleSearch::least_squares, ScaleSearch::from_max}) {
@@ -342,11 +342,11 @@ TEST(Encoding, SmallBlocksSurviveInNvfp4) {
   }
 }
 
-// Two's complement reaches one further down than up, and the encoder goes there.
+// Two's complement reaches one further down than up. The encoder uses that code.
 TEST(Encoding, Int8UsesItsLowestCode) {
   Context ctx({.threads = 2});
   Array values = random_integers({1, 8192}, 16, -128, 128);
-  values.at(0, 0) = 127.0 * 32 / 29;  // worth cutting off, for the exact grid of all others
+  values.at(0, 0) = 127.0 * 32 / 29;  // worth clipping: all others are then exact
   const TestTensor dense(ctx, values, DType::f32);
   const PackedWeight packed = quantize(ctx, dense, {.format = Format::int8});
   const auto* codes = packed.weight.data.ptr<std::int8_t>();

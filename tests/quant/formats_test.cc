@@ -1,4 +1,4 @@
-// The table of formats, and what a Weight says of itself.
+// The table of formats, and what a Weight reports about itself.
 #include <gtest/gtest.h>
 
 #include <vector>

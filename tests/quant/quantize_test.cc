@@ -35,7 +35,7 @@ TEST(Quantize, AnyLayoutAndDtype) {
   for (const QuantizeOptions& options : every_way()) {
     for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
       const TestTensor plain(ctx, values, dtype);
-      // The same numbers in f32: quantize() must see nothing else of the dtype.
+      // The same numbers in f32. Apart from its rounding, the dtype must not matter to quantize().
       const TestTensor as_f32(ctx, plain.read(), DType::f32);
       const PackedWeight expected = quantize(ctx, as_f32, options);
       for (const Layout layout : kLayouts) {
@@ -85,7 +85,7 @@ TEST(Quantize, StoresExactlyWhatPackedBytesSays) {
     const PackedWeight packed = quantize(ctx, dense, options);
     EXPECT_EQ(packed_bytes(options, out, in), expected(options));
     EXPECT_EQ(packed.weight.bytes(), expected(options));
-    // Everything lies in the one buffer, each part on a boundary of its own.
+    // One buffer holds everything. Each part begins at an aligned address.
     const auto* base = static_cast<const char*>(packed.storage.data());
     const char* end = base;
     for (const Tensor* part : {&packed.weight.data, &packed.weight.scales, &packed.weight.zeros}) {

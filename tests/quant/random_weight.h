@@ -1,5 +1,5 @@
 // Packed weights as files may hold them: random codes, scales and zero points, in every variant
-// that checkpoints are published in, not what quantize() would make.
+// that published checkpoints use. quantize() would not make such weights.
 #pragma once
 
 #include <string>
@@ -63,7 +63,7 @@ struct RandomWeight {
   }
 
  private:
-  // E4M3 is made as bytes, so that every code can be met.
+  // E4M3 is made as bytes, so that every code can occur.
   static DType code_storage(Format format) {
     return format == Format::int8 ? DType::i8 : DType::u8;
   }
