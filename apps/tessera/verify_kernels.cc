@@ -1,7 +1,7 @@
-// The ops of a model, on its own shapes and weights, against float64: with tensors that are
+// Checks the ops of a model, on its own shapes and weights, against float64. Tensors are
 // contiguous, permuted (leading dimensions stored in another order), viewed (another shape over the
-// same memory) and sliced (part of a larger tensor). Outputs are poisoned before, and what lies
-// around them is looked at after.
+// same memory) and sliced (part of a larger tensor). Outputs are poisoned before each call. The
+// memory around them is checked after it.
 #include <fmt/format.h>
 
 #include <map>
@@ -107,7 +107,7 @@ class KernelCheck {
     return test::random_normal(shape, ++seed_);
   }
 
-  // Runs op(in, out) in every layout; expected is computed from what the input was rounded to.
+  // Runs op(in, out) in every layout. The expected values are computed from the rounded input.
   template <typename Op, typename Expected>
   void each_layout(const std::string& what, const Array& values,
                    const std::vector<std::int64_t>& out_shape, double bound, Op&& op,
@@ -128,7 +128,7 @@ class KernelCheck {
     }
   }
 
-  // One layer of each shape and format.
+  // Checks one layer of each shape and format.
   void linears() {
     std::map<std::string, const LayerInfo*> distinct;
     for (const LayerInfo& layer : subject_.model.linear_layers()) {
@@ -139,7 +139,7 @@ class KernelCheck {
       const Weight& weight = layer.weight;
       const bool rounds =
           weight.format != Format::dense && subject_.ctx.activations() == Activations::int8;
-      constexpr double kInt8Bound = 3e-2;  // activations of 8 bits
+      constexpr double kInt8Bound = 3e-2;  // activations have 8 bits
       each_layout(
           "linear " + entry.first, random({2, 3, weight.in_features}), {2, 3, weight.out_features},
           rounds ? kInt8Bound : kernel_bound(dtype_),
@@ -199,7 +199,7 @@ class KernelCheck {
         });
   }
 
-  // Keys and values lie as the queries do.
+  // Keys and values have the same layout as the queries.
   void attentions() {
     const ModelConfig& config = subject_.model.config();
     for (const auto& [queries, keys] : {std::pair<std::int64_t, std::int64_t>{1, 37}, {37, 37}}) {

@@ -1,5 +1,5 @@
-// Which ops ran, how often, on which kernels: are residuals, activations and heads fused into the
-// calls that should have them?
+// Counts which ops ran, how often and on which kernels. This shows whether residuals, activations
+// and heads are fused into the calls that should have them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,7 +14,7 @@
 namespace tessera::app {
 namespace {
 
-// What generating so many tokens calls.
+// The calls made while generating this many tokens.
 std::vector<TraceEntry> calls_of(const VerifySubject& subject, std::int64_t tokens) {
   Trace& trace = subject.ctx.trace();
   trace.clear();
@@ -27,7 +27,7 @@ std::vector<TraceEntry> calls_of(const VerifySubject& subject, std::int64_t toke
   return entries;
 }
 
-// Calls of one op; of all where none is named.
+// Counts the calls of one op, or of all ops if none is named.
 std::int64_t count(const std::vector<TraceEntry>& entries, std::string_view op = {}) {
   std::int64_t calls = 0;
   for (const TraceEntry& entry : entries) {

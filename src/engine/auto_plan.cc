@@ -15,11 +15,11 @@ namespace {
 using model::LayerCost;
 using model::PackableLayer;
 
-// The layers to decide on, and what everything else will take.
+// The layers to decide on, and the size of everything else.
 struct Question {
-  std::vector<LayerCost> layers;  // without their divergence
+  std::vector<LayerCost> layers;  // without their divergence, which is not measured yet
   std::int64_t other_bytes = 0;
-  std::string embedding;  // its name, where it is one of the layers
+  std::string embedding;  // its name, if it is one of the layers
 };
 
 Question open_question(const model::Checkpoint& checkpoint, const AutoPlanArgs& args) {
@@ -54,7 +54,7 @@ class Measure {
         ids_(args.text(*dense_)),
         probe_(ctx, *dense_, ids_) {}
 
-  // With the layers packed that `packed` accepts by name.
+  // Divergence of the model when the layers whose names `packed` accepts are packed.
   template <typename Packed>
   double divergence(Packed&& packed) const {
     LoadOptions load{.dtype = DType::f32, .pack = options_};
@@ -91,7 +91,7 @@ AutoPlan plan_automatically(Context& ctx, const model::Checkpoint& checkpoint,
   const auto decide = [&] {
     return plan_for_budget(question.layers, args.options.format, args.budget, question.other_bytes);
   };
-  decide();  // refuses a budget that cannot be met before anything is measured
+  decide();  // refuses an impossible budget before anything is measured
 
   const Measure measure(ctx, checkpoint, args, question);
   const auto total = static_cast<std::int64_t>(question.layers.size());

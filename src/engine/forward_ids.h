@@ -1,4 +1,4 @@
-// One step of a stream from ids on the host.
+// Runs one step of a stream from ids on the host.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace tessera {
 
-// Runs the next tokens of the stream through the model. id_room: i32 on the model's device, with
-// room for them; logits: of the last tokens, or none.
+// Runs the next tokens of the stream through the model. `id_room` is an i32 tensor on the model's
+// device with room for them. `logits` takes the logits of the last tokens, or is empty.
 inline void forward_ids(Context& ctx, const Model& model, KvCache& cache,
                         std::span<const std::int32_t> ids, const Tensor& id_room,
                         const Tensor& logits) {
@@ -24,7 +24,7 @@ inline void forward_ids(Context& ctx, const Model& model, KvCache& cache,
   model.forward(ctx, {.ids = on_device, .step = &step, .cache = &cache, .logits = logits});
 }
 
-// The Context's workspace, with room for the steps of a stream over this cache.
+// The Context's workspace, with room for the steps of a stream that uses this cache.
 inline Workspace& reserved_workspace(Context& ctx, const Model& model, const KvCache& cache,
                                      std::int64_t logit_rows) {
   model.reserve_workspace(ctx, cache.options(), logit_rows);

@@ -1,4 +1,4 @@
-// The loop around the model: prompt in steps, then a token at a time.
+// The loop around the model: reads the prompt in steps, then writes one token at a time.
 //
 //   ids --forward--> logits --Sampler--> id --StreamDecoder--> text --StopText--> caller
 //    ^                                   |
@@ -49,7 +49,7 @@ void check_options(const GenerateOptions& options, const Tokenizer* tokenizer, s
     fail(ErrorCode::invalid_argument,
          "stop strings need a tokenizer, and this call has none: leave them out");
   }
-  // Half a character would cut the text within one; encode() says what is wrong.
+  // A stop string with half a character would cut the text inside one. encode() says what is wrong.
   for (const std::string& stop : options.stop) tokenizer->encode(stop);
   check(options.sampling, vocab);
 }
@@ -67,7 +67,7 @@ void check_prompt(std::span<const std::int32_t> prompt, std::int64_t vocab) {
   }
 }
 
-// Runs tokens through the model; its tensors are scratch of the Context, taken once.
+// Runs tokens through the model. Its tensors are scratch memory of the Context, taken once.
 class Runner {
  public:
   Runner(Context& ctx, const Model& model, KvCache& cache)
@@ -78,13 +78,13 @@ class Runner {
     if (!ctx.device().is_cpu()) host_logits_.resize(static_cast<std::size_t>(logits_.numel()));
   }
 
-  // One step of the stream; with_logits: of its last token.
+  // Runs one step of the stream. `with_logits` asks for the logits of its last token.
   void forward(std::span<const std::int32_t> ids, bool with_logits) {
     forward_ids(ctx_, model_, cache_, ids, ids_, with_logits ? logits_ : Tensor{});
   }
 
-  // The next token, by the logits of the last forward(). A GPU draws it where the logits are, and
-  // they are copied only where bias, penalties or logprobs ask for all of them.
+  // Draws the next token from the logits of the last forward(). A GPU draws it where the logits
+  // are. They are copied to the host only if bias, penalties or logprobs need all of them.
   Sampled sample(Sampler& sampler, std::int64_t top_logprobs) {
     std::optional<SampleArgs> draw = sampler.next_draw();
     if (ctx_.device().is_cpu() || top_logprobs >= 0 || !draw) {
@@ -96,13 +96,13 @@ class Runner {
     Sampled sampled;
     std::int32_t& id = sampled.token.id;
     copy_bytes(ctx_, &id, Device::cpu(), drawn_.data, ctx_.device(), drawn_.bytes());
-    // No token could be drawn. The Sampler finds the logit that is to blame, and names it.
+    // No token could be drawn. The Sampler finds the logit that is to blame and names it.
     if (id < 0) return sampler.sample(logits(), top_logprobs);
     sampler.accept(id);
     return sampled;
   }
 
-  // False where it was cancelled on the way.
+  // Returns false if it was cancelled on the way.
   bool read_prompt(std::span<const std::int32_t> prompt, const GenerateOptions& options) {
     while (!prompt.empty()) {
       if (is_cancelled(options)) return false;
@@ -120,7 +120,7 @@ class Runner {
   }
 
  private:
-  // Of the last forward(), on the host.
+  // The logits of the last forward(), on the host.
   std::span<const float> logits() {
     const std::size_t vocab = static_cast<std::size_t>(logits_.numel());
     if (ctx_.device().is_cpu()) return {logits_.ptr<const float>(), vocab};
@@ -139,10 +139,10 @@ class Runner {
   std::vector<float> host_logits_;
 };
 
-// Tokens to text, up to a stop string.
+// Turns tokens into text, up to a stop string.
 class TextOut {
  public:
-  // A decoder may drop a space at the beginning of a text, so the end of the prompt goes first.
+  // A decoder may drop a space at the beginning of a text, so it gets the end of the prompt first.
   static constexpr std::size_t kLeadTokens = 16;
 
   TextOut(const Tokenizer* tokenizer, std::span<const std::int32_t> prompt,
@@ -162,7 +162,7 @@ class TextOut {
   bool stopped() const { return stops_.stopped(); }
 
  private:
-  // Models pad their vocabulary: ids without a token have no text.
+  // Models pad their vocabulary. Ids without a token have no text.
   std::string decode(std::int32_t id) {
     if (!decoder_ || id >= tokenizer_->vocab_size() || tokenizer_->token(id).empty()) return {};
     return decoder_->push(id);
@@ -211,7 +211,7 @@ GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
   ctx.synchronize();
   result.prefill_seconds = seconds_since(start);
 
-  // Why the text ends with the token that was just drawn; nothing if it goes on.
+  // Returns why the text ends with the token that was just drawn, or nothing if it goes on.
   const auto reason_to_stop = [&](bool is_eos) -> std::optional<StopReason> {
     if (is_eos) return StopReason::eos;
     if (text.stopped()) return StopReason::stop_string;

@@ -1,4 +1,4 @@
-// Means and standard errors of scored tokens: of all, of two settings in pairs, and by position.
+// Means and standard errors of scored tokens: over all, over pairs of settings, and by position.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Scores a text step by step: a step's logits [rows, vocab] come to the host, and each row is
-// reduced to one number.
+// Scores a text step by step. The logits [rows, vocab] of each step come to the host, and each row
+// is reduced to one number.
 //
 //   chunk     |bos| c  c  c  c  c  c  c  c |         c: tokens of the text
 //   logits      |  |  |  |  |  |  |  |  |            of each token that has a successor
@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-// Logits of a step: 64 MiB of f32.
+// The most logits in one step: 64 MiB of f32.
 constexpr std::int64_t kMaxStepLogits = std::int64_t{16} << 20;
 constexpr std::int64_t kMaxStep = 256;  // tokens; beyond that a matrix product gains nothing
 
@@ -103,7 +103,7 @@ class Scorer {
     forward_ids(ctx_, model_, cache_, ids, ids_, rows > 0 ? logits_.slice(0, 0, rows) : Tensor{});
   }
 
-  // The nlls of `targets`, from as many rows of logits; `position` is that of the first.
+  // Adds the nlls of `targets`, one for each row of logits. `position` is that of the first target.
   void add(std::span<const std::int32_t> targets, std::int64_t position) {
     const std::size_t rows = targets.size(), vocab = static_cast<std::size_t>(vocab_);
     const float* logits = logits_.ptr<const float>();
@@ -135,7 +135,7 @@ class Scorer {
   Workspace::Frame frame_;
   Tensor ids_, logits_;
   std::vector<float> host_;
-  std::vector<std::vector<float>> scratch_;  // of each worker
+  std::vector<std::vector<float>> scratch_;  // one for each worker
   PerplexityResult result_;
 };
 
@@ -171,15 +171,16 @@ PerplexityResult perplexity(Context& ctx, const Model& model, std::span<const st
     fail(ErrorCode::invalid_argument,
          "a context of {} tokens scores nothing; it must be {} or more", context, 2 + lead);
   }
-  const std::int64_t length = context - lead;  // of the text, in a chunk
+  const std::int64_t length = context - lead;  // tokens of the text in a chunk
   if (options.stride < 0 || options.stride > context) {
     fail(ErrorCode::invalid_argument, "the stride is {}; it must be from 1 to {}, the context",
          options.stride, context);
   }
-  // A stride of the whole context means chunks that do not overlap, a bos token in them or not.
+  // With a stride of the whole context, chunks do not overlap, with or without a bos token in them.
   const std::int64_t stride = options.stride == 0 ? length : std::min(options.stride, length);
   const std::int64_t n = static_cast<std::int64_t>(ids.size());
-  // What a chunk that begins here scores first: nothing twice, and never a chunk's first token.
+  // The first token that a chunk scores if it begins here. No token is scored twice, and a chunk
+  // never scores its own first token.
   const auto first_scored = [&](std::int64_t begin) {
     return begin == 0 ? 1 - lead : std::max(begin + 1 - lead, begin - stride + length);
   };

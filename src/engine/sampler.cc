@@ -1,5 +1,5 @@
-// From logits to a token: bias and penalties in a copy of the logits, only where there are any;
-// then a draw (cpu/sampling/draw.h).
+// From logits to a token. Bias and penalties, if there are any, change a copy of the logits. Then a
+// token is drawn (cpu/sampling/draw.h).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -47,7 +47,7 @@ void check_bias_ids(const SamplingOptions& options, std::int64_t vocab) {
        id, logit);
 }
 
-// A penalty is a difference of logits: f32 like them.
+// A penalty is a difference of logits, so it is in f32 as they are.
 float penalised(float logit, double repetition) {
   return static_cast<float>(logit > 0 ? logit / repetition : logit * repetition);
 }
@@ -69,7 +69,7 @@ Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
 Sampler& Sampler::operator=(Sampler&&) noexcept = default;
 
-// ---- what was seen ------------------------------------------------------------------------------
+// ---- tokens seen so far -------------------------------------------------------------------------
 
 void Sampler::see(std::int32_t id, bool generated) {
   const std::size_t i = static_cast<std::size_t>(id);
@@ -102,7 +102,7 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   if (o.logit_bias.empty() && (!penalties || seen_.empty())) return logits;
   check_bias_ids(o, static_cast<std::int64_t>(logits.size()));
   adjusted_.assign(logits.begin(), logits.end());
-  if (is_seen_.size() < logits.size()) {  // room for every token: none that is drawn allocates
+  if (is_seen_.size() < logits.size()) {  // room for every token, so no drawn token allocates
     is_seen_.resize(logits.size());
     counts_.resize(logits.size());
     seen_.reserve(logits.size());
@@ -178,7 +178,7 @@ Sampled Sampler::sample(std::span<const float> logits, std::int64_t top_logprobs
   return sampled;
 }
 
-// ---- drawn elsewhere ----------------------------------------------------------------------------
+// ---- tokens drawn elsewhere ---------------------------------------------------------------------
 
 std::optional<SampleArgs> Sampler::next_draw() const {
   if (!options_.logit_bias.empty() || has_penalties()) return std::nullopt;

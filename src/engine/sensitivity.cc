@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Tokens of one step: bounds the memory of logits.
+// Tokens in one step. This bounds the memory for logits.
 constexpr std::int64_t kStep = 64;
 
 // Feeds tokens to a model, starting from an empty cache, and returns their logits on the host.
@@ -27,7 +27,7 @@ class Pass {
         logits_(DType::f32, {kStep, vocab_}, ctx.device()),
         host_(static_cast<std::size_t>(checked_mul(kStep, vocab_))) {}
 
-  // The logits of at most kStep ids: [ids, vocab].
+  // Returns the logits of at most kStep ids: [ids, vocab].
   std::span<const float> logits(std::span<const std::int32_t> ids) {
     const auto tokens = static_cast<std::int64_t>(ids.size());
     const Tensor on_device = ids_.tensor(DType::i32, {tokens});

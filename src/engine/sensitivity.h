@@ -31,7 +31,7 @@ class DivergenceProbe {
   std::vector<float> logprobs_;  // [tokens, vocab], of the dense model
 };
 
-// A text for the probe if the user gives none: what the model itself writes, drawn with a fixed
+// The text for the probe if the user gives none. The model itself writes it, drawn with a fixed
 // seed. It is the same on any number of threads.
 std::vector<std::int32_t> self_written_text(Context& ctx, const Model& model, std::int64_t tokens);
 

@@ -28,11 +28,11 @@ std::string StopText::push(std::string_view text) {
 
 std::string StopText::finish() { return stopped_ ? std::string() : std::exchange(held_, {}); }
 
-// The longest end of held_ that begins a stop string.
+// The length of the longest end of held_ that begins a stop string.
 std::size_t StopText::held_length() const {
   std::size_t longest = 0;
   for (const std::string& stop : stops_) {
-    // All of it would have been found.
+    // A whole stop string would have been found already.
     for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > longest; --n) {
       if (held_.ends_with(std::string_view(stop).substr(0, n))) longest = n;
     }

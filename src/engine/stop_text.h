@@ -1,4 +1,4 @@
-// Finds stop strings in text that comes in pieces. What may be the beginning of one is held back
+// Finds stop strings in text that arrives in pieces. Text that may begin a stop string is held back
 // until it is certain.
 #pragma once
 
@@ -13,10 +13,10 @@ class StopText {
   // Refuses an empty stop string.
   explicit StopText(std::vector<std::string> stops);
 
-  // Takes the next piece; returns what is certain to come before any stop string. Once one has been
-  // found, nothing more comes.
+  // Takes the next piece and returns the text that is certain to come before any stop string. Once
+  // a stop string has been found, it returns nothing more.
   std::string push(std::string_view text);
-  // The text has ended: what was held back is not a stop string.
+  // Ends the text. What was held back is not a stop string, so it is returned.
   std::string finish();
   bool stopped() const { return stopped_; }
 

@@ -17,7 +17,7 @@ ProgramRun chat(const ModelFolder& folder, const std::string& arguments, const s
                      "chat --threads 1 --greedy --ignore-eos" + folder.option() + arguments, input);
 }
 
-// The text that generate writes from a prompt.
+// The text that `tessera generate` writes after a prompt.
 std::string generated(const ModelFolder& folder, const std::string& prompt, int tokens,
                       const std::string& flags = "") {
   const ProgramRun outcome =
@@ -46,8 +46,8 @@ TEST_F(Chat, WithoutATemplateItSaysSoAndGoesOnFromTheText) {
 }
 
 TEST(PlainChat, LaterTurnsSeeTheEarlierOnes) {
-  // All tokens but the first are printable letters: the text says what was fed. This vocabulary has
-  // no newline, so that nothing stands between two turns.
+  // All tokens but the first are printable letters, so the text shows what was fed. This vocabulary
+  // has no newline, so nothing stands between two turns.
   const ModelFolder folder("neox-serial-untied", TinyVocabulary::printable);
   const std::string flags = " --logit-bias 0=-inf ";
   const std::string first = generated(folder, "hello", 6, flags);
@@ -84,7 +84,7 @@ TEST_F(Chat, JsonIsOneObjectPerTurn) {
     EXPECT_EQ(turns[i]["token_ids"].size(), 6u);
     EXPECT_EQ(turns[i]["stop_reason"], "max_tokens");
     EXPECT_GT(turns[i]["ttft_ms"], 0.0);
-    EXPECT_EQ(turns[i]["notes"].size(), i == 0 ? 1u : 0u);  // that there is no template
+    EXPECT_EQ(turns[i]["notes"].size(), i == 0 ? 1u : 0u);  // notes that there is no template
     if (i < 2) {
       EXPECT_EQ(turns[i]["text"], answer);
       EXPECT_EQ(turns[i]["prompt_tokens"], 5);
@@ -126,11 +126,11 @@ TEST_F(Chat, TemplatesAreKnownByTheirMarkers) {
   for (const auto& c : cases) {
     folder.write("tokenizer_config.json", with_template(c.markers));
     const ProgramRun outcome = chat(folder, "--max-tokens 4 --system 'Be kind.'", "hello\n");
-    // A newline at the end of a prompt file is left out: one more, then.
+    // A newline at the end of a prompt file is dropped, so this adds one more.
     EXPECT_EQ(outcome.out, generated(folder, std::string(c.prompt) + "\n", 4) + "\n") << c.markers;
     EXPECT_EQ(outcome.err.find("no chat template"), std::string::npos);
   }
-  folder.write("chat_template.jinja", "<|im_start|>");  // goes before tokenizer_config.json
+  folder.write("chat_template.jinja", "<|im_start|>");  // overrides tokenizer_config.json
   EXPECT_EQ(
       chat(folder, "--max-tokens 4", "hello\n").out,
       generated(folder, "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n\n", 4) + "\n");

@@ -48,7 +48,7 @@ TEST(Cli, ListsDevicesAsATableAndAsJson) {
   EXPECT_FALSE(json["cuda"]["status"].get<std::string>().empty());
 }
 
-// A build with CUDA as well as one without.
+// This holds for a build with CUDA and for one without.
 TEST(Cli, WorksOnTheCpuWhereNoGpuCanBeUsed) {
   setenv("CUDA_VISIBLE_DEVICES", "-1", 1);
   const Outcome listed = run("devices --json");
@@ -64,8 +64,8 @@ TEST(Cli, WorksOnTheCpuWhereNoGpuCanBeUsed) {
   EXPECT_NE(refused.output.find("; use --device cpu"), std::string::npos) << refused.output;
 }
 
-// Past the length the model was trained for, a cache that keeps everything writes noise; attention
-// sinks do not, and their memory stays what it was.
+// Past the length the model was trained for, a cache that keeps everything writes noise. Attention
+// sinks do not, and their memory stays the same.
 TEST(Cli, TheDemoStreamsPastTheTrainingLength) {
   const Outcome outcome = run("demo --tokens 1536 --json --threads 2");
   ASSERT_EQ(outcome.status, 0) << outcome.output;

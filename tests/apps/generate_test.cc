@@ -71,7 +71,7 @@ TEST(Generate, EndsWithTwoLinesOnWhatItTook) {
   EXPECT_LE(std::max(first, outcome.err.size() - first - 2), 90u) << outcome.err;
 }
 
-// A vocabulary so large that the tied head has more weights than the layers have.
+// The vocabulary is so large that the tied head has more weights than the layers have.
 TEST(Generate, APackedModelWithADenseHeadIsNotCalledDense) {
   constexpr std::int64_t kVocab = 1200;
   const TemporaryFolder folder;
@@ -205,7 +205,7 @@ TEST(Generate, StreamsPastTheContextWithAttentionSinks) {
 
 TEST(Generate, NotesACacheBeyondTheTrainedLength) {
   const struct {
-    std::string cache, expected;  // no note where empty
+    std::string cache, expected;  // empty: no note is expected
   } cases[] = {
       {"--attention-sinks 4 --window 1020",
        "--attention-sinks 4 --window 1020 lets the model see 1024 tokens at once, but it was "
@@ -231,7 +231,7 @@ TEST(Generate, NotesACacheBeyondTheTrainedLength) {
     EXPECT_NE(notes[0].get<std::string>().find(c.expected), std::string::npos) << notes;
     EXPECT_NE(outcome.err.find(c.expected), std::string::npos) << outcome.err;
   }
-  // A sliding window of the model's own in every layer: no distance is ever longer.
+  // This model has its own sliding window in every layer, so no distance is ever longer.
   const ModelFolder sliding("mistral-window", TinyVocabulary::printable);
   const ProgramRun outcome = generate(sliding, "--window 600 --max-tokens 2 --json abc");
   EXPECT_EQ(json_of(outcome)["notes"], Json::array()) << outcome.err;
@@ -306,7 +306,7 @@ TEST(Generate, TheBundledModelWritesAStory) {
 
 TEST(Generate, AFullDiskIsReported) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "/dev/full is not there";
-  // The last one would write for ever.
+  // The last one would write forever.
   for (const std::string options :
        {"--max-tokens 3 ", "--max-tokens 3 --json ", "--ignore-eos --window 64 --max-tokens -1 "}) {
     const ProgramRun run =

@@ -34,7 +34,7 @@ TEST(Info, SaysWhatADenseModelIs) {
   EXPECT_TRUE(json["chat_template"].is_null());
 }
 
-// Two layers, hidden 128, intermediate 256, 4 heads and 2 for keys: the linear layers of the body.
+// The linear layers of the body: two layers, hidden 128, intermediate 256, 4 heads, 2 key heads.
 constexpr std::int64_t kPackedParameters = 2 * (2 * 128 * 128 + 2 * 64 * 128 + 3 * 256 * 128);
 
 TEST(Info, CountsTheNumbersThatPackedWeightsStandFor) {
@@ -44,7 +44,7 @@ TEST(Info, CountsTheNumbersThatPackedWeightsStandFor) {
     const Json& packed = json["formats"][format];
     EXPECT_EQ(packed["tensors"], 14);
     EXPECT_EQ(packed["parameters"], kPackedParameters);
-    EXPECT_GT(packed["bytes"], kPackedParameters / 2);  // codes, and scales beside them
+    EXPECT_GT(packed["bytes"], kPackedParameters / 2);  // codes and their scales
     EXPECT_LT(packed["bytes"], kPackedParameters * 6 / 10);
     EXPECT_EQ(json["parameters"],
               kPackedParameters + json["formats"]["f32"]["parameters"].get<std::int64_t>());

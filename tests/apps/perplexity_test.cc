@@ -1,5 +1,5 @@
-// tessera perplexity on tiny random checkpoints: near the size of the vocabulary, whatever the
-// text.
+// tessera perplexity on tiny random checkpoints. For any text, the result is near the size of the
+// vocabulary.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -62,7 +62,7 @@ TEST_F(PerplexityCommand, OverlapAndStreamsScoreEveryTokenButTheFirst) {
   EXPECT_EQ(json("--window 64")["cache"], "window(64)");
 }
 
-// It was refused where a bos token took a place of the context.
+// This used to be refused when a bos token took one place of the context.
 TEST_F(PerplexityCommand, AStrideEqualToItsDefaultIsAccepted) {
   const ModelFolder with_bos{"neox-serial-untied", TinyVocabulary::printable, /*add_bos=*/true};
   const auto nll = [&](const std::string& arguments) {
@@ -113,7 +113,7 @@ TEST_F(PerplexityCommand, ComparesSettingsTokenByToken) {
     EXPECT_EQ(difference["tokens"], first["tokens"]);
     EXPECT_NEAR(difference["nll"].get<double>(),
                 setting["nll"].get<double>() - first["nll"].get<double>(), 1e-6);
-    // Of pairs: far better known than the means.
+    // The difference is taken in pairs, so it is known far better than the means.
     EXPECT_GT(difference["nll_stderr"].get<double>(), 0.0);
     EXPECT_LT(difference["nll_stderr"].get<double>(), setting["nll_stderr"].get<double>());
     EXPECT_EQ(setting["context"], 64);
@@ -191,7 +191,7 @@ TEST_F(PerplexityCommand, WritesNllByPositionAsATableAndAsAPlot) {
   EXPECT_EQ(line, "setting,begin,end,tokens,nll,nll_stderr,difference,difference_stderr");
   std::getline(table, line);
   EXPECT_TRUE(line.starts_with("\"sinks=4,window=60\",0,500,499,")) << line;
-  EXPECT_TRUE(line.ends_with(",,")) << line;  // the first differs from nothing
+  EXPECT_TRUE(line.ends_with(",,")) << line;  // the first setting has no difference
   const auto buckets = (size() + 499) / 500;
   for (std::int64_t i = 0; i < buckets; ++i) std::getline(table, line);
   EXPECT_TRUE(line.starts_with("window=64,0,500,499,")) << line;

@@ -1,4 +1,4 @@
-// Running the program as a user does.
+// Runs the program as a user does.
 #pragma once
 
 #include <sys/wait.h>
@@ -14,7 +14,7 @@ struct Outcome {
   std::string output;  // standard output and standard error together
 };
 
-// `arguments` is what a shell would be given, redirections included.
+// `arguments` is what a user would type in a shell, redirections included.
 inline Outcome run(const std::string& arguments) {
   FILE* pipe = popen((std::string(TESSERA_PROGRAM) + " " + arguments + " 2>&1").c_str(), "r");
   Outcome outcome{-1, {}};

@@ -22,7 +22,7 @@ class QuantizeCommand : public testing::Test {
   std::string out(const std::string& name = "out") const {
     return (folder_.path() / name).string();
   }
-  // With the dense golden as the model.
+  // Runs `tessera quantize` with the dense golden as the model.
   Outcome quantize(const std::string& arguments) const {
     return run("quantize --threads 2 --model " + golden_ + " " + arguments);
   }
@@ -81,7 +81,7 @@ TEST_F(QuantizeCommand, AnAutomaticPlanPrintsItsTable) {
             read_text(out("again") + "/model.safetensors"));
 }
 
-// The smallest budget that a refusal names is one that works.
+// If a refusal names the smallest budget, that budget works.
 TEST_F(QuantizeCommand, ABudgetThatIsTooSmallNamesTheSmallest) {
   const std::string arguments =
       "--format int4 --plan auto --calibration-tokens 8 --pack-embedding ";

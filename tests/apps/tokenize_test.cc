@@ -14,7 +14,7 @@ std::string tokenizer_file(const std::string& name) {
   return data_path("tokenizers/" + name + ".tokenizer.json").string();
 }
 
-// A run with one of the tiny tokenizers.
+// Runs the program with one of the tiny tokenizers.
 Outcome tokenize(const std::string& name, const std::string& arguments) {
   return run("tokenize --tokenizer '" + tokenizer_file(name) + "' " + arguments);
 }

@@ -125,7 +125,7 @@ TEST(Verify, LessThanF32IsAlsoHeldToTheCpuInF32) {
   ASSERT_EQ(by_cpu.size(), by_float64.size());
   for (std::size_t i = 0; i < by_cpu.size(); ++i) {
     EXPECT_EQ(by_cpu[i]["what"], by_float64[i]["what"]);
-    // f32 is so near to float64 that both see the same error, but not the same number
+    // f32 is so close to float64 that both see the same error, but not the same number.
     const double distance = by_cpu[i]["max_abs"], expected = by_float64[i]["max_abs"];
     if (i > 0) {
       EXPECT_NE(distance, expected);

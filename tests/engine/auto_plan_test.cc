@@ -1,4 +1,4 @@
-// What stays dense, decided by measuring.
+// Measurement decides which layers stay dense.
 #include "engine/auto_plan.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ namespace {
 using model::Checkpoint;
 using model::LayerCost;
 
-constexpr std::int64_t kTokens = 100;  // more than one step, and no whole number of them
+constexpr std::int64_t kTokens = 100;  // more than one step, but not a whole number of steps
 
 class Sensitivity : public testing::Test {
  protected:
@@ -112,7 +112,7 @@ TEST_F(AutoPlanTest, APlanFitsItsBudgetAndDivergesLessThanPackingAll) {
   EXPECT_LT(result.divergence, result.divergence_all_packed);
   EXPECT_LE(result.decided.bytes, budget);
 
-  // What the plan says of its size is what is written.
+  // The size that the plan states is the size that is written.
   const TemporaryFolder out;
   const auto written = quantize_checkpoint(
       ctx_, *checkpoint_, {.out = out.path(), .options = options_, .plan = result.decided.plan});
@@ -126,7 +126,7 @@ TEST_F(AutoPlanTest, FixedLayersAreNotMeasured) {
   EXPECT_NEAR(result.divergence, 0.0, 1e-6);
 }
 
-// It was packed without being asked what that costs.
+// The embedding used to be packed without measuring what that costs.
 TEST_F(AutoPlanTest, TheEmbeddingIsMeasuredLikeALayer) {
   for (const char* name : {"neox-serial-untied", "neox-serial", "llama-biases-tied"}) {
     SCOPED_TRACE(name);

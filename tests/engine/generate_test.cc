@@ -1,5 +1,5 @@
-// Generation around a toy model whose every logit is known: what is fed to the model, what comes
-// out, and when it ends.
+// Generation with a toy model whose logits are all known: what is fed to the model, what comes out,
+// and when it ends.
 #include "tessera/generate.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-constexpr std::int64_t kVocab = 257;  // of TinyVocabulary::bytes
+constexpr std::int64_t kVocab = 257;  // size of TinyVocabulary::bytes
 
 std::int32_t id_of(char c) { return 1 + static_cast<unsigned char>(c); }
 
@@ -33,7 +33,7 @@ struct Generation : testing::Test {
   Tokenizer tokenizer =
       Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::bytes), "tiny tokenizer");
 
-  // After '>' the model writes this text, each of whose bytes occurs once.
+  // Makes the model write this text after '>'. Each byte of the text occurs once.
   void teach(const std::string& text) {
     char last = '>';
     for (const char c : text) model.always(id_of(std::exchange(last, c)), id_of(c));
@@ -63,7 +63,7 @@ TEST_F(Generation, ReadsThePromptInStepsAndThenATokenAtATime) {
     EXPECT_EQ(id, std::max_element(row.begin(), row.end()) - row.begin());
     all.push_back(id);
   }
-  // The last one is given out, but not fed.
+  // The last token is returned, but not fed.
   EXPECT_EQ(model.stream, Ids(all.begin(), all.end() - 1));
   EXPECT_EQ(cache.seen(), 24);
   EXPECT_EQ(result.reason, StopReason::max_tokens);
@@ -107,7 +107,7 @@ TEST_F(Generation, AnExceptionOfTheCallbackEndsTheCallAndTheStreamCanGoOn) {
   };
   EXPECT_THROW(generate(ctx, model, cache, nullptr, ids_of("xy"), six, on_token), Unplugged);
   EXPECT_EQ(delivered, Ids(whole.begin(), whole.begin() + 3));
-  EXPECT_EQ(cache.seen(), 4);  // the prompt and all but the token that was being delivered
+  EXPECT_EQ(cache.seen(), 4);  // the prompt and every token but the one being delivered
   const Ids last{delivered.back()};
   const Ids rest =
       generate(ctx, model, cache, nullptr, last, {.max_tokens = 3, .sampling = {.greedy = true}})
@@ -121,7 +121,7 @@ TEST_F(Generation, NeverStreamsHalfACharacter) {
   EXPECT_EQ(run(ids_of(">"), {.max_tokens = 3, .sampling = {.greedy = true}}, &pieces).text,
             "\xC3\xA9!");
   EXPECT_EQ(pieces, (std::vector<std::string>{"", "\xC3\xA9", "!"}));
-  // Cut off in the middle, as decode() writes it.
+  // A character that is cut off in the middle appears as decode() writes it.
   EXPECT_EQ(run(ids_of(">"), {.max_tokens = 1, .sampling = {.greedy = true}}).text, "\xEF\xBF\xBD");
 }
 
@@ -181,7 +181,7 @@ TEST_F(Generation, AFullCacheEndsTheTextAndLosesNothing) {
   const GenerateResult result = generate(ctx, model, cache, nullptr, ids_of("xyz"),
                                          {.max_tokens = -1, .sampling = {.greedy = true}});
   EXPECT_EQ(result.reason, StopReason::context_full);
-  EXPECT_EQ(result.ids.size(), 8u);  // seven fill the cache, one more comes from the last of them
+  EXPECT_EQ(result.ids.size(), 8u);  // seven fill the cache, and the last of them yields one more
 }
 
 TEST_F(Generation, ARollingCacheNeverFills) {

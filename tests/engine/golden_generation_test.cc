@@ -1,5 +1,5 @@
-// Generation on a real, tiny checkpoint: the greedy tokens that transformers generates, whatever
-// the step size and the number of threads.
+// Generation with a real, tiny checkpoint gives the greedy tokens that transformers generates, for
+// any step size and any number of threads.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -53,7 +53,8 @@ class DeviceGenerationTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, DeviceGenerationTest, testing::ValuesIn(test_devices()),
                          device_name);
 
-// A GPU draws where the logits are, unless something changes them first; the tokens are the CPU's.
+// A GPU draws where the logits are, unless something changes them first. The tokens are the same as
+// on the CPU.
 TEST_P(DeviceGenerationTest, TokensAreDrawnOnTheDevice) {
   constexpr std::int64_t kTokens = 6;
   const auto folder = data_path("goldens") / "neox-serial-untied";
@@ -69,7 +70,7 @@ TEST_P(DeviceGenerationTest, TokensAreDrawnOnTheDevice) {
   };
   struct Case {
     SamplingOptions sampling;
-    std::int64_t calls;  // of sample() on a GPU
+    std::int64_t calls;  // calls of sample() on a GPU
   };
   for (const auto& [sampling, calls] :
        {Case{{.greedy = true}, kTokens}, Case{{.top_k = 5, .top_p = 0.9, .seed = 3}, kTokens},

@@ -1,4 +1,4 @@
-// Perplexity of a toy model whose every probability is known.
+// Perplexity of a toy model whose probabilities are all known.
 #include "tessera/perplexity.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ struct Perplexity : testing::Test {
   Context ctx{{.threads = 2}};
   ToyModel model{kVocab};
 
-  // nlls of chunk[first..], each from the tokens of the chunk before it.
+  // Appends the nlls of chunk[first..], each given the tokens before it in the chunk.
   void expect(std::vector<double>& nlls, const Ids& chunk, std::size_t first) const {
     for (std::size_t i = first; i < chunk.size(); ++i) {
       nlls.push_back(-model.logprob(i < 2 ? -1 : chunk[i - 2], chunk[i - 1], chunk[i]));
@@ -69,7 +69,7 @@ TEST_F(Perplexity, OverlappingChunksScoreEveryTokenOnce) {
   const Ids ids = random_text(50);
   for (const std::int64_t stride : {1, 5, 15}) {
     std::vector<double> expected;
-    expect(expected, ids, 1);  // this model looks two tokens back: as if the chunk were the text
+    expect(expected, ids, 1);  // the model looks two tokens back, so the text may stand for a chunk
     const PerplexityResult result = perplexity(ctx, model, ids, {.context = 16, .stride = stride});
     if (stride < 15) {
       expect_near(result, expected);
@@ -79,7 +79,7 @@ TEST_F(Perplexity, OverlappingChunksScoreEveryTokenOnce) {
   }
 }
 
-// "As many as the context" is what 0 means: with a bos token in each chunk as well.
+// A stride of 0 means as many tokens as the context, also with a bos token in each chunk.
 TEST_F(Perplexity, AStrideOfTheContextIsTheDefault) {
   const Ids ids = random_text(50);
   for (const std::int64_t bos : {-1, 3}) {
@@ -183,7 +183,7 @@ TEST(BlockStandardError, IsThatOfTheMeanForIndependentValues) {
 }
 
 TEST(BlockStandardError, SeesThatNeighboursAreAlike) {
-  // Each value 64 times in a row: as many independent values as runs.
+  // Each value occurs 64 times in a row, so there are as many independent values as runs.
   std::mt19937 engine(8);
   std::vector<float> values;
   while (values.size() < (1 << 16)) {
@@ -218,7 +218,7 @@ TEST(PairedDifferences, AreOfTheTokensThatBothHaveScored) {
   EXPECT_EQ(paired_differences(scored({1}, {1}), scored({2}, {1})).values.size(), 0u);
 }
 
-// Two settings whose nlls swing together: the difference is known far better than either.
+// The nlls of two settings swing together, so their difference is known far better than either.
 TEST(PairedDifferences, AreKnownBetterThanTheMeans) {
   std::mt19937 engine(9);
   PerplexityResult base, other;

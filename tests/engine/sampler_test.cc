@@ -1,5 +1,5 @@
-// The sampler against a slow, obvious version in float64 that sorts the whole vocabulary; the
-// distribution of its draws; and what it refuses.
+// Compares the sampler with a slow, obvious version in float64 that sorts the whole vocabulary.
+// Also tests the distribution of its draws, and what it refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ Logits noise(std::size_t vocab, std::uint32_t seed, float spread = 3.f) {
   std::mt19937 engine(seed);
   Logits logits(vocab);
   for (float& v : logits) {
-    // Sums of twelve uniforms: the same on every standard library, unlike its normal_distribution.
+    // Sums of twelve uniforms are the same on every standard library, unlike normal_distribution.
     float sum = -6.f;
     for (int i = 0; i < 12; ++i) sum += static_cast<float>(engine() >> 8) * 0x1p-24f;
     v = spread * sum;
@@ -60,7 +60,7 @@ std::vector<double> adjusted(const Logits& logits, const SamplingOptions& o, con
   return x;
 }
 
-// Ids by likelihood, the lower id first among equals.
+// Ids by likelihood. Among equals, the lower id comes first.
 std::vector<std::size_t> order_of(const std::vector<double>& x) {
   std::vector<std::size_t> order(x.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -90,7 +90,7 @@ TEST(SamplingTable, DefaultsAreAcceptedAndTheSameForTheDraw) {
     EXPECT_TRUE(names.insert(option.name).second);
     EXPECT_TRUE(option.accepts(option.value(options)));
     EXPECT_FALSE(option.accepted.empty() || option.help.empty());
-    // One field of either kind, and of the same kind for the draw.
+    // An option has one field, of either kind. Its field for the draw is of the same kind.
     EXPECT_NE(option.number == nullptr, option.count == nullptr);
     if (!option.is_drawn()) continue;
     EXPECT_EQ(option.drawn_number == nullptr, option.number == nullptr);
@@ -140,7 +140,8 @@ TEST_P(SamplerCase, DrawsWhatTheSlowVersionDraws) {
   }
 }
 
-// What sample() draws by next_draw(), on the CPU here; tests/ops has every device.
+// sample() draws the same token from next_draw(). This runs on the CPU; tests/ops covers every
+// device.
 TEST_P(SamplerCase, SampleDrawsTheSame) {
   const Case& c = GetParam();
   Sampler sampler(c.options), elsewhere(c.options);
@@ -251,7 +252,7 @@ double chi_squared(const SamplingOptions& options, const Logits& logits, int dra
 
 TEST(Sampler, FrequenciesFollowTheProbabilities) {
   const Logits logits = noise(10, 42, 0.5f);
-  // 27.9: one in a thousand exceeds it, of 9 degrees of freedom; fewer tokens, less.
+  // With 9 degrees of freedom, one in a thousand exceeds 27.9. With fewer tokens, fewer do.
   EXPECT_LT(chi_squared({.seed = 1}, logits, 100000), 27.9);
   EXPECT_LT(chi_squared({.temperature = 0.7, .seed = 2}, logits, 100000), 27.9);
   EXPECT_LT(chi_squared({.top_k = 6, .seed = 3}, logits, 100000), 27.9);
@@ -277,7 +278,7 @@ TEST(Sampler, LogprobsAreOfTheModelsOwnDistribution) {
   const std::vector<double> p = slow_distribution(logits, {}, {});
   const SamplingOptions options{.temperature = 0.5, .top_k = 3, .logit_bias = {{17, 30.f}}};
   const Sampled sampled = Sampler(options).sample(logits, 5);
-  EXPECT_EQ(sampled.token.id, 17);  // by its bias
+  EXPECT_EQ(sampled.token.id, 17);  // because of its bias
   EXPECT_NEAR(sampled.token.logprob, std::log(p[17]), 1e-5);
   const auto order = order_of({logits.begin(), logits.end()});
   ASSERT_EQ(sampled.top.size(), 5u);

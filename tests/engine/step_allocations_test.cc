@@ -1,8 +1,9 @@
-// A step of a stream takes no memory from the heap: all that changes from token to token lies in
-// the Context's workspace, in the cache and in the Sampler, which are sized before the first token.
+// A step of a stream allocates nothing on the heap. Everything that changes from token to token
+// lies in the Context's workspace, in the cache and in the Sampler. These are sized before the
+// first token.
 //
-// A step here is what generate() does for each token: forward() through the cache, and the draw of
-// the next token. What generate() does with the token after that is not counted: it hands the
+// A step here is what generate() does for each token: it calls forward() through the cache and
+// draws the next token. What generate() does with the token after that is not counted: it hands the
 // caller a std::string, and keeps the ids.
 #include <gtest/gtest.h>
 
@@ -72,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, StepAllocationsTest, testing::ValuesIn(test_de
 TEST_P(StepAllocationsTest, TheCounterCounts) {
   if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
   const AllocationCounter counter;
-  // Not by new expressions, which a compiler may leave out.
+  // These are not new expressions, because a compiler may leave those out.
   ::operator delete(::operator new(8));
   ::operator delete[](::operator new[](8));
   ::operator delete (::operator new (64, std::align_val_t{64}), std::align_val_t{64});
@@ -88,7 +89,7 @@ TEST_P(StepAllocationsTest, AHundredTokensTakeNothingFromTheHeap) {
       {.top_p = 0.9, .repetition_penalty = 1.1, .presence_penalty = 0.5, .seed = 3}};
   for (const char* name : {"neox-parallel", "neox-serial", "llama-gqa", "qwen3", "llama-int4",
                            "llama-mxfp4", "llama-int8-channel"}) {
-    // Without tracing, which keeps a text for each kind of call.
+    // Tracing is off, because it keeps a text for each kind of call.
     Context context({.device = GetParam(), .threads = 3});
     const auto model = load_model(context, data_path("goldens") / name);
     for (const CachePolicy& policy :
@@ -96,7 +97,7 @@ TEST_P(StepAllocationsTest, AHundredTokensTakeNothingFromTheHeap) {
       for (const SamplingOptions& sampling : samplings) {
         SCOPED_TRACE(std::string(name) + " " + to_string(policy));
         Stream stream(context, *model, policy, sampling);
-        // The first steps make what a Context makes once, as handles of libraries.
+        // The first steps create what a Context creates once, such as library handles.
         std::int32_t id = 1;
         for (int i = 0; i < 5; ++i) id = stream.step(id);
         const std::int64_t workspace = context.workspace_bytes();

@@ -1,4 +1,4 @@
-// Stop strings in text that comes in pieces.
+// Stop strings in text that arrives in pieces.
 #include "engine/stop_text.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tessera::test {
 namespace {
 
-// All cuts of a text into pieces, by the bits of a number.
+// Cuts a text into pieces. The bits of `cuts` say where.
 std::vector<std::string> pieces(const std::string& text, unsigned cuts) {
   std::vector<std::string> out(1);
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -41,7 +41,7 @@ TEST(StopText, EndsBeforeTheFirstStopStringHoweverTheTextIsCut) {
       std::string out;
       for (const std::string& piece : pieces(c.text, cuts)) {
         out += stop.push(piece);
-        // What was given out can never be taken back.
+        // Text that was returned can never be taken back.
         EXPECT_TRUE(c.expected.starts_with(out)) << c.text << ", cuts " << cuts << ": " << out;
       }
       out += stop.finish();

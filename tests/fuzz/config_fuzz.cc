@@ -1,4 +1,4 @@
-// config.json on any bytes.
+// Reads any bytes as config.json.
 #include "fuzz.h"
 #include "model/architectures/config.h"
 

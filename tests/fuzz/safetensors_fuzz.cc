@@ -1,5 +1,5 @@
-// The safetensors reader on any bytes: as a whole file, and as the header of a file whose length
-// field and amount of data are right, which random bytes almost never hit.
+// Gives any bytes to the safetensors reader: as a whole file, and as the header of a file whose
+// length field and amount of data are right. Random bytes almost never get these right.
 #include <numeric>
 #include <span>
 #include <string>
@@ -21,7 +21,7 @@ void read(std::span<const std::byte> file) {
   if (!taken) return;
   std::size_t bytes = 0;
   for (const StoredTensor& tensor : header.tensors) {
-    // Every byte is inside the file: the address sanitizer knows where that ends.
+    // Every byte must be inside the file. The address sanitizer knows where the file ends.
     volatile const int sum =
         std::accumulate(tensor.data.begin(), tensor.data.end(), 0,
                         [](int a, std::byte b) { return a ^ std::to_integer<int>(b); });
@@ -30,13 +30,13 @@ void read(std::span<const std::byte> file) {
     (void)to_string(tensor);
     tessera::fuzz::takes([&] { (void)tensor.tensor(); });
   }
-  if (bytes > file.size()) std::abort();  // two would share bytes
+  if (bytes > file.size()) std::abort();  // two tensors would share bytes
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  // Copies of exactly their size, so that a read past the end is seen.
+  // The copies have exactly their own size, so that a read past the end is noticed.
   const std::vector<std::uint8_t> whole(data, data + size);
   read(std::as_bytes(std::span(whole)));
 

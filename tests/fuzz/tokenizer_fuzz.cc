@@ -1,5 +1,5 @@
-// tokenizer.json on any bytes, and whatever tokenizer comes out of it on any text. The input is the
-// file, a zero byte, and the text; ids to decode are made from the text's bytes.
+// Reads any bytes as tokenizer.json, and runs the resulting tokenizer on any text. The input is the
+// file, a zero byte, and the text. The ids to decode are made from the text's bytes.
 #include <string>
 #include <vector>
 
@@ -18,7 +18,7 @@ void use(const tessera::Tokenizer& tokenizer, std::string_view text) {
       for (const std::int32_t id : ids) streamed += decoder.push(id);
       streamed += decoder.finish();
     });
-    if (decoded && whole != streamed) std::abort();  // a stream is the whole text
+    if (decoded && whole != streamed) std::abort();  // a stream must give the whole text
   }
   ids.clear();
   for (const char byte : text) ids.push_back(static_cast<signed char>(byte));  // some negative

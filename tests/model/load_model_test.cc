@@ -216,7 +216,7 @@ TEST(LoadModel, ATiedHeadStaysDenseByItsOwnName) {
   }
 }
 
-// The embedding reads rows of the packed table, and a tied head multiplies with it: one copy.
+// The embedding reads rows of the packed table, and a tied head multiplies with the same copy.
 TEST(LoadModel, PacksTheEmbeddingAndSharesItWithATiedHead) {
   for (const char* name : {"neox-serial", "llama-biases-tied", "neox-serial-untied", "llama-gqa"}) {
     for (const FormatInfo& format : formats()) {

@@ -1,4 +1,4 @@
-// What is said where a model or a cache does not fit, from numbers alone.
+// The messages for a model or a cache that does not fit, from numbers alone.
 #include "model/memory_refusal.h"
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ AvailableMemory machine(std::int64_t total) {
 
 TEST(AvailableMemory, OfAGpuIsWhatIsFreeWithoutTheDriversShare) {
   const DeviceMemory memory{.free = 10 * kGiB, .total = 24 * kGiB};
-  // What is held there is not free any more; the workspace would be given back.
+  // Memory that is held there is no longer free. The workspace would be given back.
   const AvailableMemory found = available_memory(Device::cuda(1), memory, 5 * kGiB, kGiB);
   EXPECT_EQ(found.bytes, 11 * kGiB - 64 * kMiB);
   EXPECT_EQ(found.text, "cuda:1 has 10.00 GiB of 24.00 GiB free");
@@ -132,7 +132,7 @@ TEST(MemoryRefusal, WhatIsJustEnoughFits) {
 }
 
 TEST(MemoryRefusal, TheLargestThatFitsIsFound) {
-  // Pages of 64 tokens, a kilobyte each, beside a workspace of 10 KB.
+  // Pages have 64 tokens and take a kilobyte each. The workspace takes 10 KB.
   const auto need = [](std::int64_t tokens) { return (tokens + 63) / 64 * 1024 + 10240; };
   const struct {
     std::int64_t wanted, available, largest;

@@ -1,5 +1,5 @@
-// Models and caches that do not fit are refused before anything is allocated, with numbers; how
-// much memory there is, is up to the test.
+// Models and caches that do not fit are refused before anything is allocated. The message has the
+// numbers. The test decides how much memory there is.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,14 +32,14 @@ class OutOfMemory : public testing::TestWithParam<Device> {
     const std::string why = why_unusable(GetParam());
     if (!why.empty()) GTEST_SKIP() << why;
   }
-  // On a device that has so much, all of it free.
+  // A Context on a device that has this much memory, all of it free.
   std::unique_ptr<Context> context(std::int64_t bytes) const {
     return std::make_unique<Context>(
         ContextOptions{.device = GetParam(), .threads = 2, .memory = [bytes](Device) {
                          return DeviceMemory{.free = bytes, .total = bytes};
                        }});
   }
-  // What the sentence begins with.
+  // The beginning of the message.
   std::string has(std::int64_t bytes) const {
     const std::string text = size_text(bytes);
     return GetParam().is_cpu() ? "this machine has " + text + " of memory, and "
@@ -48,7 +48,7 @@ class OutOfMemory : public testing::TestWithParam<Device> {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, OutOfMemory, testing::ValuesIn(test_devices()), device_name);
 
-// The message, or what went wrong with the refusal.
+// The message of the refusal, or what was wrong with it.
 template <typename F>
 std::string refusal_of(F&& fn) {
   try {
@@ -65,7 +65,7 @@ TEST_P(OutOfMemory, ACacheIsRefusedWithTheLargestContextAndThatOneFits) {
   const auto model = load_model(*ctx, golden("llama-gqa"), {.dtype = DType::f32});
   const std::int64_t held = ctx->workspace_bytes();
   std::string text = refusal_of([&] { model->make_cache(*ctx, CachePolicy::full(), 1 << 20, 64); });
-  // 3 layers of 2 heads of 8 values in f32: 384 bytes a token for keys and values.
+  // 3 layers of 2 heads of 8 values in f32: keys and values take 384 bytes a token.
   EXPECT_TRUE(
       text.starts_with(has(memory) + "beside the weights of " + size_text(model->weight_bytes()) +
                        " the KV cache of 1048576 tokens needs 384.1 MiB and the workspace "))
@@ -81,7 +81,7 @@ TEST_P(OutOfMemory, ACacheIsRefusedWithTheLargestContextAndThatOneFits) {
   EXPECT_NE(text.find("(--context " + std::to_string(largest) + ")"), std::string::npos) << text;
   text = refusal_of([&] { model->make_cache(*ctx, CachePolicy::full(), largest + 1, 64); });
   EXPECT_NE(text.find(before + std::to_string(largest) + " "), std::string::npos) << text;
-  // Last: from here on the Context has a workspace, which counts as free to it.
+  // This comes last. From here on, the Context has a workspace, which counts as free to it.
   EXPECT_NO_THROW(model->make_cache(*ctx, CachePolicy::full(), largest, 64));
 }
 
@@ -109,7 +109,7 @@ TEST_P(OutOfMemory, WhereNoContextFitsTheAdviceIsSmallerWeights) {
       << text;
 }
 
-// What is mapped from the file is no allocation.
+// Weights that are mapped from the file are not an allocation.
 TEST(OutOfMemoryOnTheCpu, DenseWeightsAreNotCountedAndPackedOnesAre) {
   Context ctx({.threads = 1, .memory = [](Device) { return DeviceMemory{.free = 0, .total = 0}; }});
   EXPECT_NO_THROW(load_model(ctx, golden("llama-gqa")));
@@ -142,7 +142,7 @@ TEST(OutOfMemoryOnTheCpu, PackedWeightsAreTakenOffWhatACacheMayHave) {
             std::string::npos);
 }
 
-// More layers than there is memory for, whatever it says.
+// A model with more layers than fit in memory, however much memory is reported.
 class Giant : public ToyModel {
  public:
   Giant() : ToyModel(8) { config_.layers = 100000, config_.kv_heads = 64, config_.head_dim = 256; }
@@ -189,11 +189,11 @@ TEST_P(OutOfMemory, WeightsAreCountedAsTheyAreLoaded) {
           EXPECT_EQ(counter.bytes(), loaded->weight_bytes());
           continue;
         }
-        // Up to the padding of rows to whole tiles, which is much for layers as small as these, and
-        // the few numbers that the file has beside codes and scales.
+        // The difference is the padding of rows to whole tiles, and the few numbers that the file
+        // has beside codes and scales. The padding is large for layers as small as these.
         EXPECT_LE(loaded->weight_bytes(), counter.bytes() + counter.bytes() / 5);
-        // On a GPU int8 in small groups has no tiles and is not padded: up to half of what is
-        // counted.
+        // On a GPU, int8 in small groups has no tiles and is not padded. The difference is then up
+        // to half of what is counted.
         const std::int64_t spare = loaded->weight_bytes() / (ctx->device().is_cuda() ? 1 : 100);
         EXPECT_LE(counter.bytes(), loaded->weight_bytes() + spare);
         EXPECT_LE(counter.taken(), counter.bytes());

@@ -1,5 +1,5 @@
-// The workspace of a stream is sized once, before its first step: nothing that comes later makes it
-// grow, and not much more is held than is used.
+// The workspace of a stream is sized once, before its first step. Nothing that comes later makes it
+// grow, and it holds little more than is used.
 #include "model/stream_memory.h"
 
 #include <gtest/gtest.h>
@@ -30,8 +30,8 @@ std::vector<std::string> goldens() {
   return names;
 }
 
-// Steps of every kind: long ones, odd ones, single tokens, with and without logits, until a cache
-// of `length` tokens is full or has rolled for a while.
+// Runs steps of every kind: long ones, odd ones, single tokens, with and without logits. It ends
+// when a cache of `length` tokens is full or has rolled for a while.
 void run_stream(Context& ctx, const Model& model, KvCache& cache, std::int64_t length,
                 std::int64_t logit_rows) {
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(cache.options().max_step), 1);
@@ -72,7 +72,7 @@ class StreamMemory : public testing::TestWithParam<Device> {
     const std::string why = why_unusable(GetParam());
     if (!why.empty()) GTEST_SKIP() << why;
   }
-  // On a GPU cuBLASLt may ask for up to 32 MiB, and does not for matrices as small as these.
+  // On a GPU, cuBLASLt may ask for up to 32 MiB. It does not for matrices as small as these.
   static std::int64_t library_scratch() { return GetParam().is_cpu() ? 0 : 33 << 20; }
   std::unique_ptr<Context> context(Activations activations = Activations::exact,
                                    int threads = 2) const {
@@ -83,7 +83,7 @@ class StreamMemory : public testing::TestWithParam<Device> {
 INSTANTIATE_TEST_SUITE_P(Devices, StreamMemory, testing::ValuesIn(test_devices()), device_name);
 
 TEST_P(StreamMemory, IsSizedOnceForEveryArchitectureAndDtype) {
-  constexpr std::int64_t kStep = 96;  // more than the few rows that have kernels of their own
+  constexpr std::int64_t kStep = 96;  // more than the few rows that have their own kernels
   for (const std::string& name : goldens()) {
     for (const Variant& variant : variants()) {
       SCOPED_TRACE(name + ", " + variant.name);
@@ -127,7 +127,8 @@ TEST_P(StreamMemory, GenerationAndPerplexityStayWithinIt) {
   generate(*ctx, *model, cache, nullptr, prompt, {.max_tokens = 20, .ignore_eos = true});
   EXPECT_EQ(ctx->workspace_bytes(), reserved);
 
-  // It asks for logits of every token of a step: its own workspace is larger, and sized once too.
+  // Perplexity asks for the logits of every token of a step. Its own workspace is larger, and is
+  // sized once too.
   const std::vector<std::int32_t> text(400, 3);
   std::vector<std::int64_t> held;
   const auto remember = [&](std::int64_t, std::int64_t) { held.push_back(ctx->workspace_bytes()); };
@@ -147,7 +148,7 @@ TEST_P(StreamMemory, CountingRunsNothingAndLeavesNoTrace) {
   ctx->trace().enable(true);
   const std::int64_t held = ctx->workspace_bytes(), peak = ctx->workspace_peak_bytes();
   const ModelConfig& config = model->config();
-  // A cache that no machine has: it is only counted.
+  // No machine has room for this cache. It is only counted.
   const KvCacheOptions huge{.layers = config.layers,
                             .kv_heads = config.kv_heads,
                             .head_dim = config.head_dim,

@@ -1,4 +1,4 @@
-// config.json as published checkpoints have it, in every generation of keys, and what is refused.
+// config.json as in published checkpoints, with every generation of keys, and what is refused.
 #include "model/architectures/config.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace {
 using model::Json;
 using model::parse_model_config;
 
-// A small model of a family; keys that are given replace or add to it, null removes nothing.
+// A small model of a family. Changes given to parse() replace or add keys; null removes nothing.
 Json small(const std::string& model_type, const std::string& architecture) {
   return {{"model_type", model_type}, {"architectures", {architecture}}, {"hidden_size", 64},
           {"num_hidden_layers", 4},   {"num_attention_heads", 8},        {"intermediate_size", 128},
@@ -50,7 +50,7 @@ constexpr const char* kSupported =
     "supported: gpt_neox (GPTNeoXForCausalLM), llama (LlamaForCausalLM), mistral "
     "(MistralForCausalLM), qwen2 (Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)";
 
-// ---- what is missing is what transformers assumes -----------------------------------------------
+// ---- missing keys mean what transformers assumes ------------------------------------------------
 
 TEST(ModelConfig, MissingKeysOfGptNeox) {
   const ModelConfig config = parse(neox());
@@ -113,7 +113,7 @@ TEST(ModelConfig, RotaryKeysOldAndNew) {
   EXPECT_EQ(parse(neox(), {{"rotary_pct", 1.0}, {"rotary_emb_base", 5000}}).rope.theta, 5000);
   EXPECT_EQ(parse(neox(), {{"partial_rotary_factor", 0.5}, {"rope_theta", 7}}).rope.dims, 4);
   EXPECT_EQ(parse(neox(), {{"partial_rotary_factor", 0.5}, {"rope_theta", 7}}).rope.theta, 7);
-  // The new object stands above old keys beside it.
+  // The new object takes precedence over old keys beside it.
   const Json both = {
       {"rope_parameters",
        {{"rope_type", "default"}, {"rope_theta", 3.0}, {"partial_rotary_factor", 0.5}}},

@@ -1,5 +1,5 @@
-// A forward pass: the rows that are asked for, the cache's policies, dtypes, what is called, and
-// what is refused.
+// A forward pass: which rows it returns, cache policies, dtypes, which ops it calls, and what it
+// refuses.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using reference::compare;
 
 std::filesystem::path golden_path(const std::string& name) { return data_path("goldens/" + name); }
 
-// A model, and a stream through it.
+// A model with a stream through it.
 class Stream {
  public:
   explicit Stream(const std::string& name, const LoadOptions& options = {}, bool trace = false)
@@ -30,7 +30,8 @@ class Stream {
         golden(reference::read_golden(golden_path(name) / "golden.safetensors")),
         model(load_model(ctx, golden_path(name), options)) {}
 
-  // Logits of the last `rows` of the tokens from `begin` to `end` of the prompt; none: no logits.
+  // Feeds the prompt's tokens from `begin` to `end` and returns the logits of the last `rows` of
+  // them. With no rows, there are no logits.
   Array run(KvCache& cache, std::size_t begin, std::size_t end, std::int64_t rows) {
     const std::vector<double> ids(golden.prompts[0].begin() + static_cast<std::ptrdiff_t>(begin),
                                   golden.prompts[0].begin() + static_cast<std::ptrdiff_t>(end));
@@ -82,7 +83,7 @@ TEST(Forward, OnlyTheRowsThatAreAskedForAreComputed) {
   }
 }
 
-// Steps without logits leave keys and values, and nothing else.
+// A step without logits leaves keys and values behind, and nothing else.
 TEST(Forward, AStepWithoutLogitsFillsTheCache) {
   for (const char* name : {"neox-parallel", "llama-gqa"}) {
     SCOPED_TRACE(name);
@@ -97,7 +98,7 @@ TEST(Forward, AStepWithoutLogitsFillsTheCache) {
   }
 }
 
-// A cache that drops what the layers' own window hides anyway changes nothing.
+// The cache drops only what the layers' own window hides anyway, so nothing changes.
 TEST(Forward, AWindowCacheServesASlidingWindowModel) {
   Stream stream("mistral-window");
   const Array expected = reference::entry(stream.golden.logits, 0);
@@ -127,7 +128,7 @@ TEST(Forward, SinksAreTheFullCacheWhileTheStreamFits) {
   }
 }
 
-// Once the cache rolls, tokens that come together see what they would have seen one by one.
+// Once the cache rolls, tokens fed together see what they would have seen one by one.
 TEST(Forward, RollingSinksDoNotDependOnTheStep) {
   for (const char* name : {"neox-parallel", "llama-gqa"}) {
     SCOPED_TRACE(name);

@@ -1,5 +1,5 @@
-// Every checkpoint of tests/data/goldens against what transformers computed for it, and against the
-// float64 reference: each layer's hidden state, the logits, the greedy tokens.
+// Compares every checkpoint of tests/data/goldens with what transformers computed for it, and with
+// the float64 reference: each layer's hidden state, the logits, the greedy tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,8 +24,9 @@ using reference::compare;
 using reference::Golden;
 using reference::Observed;
 
-// The bounds that Tessera states, on every device: relative to the largest value of a level. Half
-// precision rounds what goes from op to op; on the CPU none of these models loses half of it.
+// The error bounds that Tessera states for every device, relative to the largest value of a level.
+// Half precision rounds what passes from op to op. On the CPU, none of these models loses half of
+// its bound.
 constexpr double kF32Bound = 1e-4, kF16Bound = 2e-2, kBf16Bound = 1.5e-1;
 
 std::vector<std::filesystem::path> golden_folders() {
@@ -109,7 +110,8 @@ TEST_P(ModelGolden, GreedyTokensAreTheSame) {
 }
 
 TEST_P(ModelGolden, HalfPrecisionIsAsGoodAsItsRounding) {
-  // The prompt and what transformers wrote in f32: which token would this model have written?
+  // The text is the prompt and what transformers wrote in f32. Which token would this model have
+  // written?
   std::vector<std::int32_t> text = golden_.prompts[0];
   const auto first = static_cast<std::int64_t>(text.size()) - 1;
   text.insert(text.end(), golden_.generated.begin(), golden_.generated.end() - 1);
@@ -125,13 +127,13 @@ TEST_P(ModelGolden, HalfPrecisionIsAsGoodAsItsRounding) {
       const std::int64_t row = first + static_cast<std::int64_t>(i);
       const std::int32_t token = chosen[static_cast<std::size_t>(row)];
       const double best = observed.logits.at(row, token);
-      // another token only where the two are that near
+      // Another token is allowed only if the two are that close.
       EXPECT_LE(best - observed.logits.at(row, golden_.generated[i]), bound * std::abs(best)) << i;
     }
   }
 }
 
-// Not a device's matter: the reference is right, too.
+// This does not depend on the device: the reference is right, too.
 TEST(ReferenceModel, MatchesEveryGolden) {
   for (const auto& folder : golden_folders()) {
     SCOPED_TRACE(folder.filename());
@@ -140,7 +142,7 @@ TEST(ReferenceModel, MatchesEveryGolden) {
     const reference::ReferenceModel model(ctx, folder);
     const auto output = model.forward(golden.prompts[0]);
     for (std::size_t level = 0; level < golden.levels.size(); ++level) {
-      // transformers' own error in f32
+      // This is transformers' own error in f32.
       EXPECT_LT(compare(output.levels[level], reference::entry(golden.levels[level], 0)).max_rel,
                 2e-5)
           << "level " << level;

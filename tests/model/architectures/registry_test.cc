@@ -1,4 +1,4 @@
-// Every entry of the registry does what it claims, and an entry is all that an architecture needs.
+// Every registry entry does what it claims, and an architecture needs nothing but its entry.
 #include "model/architectures/registry.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ Json small(const Architecture& architecture) {
       {"num_key_value_heads", 4},
       {"intermediate_size", 128},
       {"vocab_size", 100},
-      // Asks for the most keys of all scalings.
+      // This scaling asks for the most keys.
       {"rope_parameters",
        {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}}}};
 }
@@ -53,7 +53,7 @@ TEST(Registry, EntriesReadTheKeysTheyClaimAndNoOthers) {
   for (const Architecture* entry : architectures()) {
     SCOPED_TRACE(entry->name);
     const Json json = small(*entry);
-    Architecture shared = *entry;  // what every architecture reads
+    Architecture shared = *entry;  // reads what every architecture reads
     shared.read_options = [](const JsonView&, ModelConfig&) {};
     const Keys common = keys_asked(shared, json);
     Keys own;
@@ -148,7 +148,7 @@ constexpr Architecture kToy{
 TEST(Registry, AnEntryIsAllThatAnArchitectureNeeds) {
   Json json = small(kToy);
   json["toy_size"] = 2;
-  json["num_experts"] = 3;  // refused for those that do not read it
+  json["num_experts"] = 3;  // refused by architectures that do not read it
   const ModelConfig config = model::read_config_as(kToy, JsonView(json, "config.json"));
   EXPECT_EQ(config.architecture, "toy");
   EXPECT_EQ(config.head_dim, 6);

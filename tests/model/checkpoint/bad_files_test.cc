@@ -1,5 +1,5 @@
-// The files of tests/data/bad, each wrong in one way, and what is said to each. A file without a
-// row here, and a row without a file, fail.
+// Each file of tests/data/bad is wrong in one way. This test knows the message for each. A file
+// without a row here fails, and so does a row without a file.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The name of a file without its extension, and a part of the sentence.
+// The name of a file without its extension, and a part of the message.
 struct Row {
   const char* file;
   std::string part;
@@ -174,7 +174,7 @@ TEST(BadFiles, SafetensorsAreRefused) {
   });
 }
 
-// What the readers list as supported.
+// The architectures that the readers list as supported.
 const std::string kArchitectures =
     "gpt_neox (GPTNeoXForCausalLM), llama (LlamaForCausalLM), mistral (MistralForCausalLM), qwen2 "
     "(Qwen2ForCausalLM), qwen3 (Qwen3ForCausalLM)";

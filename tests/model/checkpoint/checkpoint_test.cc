@@ -79,7 +79,7 @@ TEST_F(CheckpointTest, FollowsLinks) {  // as download caches lay out a model
 }
 
 TEST_F(CheckpointTest, CopiesTensorsThatLieUnaligned) {
-  // The header has 58 bytes: the data starts at byte 66, in a file that starts on a page.
+  // The header has 58 bytes, so the data starts at byte 66. The file itself starts on a page.
   const std::string header = R"({"x":{"dtype":"I32","shape":[2],"data_offsets":[0,8]}}    )";
   ASSERT_EQ((8 + header.size()) % 4, 2U);
   const std::int32_t values[2] = {7, -9};

@@ -42,7 +42,8 @@ TEST(ParseJson, NamesTheFileTheByteAndTheReason) {
                       ErrorCode::file));
 }
 
-// What was last read may hold the very words around it, and bytes that no terminal should get.
+// The text that was last read may hold the very words of the message, and bytes that no terminal
+// should get.
 TEST(ParseJson, DoesNotRepeatTheTextItLastRead) {
   const std::string hostile = "\"'; expected \x7f - ; last read: '\n";
   const std::string reason =
@@ -65,7 +66,7 @@ TEST(ParseJson, RefusesAKeyThatAppearsTwice) {
       refuses([] { parse_json(R"({"x": {"a\n": 1, "a\n": 1}})", "c.json"); },
               "c.json: the key \"a\\x0a\" appears twice in one object; each may appear once",
               ErrorCode::file));
-  parse_json(R"([{"a": 1}, {"a": {"a": 1}}])", "c.json");  // in different objects it may
+  parse_json(R"([{"a": 1}, {"a": {"a": 1}}])", "c.json");  // allowed in different objects
 }
 
 TEST(ParseJson, RefusesDeepNesting) {

@@ -1,4 +1,4 @@
-// Packed weights, from every published layout and back to it.
+// Packed weights are read from every published layout and written back to it.
 #include "model/checkpoint/packed_layouts.h"
 
 #include <gtest/gtest.h>
@@ -41,8 +41,7 @@ std::vector<float> decode(const Weight& weight) {
   return values;
 }
 
-// ---- checkpoints that others wrote
-// ---------------------------------------------------------------
+// ---- checkpoints written by others --------------------------------------------------------------
 
 struct Golden {
   std::string name;
@@ -72,7 +71,7 @@ TEST_P(PackedGolden, DecodesToWhatItsWriterSays) {
     std::vector<float> exact(actual.size());
     std::memcpy(exact.data(), expected.data.data(), expected.data.size());
     for (std::size_t i = 0; i < actual.size(); ++i) {
-      // nvfp4's divisor is stored as its inverse: one rounding more than theirs.
+      // nvfp4's divisor is stored as its inverse, which rounds once more than theirs.
       ASSERT_NEAR(actual[i], exact[i], 3e-7 * std::abs(exact[i])) << module << " " << i;
     }
     ++compared;
@@ -136,7 +135,7 @@ TEST(PackedLayouts, CodesAreViewsOfTheFileWhereTheBytesAreTheSame) {
   }
 }
 
-// ---- our own ------------------------------------------------------------------------------------
+// ---- checkpoints of our own ---------------------------------------------------------------------
 
 // A folder with these tensors and this quantization_config.
 class Folder {

@@ -22,7 +22,7 @@ std::vector<LayerCost> three_layers() {
 std::string dense_layers(std::int64_t budget) {
   std::string names;
   const auto result = plan_for_budget(three_layers(), Format::nvfp4, budget + 50, 50);
-  std::int64_t bytes = 50;  // of what is no layer
+  std::int64_t bytes = 50;  // what is not a layer
   for (const LayerCost& layer : result.layers) {
     EXPECT_EQ(layer.dense, result.plan.format_of(layer.layer) == Format::dense);
     if (layer.dense) names += layer.layer;
@@ -35,9 +35,9 @@ std::string dense_layers(std::int64_t budget) {
 
 TEST(PrecisionPlan, TheMostSensitiveLayersForTheirSizeStayDense) {
   EXPECT_EQ(dense_layers(200), "");
-  EXPECT_EQ(dense_layers(270), "a");   // c is worth more for its bytes, and does not fit
-  EXPECT_EQ(dense_layers(340), "c");   // 0.4 / 140 goes before 0.5 / 290 and 0.1 / 70
-  EXPECT_EQ(dense_layers(410), "ac");  // b does not fit any more, a does
+  EXPECT_EQ(dense_layers(270), "a");   // c is worth more for its bytes, but does not fit
+  EXPECT_EQ(dense_layers(340), "c");   // 0.4 / 140 comes before 0.5 / 290 and 0.1 / 70
+  EXPECT_EQ(dense_layers(410), "ac");  // b no longer fits, but a does
   EXPECT_EQ(dense_layers(630), "bc");
   EXPECT_EQ(dense_layers(700), "abc");
 }
@@ -64,7 +64,7 @@ TEST(PrecisionPlan, BudgetsAreSharesOrSizes) {
   }
 }
 
-// 60 bytes are never meant.
+// Nobody means 60 bytes.
 TEST(PrecisionPlan, ABudgetNeedsItsUnit) {
   EXPECT_TRUE(refuses([] { parse_budget("60", 1000); }, "a budget needs a unit: say 60% or 60MB"));
   EXPECT_TRUE(

@@ -1,4 +1,4 @@
-// What quantization_config says: which layers, how, and what is refused.
+// What quantization_config says: which layers are packed, how, and what is refused.
 #include "model/checkpoint/quant_config.h"
 
 #include <gtest/gtest.h>
@@ -111,7 +111,7 @@ TEST(QuantConfig, AnExactNameGoesBeforeAnExpressionAndThatBeforeAClass) {
   const QuantConfig parsed = parse(config);
   const auto group_of = [&](const char* module) { return parsed.scheme_of(module)->group; };
   EXPECT_EQ(group_of("model.layers.0.self_attn.q_proj"), 128);
-  EXPECT_EQ(group_of("model.layers.0.mlp.up_proj"), 32);  // from the beginning, to anywhere
+  EXPECT_EQ(group_of("model.layers.0.mlp.up_proj"), 32);  // anchored at the beginning only
   EXPECT_EQ(group_of("model.layers.1.mlp.up_proj"), 64);
   EXPECT_EQ(group_of("model.embed_tokens"), 16);
   EXPECT_EQ(group_of("gpt_neox.embed_in"), 16);

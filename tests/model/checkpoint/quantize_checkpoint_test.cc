@@ -153,7 +153,8 @@ TEST_F(QuantizeCheckpoint, TheEmbeddingIsPackedWhereAskedFor) {
             decode(ctx_, quantize(ctx_, was, {.format = Format::nf4}).weight));
 }
 
-// Once it was decoded when the model was loaded, and took more memory than a dense one.
+// A packed embedding used to be decoded when the model was loaded. It then took more memory than a
+// dense one.
 TEST_F(QuantizeCheckpoint, APackedEmbeddingTakesLessMemoryThanADenseOne) {
   for (const char* name : {"neox-serial-untied", "neox-serial", "llama-biases-tied"}) {
     const fs::path folder = data_path(std::string("goldens/") + name);

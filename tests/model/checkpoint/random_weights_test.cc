@@ -1,4 +1,4 @@
-// Models of noise: the shape of a real checkpoint, numbers that no layer blows up.
+// Models of noise have the shape of a real checkpoint, and numbers that no layer blows up.
 #include "model/checkpoint/random_weights.h"
 
 #include <gtest/gtest.h>
@@ -84,7 +84,7 @@ TEST(RandomModelShape, RowsAreNotCopiesOfEachOther) {
   EXPECT_EQ(std::adjacent_find(rows.begin(), rows.end()), rows.end());
 }
 
-// As its authors count them.
+// The authors count the same number.
 TEST(RandomModelShape, ThePythia160MShapeHas162MillionParameters) {
   Context ctx({.threads = 2});
   const std::string text = read_text(data_path("../../bench/shapes/pythia-160m.json"));

@@ -48,8 +48,8 @@ TEST_F(SafetensorsWriterTest, WritesWhatTheReaderReads) {
   const std::string text = test::read_text(path());
   const SafetensorsHeader header = parse_safetensors(bytes_of(text), "w");
   ASSERT_EQ(header.tensors.size(), 4U);
-  // The widest first: all are aligned, though the byte tensor has an odd length and was given
-  // first.
+  // The widest tensor comes first. All are aligned, though the byte tensor has an odd length and
+  // was given first.
   EXPECT_EQ(to_string(header.tensors[0]), "wide I64[1, 1]");
   EXPECT_EQ(to_string(header.tensors[1]), "scalar F32[]");
   EXPECT_EQ(to_string(header.tensors[2]), "none F16[0, 5]");
@@ -118,7 +118,7 @@ TEST_F(SafetensorsWriterTest, LeavesTheOldFileWhereWritingIsStopped) {
   EXPECT_NE(test::read_text(path()), "old");
 }
 
-// A limit on the size of files stands in for a full disk: write() fails half-way in both.
+// A limit on file size stands in for a full disk. In both cases, write() fails half-way.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : old_handler_(std::signal(SIGXFSZ, SIG_IGN)) {

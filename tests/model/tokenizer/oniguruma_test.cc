@@ -1,4 +1,4 @@
-// Patterns in Oniguruma's dialect: what they become, and what they match.
+// Patterns in Oniguruma's dialect: what they are translated to, and what they match.
 #include "model/tokenizer/oniguruma.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::vector<std::string> matches(const std::string& pattern, const std::string& 
 using Texts = std::vector<std::string>;
 
 TEST(Oniguruma, WhiteSpaceIsUnicodesOwn) {
-  // U+0085 and U+3000 are, U+180E and U+200B are not.
+  // U+0085 and U+3000 are white space; U+180E and U+200B are not.
   EXPECT_EQ(matches(R"(\s+)", "a\u0085\u3000b\u180Ec\u200Bd"), Texts{"\u0085\u3000"});
   EXPECT_EQ(matches(R"([^\S\n]+)", "a \t\n\u00A0b"), (Texts{" \t", "\u00A0"}));
 }
@@ -43,7 +43,7 @@ TEST(Oniguruma, HIsAHexDigit) {
 }
 
 TEST(Oniguruma, ScriptsHaveNoExtensions) {
-  // U+3001 is used in Han texts, but of no script.
+  // U+3001 is used in Han texts, but belongs to no script.
   EXPECT_EQ(matches(R"(\p{Han}+)", "漢\u3001字"), (Texts{"漢", "字"}));
   EXPECT_EQ(matches(R"(\p{^L}+)", "a1b"), Texts{"1"});
   EXPECT_EQ(matches(R"(\p{Letter}+)", "a1b"), (Texts{"a", "b"}));
@@ -104,7 +104,7 @@ TEST(Oniguruma, RefusesByNameWhatWouldDiffer) {
     EXPECT_TRUE(
         refuses([&] { pcre_from_oniguruma(c.pattern, "t.json"); }, text, ErrorCode::unsupported));
   }
-  EXPECT_EQ(matches("(?i:a)é", "Aé"), Texts{"Aé"});  // outside the group, case counts
+  EXPECT_EQ(matches("(?i:a)é", "Aé"), Texts{"Aé"});  // outside the group, case matters
 }
 
 TEST(Regex, RefusesWhatDoesNotCompile) {
@@ -129,7 +129,7 @@ TEST(Regex, GivesUpOnAPatternThatBacktracksWithoutEnd) {
                       ErrorCode::unsupported));
 }
 
-// A group that repeats needs memory for every turn; the machine's stack is not where it comes from.
+// A repeated group needs memory for every repetition. It does not come from the machine's stack.
 TEST(Regex, ALongRepetitionDoesNotOverflowTheStack) {
   std::vector<Span> spans;
   Regex::oniguruma("(?:a|b)*(?:a|c)*", "t.json").find_all(std::string(1 << 20, 'a'), spans);

@@ -1,4 +1,4 @@
-// What a tokenizer.json may say: every option by its effect, and what is refused, with which words.
+// What a tokenizer.json may say: every option by its effect, and every refusal by its words.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::json;
 using Texts = std::vector<std::string>;
 
-// A tokenizer of single characters whose words end in "|": its tokens show where a text was cut.
+// A tokenizer of single characters whose words end in "|". Its tokens show where a text was cut.
 Json cutter() {
   Json vocab = Json::object();
   const auto add = [&](const std::string& token) {
@@ -142,7 +142,7 @@ TEST(PreTokenizer, MetaspacePrependsByItsScheme) {
   EXPECT_EQ(with("always", false), "▁a▁b|<x>▁c|");
   json["pre_tokenizer"] = {
       {"type", "Metaspace"}, {"replacement", "▁"}, {"add_prefix_space", false}};
-  EXPECT_EQ(cut(json, "a b"), "a|▁b|");  // how older files say never
+  EXPECT_EQ(cut(json, "a b"), "a|▁b|");  // older files say "never" this way
 }
 
 TEST(AddedTokens, TheLongestOfTheLeftmostIsFound) {
@@ -161,7 +161,7 @@ TEST(AddedTokens, TheLongestOfTheLeftmostIsFound) {
   EXPECT_EQ(cut(json, "x<a>b<a>bcd"), "x|<a>b|<a>bcd|");
   EXPECT_EQ(from(json).encode("<a>b<a>bc").size(), 3u);
   EXPECT_EQ(from(json).encode("hat").size(), 1u);
-  EXPECT_EQ(from(json).encode("hat, hats").size(), 7u);  // the second is a part of a word
+  EXPECT_EQ(from(json).encode("hat, hats").size(), 7u);  // the second is part of a word
   EXPECT_EQ(cut(json, "a <l> <r> b"), "a|<l> |<r>b|");
   EXPECT_EQ(cut(json, "a<r> \n <l>b"), "a|<r><l>b|");
 }
@@ -177,8 +177,7 @@ TEST(AddedTokens, NormalizedOnesAreFoundInTheNormalizedText) {
   EXPECT_EQ(tokenizer.encode("the").size(), 3u);
 }
 
-// ---- the model
-// -------------------------------------------------------------------------------------
+// ---- the model ----------------------------------------------------------------------------------
 
 Json bpe(const Json& vocab, const Json& merges, const Json& options = Json::object()) {
   Json model{{"type", "BPE"}, {"vocab", vocab}, {"merges", merges}};
@@ -267,15 +266,14 @@ TEST(Decoder, EveryStepDoesWhatItSays) {
     return Json{{"type", "Sequence"}, {"decoders", {{{"type", "Fuse"}}, step}}};
   };
   EXPECT_EQ(decode(after_fuse(strip), {0, 2, 1}), "ab▁");
-  EXPECT_EQ(decode(after_fuse(metaspace), {0, 0}), "aa");  // all of it is the first token
+  EXPECT_EQ(decode(after_fuse(metaspace), {0, 0}), "aa");  // the whole text is the first token
   EXPECT_EQ(
       decode(after_fuse({{"type", "Replace"}, {"pattern", {{"Regex", "ab|b▁"}}}, {"content", "x"}}),
              {0, 2, 0}),
       "▁x▁a");
 }
 
-// ---- refusals
-// --------------------------------------------------------------------------------------
+// ---- refusals -----------------------------------------------------------------------------------
 
 TEST(TokenizerFile, RefusesByNameWhatItDoesNotSupport) {
   const Json good = bpe({{"a", 0}, {"b", 1}, {"ab", 2}}, {"a b"});

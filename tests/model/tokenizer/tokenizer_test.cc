@@ -1,4 +1,4 @@
-// Tokenizers as a whole: the ids and texts that the `tokenizers` library gives for the same files.
+// Whole tokenizers give the ids and texts that the `tokenizers` library gives for the same files.
 #include "tessera/tokenizer.h"
 
 #include <gtest/gtest.h>
@@ -90,7 +90,7 @@ TEST(Tokenizer, RefusesTextThatIsNotUtf8WithTheOffset) {
       {"abc\xff", "the text is not UTF-8: byte 3 is 0xFF"},
       {"\xc3", "the text is not UTF-8: byte 0 is 0xC3"},              // unfinished
       {"a\xed\xa0\x80", "the text is not UTF-8: byte 1 is 0xED"},     // a surrogate
-      {"\xc0\x80", "the text is not UTF-8: byte 0 is 0xC0"},          // longer than needed
+      {"\xc0\x80", "the text is not UTF-8: byte 0 is 0xC0"},          // overlong
       {"\xf4\x90\x80\x80", "the text is not UTF-8: byte 0 is 0xF4"},  // above U+10FFFF
       {"ok \xe2\x82\xac \xe2\x82 x", "the text is not UTF-8: byte 7 is 0xE2"},
   };
@@ -125,8 +125,7 @@ TEST(Tokenizer, ThreadsShareOne) {
   EXPECT_EQ(wrong, std::vector<int>(4));
 }
 
-// ---- streams
-// ---------------------------------------------------------------------------------------
+// ---- streams ------------------------------------------------------------------------------------
 
 TEST(StreamDecoder, HoldsBackHalfACharacter) {
   const Tokenizer tokenizer = *load_tokenizer("tiny-gpt2");
@@ -149,7 +148,7 @@ TEST(StreamDecoder, WhatNeverBecomesACharacterIsReplaced) {
   EXPECT_EQ(stream.push(a), "\uFFFDa");
   for (const std::int32_t id : ids) EXPECT_EQ(stream.push(id), "");
   EXPECT_EQ(stream.finish(), "\uFFFD");
-  EXPECT_EQ(stream.push(a), "a");  // a new stream
+  EXPECT_EQ(stream.push(a), "a");  // this is a new stream
 }
 
 TEST(StreamDecoder, ARunOfFallbackBytesIsOneTextOrNone) {
@@ -162,7 +161,7 @@ TEST(StreamDecoder, ARunOfFallbackBytesIsOneTextOrNone) {
   EXPECT_EQ(text, "");  // the run may go on
   EXPECT_EQ(stream.push(a), "€a");
   for (const int value : {0x41, 0xE2, 0x41}) text += stream.push(byte(value));
-  EXPECT_EQ(text, "\uFFFD\uFFFD\uFFFD");  // certain with the second 0x41
+  EXPECT_EQ(text, "\uFFFD\uFFFD\uFFFD");  // the second 0x41 makes it certain
   EXPECT_EQ(stream.push(byte(0x42)), "\uFFFD");
   EXPECT_EQ(stream.push(a), "a");
   EXPECT_EQ(stream.push(byte(0xE2)), "");
@@ -178,22 +177,21 @@ TEST(StreamDecoder, DropsTheFirstSpaceOnly) {
   EXPECT_EQ(stream.push(space_a), " a");
 }
 
-// ---- long texts
-// ------------------------------------------------------------------------------------
+// ---- long texts ---------------------------------------------------------------------------------
 
 class LongTexts : public testing::TestWithParam<const char*> {};
 
 TEST_P(LongTexts, AMegabyteTakesLessThanTwoSeconds) {
   const auto tokenizer = load_tokenizer(GetParam());
   if (!tokenizer) GTEST_SKIP() << why_no_tokenizer(GetParam());
-  // A quarter with sanitizers: what is not linear shows there as well.
+  // Sanitizer builds take a quarter: anything that is not linear shows there as well.
   const std::size_t bytes = kSlowdown > 1 ? 1 << 18 : 1 << 20;
   const auto repeat = [&](std::string_view unit) {
     std::string text;
     while (text.size() < bytes) text += unit;
     return text;
   };
-  // The last one is all marks, in the order that normalising has to change everywhere.
+  // The last one is all marks, in an order that normalising has to change everywhere.
   for (const std::string_view unit : {"a", " ", "🙂", "abcdefghijk", "\u0301\u0316"}) {
     const std::string text = repeat(unit);
     const auto start = std::chrono::steady_clock::now();
