@@ -51,7 +51,7 @@ std::vector<GoldenCase> golden_cases() {
   return cases;
 }
 
-// "llama_gqa/cpu": the device comes last, by which ctest labels the test.
+// "cpu_llama_gqa": the device comes first, and ctest labels the test by it.
 std::string case_name(const testing::TestParamInfo<GoldenCase>& info) {
   std::string name = info.param.folder.filename().string();
   std::replace(name.begin(), name.end(), '-', '_');
