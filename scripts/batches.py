@@ -11,38 +11,45 @@ import sys
 
 
 def name_of(line: str) -> str:
-    """The name that a line without indent defines: the word before the first ( = { [ ; or, for a macro such as TEST, its words."""
+    """The name that a line without indent defines: the word before the first ( = { [ ; or, for a macro such as TEST, its words.
+    A member keeps its class in front: Model::forward."""
     macro = re.match(r"([A-Z][A-Z_]+)\(([^)]*)", line)
     if macro:
         return macro.group(1) + ":" + macro.group(2)
-    words = re.findall(r"\w+", re.split(r"[(={\[;]| : | final", line)[0])
-    return words[-1] if words else ""
+    words = re.findall(r"\w+(?:::~?\w+)*", re.split(r"[(={\[;]| : | final", line)[0])
+    return words[-1].split("::")[-1] if line.startswith("using ") and words else words[-1] if words else ""
 
 
-def defined_names(text: str) -> tuple[set, set]:
-    """The names that a file defines, as (namespace, name): those of its unnamed namespaces, and all."""
-    local, every, inside, namespace = set(), set(), False, ""
+def defined_names(text: str) -> tuple[dict, dict]:
+    """The names that a file defines, as (namespace, name): those of its unnamed namespaces, and all. The value of a name is its
+    line where that may stand twice in one file, as a using does, and empty elsewhere."""
+    local, every, inside, namespace = {}, {}, False, ""
     for line in text.splitlines():
         if line in ("namespace {", "}  // namespace"):
             inside = line == "namespace {"
-        elif line.startswith("namespace "):
+        elif re.match(r"namespace [\w:]+ {", line):
             namespace = line
-        elif re.match(r"(?!template|public:|private:|using namespace)\w", line):
+        elif re.match(r"(?!template|public:|private:|using namespace|namespace|static_assert)\w", line):
             name = (namespace, name_of(line))
-            every.add(name)
+            every[name] = line if line.startswith("using ") and line.endswith(";") else ""
             if inside:
-                local.add(name)
+                local[name] = every[name]
     return local, every
+
+
+def clash(local: dict, every: dict) -> bool:
+    """Whether a name of unnamed namespaces means something else in another file."""
+    return any(name in every and not (line and line == every[name]) for name, line in local.items())
 
 
 def make_batches(files: list[str], size: int) -> list[list[str]]:
     """Each file goes into the first batch that has room and no clash of a name in an unnamed namespace."""
-    batches: list[tuple[list, set, set]] = []  # files, names of unnamed namespaces, all names
+    batches: list[tuple[list, dict, dict]] = []  # files, names of unnamed namespaces, all names
     for file in files:
         with open(file, encoding="utf-8") as source:
             local, every = defined_names(source.read())
         for members, unnamed, taken in batches:
-            if len(members) < size and not local & taken and not every & unnamed:
+            if len(members) < size and not clash(local, taken) and not clash(unnamed, every):
                 members.append(file)
                 unnamed |= local
                 taken |= every
