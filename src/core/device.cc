@@ -35,7 +35,7 @@ std::int64_t physical_memory() {
 }
 
 // What programs can still get, as Linux estimates it; elsewhere, the unused pages.
-std::int64_t available_memory() {
+std::int64_t available_host_memory() {
   std::ifstream meminfo("/proc/meminfo");
   for (std::string field, rest; meminfo >> field; std::getline(meminfo, rest)) {
     std::int64_t kibibytes = 0;
@@ -76,7 +76,7 @@ std::string cuda_status() { return cuda_info().status; }
 
 DeviceMemory device_memory(Device device) {
   if (device.is_cuda()) return cuda::memory(device);
-  return {.free = available_memory(), .total = physical_memory()};
+  return {.free = available_host_memory(), .total = physical_memory()};
 }
 
 }  // namespace tessera

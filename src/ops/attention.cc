@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-std::int64_t scratch_bytes(Context& ctx, const AttentionArgs& args) {
+std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args) {
   if (ctx.device().is_cpu()) return cpu::attention_scratch_bytes(ctx, args);
   if constexpr (kHaveCuda) return cuda::attention_scratch_bytes(ctx, args);
   return 0;
@@ -20,7 +20,7 @@ std::int64_t scratch_bytes(Context& ctx, const AttentionArgs& args) {
 void attention(Context& ctx, const AttentionArgs& args) {
   const OpScope op(ctx, "attention");
   check_attention(op, args);
-  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
+  if (op.only_counts([&] { return attention_scratch_bytes(ctx, args); })) return;
   op.run([&] { return describe(args); }, [&] { return cpu::attention(ctx, args); },
          [&] { return cuda::attention(ctx, args); },
          [&] {

@@ -46,7 +46,7 @@ void check_values(const OpScope& op, const AttentionArgs& args) {
              args.dropout.p);
 }
 
-void check_rope(const OpScope& op, const AttentionArgs& args) {
+void check_rope_on_read(const OpScope& op, const AttentionArgs& args) {
   if (!args.rope_on_read.defined()) return;
   const Tensor& inv_freq = args.rope_on_read.inv_freq;
   op.input("rope_on_read.inv_freq", inv_freq, {DType::f32});
@@ -206,7 +206,7 @@ std::int64_t visible_keys(const Mask& mask, std::int64_t i, std::int64_t p, std:
 void check_attention(const OpScope& op, const AttentionArgs& args) {
   check_shapes(op, args);
   check_values(op, args);
-  check_rope(op, args);
+  check_rope_on_read(op, args);
   check_ragged(op, args);
   check_pages(op, args);
   check_pattern(op, args);

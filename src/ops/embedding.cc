@@ -16,14 +16,14 @@
 namespace tessera {
 namespace {
 
-constexpr WeightNames kTable{"table", "table.data", "table.scales", "table.zeros",
-                             "table.row_scales"};
+constexpr WeightNames kTableNames{"table", "table.data", "table.scales", "table.zeros",
+                                  "table.row_scales"};
 
-void check(const OpScope& op, const EmbeddingArgs& args) {
+void check_embedding(const OpScope& op, const EmbeddingArgs& args) {
   const Tensor &ids = args.ids, &out = args.out;
   const Weight& table = args.table;
   op.input("ids", ids, {DType::i32, DType::i64});
-  check_weight_for(op, kTable, table, ids.device);
+  check_weight_for(op, kTableNames, table, ids.device);
   op.output("out", out, {DType::f32, DType::f16, DType::bf16});
   // out has the shape of ids with the table's columns as one more dimension.
   bool fits = out.rank == ids.rank + 1 && out.size(-1) == table.in_features;
@@ -76,7 +76,7 @@ void check_in_range(const OpScope& op, const Tensor& ids, std::int64_t table_row
 
 void embedding(Context& ctx, const EmbeddingArgs& args) {
   const OpScope op(ctx, "embedding");
-  check(op, args);
+  check_embedding(op, args);
   if (op.only_counts(
           [&] { return ctx.device().is_cpu() ? cpu::embedding_scratch_bytes(ctx, args) : 0; })) {
     return;

@@ -54,7 +54,7 @@ void check_activation(const OpScope& op, Activation activation) {
              static_cast<int>(activation));
 }
 
-void check(const OpScope& op, const LinearArgs& args) {
+void check_linear(const OpScope& op, const LinearArgs& args) {
   check_in_and_out(op, args.x, args.out);
   check_factor(op, kWeight, args.weight, args.x, args.out);
   check_activation(op, args.activation);
@@ -66,13 +66,13 @@ void check(const OpScope& op, const LinearArgs& args) {
   }
 }
 
-std::int64_t scratch_bytes(Context& ctx, const LinearArgs& args) {
+std::int64_t linear_scratch_bytes(Context& ctx, const LinearArgs& args) {
   if (ctx.device().is_cpu()) return cpu::linear_scratch_bytes(ctx, args);
   if constexpr (kHaveCuda) return cuda::linear_scratch_bytes(ctx, args);
   return 0;
 }
 
-std::int64_t scratch_bytes(Context& ctx, const GatedLinearArgs& args) {
+std::int64_t linear_scratch_bytes(Context& ctx, const GatedLinearArgs& args) {
   if (ctx.device().is_cpu()) return cpu::gated_linear_scratch_bytes(ctx, args);
   if constexpr (kHaveCuda) return cuda::gated_linear_scratch_bytes(ctx, args);
   return 0;
@@ -102,8 +102,8 @@ std::string_view name(Activation activation) {
 
 void linear(Context& ctx, const LinearArgs& args) {
   const OpScope op(ctx, "linear");
-  check(op, args);
-  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
+  check_linear(op, args);
+  if (op.only_counts([&] { return linear_scratch_bytes(ctx, args); })) return;
   op.run([&] { return "x " + to_string(args.x) + " weight " + to_string(args.weight); },
          [&] { return cpu::linear(ctx, args); }, [&] { return cuda::linear(ctx, args); },
          [&] {
@@ -121,7 +121,7 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   check_bias(op, "gate_bias", args.gate_bias, args.out);
   check_bias(op, "up_bias", args.up_bias, args.out);
   check_activation(op, args.activation);
-  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
+  if (op.only_counts([&] { return linear_scratch_bytes(ctx, args); })) return;
   op.run(
       [&] {
         return "x " + to_string(args.x) + " gate " + to_string(args.gate) + " up " +

@@ -56,7 +56,7 @@ void check_outputs(const OpScope& op, const NormArgs& args, int n_residuals) {
   op.no_overlap("out", args.out, "sum", args.sum);
 }
 
-int check(const OpScope& op, const NormArgs& args, bool takes_bias) {
+int check_norm(const OpScope& op, const NormArgs& args, bool takes_bias) {
   const Tensor& x = args.x;
   op.input("x", x, {DType::f32, DType::f16, DType::bf16});
   const std::int64_t n = x.size(-1);
@@ -79,19 +79,19 @@ int check(const OpScope& op, const NormArgs& args, bool takes_bias) {
   return n_residuals;
 }
 
-OpCost cost(const NormArgs& args, int n_residuals, int flops_per_element) {
+OpCost norm_cost(const NormArgs& args, int n_residuals, int flops_per_element) {
   const int tensors = 2 + n_residuals + (n_residuals > 0);  // x, out, residuals, sum
   return {tensors * args.x.bytes() + args.weight.bytes() + args.bias.bytes(),
           (flops_per_element + n_residuals) * args.x.numel()};
 }
 
-std::string describe(const NormArgs& args, int n_residuals) {
+std::string describe_norm(const NormArgs& args, int n_residuals) {
   return "x " + to_string(args.x) + " residuals " + std::to_string(n_residuals) +
          (args.dropout.p > 0 ? " dropout" : "");
 }
 
 // A norm needs no scratch on a GPU.
-std::int64_t scratch_bytes(Context& ctx, const NormArgs& args) {
+std::int64_t norm_scratch_bytes(Context& ctx, const NormArgs& args) {
   return ctx.device().is_cpu() ? cpu::norm_scratch_bytes(ctx, args) : 0;
 }
 
@@ -99,9 +99,9 @@ std::int64_t scratch_bytes(Context& ctx, const NormArgs& args) {
 
 void layer_norm(Context& ctx, const NormArgs& args) {
   const OpScope op(ctx, "layer_norm");
-  const int n_residuals = check(op, args, /*takes_bias=*/true);
-  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  op.run([&] { return describe(args, n_residuals); },
+  const int n_residuals = check_norm(op, args, /*takes_bias=*/true);
+  if (op.only_counts([&] { return norm_scratch_bytes(ctx, args); })) return;
+  op.run([&] { return describe_norm(args, n_residuals); },
          [&] {
            cpu::layer_norm(ctx, args);
            return "cpu";
@@ -109,15 +109,15 @@ void layer_norm(Context& ctx, const NormArgs& args) {
          [&] { return cuda::layer_norm(ctx, args); },
          [&] {
            // Total, difference, square and its total, difference, scale, weight, bias.
-           return cost(args, n_residuals, 8);
+           return norm_cost(args, n_residuals, 8);
          });
 }
 
 void rms_norm(Context& ctx, const NormArgs& args) {
   const OpScope op(ctx, "rms_norm");
-  const int n_residuals = check(op, args, /*takes_bias=*/false);
-  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
-  op.run([&] { return describe(args, n_residuals); },
+  const int n_residuals = check_norm(op, args, /*takes_bias=*/false);
+  if (op.only_counts([&] { return norm_scratch_bytes(ctx, args); })) return;
+  op.run([&] { return describe_norm(args, n_residuals); },
          [&] {
            cpu::rms_norm(ctx, args);
            return "cpu";
@@ -125,7 +125,7 @@ void rms_norm(Context& ctx, const NormArgs& args) {
          [&] { return cuda::rms_norm(ctx, args); },
          [&] {
            // Square and its total, scale, weight.
-           return cost(args, n_residuals, 4);
+           return norm_cost(args, n_residuals, 4);
          });
 }
 

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-void check(const OpScope& op, const RotaryArgs& args) {
+void check_rotary(const OpScope& op, const RotaryArgs& args) {
   const Tensor &x = args.x, &positions = args.positions, &inv_freq = args.rope.inv_freq;
   op.input("x", x, {DType::f32, DType::f16, DType::bf16});
   op.shape("x", x, {-1, -1, -1, -1});
@@ -29,7 +29,7 @@ void check(const OpScope& op, const RotaryArgs& args) {
 }
 
 // Rotary needs no scratch on a GPU.
-std::int64_t scratch_bytes(Context& ctx, const RotaryArgs& args) {
+std::int64_t rotary_scratch_bytes(Context& ctx, const RotaryArgs& args) {
   return ctx.device().is_cpu() ? cpu::rotary_scratch_bytes(ctx, args) : 0;
 }
 
@@ -55,8 +55,8 @@ std::vector<float> rope_inv_freq(std::int64_t dims, double theta) {
 
 void rotary(Context& ctx, const RotaryArgs& args) {
   const OpScope op(ctx, "rotary");
-  check(op, args);
-  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
+  check_rotary(op, args);
+  if (op.only_counts([&] { return rotary_scratch_bytes(ctx, args); })) return;
   const Tensor& x = args.x;
   op.run([&] { return "x " + to_string(x) + " positions " + to_string(args.positions); },
          [&] {

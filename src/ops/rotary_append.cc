@@ -17,7 +17,7 @@ KvAppendArgs append_args(const RotaryAppendArgs& args) {
           .v_pages = args.v_pages};
 }
 
-void check(const OpScope& op, const RotaryAppendArgs& args) {
+void check_rotary_append(const OpScope& op, const RotaryAppendArgs& args) {
   const Tensor &q = args.q, &k = args.k, &q_out = args.q_out;
   op.input("q", q, {DType::f32, DType::f16, DType::bf16});
   op.shape("q", q, {-1, -1, -1});
@@ -48,13 +48,13 @@ void check(const OpScope& op, const RotaryAppendArgs& args) {
   }
 }
 
-std::int64_t scratch_bytes(Context& ctx, const RotaryAppendArgs& args) {
+std::int64_t rotary_append_scratch_bytes(Context& ctx, const RotaryAppendArgs& args) {
   if (!ctx.device().is_cpu()) return 0;
   return checked_add(kv_slots_scratch_bytes(ctx, append_args(args)),
                      cpu::rotary_append_scratch_bytes(ctx, args));
 }
 
-OpCost cost(const RotaryAppendArgs& args) {
+OpCost rotary_append_cost(const RotaryAppendArgs& args) {
   const std::int64_t heads = args.q.shape[1] + (args.turn_keys ? args.k.shape[1] : 0);
   const std::int64_t moved = 2 * (args.q.bytes() + args.k.bytes() + args.v.bytes());
   return {moved + args.positions.bytes() + args.slots.bytes() + args.rope.inv_freq.bytes(),
@@ -65,8 +65,8 @@ OpCost cost(const RotaryAppendArgs& args) {
 
 void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const OpScope op(ctx, "rotary_append");
-  check(op, args);
-  if (op.only_counts([&] { return scratch_bytes(ctx, args); })) return;
+  check_rotary_append(op, args);
+  if (op.only_counts([&] { return rotary_append_scratch_bytes(ctx, args); })) return;
   op.run([&] { return "q " + to_string(args.q) + " k " + to_string(args.k); },
          [&] {
            check_positions(op, args.positions);
@@ -78,7 +78,7 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
            cuda::rotary_append(ctx, args);
            return "cuda";
          },
-         [&] { return cost(args); });
+         [&] { return rotary_append_cost(args); });
 }
 
 }  // namespace tessera

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-void check_options(const OpScope& op, const SampleArgs& args) {
+void check_sampling_options(const OpScope& op, const SampleArgs& args) {
   for (const SamplingOption& option : sampling_table()) {
     if (!option.is_drawn()) continue;
     const double value = option.value(args);
@@ -19,7 +19,7 @@ void check_options(const OpScope& op, const SampleArgs& args) {
   }
 }
 
-void check(const OpScope& op, const SampleArgs& args) {
+void check_sample(const OpScope& op, const SampleArgs& args) {
   const Tensor &logits = args.logits, &ids = args.ids;
   op.input("logits", logits, {DType::f32, DType::f16, DType::bf16});
   op.output("ids", ids, {DType::i32, DType::i64});
@@ -36,11 +36,11 @@ void check(const OpScope& op, const SampleArgs& args) {
              logits);
   op.require(n <= kMostLogits, "logits has rows of {} elements; at most {} can be sampled from", n,
              kMostLogits);
-  check_options(op, args);
+  check_sampling_options(op, args);
   op.no_overlap("ids", ids, "logits", logits);
 }
 
-std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const SampleArgs& args) {
+std::int64_t sample_scratch_bytes(const OpScope& op, Context& ctx, const SampleArgs& args) {
   if (ctx.device().is_cpu()) return 0;
   if constexpr (kHaveCuda) {
     return cuda::sample_scratch_bytes(args);
@@ -53,8 +53,8 @@ std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const SampleArgs& ar
 
 void sample(Context& ctx, const SampleArgs& args) {
   const OpScope op(ctx, "sample");
-  check(op, args);
-  if (op.only_counts([&] { return scratch_bytes(op, ctx, args); })) return;
+  check_sample(op, args);
+  if (op.only_counts([&] { return sample_scratch_bytes(op, ctx, args); })) return;
   op.run([&] { return "logits " + to_string(args.logits); },
          [&] {
            cpu::sample(ctx, args);

@@ -22,7 +22,7 @@ void check_indices_fit(const OpScope& op, const Tensor& indices, std::int64_t n)
              "x has rows of {} elements, too long for i32 indices: use i64 indices", n);
 }
 
-void check(const OpScope& op, const ArgmaxArgs& args) {
+void check_argmax(const OpScope& op, const ArgmaxArgs& args) {
   const Tensor &x = args.x, &indices = args.indices;
   op.input("x", x, {DType::f32, DType::f16, DType::bf16});
   op.output("indices", indices, {DType::i32, DType::i64});
@@ -40,7 +40,7 @@ void check(const OpScope& op, const ArgmaxArgs& args) {
   op.no_overlap("indices", indices, "x", x);
 }
 
-void check(const OpScope& op, const TopKArgs& args) {
+void check_top_k(const OpScope& op, const TopKArgs& args) {
   const Tensor &x = args.x, &values = args.values, &indices = args.indices;
   op.input("x", x, {DType::f32, DType::f16, DType::bf16});
   op.output("values", values, {x.dtype});
@@ -57,7 +57,7 @@ void check(const OpScope& op, const TopKArgs& args) {
   op.no_overlap("indices", indices, "values", values);
 }
 
-std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const ArgmaxArgs& args) {
+std::int64_t select_scratch_bytes(const OpScope& op, Context& ctx, const ArgmaxArgs& args) {
   if (ctx.device().is_cpu()) return 0;
   if constexpr (kHaveCuda) {
     return cuda::select_scratch_bytes(ctx, args.x, 1);
@@ -66,7 +66,7 @@ std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const ArgmaxArgs& ar
   }
 }
 
-std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const TopKArgs& args) {
+std::int64_t select_scratch_bytes(const OpScope& op, Context& ctx, const TopKArgs& args) {
   const std::int64_t k = args.values.size(-1);
   if (ctx.device().is_cpu()) return cpu::top_k_scratch_bytes(ctx, k);
   if constexpr (kHaveCuda) {
@@ -80,8 +80,8 @@ std::int64_t scratch_bytes(const OpScope& op, Context& ctx, const TopKArgs& args
 
 void argmax(Context& ctx, const ArgmaxArgs& args) {
   const OpScope op(ctx, "argmax");
-  check(op, args);
-  if (op.only_counts([&] { return scratch_bytes(op, ctx, args); })) return;
+  check_argmax(op, args);
+  if (op.only_counts([&] { return select_scratch_bytes(op, ctx, args); })) return;
   op.run([&] { return "x " + to_string(args.x); },
          [&] {
            cpu::argmax(ctx, args);
@@ -98,8 +98,8 @@ void argmax(Context& ctx, const ArgmaxArgs& args) {
 
 void top_k(Context& ctx, const TopKArgs& args) {
   const OpScope op(ctx, "top_k");
-  check(op, args);
-  if (op.only_counts([&] { return scratch_bytes(op, ctx, args); })) return;
+  check_top_k(op, args);
+  if (op.only_counts([&] { return select_scratch_bytes(op, ctx, args); })) return;
   op.run(
       [&] { return "x " + to_string(args.x) + " k " + std::to_string(args.values.size(-1)); },
       [&] {

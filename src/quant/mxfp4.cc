@@ -8,7 +8,7 @@
 namespace tessera::quant {
 namespace {
 
-constexpr PairTable kPairs = make_pair_table(kE2M1Values, NibbleOrder::low_first);
+constexpr PairTable kMxfp4Pairs = make_pair_table(kE2M1Values, NibbleOrder::low_first);
 
 }  // namespace
 
@@ -22,8 +22,8 @@ void mxfp4_decode_row(const Weight& weight, std::int64_t row, std::int64_t k_beg
   const auto* codes = row_of<const std::uint8_t>(weight.data, row);
   const auto* scales = row_of<const std::uint8_t>(weight.scales, row);
   for_each_block(weight, k_begin, k_end, [&](const Piece& piece) {
-    decode_nibbles(kPairs, codes, piece.begin, piece.end, 0.f, e8m0_decode(scales[piece.block]),
-                   out + (piece.begin - k_begin));
+    decode_nibbles(kMxfp4Pairs, codes, piece.begin, piece.end, 0.f,
+                   e8m0_decode(scales[piece.block]), out + (piece.begin - k_begin));
   });
 }
 

@@ -6,7 +6,7 @@
 namespace tessera::quant {
 namespace {
 
-constexpr PairTable kPairs = make_pair_table(kNf4Values, NibbleOrder::high_first);
+constexpr PairTable kNf4Pairs = make_pair_table(kNf4Values, NibbleOrder::high_first);
 
 }  // namespace
 
@@ -20,7 +20,7 @@ void nf4_decode_row(const Weight& weight, std::int64_t row, std::int64_t k_begin
   const auto* codes = row_of<const std::uint8_t>(weight.data, row);
   const auto* scales = row_of<const float>(weight.scales, row);
   for_each_block(weight, k_begin, k_end, [&](const Piece& piece) {
-    decode_nibbles(kPairs, codes, piece.begin, piece.end, 0.f, scales[piece.block],
+    decode_nibbles(kNf4Pairs, codes, piece.begin, piece.end, 0.f, scales[piece.block],
                    out + (piece.begin - k_begin));
   });
 }

@@ -8,7 +8,7 @@
 namespace tessera::quant {
 namespace {
 
-constexpr PairTable kPairs = make_pair_table(kE2M1Values, NibbleOrder::low_first);
+constexpr PairTable kNvfp4Pairs = make_pair_table(kE2M1Values, NibbleOrder::low_first);
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void nvfp4_decode_row(const Weight& weight, std::int64_t row, std::int64_t k_beg
   const auto* scales = row_of<const std::uint8_t>(weight.scales, row);
   for_each_block(weight, k_begin, k_end, [&](const Piece& piece) {
     const float scale = kE4M3Values[scales[piece.block]] * weight.tensor_scale;
-    decode_nibbles(kPairs, codes, piece.begin, piece.end, 0.f, scale,
+    decode_nibbles(kNvfp4Pairs, codes, piece.begin, piece.end, 0.f, scale,
                    out + (piece.begin - k_begin));
   });
 }
