@@ -34,7 +34,7 @@ double first_of(const JsonView& json, const JsonView* rope, const char* key,
   return otherwise;
 }
 
-double required(const JsonView& json, const char* key, const char* type) {
+double required_number(const JsonView& json, const char* key, const char* type) {
   if (const auto value = json.optional_number(key)) return positive(json, key, *value);
   fail(ErrorCode::file, "{}: rope type {} needs the key {}", json.where(), type, key);
 }
@@ -46,12 +46,12 @@ void read_scaling(const JsonView& json, const JsonView& rope, const ModelConfig&
   if (type == "default") return;
   if (type == "linear") {
     to.scaling = RopeScaling::linear;
-    to.factor = required(rope, "factor", "linear");
+    to.factor = required_number(rope, "factor", "linear");
   } else if (type == "llama3") {
     to.scaling = RopeScaling::llama3;
-    to.factor = required(rope, "factor", "llama3");
-    to.low_freq_factor = required(rope, "low_freq_factor", "llama3");
-    to.high_freq_factor = required(rope, "high_freq_factor", "llama3");
+    to.factor = required_number(rope, "factor", "llama3");
+    to.low_freq_factor = required_number(rope, "low_freq_factor", "llama3");
+    to.high_freq_factor = required_number(rope, "high_freq_factor", "llama3");
     if (to.high_freq_factor <= to.low_freq_factor) {
       fail(ErrorCode::file, "{}: high_freq_factor {} must be greater than low_freq_factor {}",
            rope.where(), to.high_freq_factor, to.low_freq_factor);

@@ -17,13 +17,13 @@ constexpr std::string_view kExpression = "re:";
 // expression takes a few thousand.
 constexpr std::uint32_t kMaxSteps = 1'000'000;
 
-std::string message_of(int error) {
+std::string expression_error(int error) {
   std::array<PCRE2_UCHAR, 256> text{};
   pcre2_get_error_message(error, text.data(), text.size());
   return reinterpret_cast<const char*>(text.data());
 }
 
-struct Release {
+struct FreeExpression {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
   void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
   void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
@@ -32,7 +32,7 @@ struct Release {
 }  // namespace
 
 struct ModulePattern::Expression {
-  std::unique_ptr<pcre2_code, Release> code;
+  std::unique_ptr<pcre2_code, FreeExpression> code;
 };
 
 ModulePattern ModulePattern::target(const std::string& text, const std::string& where) {
@@ -47,7 +47,7 @@ ModulePattern ModulePattern::target(const std::string& text, const std::string& 
                                      expression.size(), PCRE2_ANCHORED, &error, &offset, nullptr));
   if (!compiled->code) {
     fail(ErrorCode::file, "{}: the pattern {} is not a regular expression: {} at character {}",
-         where, in_quotes(text), message_of(error), offset);
+         where, in_quotes(text), expression_error(error), offset);
   }
   pattern.expression_ = std::move(compiled);
   return pattern;
@@ -63,9 +63,10 @@ ModulePattern ModulePattern::wildcard(const std::string& text) {
 bool ModulePattern::matches(std::string_view name) const {
   if (wildcard_) return wildcard_match(text_, name);
   if (!expression_) return text_ == name;
-  const std::unique_ptr<pcre2_match_data, Release> data(
+  const std::unique_ptr<pcre2_match_data, FreeExpression> data(
       pcre2_match_data_create_from_pattern(expression_->code.get(), nullptr));
-  const std::unique_ptr<pcre2_match_context, Release> limits(pcre2_match_context_create(nullptr));
+  const std::unique_ptr<pcre2_match_context, FreeExpression> limits(
+      pcre2_match_context_create(nullptr));
   if (!data || !limits) fail(ErrorCode::out_of_memory, "no memory to match {}", in_quotes(text_));
   pcre2_set_match_limit(limits.get(), kMaxSteps);
   const int result = pcre2_match(expression_->code.get(), reinterpret_cast<PCRE2_SPTR>(name.data()),
@@ -73,7 +74,7 @@ bool ModulePattern::matches(std::string_view name) const {
   if (result >= 0) return true;
   if (result == PCRE2_ERROR_NOMATCH) return false;
   fail(ErrorCode::file, "the pattern {} of the quantization config fails on {}: {}",
-       in_quotes(text_), in_quotes(name), message_of(result));
+       in_quotes(text_), in_quotes(name), expression_error(result));
 }
 
 }  // namespace tessera::model

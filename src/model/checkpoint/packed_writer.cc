@@ -13,17 +13,17 @@
 namespace tessera::model {
 namespace {
 
-constexpr std::int64_t kWordBytes = 4;
+constexpr std::int64_t kWrittenWord = 4;
 // 8-bit codes are stored with 128 added: two's complement with its highest bit flipped.
-constexpr unsigned kInt8Offset = 0x80;
+constexpr unsigned kInt8Flip = 0x80;
 
 // `tessera quantize` writes the first form of a format.
-const quant::StoredForm& form_of(Format format) { return quant::entry(format).stored.front(); }
+const quant::StoredForm& written_form(Format format) { return quant::entry(format).stored.front(); }
 
-bool is_words(Format format) { return form_of(format).words; }
+bool is_words(Format format) { return written_form(format).words; }
 
 std::int64_t words_for(std::int64_t codes, Format format) {
-  return ceil_div(checked_mul(codes, info(format).bits), 8 * kWordBytes);
+  return ceil_div(checked_mul(codes, info(format).bits), 8 * kWrittenWord);
 }
 
 // A weight with its sizes and dtypes; its tensors have no memory.
@@ -44,7 +44,7 @@ Weight planned(const QuantizeOptions& options, std::int64_t out, std::int64_t in
   return weight;
 }
 
-std::vector<TensorToWrite> describe(const std::string& module, const Weight& weight) {
+std::vector<TensorToWrite> tensors_to_write(const std::string& module, const Weight& weight) {
   std::vector<TensorToWrite> tensors;
   const auto add = [&](std::string_view part, std::string_view dtype,
                        std::vector<std::int64_t> shape) {
@@ -55,10 +55,10 @@ std::vector<TensorToWrite> describe(const std::string& module, const Weight& wei
   if (is_words(weight.format)) {
     add("weight_packed", "I32", {out, words_for(weight.in_features, weight.format)});
   } else {
-    add(form_of(weight.format).codes, spelled(weight.data.dtype), {out, weight.data.shape[1]});
+    add(written_form(weight.format).codes, spelled(weight.data.dtype), {out, weight.data.shape[1]});
   }
   add("weight_scale", spelled(weight.scales.dtype), {out, blocks});
-  const std::string_view tensor_scale = form_of(weight.format).tensor_scale;
+  const std::string_view tensor_scale = written_form(weight.format).tensor_scale;
   if (!tensor_scale.empty()) add(tensor_scale, "F32", {1});
   if (is_words(weight.format)) {
     if (weight.zeros.defined()) {
@@ -72,7 +72,7 @@ std::vector<TensorToWrite> describe(const std::string& module, const Weight& wei
 using Bytes = std::vector<std::byte>;
 
 template <typename T>
-Bytes bytes_of(const std::vector<T>& values) {
+Bytes copied_bytes(const std::vector<T>& values) {
   Bytes bytes(values.size() * sizeof(T));
   std::memcpy(bytes.data(), values.data(), bytes.size());
   return bytes;
@@ -95,12 +95,12 @@ Bytes rows_of(const Tensor& matrix) {
 }
 
 Bytes code_words(const Weight& weight) {
-  const std::int64_t row_bytes = words_for(weight.in_features, weight.format) * kWordBytes;
+  const std::int64_t row_bytes = words_for(weight.in_features, weight.format) * kWrittenWord;
   Bytes bytes = rows_of(weight.data, row_bytes);
   if (weight.format == Format::int8) {  // padding stays zero
     for (std::int64_t row = 0; row < weight.out_features; ++row) {
       for (std::int64_t k = 0; k < weight.in_features; ++k) {
-        bytes[static_cast<std::size_t>(row * row_bytes + k)] ^= std::byte{kInt8Offset};
+        bytes[static_cast<std::size_t>(row * row_bytes + k)] ^= std::byte{kInt8Flip};
       }
     }
   }
@@ -110,8 +110,8 @@ Bytes code_words(const Weight& weight) {
 // Packed along the rows: word [w, block] holds the zero points of rows w * n .. w * n + n - 1.
 Bytes zero_words(const Weight& weight) {
   const int bits = info(weight.format).bits;
-  const std::int64_t per_word = 8 * kWordBytes / bits, blocks = weight.zeros.shape[1];
-  const unsigned flipped = weight.format == Format::int8 ? kInt8Offset : 0;
+  const std::int64_t per_word = 8 * kWrittenWord / bits, blocks = weight.zeros.shape[1];
+  const unsigned flipped = weight.format == Format::int8 ? kInt8Flip : 0;
   std::vector<std::uint32_t> words(
       static_cast<std::size_t>(words_for(weight.out_features, weight.format) * blocks));
   for (std::int64_t row = 0; row < weight.out_features; ++row) {
@@ -121,29 +121,29 @@ Bytes zero_words(const Weight& weight) {
           (zeros[block] ^ flipped) << (row % per_word * bits);
     }
   }
-  return bytes_of(words);
+  return copied_bytes(words);
 }
 
 }  // namespace
 
 std::vector<TensorToWrite> packed_tensors(const std::string& module, const QuantizeOptions& options,
                                           std::int64_t out_features, std::int64_t in_features) {
-  return describe(module, planned(options, out_features, in_features));
+  return tensors_to_write(module, planned(options, out_features, in_features));
 }
 
 PackedTensors pack_tensors(const std::string& module, const Weight& weight) {
-  PackedTensors packed{describe(module, weight), {}};
+  PackedTensors packed{tensors_to_write(module, weight), {}};
   packed.storage.push_back(is_words(weight.format) ? code_words(weight) : rows_of(weight.data));
   packed.storage.push_back(rows_of(weight.scales));
-  const quant::StoredForm& form = form_of(weight.format);
+  const quant::StoredForm& form = written_form(weight.format);
   if (!form.tensor_scale.empty()) {
     const float scale = form.divides ? 1.f / weight.tensor_scale : weight.tensor_scale;
-    packed.storage.push_back(bytes_of(std::vector<float>{scale}));
+    packed.storage.push_back(copied_bytes(std::vector<float>{scale}));
   }
   if (is_words(weight.format)) {
     if (weight.zeros.defined()) packed.storage.push_back(zero_words(weight));
     packed.storage.push_back(
-        bytes_of(std::vector<std::int64_t>{weight.out_features, weight.in_features}));
+        copied_bytes(std::vector<std::int64_t>{weight.out_features, weight.in_features}));
   }
   for (std::size_t i = 0; i < packed.tensors.size(); ++i) {
     packed.tensors[i].data = packed.storage[i];
@@ -158,7 +158,7 @@ Json packed_config(const PackedConfig& config) {
   if (options.format == Format::dense) {
     fail(ErrorCode::invalid_argument, "dense weights need no quantization_config");
   }
-  const quant::StoredForm& form = form_of(options.format);
+  const quant::StoredForm& form = written_form(options.format);
   // tensor_group: a scale for the tensor and one for each group.
   const char* in_groups = form.tensor_scale.empty() ? "group" : "tensor_group";
   const Json weights = {{"num_bits", format.bits},

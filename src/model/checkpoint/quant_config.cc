@@ -106,7 +106,7 @@ WeightArgs parse_weight_args(const JsonView& weights) {
 }
 
 // The form of a format by its name, which has one.
-const quant::StoredForm* form_of(Format format, std::string_view name) {
+const quant::StoredForm* form_named(Format format, std::string_view name) {
   for (const quant::StoredForm& form : quant::entry(format).stored) {
     if (form.name == name) return &form;
   }
@@ -144,7 +144,7 @@ PackedScheme packed_int_scheme(const std::string& where, const WeightArgs& args)
     refuse(where, "pack-quantized with one zero point for a whole tensor");
   }
   const Format format = args.bits == 4 ? Format::int4 : Format::int8;
-  return {.form = form_of(format, "pack-quantized"),
+  return {.form = form_named(format, "pack-quantized"),
           .format = format,
           .scale_of = args.scale_of,
           .group = args.group,
@@ -161,7 +161,7 @@ PackedScheme plain_scheme(const std::string& where, const std::string& format,
       refuse(where, "{} with {}-bit {}symmetric weights{}", format, args.bits,
              args.symmetric ? "" : "a", args.scale_of == ScaleOf::group ? " in groups" : "");
     }
-    return {.form = form_of(Format::fp8, "float-quantized"),
+    return {.form = form_named(Format::fp8, "float-quantized"),
             .format = Format::fp8,
             .scale_of = args.scale_of,
             .name = {}};
@@ -170,7 +170,7 @@ PackedScheme plain_scheme(const std::string& where, const std::string& format,
   if (args.type != "int" || float_asked || args.bits > 8) {
     refuse(where, "{} with {}-bit weights of type {}", format, args.bits, in_quotes(args.type));
   }
-  return {.form = form_of(Format::int8, "int-quantized"),
+  return {.form = form_named(Format::int8, "int-quantized"),
           .format = Format::int8,
           .scale_of = args.scale_of,
           .group = args.group,

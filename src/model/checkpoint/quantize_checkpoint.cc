@@ -32,20 +32,20 @@ bool is_embedding(std::string_view module) {
   return module.ends_with("embed_in") || module.ends_with("embed_tokens");
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
 
 // "layers.9" before "layers.10": runs of digits compare as numbers.
 bool natural_less(std::string_view a, std::string_view b) {
   std::size_t i = 0, j = 0;
   while (i < a.size() && j < b.size()) {
-    if (!is_digit(a[i]) || !is_digit(b[j])) {
+    if (!is_decimal_digit(a[i]) || !is_decimal_digit(b[j])) {
       if (a[i] != b[j]) return a[i] < b[j];
       ++i, ++j;
       continue;
     }
     const auto run = [](std::string_view text, std::size_t& at) {
       const std::size_t begin = at;
-      while (at < text.size() && is_digit(text[at])) ++at;
+      while (at < text.size() && is_decimal_digit(text[at])) ++at;
       return text.substr(begin, at - begin);
     };
     const std::string_view x = run(a, i), y = run(b, j);

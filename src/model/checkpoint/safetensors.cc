@@ -96,8 +96,8 @@ std::vector<std::int64_t> sizes_in(const Json& info, const char* key, const std:
   return sizes;
 }
 
-std::int64_t bytes_of(const SafetensorsDType& dtype, std::span<const std::int64_t> shape,
-                      const std::string& where) {
+std::int64_t declared_bytes(const SafetensorsDType& dtype, std::span<const std::int64_t> shape,
+                            const std::string& where) {
   std::int64_t bits = 0;
   try {
     bits = checked_mul(checked_product(shape), dtype.bits);
@@ -131,7 +131,7 @@ Entry read_entry(const std::string& name, const Json& info, std::span<const std:
          "{} ends at byte {} of the data and the file holds {}; it is truncated, fetch it again",
          where, entry.end, data.size());
   }
-  const std::int64_t bytes = bytes_of(*dtype, entry.tensor.shape, where);
+  const std::int64_t bytes = declared_bytes(*dtype, entry.tensor.shape, where);
   if (bytes != entry.end - entry.begin) {
     fail(ErrorCode::file, "{}: {}[{}] needs {} bytes, data_offsets give it {}", where, dtype->name,
          fmt::join(entry.tensor.shape, ", "), bytes, entry.end - entry.begin);

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kHeaderAlignment = 8;  // the widest element
 constexpr std::size_t kChunk = 16 << 20;     // bytes between two calls of progress
 
-std::int64_t bytes_of(const TensorToWrite& tensor) {
+std::int64_t written_bytes(const TensorToWrite& tensor) {
   const SafetensorsDType* dtype = find_safetensors_dtype(tensor.dtype);
   if (dtype == nullptr) {
     fail(ErrorCode::invalid_argument, "tensor {}: safetensors have no dtype {}",
@@ -37,9 +37,9 @@ std::int64_t bytes_of(const TensorToWrite& tensor) {
 }
 
 void check_data(const TensorToWrite& tensor, std::size_t bytes) {
-  if (std::cmp_equal(bytes_of(tensor), bytes)) return;
+  if (std::cmp_equal(written_bytes(tensor), bytes)) return;
   fail(ErrorCode::invalid_argument, "tensor {}: {}[{}] needs {} bytes, {} are given",
-       in_quotes(tensor.name), tensor.dtype, fmt::join(tensor.shape, ", "), bytes_of(tensor),
+       in_quotes(tensor.name), tensor.dtype, fmt::join(tensor.shape, ", "), written_bytes(tensor),
        bytes);
 }
 
@@ -51,7 +51,7 @@ std::vector<const TensorToWrite*> in_file_order(const std::vector<TensorToWrite>
   std::vector<const TensorToWrite*> order;
   std::set<std::string_view> names{"__metadata__"};
   for (const TensorToWrite& tensor : tensors) {
-    bytes_of(tensor);  // or it is refused
+    written_bytes(tensor);  // or it is refused
     if (!names.insert(tensor.name).second) {
       fail(ErrorCode::invalid_argument,
            "a second tensor {} is given; names in a file are unique, and __metadata__ is taken",
@@ -75,7 +75,7 @@ std::string header_of(const std::vector<const TensorToWrite*>& order,
   try {  // only text that is not UTF-8 can fail
     if (!metadata.empty()) text += "\"__metadata__\":" + Json(metadata).dump();
     for (const TensorToWrite* tensor : order) {
-      const std::int64_t end = checked_add(begin, bytes_of(*tensor));
+      const std::int64_t end = checked_add(begin, written_bytes(*tensor));
       text += fmt::format(R"({}{}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                           text.size() == 1 ? "" : ",", Json(tensor->name).dump(), tensor->dtype,
                           fmt::join(tensor->shape, ","), begin, end);
@@ -109,7 +109,7 @@ struct SafetensorsWriter::State {
       : total(static_cast<std::int64_t>(header.size())), progress(std::move(report)) {
     for (const TensorToWrite* tensor : order) {
       places.emplace(tensor->name, Place{{tensor->name, tensor->dtype, tensor->shape, {}}, total});
-      total = checked_add(total, bytes_of(*tensor));
+      total = checked_add(total, written_bytes(*tensor));
     }
     file.emplace(path, total);
     write_at(0, std::as_bytes(std::span(header)));

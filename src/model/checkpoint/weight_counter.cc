@@ -10,7 +10,7 @@
 namespace tessera::model {
 namespace {
 
-std::int64_t bytes_of(const StoredTensor& stored) {
+std::int64_t tensor_bytes(const StoredTensor& stored) {
   return static_cast<std::int64_t>(stored.data.size());
 }
 
@@ -38,18 +38,19 @@ void WeightCounter::take(std::int64_t bytes) {
 
 std::int64_t WeightCounter::stored_bytes(const std::string& module) const {
   std::int64_t bytes = 0;
-  for (const StoredTensor* part : packed_parts(module)) bytes = checked_add(bytes, bytes_of(*part));
+  for (const StoredTensor* part : packed_parts(module))
+    bytes = checked_add(bytes, tensor_bytes(*part));
   return bytes;
 }
 
 // On the CPU a view of the file, whose pages the system may drop at any time.
 void WeightCounter::count_dense(const StoredTensor& stored) {
   if (ctx_.device().is_cpu()) {
-    bytes_ = checked_add(bytes_, bytes_of(stored));
+    bytes_ = checked_add(bytes_, tensor_bytes(stored));
     return;
   }
   take(checked_mul(checked_product(stored.shape), size_of(dtype_)));
-  if (stored.dtype != stored_name(dtype_)) staged_ = std::max(staged_, bytes_of(stored));
+  if (stored.dtype != stored_name(dtype_)) staged_ = std::max(staged_, tensor_bytes(stored));
 }
 
 // As large on the device as in the file, up to the padding of its layout there.
@@ -65,7 +66,7 @@ void WeightCounter::count_packed(const std::string& module, std::int64_t out, st
   take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
   std::int64_t scratch = bytes;
   if (!ctx_.device().is_cpu()) {
-    staged_ = std::max(staged_, bytes_of(checkpoint_->at(module + ".weight")));
+    staged_ = std::max(staged_, tensor_bytes(checkpoint_->at(module + ".weight")));
     scratch = checked_add(scratch, checked_mul(checked_mul(out, in), sizeof(float)));
   }
   scratch_ = std::max(scratch_, scratch);

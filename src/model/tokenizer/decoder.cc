@@ -22,7 +22,7 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(value);
 }
 
-std::string strip(const StripCharacters& step, std::string_view token) {
+std::string strip_characters(const StripCharacters& step, std::string_view token) {
   std::vector<std::size_t> begins;  // of the characters, and the end
   for (std::size_t at = 0; at < token.size(); next_code_point(token, at)) begins.push_back(at);
   const auto n = static_cast<std::int64_t>(begins.size());
@@ -100,7 +100,7 @@ struct Decoder::Feed {
   }
 
   void operator()(const StripCharacters& step) const {
-    if (!fused()) return pass(strip(step, token));
+    if (!fused()) return pass(strip_characters(step, token));
     if (step.stop > 0) return hold();
     std::size_t at = 0;
     while (at < token.size() && !state().started) {
@@ -184,7 +184,7 @@ struct Decoder::Feed {
     } else if (!held.empty() && std::holds_alternative<Replace>(step)) {
       pass(replace_all(std::get<Replace>(step), held));
     } else if (!held.empty() && std::holds_alternative<StripCharacters>(step)) {
-      pass(strip(std::get<StripCharacters>(step), held));
+      pass(strip_characters(std::get<StripCharacters>(step), held));
     }
   }
 };

@@ -75,7 +75,7 @@ std::string normal_form(NormalForm form, std::string text) {
   return result;
 }
 
-std::string strip(StripWhiteSpace step, const std::string& text) {
+std::string strip_white_space(StripWhiteSpace step, const std::string& text) {
   std::size_t begin = text.size(), end = 0;  // of what is not white space
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
@@ -114,13 +114,13 @@ std::string strip_accents(const std::string& text) {
   return result;
 }
 
-struct Apply {
+struct ApplyNormalizer {
   std::string text;
 
   std::string operator()(NormalForm form) { return normal_form(form, std::move(text)); }
   std::string operator()(const Prepend& step) { return text.empty() ? text : step.text + text; }
   std::string operator()(const Replace& step) { return replace_all(step, text); }
-  std::string operator()(StripWhiteSpace step) { return strip(step, text); }
+  std::string operator()(StripWhiteSpace step) { return strip_white_space(step, text); }
   std::string operator()(Lowercase) { return lowercase(text); }
   std::string operator()(StripAccents) { return strip_accents(text); }
   std::string operator()(ByteLevelCharacters) {
@@ -148,7 +148,8 @@ std::string replace_all(const Replace& replace, const std::string& text) {
 }
 
 std::string Normalizer::operator()(std::string text) const {
-  for (const NormalizerStep& step : steps) text = std::visit(Apply{std::move(text)}, step);
+  for (const NormalizerStep& step : steps)
+    text = std::visit(ApplyNormalizer{std::move(text)}, step);
   return text;
 }
 

@@ -143,7 +143,7 @@ void rewrite(Pieces& pieces, Write write) {
   pieces.text = std::move(text);
 }
 
-struct Apply {
+struct ApplyPreTokenizer {
   Pieces& pieces;
 
   void operator()(const SplitAtPattern& step) const {
@@ -193,7 +193,7 @@ struct Apply {
 }  // namespace
 
 void PreTokenizer::operator()(Pieces& pieces) const {
-  for (const PreTokenizerStep& step : steps) std::visit(Apply{pieces}, step);
+  for (const PreTokenizerStep& step : steps) std::visit(ApplyPreTokenizer{pieces}, step);
 }
 
 Pattern gpt2_pattern() {

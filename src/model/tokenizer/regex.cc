@@ -26,31 +26,31 @@ constexpr std::size_t kJitStackStart = 64 << 10;
 constexpr std::size_t kJitStackMost = std::size_t{512} << 20;  // reserved, and used only if needed
 
 template <typename T, void (*release)(T*)>
-struct Release {
+struct ReleaseWith {
   void operator()(T* pointer) const { release(pointer); }
 };
 template <typename T, void (*release)(T*)>
-using Handle = std::unique_ptr<T, Release<T, release>>;
+using Handle = std::unique_ptr<T, ReleaseWith<T, release>>;
 
 using MatchData = Handle<pcre2_match_data, pcre2_match_data_free>;
 using MatchContext = Handle<pcre2_match_context, pcre2_match_context_free>;
 using CompileContext = Handle<pcre2_compile_context, pcre2_compile_context_free>;
 using JitStack = Handle<pcre2_jit_stack, pcre2_jit_stack_free>;
 
-std::string message_of(int code) {
+std::string pcre2_message(int code) {
   std::array<PCRE2_UCHAR, 256> text{};
   pcre2_get_error_message(code, text.data(), text.size());
   return reinterpret_cast<const char*>(text.data());
 }
 
 template <typename T>
-T* required(T* pointer) {
+T* not_null(T* pointer) {
   if (pointer == nullptr) fail(ErrorCode::out_of_memory, "no memory left for a pattern");
   return pointer;
 }
 
 MatchContext make_match_context(std::size_t text_bytes) {
-  MatchContext context(required(pcre2_match_context_create(nullptr)));
+  MatchContext context(not_null(pcre2_match_context_create(nullptr)));
   const std::size_t limit = kMatchLimitBase + kMatchLimitPerByte * text_bytes;
   pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(std::min<std::size_t>(
                                            limit, std::numeric_limits<std::uint32_t>::max())));
@@ -74,7 +74,7 @@ struct Regex::Code {
     };
     const int result = attempt();
     if (result != PCRE2_ERROR_JIT_STACKLIMIT) return result;
-    const JitStack stack(required(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr)));
+    const JitStack stack(not_null(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr)));
     pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
     const int second = attempt();
     pcre2_jit_stack_assign(context.get(), nullptr, nullptr);
@@ -83,7 +83,7 @@ struct Regex::Code {
 };
 
 Regex Regex::pcre(const std::string& pattern, const std::string& where) {
-  const CompileContext context(required(pcre2_compile_context_create(nullptr)));
+  const CompileContext context(not_null(pcre2_compile_context_create(nullptr)));
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_set_bsr(context.get(), PCRE2_BSR_UNICODE);
   int error = 0;
@@ -95,7 +95,7 @@ Regex Regex::pcre(const std::string& pattern, const std::string& where) {
                                  &error, &offset, context.get()));
   if (code->code == nullptr) {
     fail(ErrorCode::unsupported, "{}: the pattern {} cannot be used: {} at byte {}", where,
-         in_quotes(pattern), message_of(error), offset);
+         in_quotes(pattern), pcre2_message(error), offset);
   }
   // Where the machine forbids generated code, the interpreter does the same more slowly.
   pcre2_jit_compile(code->code.get(), PCRE2_JIT_COMPLETE);
@@ -107,7 +107,7 @@ Regex Regex::oniguruma(std::string_view pattern, const std::string& where) {
 }
 
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
-  const MatchData data(required(pcre2_match_data_create(1, nullptr)));
+  const MatchData data(not_null(pcre2_match_data_create(1, nullptr)));
   MatchContext context = make_match_context(text.size());
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t from = 0, last_end = kNone;
@@ -116,7 +116,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
     if (result == PCRE2_ERROR_NOMATCH) return;
     if (result < 0) {
       fail(ErrorCode::unsupported, "{}: the pattern takes too much time or memory on this text: {}",
-           code_->where, message_of(result));
+           code_->where, pcre2_message(result));
     }
     const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(data.get());
     const Span span{found[0], found[1]};

@@ -10,7 +10,7 @@ constexpr double kByteLevel = 2;        // a byte's character has one or two byt
 constexpr double kPrefixSpace = 2;      // each piece gets one, and may be a single byte
 constexpr double kCompatible = 11;      // U+FDFA, three bytes, is a sentence of 33
 constexpr double kCanonical = 3;        // U+0390, two bytes, is three characters of two
-constexpr double kReplacement = 3;      // U+FFFD for a single byte
+constexpr double kReplaced = 3;         // U+FFFD for a single byte
 constexpr double kLowerCase = 1.5;      // U+0130, two bytes, is two characters of three
 constexpr double kMostOfCharacter = 4;  // bytes
 
@@ -40,7 +40,7 @@ struct Growth {
   double operator()(const StripCharacters&) const { return 1; }
   double operator()(const MetaspaceToSpace&) const { return 1; }
   double operator()(const BytesFromFallback&) const { return 1; }  // six bytes become at most three
-  double operator()(const BytesFromByteLevel&) const { return kReplacement; }
+  double operator()(const BytesFromByteLevel&) const { return kReplaced; }
   double operator()(const Fuse&) const { return 1; }
   double operator()(const JoinWithSpaces&) const { return 2; }
 };
