@@ -16,6 +16,8 @@ def name_of(line: str) -> str:
     macro = re.match(r"([A-Z][A-Z_]+)\(([^)]*)", line)
     if macro:
         return macro.group(1) + ":" + macro.group(2)
+    while "<" in line and line != (shorter := re.sub(r"<[^<>]*>", "", line)):
+        line = shorter  # std::function<void(int)> f(): the name is f
     words = re.findall(r"\w+(?:::~?\w+)*", re.split(r"[(={\[;]| : | final", line)[0])
     return words[-1].split("::")[-1] if line.startswith("using ") and words else words[-1] if words else ""
 
