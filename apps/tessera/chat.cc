@@ -32,7 +32,7 @@ namespace {
 // ask for gigabytes.
 constexpr std::int64_t kDefaultContext = 8192;
 
-struct Options {
+struct ChatFlags {
   ModelOptions model;
   SamplingFlags sampling;
   std::string template_name, system;
@@ -41,7 +41,7 @@ struct Options {
   std::vector<std::string> stop;
 };
 
-const ChatTemplate& choose_template(const Options& options, Session& session) {
+const ChatTemplate& choose_template(const ChatFlags& options, Session& session) {
   if (!options.template_name.empty()) return chat_template(options.template_name);
   if (const ChatTemplate* found = detect_chat_template(session.directory)) return *found;
   session.note(
@@ -50,7 +50,7 @@ const ChatTemplate& choose_template(const Options& options, Session& session) {
   return chat_template("plain");
 }
 
-KvCache make_cache(Session& session, const ModelOptions& options) {
+KvCache make_chat_cache(Session& session, const ModelOptions& options) {
   const ModelConfig& config = session.model->config();
   std::int64_t context = full_context(options, config);
   if (options.context == 0) context = std::min(context, kDefaultContext);
@@ -70,7 +70,7 @@ void check_system(const Tokenizer& tokenizer, const std::string& system) {
 }
 
 // One line for a turn.
-void print_json(std::int64_t number, const std::string& user, const Turn& turn) {
+void print_turn_json(std::int64_t number, const std::string& user, const Turn& turn) {
   nlohmann::json json = {{"turn", number}, {"user", user}, {"notes", turn.notes}};
   if (!turn.refusal.empty()) {
     json["error"] = turn.refusal;
@@ -125,7 +125,7 @@ class Dialogue {
     if (++turns_ == 1) {
       turn.notes.insert(turn.notes.begin(), session_.notes.begin(), session_.notes.end());
     }
-    print_json(turns_, user, turn);
+    print_turn_json(turns_, user, turn);
   }
 
   Session& session_;
@@ -135,14 +135,14 @@ class Dialogue {
   std::int64_t turns_ = 0;
 };
 
-int run(const Options& options) {
+int run_chat(const ChatFlags& options) {
   check_cache_options(options.model);
   const SamplingOptions sampling = options.sampling.parsed();
   check_sampling(sampling);
   Session session = open_session(options.model);
   check_system(session.need_tokenizer("use a folder that has one"), options.system);
   const ChatTemplate& chat = choose_template(options, session);
-  KvCache cache = make_cache(session, options.model);
+  KvCache cache = make_chat_cache(session, options.model);
   Conversation conversation(session,
                             {.system = options.system,
                              .generate = {.max_tokens = options.max_tokens,
@@ -165,7 +165,7 @@ int run(const Options& options) {
 
 Command add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "Talk with a model, turn by turn");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<ChatFlags>();
   std::vector<std::string> names;
   names.reserve(chat_templates().size());
   for (const ChatTemplate& chat : chat_templates()) names.push_back(chat.name);
@@ -193,7 +193,7 @@ Command add_chat(CLI::App& app) {
       "  tessera chat --model llama-3.2-1b-instruct --attention-sinks 4 --window 4092\n"
       "  echo 'Tell me a story.' | tessera chat --model tinyllama-chat --system 'Be brief.'\n"
       "  tessera chat --model DIR --json < questions.txt | jq -r .text");
-  return [options] { return run(*options); };
+  return [options] { return run_chat(*options); };
 }
 
 }  // namespace tessera::app

@@ -23,7 +23,7 @@ struct Place {
   std::string_view part;    // "weight", "weight_packed", "weight_scale", "bias"
 };
 
-Place split(std::string_view name) {
+Place place_of(std::string_view name) {
   const std::size_t dot = name.rfind('.');
   if (dot == std::string_view::npos) return {name, {}};
   return {name.substr(0, dot), name.substr(dot + 1)};
@@ -41,7 +41,7 @@ CheckpointSummary summarise(const model::Checkpoint& checkpoint) {
   // Modules with packed codes. Their scales and zero points count for the same format.
   std::map<std::string_view, Format> packed;
   for (const model::StoredTensor& tensor : checkpoint.tensors()) {
-    const Place place = split(tensor.name);
+    const Place place = place_of(tensor.name);
     const bool codes =
         place.part == "weight_packed" || (place.part == "weight" && !is_dense_dtype(tensor.dtype));
     const model::PackedScheme* scheme = codes ? quant.scheme_of(place.module) : nullptr;
@@ -51,7 +51,7 @@ CheckpointSummary summarise(const model::Checkpoint& checkpoint) {
   summary.notes = quant.notes;
   for (const auto& [module, format] : packed) summary.packed.emplace(name(format));
   for (const model::StoredTensor& tensor : checkpoint.tensors()) {
-    const Place place = split(tensor.name);
+    const Place place = place_of(tensor.name);
     const std::int64_t bytes = static_cast<std::int64_t>(tensor.data.size());
     summary.bytes += bytes;
     const auto found = packed.find(place.module);

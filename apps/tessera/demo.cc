@@ -28,7 +28,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct DemoFlags {
   int threads = 0;
   std::int64_t tokens = 0;  // of the stream; 0: as many as a short demo has time for
   std::uint64_t seed = 7;
@@ -45,7 +45,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-std::string megabytes(std::int64_t bytes) {
+std::string in_megabytes(std::int64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
@@ -124,11 +124,11 @@ class Stream {
 
 // ---- the output ---------------------------------------------------------------------------------
 
-std::string tell_story(Loaded& loaded, const Options& options) {
+std::string tell_story(Loaded& loaded, const DemoFlags& options) {
   if (!options.json) {
     const ModelConfig& config = loaded.model->config();
     fmt::print("{} model of {} layers, {} of weights, {} threads on {}\n\n", config.architecture,
-               config.layers, megabytes(loaded.model->weight_bytes()), loaded.ctx.threads(),
+               config.layers, in_megabytes(loaded.model->weight_bytes()), loaded.ctx.threads(),
                devices()[0].name);
     write_out("Once upon a time");
   }
@@ -153,7 +153,7 @@ std::string tell_story(Loaded& loaded, const Options& options) {
 
 constexpr const char* kPolicies[] = {"attention sinks", "plain eviction", "keeps everything"};
 
-void print_header(std::int64_t length) {
+void print_policy_header(std::int64_t length) {
   fmt::print(
       "Now an endless stream. The model was trained for {0} tokens; three caches go\n"
       "past that. One keeps the first {1} tokens and the last {2} (attention sinks), one\n"
@@ -172,7 +172,7 @@ void print_header(std::int64_t length) {
 
 void print_passage(const Passage& passage) {
   write_out(fmt::format(" | {:>6.2f} {:>8} {:>5.1f}", passage.ms_per_token,
-                        megabytes(passage.cache_bytes), passage.perplexity));
+                        in_megabytes(passage.cache_bytes), passage.perplexity));
 }
 
 void print_end(const std::vector<Passage>& last) {
@@ -189,7 +189,7 @@ void print_end(const std::vector<Passage>& last) {
       "  tessera --help                           all commands\n");
 }
 
-nlohmann::json to_json(const Passage& passage) {
+nlohmann::json passage_json(const Passage& passage) {
   return {{"tokens", passage.tokens},
           {"ms_per_token", passage.ms_per_token},
           {"cache_bytes", passage.cache_bytes},
@@ -198,9 +198,9 @@ nlohmann::json to_json(const Passage& passage) {
 }
 
 // Says when the stream has to end: after --tokens, or when another row would take too long.
-class Clock {
+class TimeLimit {
  public:
-  explicit Clock(std::int64_t tokens) : limited_(tokens == 0) {}
+  explicit TimeLimit(std::int64_t tokens) : limited_(tokens == 0) {}
 
   bool has_time() {
     const double now = seconds_since(start_);
@@ -216,16 +216,16 @@ class Clock {
   double last_ = 0, slowest_row_ = 0;
 };
 
-int run(const Options& options) {
+int run_demo(const DemoFlags& options) {
   if (options.kernels) return run_kernels_demo(options.threads, options.json);
-  Clock clock(options.tokens);
+  TimeLimit limit(options.tokens);
   Loaded loaded(options.threads);
   const std::string story = tell_story(loaded, options);
 
   const std::int64_t length = loaded.model->config().max_positions;
   const std::int64_t total = options.tokens > 0 ? options.tokens : kLengths * length;
   const std::int64_t block = std::max<std::int64_t>(2, length / 2);
-  if (!options.json) print_header(length);
+  if (!options.json) print_policy_header(length);
   const CachePolicy policies[] = {CachePolicy::sinks(kSinks, length - kSinks),
                                   CachePolicy::last(length), CachePolicy::full()};
   std::vector<Stream> streams;
@@ -235,12 +235,12 @@ int run(const Options& options) {
   }
   nlohmann::json rows = nlohmann::json::array();
   std::vector<Passage> last(streams.size());
-  clock.start_row();
-  for (std::int64_t done = 0; done < total && (done == 0 || clock.has_time()); done += block) {
+  limit.start_row();
+  for (std::int64_t done = 0; done < total && (done == 0 || limit.has_time()); done += block) {
     nlohmann::json row;
     for (std::size_t i = 0; i < streams.size(); ++i) {
       last[i] = streams[i].write(std::min(block, total - done));
-      row[kPolicies[i]] = to_json(last[i]);
+      row[kPolicies[i]] = passage_json(last[i]);
       if (options.json) continue;
       if (i == 0) fmt::print("{:>6}", last[i].tokens);
       print_passage(last[i]);
@@ -261,7 +261,7 @@ int run(const Options& options) {
 Command add_demo(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "demo", "A story, then an endless stream: attention sinks beside other caches, in 20 s");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<DemoFlags>();
   command->add_option("--threads", options->threads, "CPU threads; 0 uses all")
       ->check(whole_number(0, 1024));
   command->add_option("--tokens", options->tokens, "Length of the stream, however long it takes")
@@ -276,7 +276,7 @@ Command add_demo(CLI::App& app) {
   command->footer(
       "Examples:\n  tessera demo\n  tessera demo --tokens 100000\n"
       "  tessera demo --kernels --json | jq '.rows[].ms'");
-  return [options] { return run(*options); };
+  return [options] { return run_demo(*options); };
 }
 
 }  // namespace tessera::app

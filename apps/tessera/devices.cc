@@ -18,15 +18,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-struct Row {
+struct DeviceRow {
   DeviceInfo info;
   std::optional<std::int64_t> free_bytes;
 };
 
 // Only trying shows whether a GPU can be started: another program may have it for itself, for
 // instance.
-Row look_at(DeviceInfo info) {
-  Row row{std::move(info), {}};
+DeviceRow look_at(DeviceInfo info) {
+  DeviceRow row{std::move(info), {}};
   if (!row.info.usable()) return row;
   try {
     row.free_bytes = device_memory(row.info.device).free;
@@ -36,15 +36,15 @@ Row look_at(DeviceInfo info) {
   return row;
 }
 
-std::vector<Row> look_at_all() {
-  std::vector<Row> rows;
+std::vector<DeviceRow> look_at_all() {
+  std::vector<DeviceRow> rows;
   for (DeviceInfo& info : devices()) rows.push_back(look_at(std::move(info)));
   return rows;
 }
 
-Json or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
 
-int print_json() {
+int print_devices_json() {
   const CudaInfo cuda = cuda_info();
   Json list = Json::array();
   for (const auto& [info, free_bytes] : look_at_all()) {
@@ -54,17 +54,17 @@ int print_json() {
                     {"memory_bytes", info.memory_bytes},
                     {"memory_free_bytes", free_bytes ? Json(*free_bytes) : Json()},
                     {"compute_units", info.compute_units},
-                    {"driver", info.device.is_cuda() ? or_null(cuda.driver) : Json()},
+                    {"driver", info.device.is_cuda() ? text_or_null(cuda.driver) : Json()},
                     {"usable", info.usable()},
-                    {"why_unusable", or_null(info.unusable)}});
+                    {"why_unusable", text_or_null(info.unusable)}});
   }
   const Json json = {{"devices", list},
                      {"cuda",
                       {{"status", cuda.status},
-                       {"toolkit", or_null(cuda.toolkit)},
-                       {"architectures", or_null(cuda.architectures)},
-                       {"driver", or_null(cuda.driver)},
-                       {"driver_cuda", or_null(cuda.driver_cuda)}}}};
+                       {"toolkit", text_or_null(cuda.toolkit)},
+                       {"architectures", text_or_null(cuda.architectures)},
+                       {"driver", text_or_null(cuda.driver)},
+                       {"driver_cuda", text_or_null(cuda.driver_cuda)}}}};
   fmt::print("{}\n", json.dump(2));
   return 0;
 }
@@ -80,11 +80,11 @@ std::string driver_text(const CudaInfo& cuda) {
                      cuda.driver_cuda);
 }
 
-int print_table() {
+int print_devices() {
   const CudaInfo cuda = cuda_info();
-  const std::vector<Row> rows = look_at_all();
+  const std::vector<DeviceRow> rows = look_at_all();
   std::size_t name_width = 4;
-  for (const Row& row : rows) name_width = std::max(name_width, row.info.name.size());
+  for (const DeviceRow& row : rows) name_width = std::max(name_width, row.info.name.size());
   const auto print_row = [&](const std::string& device, const std::string& name,
                              const std::string& capability, const std::string& memory,
                              const std::string& free, const std::string& units,
@@ -115,7 +115,7 @@ Command add_devices(CLI::App& app) {
   const auto json = std::make_shared<bool>(false);
   command->add_flag("--json", *json, "Print one JSON object");
   command->footer("Example:\n  tessera devices --json | jq '.devices[] | select(.usable).name'");
-  return [json] { return *json ? print_json() : print_table(); };
+  return [json] { return *json ? print_devices_json() : print_devices(); };
 }
 
 }  // namespace tessera::app

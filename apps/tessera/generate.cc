@@ -26,7 +26,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct GenerateFlags {
   ModelOptions model;
   SamplingFlags sampling;
   std::optional<std::string> prompt, prompt_ids, prompt_file;
@@ -43,7 +43,7 @@ struct Prompt {
 };
 
 // What the command line says of the prompt; a model is not needed yet.
-Prompt read_prompt(const Options& options) {
+Prompt read_prompt(const GenerateFlags& options) {
   const int given =
       options.prompt.has_value() + options.prompt_ids.has_value() + options.prompt_file.has_value();
   if (given != 1) {
@@ -76,7 +76,8 @@ void encode_prompt(const Session& session, Prompt& prompt) {
 }
 
 // The cache of this run. A full one has room for prompt and text, and no more.
-KvCache make_cache(Session& session, const Options& options, std::int64_t prompt_tokens) {
+KvCache make_generate_cache(Session& session, const GenerateFlags& options,
+                            std::int64_t prompt_tokens) {
   const ModelConfig& config = session.model->config();
   const CachePolicy policy = cache_policy(options.model, config);
   const std::int64_t asked = full_context(options.model, config);
@@ -113,8 +114,8 @@ nlohmann::json logprobs_json(const GenerateResult& result, const Tokenizer* toke
   return list;
 }
 
-void print_json(const Session& session, const KvCache& cache, const Prompt& prompt,
-                const GenerateResult& result, bool logprobs) {
+void print_generated_json(const Session& session, const KvCache& cache, const Prompt& prompt,
+                          const GenerateResult& result, bool logprobs) {
   const Timing timing = timing_of(result);
   nlohmann::json json = session_json(session, cache);
   json["prompt_ids"] = prompt.ids;
@@ -158,7 +159,7 @@ class TextWriter {
   std::string prompt_;
 };
 
-GenerateOptions generate_options(const Options& options) {
+GenerateOptions generate_options(const GenerateFlags& options) {
   if (options.max_tokens == 0) fail_usage("--max-tokens 0 writes nothing; -1 sets no limit");
   const SamplingOptions sampling = options.sampling.parsed();
   check_sampling(sampling);
@@ -169,13 +170,14 @@ GenerateOptions generate_options(const Options& options) {
           .top_logprobs = options.logprobs};
 }
 
-int run(const Options& options) {
+int run_generate(const GenerateFlags& options) {
   Prompt prompt = read_prompt(options);
   check_cache_options(options.model);
   GenerateOptions generation = generate_options(options);
   Session session = open_session(options.model);
   encode_prompt(session, prompt);
-  KvCache cache = make_cache(session, options, static_cast<std::int64_t>(prompt.ids.size()));
+  KvCache cache =
+      make_generate_cache(session, options, static_cast<std::int64_t>(prompt.ids.size()));
   generation.cancel = &catch_interrupt();
   const bool echo = !prompt.from_ids && (options.echo || isatty(STDOUT_FILENO) == 1);
   const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;
@@ -190,7 +192,7 @@ int run(const Options& options) {
                              streaming_advice(session.model->config())));
   }
   if (options.json) {
-    print_json(session, cache, prompt, result, options.logprobs >= 0);
+    print_generated_json(session, cache, prompt, result, options.logprobs >= 0);
   } else if (options.logprobs >= 0) {
     print_logprobs(result, tokenizer);
   }
@@ -203,7 +205,7 @@ int run(const Options& options) {
 
 Command add_generate(CLI::App& app) {
   CLI::App* command = app.add_subcommand("generate", "Continue a prompt");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<GenerateFlags>();
   command->add_option("PROMPT,--prompt", options->prompt, "The text to continue");
   command->add_option("--prompt-ids", options->prompt_ids, "Token ids instead of a text: 1,2,3")
       ->type_name("IDS");
@@ -236,7 +238,7 @@ Command add_generate(CLI::App& app) {
       "is\"\n"
       "  tessera generate --attention-sinks 4 --max-tokens -1 --ignore-eos \"Once upon a time\"\n"
       "  tessera generate --prompt-ids 1,2,3 --max-tokens 8 --json | jq .token_ids");
-  return [options] { return run(*options); };
+  return [options] { return run_generate(*options); };
 }
 
 }  // namespace tessera::app

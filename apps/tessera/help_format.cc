@@ -135,11 +135,11 @@ Lines option_words(const CLI::Option& option) {
   return result;
 }
 
-using Options = std::vector<const CLI::Option*>;
+using OptionList = std::vector<const CLI::Option*>;
 
 // Those of the command, and of its nameless groups.
-Options all_options(const CLI::App& command) {
-  Options options;
+OptionList all_options(const CLI::App& command) {
+  OptionList options;
   for (const CLI::App* group : command.get_subcommands({})) {
     if (!group->get_name().empty()) continue;
     for (const CLI::Option* option : group->get_options()) options.push_back(option);
@@ -149,7 +149,7 @@ Options all_options(const CLI::App& command) {
 }
 
 std::string options_section(const CLI::App& command, int width) {
-  const Options options = all_options(command);
+  const OptionList options = all_options(command);
   Lines headings;
   for (const CLI::Option* option : options) {
     const std::string& heading = option->get_group();

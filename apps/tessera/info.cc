@@ -82,7 +82,7 @@ std::string count_text(std::int64_t count) {
   return fmt::format("{}", count);
 }
 
-void print_table(const Info& info) {
+void print_info(const Info& info) {
   const ModelConfig& c = info.config;
   const auto row = [](std::string_view what, const std::string& value) {
     fmt::print("{:<16} {}\n", what, value);
@@ -115,7 +115,7 @@ void print_table(const Info& info) {
   for (const std::string& note : info.checkpoint.notes) row("note", note);
 }
 
-void print_json(const Info& info) {
+void print_info_json(const Info& info) {
   const ModelConfig& c = info.config;
   nlohmann::json formats = nlohmann::json::object();
   for (const auto& [format, share] : info.checkpoint.formats) {
@@ -180,9 +180,9 @@ Command add_info(CLI::App& app) {
     if (!options->folder.empty()) options->model.model = options->folder;
     const Info info = read_info(options->model);
     if (options->json) {
-      print_json(info);
+      print_info_json(info);
     } else {
-      print_table(info);
+      print_info(info);
     }
     return 0;
   };

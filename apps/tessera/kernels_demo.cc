@@ -25,7 +25,7 @@ using reference::relative_error;
 
 // ---- one line of the table ----------------------------------------------------------------------
 
-struct Row {
+struct KernelRow {
   std::string what;
   double ms, plain_ms;
   std::int64_t bytes, plain_bytes;
@@ -98,7 +98,7 @@ void plain_causal_attention(const float* q, const float* k, const float* v, floa
   }
 }
 
-Row show_attention(int threads) {
+KernelRow show_attention(int threads) {
   const std::int64_t seq = 1024, heads = 4, dim = 64;
   Context ctx({.threads = threads});
   const Values q({1, seq, heads, dim}, 1), k({1, seq, heads, dim}, 2), v({1, seq, heads, dim}, 3);
@@ -111,13 +111,14 @@ Row show_attention(int threads) {
   const auto plain = [&] {
     plain_causal_attention(data(q), data(k), data(v), data(plain_out), seq, heads, dim, scores);
   };
-  Row row{.what = fmt::format("attention, causal, {} tokens, {} heads of {}", seq, heads, dim),
-          .ms = median_ms(ours),
-          .plain_ms = median_ms(plain),
-          .bytes = ctx.workspace_peak_bytes(),
-          .plain_bytes = static_cast<std::int64_t>(scores.size() * sizeof(float)),
-          .error = 0,
-          .bound = 1e-5};
+  KernelRow row{
+      .what = fmt::format("attention, causal, {} tokens, {} heads of {}", seq, heads, dim),
+      .ms = median_ms(ours),
+      .plain_ms = median_ms(plain),
+      .bytes = ctx.workspace_peak_bytes(),
+      .plain_bytes = static_cast<std::int64_t>(scores.size() * sizeof(float)),
+      .error = 0,
+      .bound = 1e-5};
   row.error = relative_error(
       out.array(),
       reference::attention({.q = q.array(), .k = k.array(), .v = v.array(), .mask = Mask::causal()})
@@ -130,7 +131,7 @@ Row show_attention(int threads) {
 // More packed weights than any cache holds, used in turn: a model's come from memory, too.
 constexpr std::int64_t kStreamedBytes = std::int64_t{128} << 20;
 
-Row show_linear(int threads, Activations activations, double bound) {
+KernelRow show_linear(int threads, Activations activations, double bound) {
   const std::int64_t in = 4096, out_features = 4096;
   Context ctx({.threads = threads, .activations = activations});
   const Linear dense(ctx, in, out_features, Activation::gelu);
@@ -148,15 +149,15 @@ Row show_linear(int threads, Activations activations, double bound) {
                  .activation = dense.activation(),
                  .out = out});
   };
-  Row row{.what = fmt::format(
-              "FP4 linear + gelu, {} -> {}, {}", in, out_features,
-              activations == Activations::exact ? "exact activations" : "8-bit activations"),
-          .ms = median_ms(ours),
-          .plain_ms = 0,
-          .bytes = packed[0].weight.bytes() + dense.bias().bytes(),
-          .plain_bytes = dense.bytes(),
-          .error = 0,
-          .bound = bound};
+  KernelRow row{.what = fmt::format(
+                    "FP4 linear + gelu, {} -> {}, {}", in, out_features,
+                    activations == Activations::exact ? "exact activations" : "8-bit activations"),
+                .ms = median_ms(ours),
+                .plain_ms = 0,
+                .bytes = packed[0].weight.bytes() + dense.bias().bytes(),
+                .plain_bytes = dense.bytes(),
+                .error = 0,
+                .bound = bound};
   const reference::LinearWeights decoded = reference::weights_of(ctx, dense, Format::nvfp4);
   row.error = relative_error(
       out.array(), reference::linear(x.array(), decoded.weight, decoded.bias, decoded.activation));
@@ -166,7 +167,7 @@ Row show_linear(int threads, Activations activations, double bound) {
 
 // ---- a transformer block ------------------------------------------------------------------------
 
-Row show_block(int threads) {
+KernelRow show_block(int threads) {
   const std::int64_t d_model = 512, heads = 8, d_ff = 2048, seq = 16;
   Context ctx({.threads = threads, .activations = Activations::int8});
   TransformerBlock block(ctx, d_model, heads, d_ff,
@@ -177,13 +178,14 @@ Row show_block(int threads) {
   const PrecisionPlan plan;
   const reference::BlockWeights decoded = reference::weights_of(ctx, block, plan);
   block.quantize(ctx, plan);
-  Row row{.what = fmt::format("transformer block, FP4, {} x {}, {} tokens", d_model, d_ff, seq),
-          .ms = median_ms([&] { block.forward(ctx, x, out); }),
-          .plain_ms = plain_ms,
-          .bytes = block.bytes(),
-          .plain_bytes = plain_bytes,
-          .error = 0,
-          .bound = 0.01};
+  KernelRow row{
+      .what = fmt::format("transformer block, FP4, {} x {}, {} tokens", d_model, d_ff, seq),
+      .ms = median_ms([&] { block.forward(ctx, x, out); }),
+      .plain_ms = plain_ms,
+      .bytes = block.bytes(),
+      .plain_bytes = plain_bytes,
+      .error = 0,
+      .bound = 0.01};
   row.error = relative_error(out.array(), transformer_block(decoded, x.array(), Mask::causal()));
   return row;
 }
@@ -195,7 +197,7 @@ std::string size_text(std::int64_t bytes) {
                            : fmt::format("{:.2f} MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-void print_header(int threads) {
+void print_kernels_header(int threads) {
   fmt::print(
       "Each line compares Tessera with the plain way (textbook attention; f32 weights), and gives "
       "its\nerror against float64.\n");
@@ -204,14 +206,14 @@ void print_header(int threads) {
              "memory", "plain", "error");
 }
 
-void print_row(const Row& row) {
+void print_row(const KernelRow& row) {
   fmt::print("{:<52} {:>6.2f} ms {:>6.2f} ms {:>6.1f}x {:>10} {:>10} {:>9.1e}  {}\n", row.what,
              row.ms, row.plain_ms, row.plain_ms / row.ms, size_text(row.bytes),
              size_text(row.plain_bytes), row.error, row.holds() ? "ok" : "WRONG");
   std::fflush(stdout);
 }
 
-nlohmann::json to_json(const Row& row) {
+nlohmann::json kernel_json(const KernelRow& row) {
   return {{"what", row.what},
           {"ms", row.ms},
           {"plain_ms", row.plain_ms},
@@ -226,13 +228,13 @@ nlohmann::json to_json(const Row& row) {
 
 int run_kernels_demo(int threads, bool json) {
   const int used = Context({.threads = threads}).threads();
-  if (!json) print_header(used);
+  if (!json) print_kernels_header(used);
   bool all_hold = true;
   nlohmann::json rows = nlohmann::json::array();
-  const auto show = [&](const Row& row) {
+  const auto show = [&](const KernelRow& row) {
     all_hold = all_hold && row.holds();
     if (json) {
-      rows.push_back(to_json(row));
+      rows.push_back(kernel_json(row));
     } else {
       print_row(row);
     }

@@ -25,7 +25,7 @@
 namespace tessera::app {
 namespace {
 
-struct Options {
+struct PerplexityFlags {
   PerplexitySetting setting;
   std::vector<std::string> compare;
   PositionFiles files;
@@ -34,7 +34,7 @@ struct Options {
   bool json = false;
 };
 
-PerplexityText read_text(const Options& options) {
+PerplexityText read_text(const PerplexityFlags& options) {
   if (options.file.has_value() == options.text.has_value()) {
     fail_usage("give the text as either FILE (- is standard input) or --text");
   }
@@ -46,7 +46,7 @@ PerplexityText read_text(const Options& options) {
           .max_tokens = options.max_tokens};
 }
 
-void print_result(const Options& options, const PerplexityText& text, std::size_t tokens,
+void print_result(const PerplexityFlags& options, const PerplexityText& text, std::size_t tokens,
                   const ScoredSetting& scored) {
   const PerplexityResult& result = scored.result;
   if (options.json) {
@@ -67,7 +67,7 @@ void print_result(const Options& options, const PerplexityText& text, std::size_
              size_text(peak_rss_bytes()), scored.summary);
 }
 
-int run(const Options& options) {
+int run_perplexity(const PerplexityFlags& options) {
   check_position_files(options.files);
   if (!options.compare.empty()) {
     CompareArgs args{.settings = {}, .text = {}, .files = options.files, .json = options.json};
@@ -92,7 +92,7 @@ int run(const Options& options) {
 
 Command add_perplexity(CLI::App& app) {
   CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<PerplexityFlags>();
   command->add_option("FILE", options->file, "The text; - is standard input");
   command->add_option("--text", options->text, "The text itself");
   command
@@ -130,7 +130,7 @@ Command add_perplexity(CLI::App& app) {
       "  tessera perplexity --compare weights=dense --compare weights=int4 wiki.test.txt\n"
       "  tessera perplexity --compare sinks=4,window=252 --compare window=256 \\\n"
       "      --by-position nll.svg --by-position nll.csv novel.txt");
-  return [options] { return run(*options); };
+  return [options] { return run_perplexity(*options); };
 }
 
 }  // namespace tessera::app

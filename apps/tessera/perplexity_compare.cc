@@ -23,7 +23,7 @@ constexpr std::array<std::string_view, 10> kKeys = {"model",      "device",     
                                                     "keep-dense", "activations", "sinks", "window",
                                                     "context",    "stride"};
 
-std::vector<std::string> split(const std::string& text, char at) {
+std::vector<std::string> split_at(const std::string& text, char at) {
   std::vector<std::string> parts;
   for (std::size_t begin = 0;;) {
     const std::size_t end = text.find(at, begin);
@@ -62,8 +62,8 @@ Differences differences_of(const std::vector<ScoredSetting>& scored) {
   return differences;
 }
 
-void print_table(const CompareArgs& args, const std::vector<ScoredSetting>& scored,
-                 const Differences& differences, std::size_t tokens) {
+void print_comparison(const CompareArgs& args, const std::vector<ScoredSetting>& scored,
+                      const Differences& differences, std::size_t tokens) {
   std::size_t width = 7;
   for (const ScoredSetting& setting : scored) {
     width = std::max(width, setting.setting.label.size());
@@ -128,7 +128,7 @@ PerplexitySetting parse_setting(const std::string& text, const PerplexitySetting
   PerplexitySetting setting = base;
   setting.label = text;
   std::vector<std::string> arguments;
-  for (const std::string& part : split(text, ',')) arguments.push_back(as_argument(part, text));
+  for (const std::string& part : split_at(text, ',')) arguments.push_back(as_argument(part, text));
   // The command's own options check the values.
   CLI::App flags;
   add_setting_options(flags, setting);
@@ -190,7 +190,7 @@ int compare(const CompareArgs& args) {
     fmt::print("{}\n", comparison_json(args, scored, differences, ids.size())
                            .dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
   } else {
-    print_table(args, scored, differences, ids.size());
+    print_comparison(args, scored, differences, ids.size());
   }
   std::fflush(stdout);
   write_positions(args.files, args.text, scored);

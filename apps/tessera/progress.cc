@@ -12,7 +12,7 @@ namespace {
 
 constexpr auto kQuiet = std::chrono::milliseconds(300);    // shorter work shows nothing
 constexpr auto kRefresh = std::chrono::milliseconds(100);  // faster than the eye needs
-constexpr int kWidth = 30;                                 // of the bar
+constexpr int kBarWidth = 30;                              // of the bar
 
 }  // namespace
 
@@ -36,14 +36,14 @@ void Progress::update(std::int64_t done, std::int64_t total) {
   last_ = now;
   shown_ = true;
   const double share = std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0);
-  const int filled = static_cast<int>(share * kWidth);
+  const int filled = static_cast<int>(share * kBarWidth);
   std::string left;
   if (share > 0.02) {  // before that it is a guess
     const double seconds = std::chrono::duration<double>(now - start_).count();
     left = fmt::format(", {:.0f} s left", seconds / share * (1 - share));
   }
   fmt::print(stderr, "\r{} [{}{}] {:.0f}%{}\033[K", what_, std::string(filled, '='),
-             std::string(kWidth - filled, ' '), 100 * share, left);
+             std::string(kBarWidth - filled, ' '), 100 * share, left);
   std::fflush(stderr);
 }
 

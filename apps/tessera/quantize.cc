@@ -37,7 +37,7 @@ using model::PackableLayer;
 using model::QuantizedCheckpoint;
 using model::QuantizedLayer;
 
-struct Options {
+struct QuantizeFlags {
   std::string model, format, out, plan, budget, calibration;
   std::vector<std::string> keep_dense;
   std::int64_t group = -1, calibration_tokens = 256;
@@ -70,7 +70,7 @@ std::string format_names() {
 }
 
 // Of --budget; `whole` is the size of the dense checkpoint.
-std::int64_t budget_bytes(const Options& options, std::int64_t whole) {
+std::int64_t budget_bytes(const QuantizeFlags& options, std::int64_t whole) {
   try {
     return model::parse_budget(options.budget, whole);
   } catch (const Error& error) {
@@ -79,7 +79,7 @@ std::int64_t budget_bytes(const Options& options, std::int64_t whole) {
 }
 
 // What can be refused before the checkpoint is opened.
-void check(const Options& options) {
+void check(const QuantizeFlags& options) {
   const auto known = [&](const FormatInfo& format) { return format.name == options.format; };
   if (std::none_of(formats().begin(), formats().end(), known)) {
     fail_usage("--format {}: choose one of {}", options.format, format_names());
@@ -98,7 +98,7 @@ void check(const Options& options) {
   if (!options.budget.empty()) budget_bytes(options, 1);
 }
 
-std::vector<PrecisionRule> keep_dense_rules(const Options& options,
+std::vector<PrecisionRule> keep_dense_rules(const QuantizeFlags& options,
                                             const std::vector<PackableLayer>& layers) {
   std::vector<PrecisionRule> rules;
   for (const std::string& pattern : options.keep_dense) {
@@ -116,7 +116,7 @@ std::vector<PrecisionRule> keep_dense_rules(const Options& options,
 
 // ---- --plan auto --------------------------------------------------------------------------------
 
-std::vector<std::int32_t> calibration_ids(Context& ctx, const Options& options,
+std::vector<std::int32_t> calibration_ids(Context& ctx, const QuantizeFlags& options,
                                           const Model& dense) {
   if (options.calibration.empty()) {
     return self_written_text(ctx, dense, options.calibration_tokens);
@@ -139,7 +139,7 @@ std::vector<std::int32_t> calibration_ids(Context& ctx, const Options& options,
 }
 
 // Refuses a budget that cannot be met, and names the smallest that can, in both units.
-void check_budget(const Options& options, std::int64_t budget, std::int64_t smallest,
+void check_budget(const QuantizeFlags& options, std::int64_t budget, std::int64_t smallest,
                   std::int64_t whole) {
   if (budget >= smallest) return;
   const double share =
@@ -152,7 +152,7 @@ void check_budget(const Options& options, std::int64_t budget, std::int64_t smal
       options.keep_dense.empty() ? "layers" : "layers but those of --keep-dense", options.format);
 }
 
-AutoPlan make_plan(Context& ctx, const Options& options, const Checkpoint& checkpoint,
+AutoPlan make_plan(Context& ctx, const QuantizeFlags& options, const Checkpoint& checkpoint,
                    const std::vector<PrecisionRule>& fixed) {
   std::int64_t whole = 0;
   for (const model::StoredTensor& tensor : checkpoint.tensors()) {
@@ -177,7 +177,7 @@ double divergence_per_mb(const LayerCost& layer) {
 }
 
 // In the order of the decision: what a dense layer gains for the bytes it costs.
-void print_plan(const Options& options, const AutoPlan& plan) {
+void print_plan(const QuantizeFlags& options, const AutoPlan& plan) {
   std::vector<LayerCost> layers = plan.decided.layers;
   std::stable_sort(layers.begin(), layers.end(), [](const LayerCost& a, const LayerCost& b) {
     return divergence_per_mb(a) > divergence_per_mb(b);
@@ -198,7 +198,7 @@ void print_plan(const Options& options, const AutoPlan& plan) {
       plan.divergence_all_packed, plan.divergence);
 }
 
-nlohmann::json to_json(const AutoPlan& plan) {
+nlohmann::json plan_json(const AutoPlan& plan) {
   nlohmann::json layers = nlohmann::json::array();
   for (const LayerCost& layer : plan.decided.layers) {
     layers.push_back({{"name", layer.layer},
@@ -234,7 +234,7 @@ struct Outcome {
   }
 };
 
-void print_json(const Options& options, const Outcome& outcome) {
+void print_outcome_json(const QuantizeFlags& options, const Outcome& outcome) {
   nlohmann::json layers = nlohmann::json::array();
   for (const QuantizedLayer& layer : outcome.result.layers) {
     layers.push_back({{"name", layer.name},
@@ -251,12 +251,12 @@ void print_json(const Options& options, const Outcome& outcome) {
       {"bytes_before", outcome.result.bytes_before},
       {"bytes_after", outcome.result.bytes_after},
       {"mean_relative_error", outcome.mean_error()},
-      {"plan", outcome.plan ? to_json(*outcome.plan) : nlohmann::json(nullptr)},
+      {"plan", outcome.plan ? plan_json(*outcome.plan) : nlohmann::json(nullptr)},
       {"seconds", outcome.seconds}};
   fmt::print("{}\n", object.dump(2));
 }
 
-void print_summary(const Options& options, const Outcome& outcome) {
+void print_summary(const QuantizeFlags& options, const Outcome& outcome) {
   const QuantizedCheckpoint& result = outcome.result;
   fmt::print(
       "{}: {} of {} layers packed as {}, {:.2f} MB -> {:.2f} MB ({:.0f}%), mean weight error "
@@ -267,7 +267,7 @@ void print_summary(const Options& options, const Outcome& outcome) {
       100 * outcome.mean_error(), outcome.seconds);
 }
 
-Outcome run(Options options) {
+Outcome quantize_model(QuantizeFlags options) {
   const auto start = std::chrono::steady_clock::now();
   Context ctx({.threads = options.threads});
   const auto checkpoint = Checkpoint::open(options.model);
@@ -297,12 +297,12 @@ Outcome run(Options options) {
   return outcome;
 }
 
-int quantize_command(const Options& options) {
+int quantize_command(const QuantizeFlags& options) {
   check(options);
   catch_interrupt();
   try {
-    const Outcome outcome = run(options);
-    options.json ? print_json(options, outcome) : print_summary(options, outcome);
+    const Outcome outcome = quantize_model(options);
+    options.json ? print_outcome_json(options, outcome) : print_summary(options, outcome);
     return 0;
   } catch (const Stopped&) {
     fmt::print(stderr, "tessera: stopped; {} was not written\n", options.out);
@@ -315,7 +315,7 @@ int quantize_command(const Options& options) {
 Command add_quantize(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "quantize", "Pack the linear layers of a checkpoint, the head included, and write a new one");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<QuantizeFlags>();
   command->add_option("--model", options->model, "Folder of the dense checkpoint")
       ->type_name("DIR")
       ->required();

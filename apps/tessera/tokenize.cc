@@ -23,7 +23,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-struct Options {
+struct TokenizeFlags {
   std::string tokenizer, model, text, ids;
   bool has_text = false, decode = false, add_special = false, skip_special = false, json = false;
 };
@@ -36,7 +36,7 @@ std::string read_standard_input(std::string_view what) {
 }
 
 // Separated by commas or white space, with or without the brackets of a JSON list.
-Ids parse_ids(std::string_view text) {
+Ids parse_given_ids(std::string_view text) {
   constexpr std::string_view kSeparators = ", \t\r\n[]";
   Ids ids;
   for (std::size_t at = text.find_first_not_of(kSeparators); at != std::string_view::npos;
@@ -62,8 +62,9 @@ nlohmann::json as_json(const Tokenizer& tokenizer, const Ids& ids) {
   return {{"ids", ids}, {"tokens", std::move(tokens)}};
 }
 
-int decode(const Tokenizer& tokenizer, const Options& options) {
-  const Ids ids = parse_ids(options.ids.empty() ? read_standard_input("token ids") : options.ids);
+int decode_ids(const Tokenizer& tokenizer, const TokenizeFlags& options) {
+  const Ids ids =
+      parse_given_ids(options.ids.empty() ? read_standard_input("token ids") : options.ids);
   const std::string text = tokenizer.decode(ids, options.skip_special);
   if (options.json) {
     nlohmann::json json = as_json(tokenizer, ids);
@@ -75,7 +76,7 @@ int decode(const Tokenizer& tokenizer, const Options& options) {
   return 0;
 }
 
-int encode(const Tokenizer& tokenizer, const Options& options) {
+int encode_text(const Tokenizer& tokenizer, const TokenizeFlags& options) {
   const std::string text = options.has_text ? options.text : read_standard_input("a text");
   const Ids ids = tokenizer.encode(text, options.add_special);
   if (options.json) {
@@ -89,15 +90,15 @@ int encode(const Tokenizer& tokenizer, const Options& options) {
   return 0;
 }
 
-int run(const Options& options) {
+int run_tokenize(const TokenizeFlags& options) {
   if (options.tokenizer.empty() == options.model.empty()) {
     fail_usage("give either --model DIR or --tokenizer FILE");
   }
   // Wrong ids on the command line are refused before a file is opened.
-  if (options.decode) parse_ids(options.ids);
+  if (options.decode) parse_given_ids(options.ids);
   const Tokenizer tokenizer =
       Tokenizer::from_file(options.tokenizer.empty() ? options.model : options.tokenizer);
-  return options.decode ? decode(tokenizer, options) : encode(tokenizer, options);
+  return options.decode ? decode_ids(tokenizer, options) : encode_text(tokenizer, options);
 }
 
 }  // namespace
@@ -105,7 +106,7 @@ int run(const Options& options) {
 Command add_tokenize(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("tokenize", "Show the tokens of a text, or the text of tokens");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<TokenizeFlags>();
   command->add_option("--tokenizer", options->tokenizer, "A tokenizer.json")->type_name("FILE");
   command->add_option("--model", options->model, "A model's folder, with its tokenizer.json")
       ->type_name("DIR");
@@ -130,7 +131,7 @@ Command add_tokenize(CLI::App& app) {
   return [options, text, ids] {
     options->has_text = text->count() > 0;
     options->decode = ids->count() > 0;
-    return run(*options);
+    return run_tokenize(*options);
   };
 }
 

@@ -21,7 +21,7 @@ namespace {
 
 using reference::Array;
 
-struct Options {
+struct VerifyFlags {
   ModelOptions model;
   std::string golden;
   bool json = false;
@@ -63,7 +63,7 @@ nlohmann::json number(double value) {
   return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
 }
 
-nlohmann::json to_json(const VerifyCheck& check) {
+nlohmann::json verify_json(const VerifyCheck& check) {
   nlohmann::json rows = nlohmann::json::array();
   for (const VerifyRow& row : check.rows) {
     nlohmann::json one{{"what", row.what}, {"ok", row.ok}};
@@ -92,7 +92,7 @@ void print_trace(const std::vector<TraceEntry>& trace) {
   }
 }
 
-nlohmann::json to_json(const std::vector<TraceEntry>& trace) {
+nlohmann::json verify_json(const std::vector<TraceEntry>& trace) {
   nlohmann::json list = nlohmann::json::array();
   for (const TraceEntry& entry : trace) {
     list.push_back({{"op", entry.op},
@@ -107,14 +107,14 @@ nlohmann::json to_json(const std::vector<TraceEntry>& trace) {
 }
 
 int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>& trace,
-           const VerifySubject& subject, const Options& options, double seconds) {
+           const VerifySubject& subject, const VerifyFlags& options, double seconds) {
   const auto misses = std::count_if(checks.begin(), checks.end(),
                                     [](const VerifyCheck& check) { return !check.ok(); });
   const std::vector<std::string> notes =
       load_notes(subject.model, subject.directory, options.model);
   if (options.json) {
     nlohmann::json list = nlohmann::json::array();
-    for (const VerifyCheck& check : checks) list.push_back(to_json(check));
+    for (const VerifyCheck& check : checks) list.push_back(verify_json(check));
     fmt::print("{}\n", nlohmann::json{{"model", subject.directory.string()},
                                       {"golden", options.golden},
                                       {"architecture", subject.model.config().architecture},
@@ -123,7 +123,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
                                       {"activations", options.model.activations},
                                       {"bound", subject.bound},
                                       {"checks", list},
-                                      {"trace", to_json(trace)},
+                                      {"trace", verify_json(trace)},
                                       {"notes", notes},
                                       {"seconds", seconds},
                                       {"ok", misses == 0}}
@@ -148,7 +148,7 @@ int report(const std::vector<VerifyCheck>& checks, const std::vector<TraceEntry>
   return misses == 0 ? 0 : 1;
 }
 
-int run(const Options& options) {
+int run_verify(const VerifyFlags& options) {
   const auto start = std::chrono::steady_clock::now();
   const LoadOptions load = load_options(options.model);
   const std::filesystem::path directory = model_path(options.model);
@@ -235,7 +235,7 @@ Command add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand("verify",
                                          "Check a model against float64: kernels, hidden "
                                          "states, tokens, fused calls, time per token");
-  const auto options = std::make_shared<Options>();
+  const auto options = std::make_shared<VerifyFlags>();
   options->model.activations = "exact";  // generation rounds them to 8 bits; a check should not
   add_model_options(*command, options->model);
   command
@@ -256,7 +256,7 @@ Command add_verify(CLI::App& app) {
       "  tessera verify --model DIR --weights nvfp4 --json",
       level_bound(DType::f32, false), level_bound(DType::f16, false),
       level_bound(DType::bf16, false), level_bound(DType::f32, true)));
-  return [options] { return run(*options); };
+  return [options] { return run_verify(*options); };
 }
 
 }  // namespace tessera::app
