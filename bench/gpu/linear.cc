@@ -95,7 +95,7 @@ struct Call {
   }
 };
 
-double error_of(Context& ctx, const Call& call, const Matrix& decoded) {
+double linear_error(Context& ctx, const Call& call, const Matrix& decoded) {
   const Matrix x = in_f32(ctx, some_rows(call.args.x));
   const Matrix found = in_f32(ctx, some_rows(call.args.out));
   Matrix expected{.buffer = Buffer(found.view.bytes(), ctx.device())};
@@ -148,7 +148,7 @@ class LinearBench {
                     .up = options_.gated ? weight(i * of_call + 1) : Weight()};
       };
       const TracedCall call = trace_call(ctx_, [&] { multiply(call_of(0)); });
-      const double error = error_of(ctx_, call_of(0), weights.decoded);
+      const double error = linear_error(ctx_, call_of(0), weights.decoded);
       const Time time = time_calls(ctx_, static_cast<int>(weights.copies.size()) / of_call,
                                    [&](int i) { multiply(call_of(i)); });
       Row row{{"op", options_.gated ? "gated_linear" : "linear"},

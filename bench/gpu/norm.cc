@@ -29,8 +29,8 @@ struct NormTensors {
   NormArgs args{};
 };
 
-NormTensors make_tensors(const Noise& noise, const Shape& shape, DType dtype, int residuals,
-                         std::uint32_t seed) {
+NormTensors make_norm_tensors(const Noise& noise, const Shape& shape, DType dtype, int residuals,
+                              std::uint32_t seed) {
   NormTensors made;
   const auto make = [&] {
     const auto n = static_cast<std::uint32_t>(made.matrices.size());
@@ -72,7 +72,7 @@ class NormBench {
     std::vector<NormTensors> sets;
     for (int i = 0; i < copies_beyond_cache(bytes_of_one * (2 + residuals), 64); ++i) {
       NormTensors& set = sets.emplace_back(
-          make_tensors(noise_, shape, dtype, residuals, static_cast<std::uint32_t>(i)));
+          make_norm_tensors(noise_, shape, dtype, residuals, static_cast<std::uint32_t>(i)));
       set.args.weight = weight.view.select(0, 0);
       set.args.dropout = {dropout, static_cast<std::uint64_t>(i)};
       if (op != "rms_norm") set.args.bias = bias.view.select(0, 0);

@@ -21,8 +21,8 @@ struct QuantizeBenchOptions {
   std::vector<std::string> dtypes{"bf16"}, searches{"least_squares", "from_max"};
 };
 
-void run(Context& ctx, const Noise& noise, const Shape& shape, const std::string& format,
-         DType dtype, const std::string& search) {
+void run_quantize(Context& ctx, const Noise& noise, const Shape& shape, const std::string& format,
+                  DType dtype, const std::string& search) {
   using Clock = std::chrono::steady_clock;
   constexpr int kRounds = 7;
   const Matrix dense = noise.matrix(dtype, shape.second, shape.first, 1);
@@ -52,14 +52,14 @@ void run(Context& ctx, const Noise& noise, const Shape& shape, const std::string
             {"seconds_for_7b", rounded(7e9 / weights * median, 3)}});
 }
 
-void run_all(const QuantizeBenchOptions& options) {
+void run_quantize_rows(const QuantizeBenchOptions& options) {
   Context ctx({.device = Device::cuda()});
   const Noise noise(ctx, 0.02f);
   for (const std::string& shape : options.shapes) {
     for (const std::string& format : options.formats) {
       for (const std::string& dtype : options.dtypes) {
         for (const std::string& search : options.searches) {
-          run(ctx, noise, parse_shape(shape), format, parse_dtype(dtype), search);
+          run_quantize(ctx, noise, parse_shape(shape), format, parse_dtype(dtype), search);
         }
       }
     }
@@ -77,7 +77,7 @@ void add_quantize(CLI::App& app) {
   command->add_option("--searches", options->searches, "least_squares, from_max")
       ->delimiter(',')
       ->check(CLI::IsMember({"least_squares", "from_max"}));
-  command->callback([options] { run_all(*options); });
+  command->callback([options] { run_quantize_rows(*options); });
 }
 
 }  // namespace tessera::bench

@@ -34,8 +34,8 @@ Buffer uploaded(Context& ctx, const std::vector<T>& values) {
   return buffer;
 }
 
-void run(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Heads& h,
-         std::int64_t tokens, DType dtype) {
+void run_rotary_append(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Heads& h,
+                       std::int64_t tokens, DType dtype) {
   constexpr std::int64_t kPageSize = 16;
   const std::int64_t pages = (tokens + kPageSize - 1) / kPageSize;
   std::vector<std::int32_t> counted(static_cast<std::size_t>(tokens));
@@ -90,7 +90,7 @@ void run(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Heads
   print(out);
 }
 
-void run_all(const RotaryAppendOptions& options) {
+void run_rotary_append_rows(const RotaryAppendOptions& options) {
   Context ctx({.device = Device::cuda()});
   const Noise noise(ctx, 1.f);
   const Ceilings ceilings = measure_ceilings(ctx);
@@ -98,7 +98,7 @@ void run_all(const RotaryAppendOptions& options) {
   for (const Heads& heads : kHeads) {
     for (const std::string& dtype : options.dtypes) {
       for (const std::int64_t tokens : options.tokens) {
-        run(ctx, noise, ceilings, heads, tokens, parse_dtype(dtype));
+        run_rotary_append(ctx, noise, ceilings, heads, tokens, parse_dtype(dtype));
       }
     }
   }
@@ -112,7 +112,7 @@ void add_rotary_append(CLI::App& app) {
       "rotary_append", "rotary_append(), and rotary() and kv_append() separately");
   command->add_option("--tokens", options->tokens, "Tokens of a call")->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
-  command->callback([options] { run_all(*options); });
+  command->callback([options] { run_rotary_append_rows(*options); });
 }
 
 }  // namespace tessera::bench

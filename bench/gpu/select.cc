@@ -21,8 +21,8 @@ struct SelectOptions {
 };
 
 // k = 1 means argmax.
-void run(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Shape& shape,
-         std::int64_t k, DType dtype) {
+void run_select(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Shape& shape,
+                std::int64_t k, DType dtype) {
   std::vector<Matrix> rows;
   const int copies = copies_beyond_cache(shape.first * shape.second * size_of(dtype), 32);
   for (int i = 0; i < copies; ++i) {
@@ -50,7 +50,7 @@ void run(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Shape
   print(row);
 }
 
-void run_all(const SelectOptions& options) {
+void run_select_rows(const SelectOptions& options) {
   Context ctx({.device = Device::cuda()});
   const Noise noise(ctx, 1.f);
   const Ceilings ceilings = measure_ceilings(ctx);
@@ -58,7 +58,7 @@ void run_all(const SelectOptions& options) {
   for (const std::string& shape : options.shapes) {
     for (const std::string& dtype : options.dtypes) {
       for (const std::int64_t k : options.ks) {
-        run(ctx, noise, ceilings, parse_shape(shape), k, parse_dtype(dtype));
+        run_select(ctx, noise, ceilings, parse_shape(shape), k, parse_dtype(dtype));
       }
     }
   }
@@ -72,7 +72,7 @@ void add_select(CLI::App& app) {
   command->add_option("--shapes", options->shapes, "Rows x width")->delimiter(',');
   command->add_option("--k", options->ks, "1 for argmax, more for top_k")->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
-  command->callback([options] { run_all(*options); });
+  command->callback([options] { run_select_rows(*options); });
 }
 
 }  // namespace tessera::bench

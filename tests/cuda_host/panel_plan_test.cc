@@ -11,13 +11,13 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kMultiprocessors = 132;
+constexpr int kPanelMultiprocessors = 132;
 
-PanelSizes sizes_of(std::int64_t tiles, int pairs, std::int64_t m) {
-  return {.tiles = tiles, .pairs = pairs, .m = m, .multiprocessors = kMultiprocessors};
+PanelSizes panel_sizes_of(std::int64_t tiles, int pairs, std::int64_t m) {
+  return {.tiles = tiles, .pairs = pairs, .m = m, .multiprocessors = kPanelMultiprocessors};
 }
 
-void check_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t m) {
+void check_panel_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t m) {
   EXPECT_EQ(plan.tokens, m <= 32 ? 32 : m <= 64 ? 64 : 128);
   EXPECT_GE(std::int64_t{plan.token_blocks} * plan.tokens, m);
   EXPECT_LT(std::int64_t{plan.token_blocks - 1} * plan.tokens, m);
@@ -26,7 +26,7 @@ void check_sizes(const PanelPlan& plan, std::int64_t tiles, std::int64_t m) {
   EXPECT_GE(std::int64_t{plan.panels} * plan.panel_tiles, tiles);
   EXPECT_LT(std::int64_t{plan.panels - 1} * plan.panel_tiles, tiles);
   EXPECT_GE(plan.blocks, 1);
-  EXPECT_LE(plan.blocks, kMultiprocessors);
+  EXPECT_LE(plan.blocks, kPanelMultiprocessors);
 }
 
 TEST(PanelPlan, CoversEverySizeOnce) {
@@ -34,9 +34,9 @@ TEST(PanelPlan, CoversEverySizeOnce) {
     for (const int pairs : {1, 2, 3, 6, 20, 32, 64, 224}) {
       for (const std::int64_t m : {1, 17, 64, 65, 128, 200, 256, 1000}) {
         SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << m);
-        const PanelPlan plan = plan_panels(sizes_of(tiles, pairs, m));
-        check_sizes(plan, tiles, m);
-        check_sizes(plan_even_panels(sizes_of(tiles, pairs, m)), tiles, m);
+        const PanelPlan plan = plan_panels(panel_sizes_of(tiles, pairs, m));
+        check_panel_sizes(plan, tiles, m);
+        check_panel_sizes(plan_even_panels(panel_sizes_of(tiles, pairs, m)), tiles, m);
         if (plan.split == 0) continue;
         EXPECT_TRUE(std::find(std::begin(kPanelSplits), std::end(kPanelSplits), plan.split) !=
                     std::end(kPanelSplits));
@@ -53,7 +53,7 @@ TEST(PanelPlan, SharedEvenlyMoreTokensTakeNoFewerBlocks) {
     for (const int pairs : {1, 5, 32}) {
       int before = 0;
       for (std::int64_t m = 1; m <= 1100; m += 27) {
-        const int blocks = plan_even_panels(sizes_of(tiles, pairs, m)).blocks;
+        const int blocks = plan_even_panels(panel_sizes_of(tiles, pairs, m)).blocks;
         EXPECT_GE(blocks, before);
         before = blocks;
       }

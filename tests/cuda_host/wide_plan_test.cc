@@ -8,20 +8,20 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kMultiprocessors = 132;
+constexpr int kWideMultiprocessors = 132;
 
-PanelSizes sizes_of(std::int64_t tiles, int pairs, std::int64_t m) {
-  return {.tiles = tiles, .pairs = pairs, .m = m, .multiprocessors = kMultiprocessors};
+PanelSizes wide_sizes_of(std::int64_t tiles, int pairs, std::int64_t m) {
+  return {.tiles = tiles, .pairs = pairs, .m = m, .multiprocessors = kWideMultiprocessors};
 }
 
-void check_sizes(const WidePlan& plan, std::int64_t tiles, std::int64_t m) {
+void check_wide_sizes(const WidePlan& plan, std::int64_t tiles, std::int64_t m) {
   constexpr int kHeight = kWideCluster * kWideTiles;
   EXPECT_GE(std::int64_t{plan.token_blocks} * kWideTokens, m);
   EXPECT_LT(std::int64_t{plan.token_blocks - 1} * kWideTokens, m);
   EXPECT_GE(std::int64_t{plan.panels} * kHeight, tiles);
   EXPECT_LT(std::int64_t{plan.panels - 1} * kHeight, tiles);
   EXPECT_GE(plan.clusters, 1);
-  EXPECT_LE(plan.clusters * kWideCluster, kMultiprocessors);
+  EXPECT_LE(plan.clusters * kWideCluster, kWideMultiprocessors);
   EXPECT_TRUE(plan.shared || plan.clusters <= plan.tiles());
 }
 
@@ -30,8 +30,8 @@ TEST(WidePlan, CoversEverySizeOnce) {
     for (const int pairs : {1, 2, 6, 20, 32, 64, 224}) {
       for (const std::int64_t m : {1, 129, 256, 257, 1000, 1024, 4096}) {
         SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << m);
-        check_sizes(plan_wide(sizes_of(tiles, pairs, m)), tiles, m);
-        check_sizes(plan_even_wide(sizes_of(tiles, pairs, m)), tiles, m);
+        check_wide_sizes(plan_wide(wide_sizes_of(tiles, pairs, m)), tiles, m);
+        check_wide_sizes(plan_even_wide(wide_sizes_of(tiles, pairs, m)), tiles, m);
       }
     }
   }
@@ -43,7 +43,7 @@ TEST(WidePlan, SharedEvenlyMoreTokensTakeNoFewerClusters) {
     for (const int pairs : {1, 5, 32}) {
       int before = 0;
       for (std::int64_t m = 1; m <= 2100; m += 51) {
-        const int clusters = plan_even_wide(sizes_of(tiles, pairs, m)).clusters;
+        const int clusters = plan_even_wide(wide_sizes_of(tiles, pairs, m)).clusters;
         EXPECT_GE(clusters, before);
         before = clusters;
       }
@@ -53,8 +53,8 @@ TEST(WidePlan, SharedEvenlyMoreTokensTakeNoFewerClusters) {
 
 TEST(WidePlan, SharesTilesWhereRoundsWouldBeHalfEmpty) {
   // 66 clusters: 112 tiles are 1.7 rounds, 132 are two.
-  EXPECT_TRUE(plan_wide(sizes_of(1792, 64, 256)).shared);
-  EXPECT_FALSE(plan_wide(sizes_of(2112, 64, 256)).shared);
+  EXPECT_TRUE(plan_wide(wide_sizes_of(1792, 64, 256)).shared);
+  EXPECT_FALSE(plan_wide(wide_sizes_of(2112, 64, 256)).shared);
 }
 
 TEST(WidePlan, FewerMultiprocessorsThanAClusterHas) {

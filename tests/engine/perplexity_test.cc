@@ -16,18 +16,18 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-constexpr std::int64_t kVocab = 50;
+constexpr std::int64_t kScoredVocab = 50;
 
 Ids random_text(std::size_t n) {
   std::mt19937 engine(5);
   Ids ids(n);
-  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(engine() % kVocab);
+  for (std::int32_t& id : ids) id = static_cast<std::int32_t>(engine() % kScoredVocab);
   return ids;
 }
 
 struct Perplexity : testing::Test {
   Context ctx{{.threads = 2}};
-  ToyModel model{kVocab};
+  ToyModel model{kScoredVocab};
 
   // Appends the nlls of chunk[first..], each given the tokens before it in the chunk.
   void expect(std::vector<double>& nlls, const Ids& chunk, std::size_t first) const {

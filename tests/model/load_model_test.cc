@@ -21,7 +21,7 @@ using reference::compare;
 
 constexpr double kBound = 1e-4;
 
-std::filesystem::path golden(const std::string& name) { return data_path("goldens/" + name); }
+std::filesystem::path golden_model(const std::string& name) { return data_path("goldens/" + name); }
 
 std::vector<std::int32_t> prompt_of(const std::filesystem::path& folder) {
   return reference::read_golden(folder / "golden.safetensors").prompts.front();
@@ -30,7 +30,7 @@ std::vector<std::int32_t> prompt_of(const std::filesystem::path& folder) {
 // A golden's checkpoint with one thing changed.
 class Changed {
  public:
-  explicit Changed(const std::string& name) : from_(golden(name)) {
+  explicit Changed(const std::string& name) : from_(golden_model(name)) {
     copy_checkpoint(from_, folder_.path());
     file = read_editable(from_ / "model.safetensors");
   }
@@ -97,11 +97,11 @@ TEST(LoadModel, RefusesDenseWeightsOfOtherDtypes) {
 
 TEST(LoadModel, RefusesOptionsThatMakeNoSense) {
   Context ctx({.threads = 1});
-  EXPECT_TRUE(refuses([&] { load_model(ctx, golden("llama-gqa"), {.dtype = DType::i8}); },
+  EXPECT_TRUE(refuses([&] { load_model(ctx, golden_model("llama-gqa"), {.dtype = DType::i8}); },
                       "a model computes in f32, f16 or bf16, got i8"));
   EXPECT_TRUE(refuses(
       [&] {
-        load_model(ctx, golden("llama-gqa"),
+        load_model(ctx, golden_model("llama-gqa"),
                    {.pack = QuantizeOptions{}, .keep_dense = {"*.o_proj", "*.oproj"}});
       },
       "keep_dense pattern '*.oproj' matches no layer; the first is "
@@ -144,10 +144,10 @@ TEST(LoadModel, IgnoresTheTablesOfOldGptNeoxFiles) {
 
 TEST(LoadModel, ATiedHeadTakesNoMemory) {
   Context ctx({.threads = 1});
-  const auto model = load_model(ctx, golden("neox-serial"));
+  const auto model = load_model(ctx, golden_model("neox-serial"));
   std::int64_t stored = 0;
   for (const EditableTensor& tensor :
-       read_editable(golden("neox-serial") / "model.safetensors").tensors) {
+       read_editable(golden_model("neox-serial") / "model.safetensors").tensors) {
     stored += static_cast<std::int64_t>(tensor.data.size());
   }
   EXPECT_EQ(model->weight_bytes(), stored);
@@ -189,15 +189,16 @@ TEST(LoadModel, PacksWhatIsNotKeptDense) {
     const bool neox = std::string(name).starts_with("neox");
     const LoadOptions options{.pack = QuantizeOptions{.format = Format::nvfp4},
                               .keep_dense = {neox ? "*.attention.dense" : "*.o_proj"}};
-    const auto dense = load_model(ctx, golden(name)),
-               packed = load_model(ctx, golden(name), options);
+    const auto dense = load_model(ctx, golden_model(name)),
+               packed = load_model(ctx, golden_model(name), options);
     EXPECT_LT(packed->weight_bytes(), dense->weight_bytes());
     for (const LayerInfo& layer : packed->linear_layers()) {
       const bool kept = layer.name.ends_with("attention.dense") || layer.name.ends_with("o_proj");
       EXPECT_EQ(layer.weight.format, kept ? Format::dense : Format::nvfp4) << layer.name;
     }
-    const auto prompt = prompt_of(golden(name));
-    const auto expected = reference::ReferenceModel(ctx, golden(name), options).forward(prompt);
+    const auto prompt = prompt_of(golden_model(name));
+    const auto expected =
+        reference::ReferenceModel(ctx, golden_model(name), options).forward(prompt);
     const auto actual = reference::observe(ctx, *packed, prompt);
     for (std::size_t i = 0; i < expected.levels.size(); ++i) {
       EXPECT_LT(compare(actual.levels[i], expected.levels[i]).max_rel, kBound) << "level " << i;
@@ -209,7 +210,7 @@ TEST(LoadModel, PacksWhatIsNotKeptDense) {
 TEST(LoadModel, ATiedHeadStaysDenseByItsOwnName) {
   Context ctx({.threads = 1});
   for (const char* pattern : {"embed_out", "gpt_neox.embed_in"}) {
-    const auto model = load_model(ctx, golden("neox-serial"),
+    const auto model = load_model(ctx, golden_model("neox-serial"),
                                   {.pack = QuantizeOptions{}, .keep_dense = {pattern}});
     EXPECT_EQ(model->linear_layers().back().weight.format, Format::dense);
     EXPECT_EQ(model->linear_layers().front().weight.format, Format::nvfp4);
@@ -223,12 +224,13 @@ TEST(LoadModel, PacksTheEmbeddingAndSharesItWithATiedHead) {
       SCOPED_TRACE(std::string(name) + " " + std::string(format.name));
       Context ctx({.threads = 2});
       LoadOptions options{.dtype = DType::f32, .pack = {{.format = format.format}}};
-      const auto head_alone = load_model(ctx, golden(name), options);
+      const auto head_alone = load_model(ctx, golden_model(name), options);
       options.pack_embedding = true;
-      const auto packed = load_model(ctx, golden(name), options);
+      const auto packed = load_model(ctx, golden_model(name), options);
       EXPECT_LT(packed->weight_bytes(), head_alone->weight_bytes());
-      const auto prompt = prompt_of(golden(name));
-      const auto expected = reference::ReferenceModel(ctx, golden(name), options).forward(prompt);
+      const auto prompt = prompt_of(golden_model(name));
+      const auto expected =
+          reference::ReferenceModel(ctx, golden_model(name), options).forward(prompt);
       const auto actual = reference::observe(ctx, *packed, prompt);
       EXPECT_LT(compare(actual.levels[0], expected.levels[0]).max_rel, 1e-6);
       EXPECT_LT(compare(actual.logits, expected.logits).max_rel, kBound);
@@ -239,7 +241,7 @@ TEST(LoadModel, PacksTheEmbeddingAndSharesItWithATiedHead) {
 TEST(LoadModel, TheEmbeddingStaysDenseByEitherName) {
   Context ctx({.threads = 1});
   const auto bytes = [&](std::vector<std::string> keep_dense) {
-    return load_model(ctx, golden("neox-serial"),
+    return load_model(ctx, golden_model("neox-serial"),
                       {.pack = QuantizeOptions{},
                        .pack_embedding = true,
                        .keep_dense = std::move(keep_dense)})
@@ -251,8 +253,8 @@ TEST(LoadModel, TheEmbeddingStaysDenseByEitherName) {
 
 TEST(LoadModel, LayersThatTheFileHasPackedStayAsTheyAre) {
   Context ctx({.threads = 1});
-  const auto model =
-      load_model(ctx, golden("llama-nvfp4"), {.pack = QuantizeOptions{.format = Format::int8}});
+  const auto model = load_model(ctx, golden_model("llama-nvfp4"),
+                                {.pack = QuantizeOptions{.format = Format::int8}});
   EXPECT_EQ(model->linear_layers().front().weight.format, Format::nvfp4);
   EXPECT_EQ(model->linear_layers().back().name, "lm_head");
   EXPECT_EQ(model->linear_layers().back().weight.format, Format::int8);
@@ -260,7 +262,7 @@ TEST(LoadModel, LayersThatTheFileHasPackedStayAsTheyAre) {
 
 TEST(LoadModel, WeightsOfHalfPrecisionStaySo) {
   Context ctx({.threads = 1});
-  const auto model = load_model(ctx, golden("neox-head80-old-keys"));
+  const auto model = load_model(ctx, golden_model("neox-head80-old-keys"));
   EXPECT_EQ(model->dtype(), DType::f32);
   for (const LayerInfo& layer : model->linear_layers()) {
     EXPECT_EQ(layer.weight.data.dtype, DType::f16) << layer.name;
@@ -270,7 +272,8 @@ TEST(LoadModel, WeightsOfHalfPrecisionStaySo) {
 TEST(LoadModel, ProgressRisesToTheEnd) {
   Context ctx({.threads = 1});
   std::int64_t last = 0, total = 0;
-  load_model(ctx, golden("llama-nvfp4"), {.progress = [&](std::int64_t done, std::int64_t all) {
+  load_model(ctx, golden_model("llama-nvfp4"),
+             {.progress = [&](std::int64_t done, std::int64_t all) {
                EXPECT_GE(done, last);
                last = done;
                total = all;

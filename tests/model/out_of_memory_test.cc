@@ -22,9 +22,9 @@
 namespace tessera::test {
 namespace {
 
-constexpr std::int64_t kMiB = 1 << 20;
+constexpr std::int64_t kMebi = 1 << 20;
 
-std::filesystem::path golden(const std::string& name) { return data_path("goldens") / name; }
+std::filesystem::path golden_folder(const std::string& name) { return data_path("goldens") / name; }
 
 class OutOfMemory : public testing::TestWithParam<Device> {
  protected:
@@ -60,9 +60,9 @@ std::string refusal_of(F&& fn) {
 }
 
 TEST_P(OutOfMemory, ACacheIsRefusedWithTheLargestContextAndThatOneFits) {
-  const std::int64_t memory = 200 * kMiB;
+  const std::int64_t memory = 200 * kMebi;
   const std::unique_ptr<Context> ctx = context(memory);
-  const auto model = load_model(*ctx, golden("llama-gqa"), {.dtype = DType::f32});
+  const auto model = load_model(*ctx, golden_folder("llama-gqa"), {.dtype = DType::f32});
   const std::int64_t held = ctx->workspace_bytes();
   std::string text = refusal_of([&] { model->make_cache(*ctx, CachePolicy::full(), 1 << 20, 64); });
   // 3 layers of 2 heads of 8 values in f32: keys and values take 384 bytes a token.
@@ -86,8 +86,8 @@ TEST_P(OutOfMemory, ACacheIsRefusedWithTheLargestContextAndThatOneFits) {
 }
 
 TEST_P(OutOfMemory, AWindowIsRefusedWithTheLargestWindow) {
-  const std::unique_ptr<Context> ctx = context(200 * kMiB);
-  const auto model = load_model(*ctx, golden("llama-gqa"), {.dtype = DType::f32});
+  const std::unique_ptr<Context> ctx = context(200 * kMebi);
+  const auto model = load_model(*ctx, golden_folder("llama-gqa"), {.dtype = DType::f32});
   const std::string text =
       refusal_of([&] { model->make_cache(*ctx, CachePolicy::sinks(4, 1 << 20), 0, 8); });
   const std::string before = "the largest window that fits is ";
@@ -100,8 +100,8 @@ TEST_P(OutOfMemory, AWindowIsRefusedWithTheLargestWindow) {
 }
 
 TEST_P(OutOfMemory, WhereNoContextFitsTheAdviceIsSmallerWeights) {
-  const std::unique_ptr<Context> enough = context(200 * kMiB), none = context(1000);
-  const auto model = load_model(*enough, golden("qwen3"));
+  const std::unique_ptr<Context> enough = context(200 * kMebi), none = context(1000);
+  const auto model = load_model(*enough, golden_folder("qwen3"));
   const std::string text = refusal_of([&] { model->make_cache(*none, CachePolicy::full(), 64); });
   EXPECT_NE(
       text.find(": no context at all fits beside the weights; use smaller ones (--weights nvfp4)"),
@@ -112,9 +112,9 @@ TEST_P(OutOfMemory, WhereNoContextFitsTheAdviceIsSmallerWeights) {
 // Weights that are mapped from the file are not an allocation.
 TEST(OutOfMemoryOnTheCpu, DenseWeightsAreNotCountedAndPackedOnesAre) {
   Context ctx({.threads = 1, .memory = [](Device) { return DeviceMemory{.free = 0, .total = 0}; }});
-  EXPECT_NO_THROW(load_model(ctx, golden("llama-gqa")));
+  EXPECT_NO_THROW(load_model(ctx, golden_folder("llama-gqa")));
   const std::string text = refusal_of([&] {
-    load_model(ctx, golden("llama-gqa"), {.pack = QuantizeOptions{.format = Format::int8}});
+    load_model(ctx, golden_folder("llama-gqa"), {.pack = QuantizeOptions{.format = Format::int8}});
   });
   EXPECT_TRUE(text.starts_with("this machine has 0.0 KiB of memory, and the weights need "))
       << text;
@@ -124,11 +124,11 @@ TEST(OutOfMemoryOnTheCpu, DenseWeightsAreNotCountedAndPackedOnesAre) {
 }
 
 TEST(OutOfMemoryOnTheCpu, PackedWeightsAreTakenOffWhatACacheMayHave) {
-  std::int64_t total = 100 * kMiB;
+  std::int64_t total = 100 * kMebi;
   Context ctx(
       {.threads = 1, .memory = [&](Device) { return DeviceMemory{.free = 0, .total = total}; }});
-  const auto model =
-      load_model(ctx, golden("llama-gqa"), {.pack = QuantizeOptions{.format = Format::int8}});
+  const auto model = load_model(ctx, golden_folder("llama-gqa"),
+                                {.pack = QuantizeOptions{.format = Format::int8}});
   std::int64_t packed = 0;
   for (const LayerInfo& layer : model->linear_layers()) packed += layer.weight.bytes();
   const KvCacheOptions options{

@@ -13,8 +13,6 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
 class AttentionBackwardTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, AttentionBackwardTest, testing::ValuesIn(test_devices()),
                          device_name);
@@ -44,7 +42,7 @@ testing::AssertionResult good_gradient(const Array& actual, const Array& exact,
   return as_good_as(actual, exact, plain, 2 * 8 * epsilon(DType::f32));
 }
 
-void check(Context& ctx, const AttentionCase& c) {
+void check_backward(Context& ctx, const AttentionCase& c) {
   SCOPED_TRACE(c.text());
   Gradients g(ctx, c);
   const Array out = g.forward.out.read(), lse = g.forward.lse.read();
@@ -102,28 +100,30 @@ TEST_P(AttentionBackwardTest, EveryMaskAtOddSizes) {
                                    {113, 113}, {50, 239}, {239, 130}};
   for (const auto& [n_q, n_k] : sizes) {
     for (const Mask& mask : every_mask(n_q, n_k)) {
-      check(ctx(), {.n_q = n_q, .n_k = n_k, .heads = 1, .kv_heads = 1, .dim = 8, .mask = mask});
+      check_backward(ctx(),
+                     {.n_q = n_q, .n_k = n_k, .heads = 1, .kv_heads = 1, .dim = 8, .mask = mask});
     }
   }
 }
 
 TEST_P(AttentionBackwardTest, HeadDims) {
   for (std::int64_t dim : {1, 2, 37, 64, 80, 96, 128, 255, 256}) {
-    check(ctx(),
-          {.n_q = 40, .n_k = 70, .heads = 1, .kv_heads = 1, .dim = dim, .mask = Mask::causal()});
+    check_backward(
+        ctx(),
+        {.n_q = 40, .n_k = 70, .heads = 1, .kv_heads = 1, .dim = dim, .mask = Mask::causal()});
   }
 }
 
 TEST_P(AttentionBackwardTest, GroupedHeads) {
   for (std::int64_t kv_heads : {1, 2, 3, 6}) {
     for (std::int64_t n_q : {1, 45}) {
-      check(ctx(), {.batch = 2,
-                    .n_q = n_q,
-                    .n_k = 70,
-                    .heads = 6,
-                    .kv_heads = kv_heads,
-                    .dim = 16,
-                    .mask = Mask::causal()});
+      check_backward(ctx(), {.batch = 2,
+                             .n_q = n_q,
+                             .n_k = 70,
+                             .heads = 6,
+                             .kv_heads = kv_heads,
+                             .dim = 16,
+                             .mask = Mask::causal()});
     }
   }
 }
@@ -132,15 +132,15 @@ TEST_P(AttentionBackwardTest, DtypesAndLayouts) {
   for (DType dtype : kFloats) {
     for (Layout layout : kLayouts) {
       for (std::int64_t dim : {33, 64}) {
-        check(ctx(), {.batch = 2,
-                      .n_q = 61,
-                      .n_k = 70,
-                      .heads = 4,
-                      .kv_heads = 2,
-                      .dim = dim,
-                      .mask = Mask::causal(),
-                      .dtype = dtype,
-                      .layout = layout});
+        check_backward(ctx(), {.batch = 2,
+                               .n_q = 61,
+                               .n_k = 70,
+                               .heads = 4,
+                               .kv_heads = 2,
+                               .dim = dim,
+                               .mask = Mask::causal(),
+                               .dtype = dtype,
+                               .layout = layout});
       }
     }
   }
@@ -151,14 +151,14 @@ TEST_P(AttentionBackwardTest, ScaleSoftcapAndDropout) {
     for (float softcap : {0.f, 2.f, 30.f}) {
       for (float p : {0.f, 0.3f}) {
         for (const Mask& mask : {Mask::full(), Mask::window(30, 5), Mask::sinks(2, 20)}) {
-          check(ctx(), {.n_q = 45,
-                        .n_k = 70,
-                        .dim = 32,
-                        .mask = mask,
-                        .dtype = dtype,
-                        .scale = 0.2f,
-                        .softcap = softcap,
-                        .dropout = {p, 77}});
+          check_backward(ctx(), {.n_q = 45,
+                                 .n_k = 70,
+                                 .dim = 32,
+                                 .mask = mask,
+                                 .dtype = dtype,
+                                 .scale = 0.2f,
+                                 .softcap = softcap,
+                                 .dropout = {p, 77}});
         }
       }
     }
@@ -167,15 +167,16 @@ TEST_P(AttentionBackwardTest, ScaleSoftcapAndDropout) {
 
 // Longer than one query tile, and than several key tiles.
 TEST_P(AttentionBackwardTest, ManyTiles) {
-  check(ctx(),
-        {.n_q = 333, .n_k = 333, .heads = 1, .kv_heads = 1, .dim = 32, .mask = Mask::causal()});
-  check(ctx(), {.n_q = 333,
-                .n_k = 399,
-                .heads = 2,
-                .kv_heads = 1,
-                .dim = 32,
-                .mask = Mask::window(100, 0),
-                .dropout = {0.1f, 3}});
+  check_backward(
+      ctx(),
+      {.n_q = 333, .n_k = 333, .heads = 1, .kv_heads = 1, .dim = 32, .mask = Mask::causal()});
+  check_backward(ctx(), {.n_q = 333,
+                         .n_k = 399,
+                         .heads = 2,
+                         .kv_heads = 1,
+                         .dim = 32,
+                         .mask = Mask::window(100, 0),
+                         .dropout = {0.1f, 3}});
 }
 
 TEST_P(AttentionBackwardTest, FullyMaskedRowsHaveNoGradient) {
@@ -252,15 +253,15 @@ TEST(AttentionSimd, EveryTargetGoesBackward) {
     const ForceSimdTarget force(target);
     for (DType dtype : kFloats) {
       for (std::int64_t dim : {19, 64, 80}) {
-        check(ctx, {.n_q = 45,
-                    .n_k = 75,
-                    .heads = 4,
-                    .kv_heads = 2,
-                    .dim = dim,
-                    .mask = Mask::sinks(4, 37),
-                    .dtype = dtype,
-                    .softcap = 20.f,
-                    .dropout = {0.2f, 5}});
+        check_backward(ctx, {.n_q = 45,
+                             .n_k = 75,
+                             .heads = 4,
+                             .kv_heads = 2,
+                             .dim = dim,
+                             .mask = Mask::sinks(4, 37),
+                             .dtype = dtype,
+                             .softcap = 20.f,
+                             .dropout = {0.2f, 5}});
       }
     }
   }

@@ -15,8 +15,6 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
 class AttentionLayoutTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, AttentionLayoutTest, testing::ValuesIn(test_devices()),
                          device_name);

@@ -20,8 +20,8 @@ INSTANTIATE_TEST_SUITE_P(Devices, AttentionRefusalTest, testing::ValuesIn(test_d
                          device_name);
 
 // A small call that has everything: dense, and in the second table ragged or paged.
-struct Call {
-  explicit Call(Context& ctx)
+struct RefusedAttention {
+  explicit RefusedAttention(Context& ctx)
       : t(ctx, {.batch = 1, .n_q = 5, .n_k = 6, .heads = 4, .kv_heads = 2, .dim = 8}) {}
   AttentionTensors t;
 };
@@ -47,7 +47,7 @@ void place_on(Device device, Args& args) {
 void expect_refusals(Context& ctx, const std::vector<Refusal<Args>>& refusals) {
   for (const Refusal<Args>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    Call call(ctx);
+    RefusedAttention call(ctx);
     refusal.spoil(call.t.args);
     place_on(ctx.device(), call.t.args);
     EXPECT_TRUE(refuses([&] { attention(ctx, call.t.args); }, refusal.text, refusal.code));
@@ -298,7 +298,7 @@ TEST_P(AttentionRefusalTest, RefusesWrongLengthsAndPageNumbers) {
 
 // Entries of the page table behind the last page in use may hold anything.
 TEST_P(AttentionRefusalTest, DoesNotLookAtUnusedPages) {
-  Call call(ctx());
+  RefusedAttention call(ctx());
   Array pages({1, 2}), length({1}, 2);
   pages.data = {2, 99};
   const TestTensor table(ctx(), pages, DType::i32), lengths(ctx(), length, DType::i32);
@@ -321,7 +321,7 @@ TEST_P(AttentionRefusalTest, SurvivesWrongLengthsAndPageNumbers) {
                                            {{-1., 0.}, 1., true},
                                            {{0., 1.}, 5., false},
                                            {{0., 1.}, -7., false}}) {
-    Call call(ctx());
+    RefusedAttention call(ctx());
     const TestTensor table = tensor({1, 2}, pages), lengths = tensor({1}, {length});
     paged(call.t.args, table, lengths);
     attention(ctx(), call.t.args);
@@ -329,7 +329,7 @@ TEST_P(AttentionRefusalTest, SurvivesWrongLengthsAndPageNumbers) {
     EXPECT_TRUE(call.t.out.surroundings_intact() && call.t.lse.surroundings_intact());
   }
   for (const std::vector<double>& hole : {std::vector{-3., 1.}, {1., -1.}, {1., 2e9}, {2e9, 1.}}) {
-    Call call(ctx());
+    RefusedAttention call(ctx());
     const TestTensor table = tensor({1, 2}, {0., 1.}), lengths = tensor({1}, {3.});
     const TestTensor holes = tensor({1, 2}, hole);
     paged(call.t.args, table, lengths, holes);
@@ -340,14 +340,14 @@ TEST_P(AttentionRefusalTest, SurvivesWrongLengthsAndPageNumbers) {
   for (const auto& [q_at, k_at] : {std::pair{std::vector{0., 5.}, std::vector{0., 900.}},
                                    {{-3., 900.}, {0., 6.}},
                                    {{4., 2.}, {6., -1.}}}) {
-    Call call(ctx());
+    RefusedAttention call(ctx());
     const TestTensor q_offsets = tensor({2}, q_at), k_offsets = tensor({2}, k_at);
     ragged(call.t.args, q_offsets, k_offsets);
     attention(ctx(), call.t.args);
     EXPECT_TRUE(call.t.out.surroundings_intact() && call.t.lse.surroundings_intact());
   }
   // A pattern too small for the sequence: queries outside of it see nothing.
-  Call call(ctx());
+  RefusedAttention call(ctx());
   const TestTensor q_offsets = tensor({2}, {0., 5.}), k_offsets = tensor({2}, {0., 6.});
   ragged(call.t.args, q_offsets, k_offsets);
   call.t.args.mask = Mask::blocks(BlockMask::local(2, 2, 2, 1));

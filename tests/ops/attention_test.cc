@@ -12,8 +12,6 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
 class AttentionTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, AttentionTest, testing::ValuesIn(test_devices()), device_name);
 

@@ -17,8 +17,6 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
 // A float64 array rounded to a dtype: the result of a conversion, because its input is exact in
 // f32.
 Array rounded(Array values, DType dtype) {

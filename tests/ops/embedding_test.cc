@@ -20,10 +20,9 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-constexpr std::int64_t kRows = 50;
+constexpr std::int64_t kTableRows = 50;
 
-struct Case {
+struct EmbeddingCase {
   std::vector<std::int64_t> ids_shape = {2, 3};
   std::int64_t n = 113;
   DType table_dtype = DType::f32;
@@ -43,22 +42,23 @@ struct Case {
   }
 };
 
-struct Call {
+struct EmbeddingCall {
   TestTensor ids, table, out;
   EmbeddingArgs args;
 
-  Call(Context& ctx, const Case& c) : Call(ctx, c, random_integers(c.ids_shape, 1, 0, kRows)) {}
-  Call(Context& ctx, const Case& c, const Array& id_values)
+  EmbeddingCall(Context& ctx, const EmbeddingCase& c)
+      : EmbeddingCall(ctx, c, random_integers(c.ids_shape, 1, 0, kTableRows)) {}
+  EmbeddingCall(Context& ctx, const EmbeddingCase& c, const Array& id_values)
       : ids(ctx, id_values, c.id_dtype, c.layout),
-        table(ctx, random_normal({kRows, c.n}, 2), c.table_dtype, c.layout),
+        table(ctx, random_normal({kTableRows, c.n}, 2), c.table_dtype, c.layout),
         out(TestTensor::poisoned(ctx, c.out_shape(), c.out_dtype, c.layout)),
         args{ids, Weight::dense(table), out} {}
 };
 
 // The result is a copy, or each value rounded once, so it must match bit for bit.
-void check(Context& ctx, const Case& c) {
+void check_embedding(Context& ctx, const EmbeddingCase& c) {
   SCOPED_TRACE(c.text());
-  Call call(ctx, c);
+  EmbeddingCall call(ctx, c);
   embedding(ctx, call.args);
   const Array expected = reference::embedding(call.ids.read(), call.table.read());
   EXPECT_TRUE(identical(call.out.read(), reference::rounded(expected, c.out_dtype)));
@@ -71,10 +71,10 @@ class EmbeddingTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, EmbeddingTest, testing::ValuesIn(test_devices()), device_name);
 
 TEST_P(EmbeddingTest, OddSizesAndRanks) {
-  for (std::int64_t n : {1, 3, 7, 16, 113, 239, 1023}) check(ctx(), {.n = n});
+  for (std::int64_t n : {1, 3, 7, 16, 113, 239, 1023}) check_embedding(ctx(), {.n = n});
   for (const std::vector<std::int64_t>& ids_shape :
        std::vector<std::vector<std::int64_t>>{{1}, {7}, {61, 3}, {2, 3, 4}, {2, 1, 3, 2, 2}}) {
-    check(ctx(), {.ids_shape = ids_shape, .layout = Layout::permuted});
+    check_embedding(ctx(), {.ids_shape = ids_shape, .layout = Layout::permuted});
   }
 }
 
@@ -83,10 +83,10 @@ TEST_P(EmbeddingTest, DtypesAndLayouts) {
     for (DType out_dtype : kFloats) {
       for (Layout layout : kLayouts) {
         for (DType id_dtype : {DType::i32, DType::i64}) {
-          check(ctx(), {.table_dtype = table_dtype,
-                        .out_dtype = out_dtype,
-                        .id_dtype = id_dtype,
-                        .layout = layout});
+          check_embedding(ctx(), {.table_dtype = table_dtype,
+                                  .out_dtype = out_dtype,
+                                  .id_dtype = id_dtype,
+                                  .layout = layout});
         }
       }
     }
@@ -95,21 +95,21 @@ TEST_P(EmbeddingTest, DtypesAndLayouts) {
 
 TEST_P(EmbeddingTest, FirstAndLastRow) {
   Array ids({2});
-  ids.data = {0, kRows - 1};
-  Call call(ctx(), {.ids_shape = {2}, .n = 5}, ids);
+  ids.data = {0, kTableRows - 1};
+  EmbeddingCall call(ctx(), {.ids_shape = {2}, .n = 5}, ids);
   embedding(ctx(), call.args);
   const Array table = call.table.read(), out = call.out.read();
   for (std::int64_t i = 0; i < 5; ++i) {
     EXPECT_EQ(out.at(0, i), table.at(0, i));
-    EXPECT_EQ(out.at(1, i), table.at(kRows - 1, i));
+    EXPECT_EQ(out.at(1, i), table.at(kTableRows - 1, i));
   }
 }
 
 TEST_P(EmbeddingTest, IdsOutOfRange) {
-  for (const double bad : {-1.0, double{kRows}, 2000000000.0}) {
-    Array ids = random_integers({2, 3}, 1, 0, kRows);
+  for (const double bad : {-1.0, double{kTableRows}, 2000000000.0}) {
+    Array ids = random_integers({2, 3}, 1, 0, kTableRows);
     ids.at(1, 2) = bad;
-    Call call(ctx(), {.n = 7}, ids);
+    EmbeddingCall call(ctx(), {.n = 7}, ids);
     if (GetParam().is_cpu()) {
       EXPECT_TRUE(
           refuses([&] { embedding(ctx(), call.args); },
@@ -128,24 +128,25 @@ TEST_P(EmbeddingTest, IdsOutOfRange) {
 }
 
 TEST_P(EmbeddingTest, SameBitsForAnyThreadCount) {
-  const Case c{.ids_shape = {200}, .n = 799, .out_dtype = DType::bf16};
+  const EmbeddingCase c{.ids_shape = {200}, .n = 799, .out_dtype = DType::bf16};
   const auto one = context(1), three = context(3);
-  Call a(*one, c), b(*three, c);
+  EmbeddingCall a(*one, c), b(*three, c);
   embedding(*one, a.args);
   embedding(*three, b.args);
   EXPECT_TRUE(identical(a.out.read(), b.out.read()));
 }
 
 TEST_P(EmbeddingTest, EmptyTensorsAreNoWork) {
-  for (const Case& c : {Case{.ids_shape = {0}}, Case{.ids_shape = {3, 0}}, Case{.n = 0}}) {
-    Call call(ctx(), c);
+  for (const EmbeddingCase& c : {EmbeddingCase{.ids_shape = {0}},
+                                 EmbeddingCase{.ids_shape = {3, 0}}, EmbeddingCase{.n = 0}}) {
+    EmbeddingCall call(ctx(), c);
     embedding(ctx(), call.args);
     EXPECT_TRUE(call.out.untouched());
   }
 }
 
 TEST_P(EmbeddingTest, IsTraced) {
-  Call call(ctx(), {.n = 8, .table_dtype = DType::f16});
+  EmbeddingCall call(ctx(), {.n = 8, .table_dtype = DType::f16});
   embedding(ctx(), call.args);
   ASSERT_EQ(ctx().trace().calls("embedding", GetParam().is_cpu() ? "cpu" : "cuda"), 1);
   const TraceEntry& entry = ctx().trace().entries().front();
@@ -193,7 +194,7 @@ TEST_P(EmbeddingTest, RefusesBeforeWriting) {
   };
   for (const Refusal<EmbeddingArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    Call call(ctx(), {});
+    EmbeddingCall call(ctx(), {});
     refusal.spoil(call.args);
     EXPECT_TRUE(refuses([&] { embedding(ctx(), call.args); }, refusal.text, refusal.code));
     for (const TestTensor* tensor : {&call.ids, &call.table, &call.out}) {
@@ -214,7 +215,7 @@ struct PackedCall {
   PackedCall(Context& ctx, const WeightCase& how, const Array& id_values, std::int64_t n,
              DType out_dtype, Layout layout)
       : ids(ctx, id_values, DType::i32, layout),
-        table(ctx, how, kRows, n, layout),
+        table(ctx, how, kTableRows, n, layout),
         out(TestTensor::poisoned(ctx, {id_values.size(0), id_values.size(1), n}, out_dtype,
                                  layout)),
         args{ids, table.weight(), out} {}
@@ -224,7 +225,7 @@ struct PackedCall {
 void check_packed(Context& ctx, const WeightCase& how, std::int64_t n, DType out_dtype,
                   Layout layout) {
   SCOPED_TRACE(how.text() + " n " + std::to_string(n) + " to " + std::string(name(out_dtype)));
-  PackedCall call(ctx, how, random_integers({5, 3}, 1, 0, kRows), n, out_dtype, layout);
+  PackedCall call(ctx, how, random_integers({5, 3}, 1, 0, kTableRows), n, out_dtype, layout);
   embedding(ctx, call.args);
   const Array ids = call.ids.read(), actual = call.out.read();
   const Array exact = reference::embedding(ids, call.table.values());
@@ -234,8 +235,8 @@ void check_packed(Context& ctx, const WeightCase& how, std::int64_t n, DType out
 
   WeightCase published = how;
   published.prepared = false;
-  const TestWeight same(ctx, published, kRows, n);
-  const TestTensor decoded = TestTensor::poisoned(ctx, {kRows, n}, DType::f32);
+  const TestWeight same(ctx, published, kTableRows, n);
+  const TestTensor decoded = TestTensor::poisoned(ctx, {kTableRows, n}, DType::f32);
   dequantize(ctx, same.weight(), decoded);
   EXPECT_TRUE(
       identical(actual, reference::rounded(reference::embedding(ids, decoded.read()), out_dtype)));
@@ -255,8 +256,8 @@ TEST_P(EmbeddingTest, EveryFormatPublishedAndPrepared) {
 
 TEST_P(EmbeddingTest, PackedRowsOutOfRange) {
   for (const bool prepared : {false, true}) {
-    Array ids = random_integers({2, 3}, 1, 0, kRows);
-    ids.at(1, 2) = kRows;
+    Array ids = random_integers({2, 3}, 1, 0, kTableRows);
+    ids.at(1, 2) = kTableRows;
     PackedCall call(ctx(), {.packed = {{.format = Format::nvfp4}}, .prepared = prepared}, ids, 7,
                     DType::f32, Layout::contiguous);
     if (GetParam().is_cpu()) {
@@ -287,7 +288,7 @@ TEST_P(EmbeddingTest, PackedTablesAreTracedWithTheirFormat) {
 TEST(EmbeddingScratch, IsCounted) {
   Context ctx({.threads = 2});
   PackedCall call(ctx, {.packed = {{.format = Format::int4, .zero_point = true}}, .prepared = true},
-                  random_integers({2, 3}, 1, 0, kRows), 113, DType::f32, Layout::contiguous);
+                  random_integers({2, 3}, 1, 0, kTableRows), 113, DType::f32, Layout::contiguous);
   std::int64_t counted = 0;
   {
     const Workspace::Count count(ctx.workspace());
@@ -307,10 +308,10 @@ TEST(EmbeddingSimd, EveryTarget) {
     for (DType table_dtype : kFloats) {
       for (DType out_dtype : kFloats) {
         for (std::int64_t n : {1, 16, 113}) {
-          check(ctx, {.n = n,
-                      .table_dtype = table_dtype,
-                      .out_dtype = out_dtype,
-                      .layout = Layout::sliced});
+          check_embedding(ctx, {.n = n,
+                                .table_dtype = table_dtype,
+                                .out_dtype = out_dtype,
+                                .layout = Layout::sliced});
         }
       }
     }

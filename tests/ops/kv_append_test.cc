@@ -16,7 +16,7 @@
 namespace tessera::test {
 namespace {
 
-struct Case {
+struct KvAppendCase {
   std::int64_t tokens = 7, heads = 3, dim = 5, pages = 4, page_size = 3;
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;
@@ -29,7 +29,7 @@ struct Case {
 };
 
 // Distinct slots in scattered order: the stride has no common divisor with their number.
-Array scattered_slots(const Case& c) {
+Array scattered_slots(const KvAppendCase& c) {
   const std::int64_t slots = c.pages * c.page_size;
   std::int64_t stride = slots / 2 + 1;
   while (std::gcd(stride, slots) != 1) ++stride;
@@ -40,12 +40,12 @@ Array scattered_slots(const Case& c) {
   return result;
 }
 
-struct Call {
+struct KvAppendCall {
   TestTensor k, v, slots, k_pages, v_pages;
   KvAppendArgs args;
 
-  Call(Context& ctx, const Case& c) : Call(ctx, c, scattered_slots(c)) {}
-  Call(Context& ctx, const Case& c, const Array& slot_values)
+  KvAppendCall(Context& ctx, const KvAppendCase& c) : KvAppendCall(ctx, c, scattered_slots(c)) {}
+  KvAppendCall(Context& ctx, const KvAppendCase& c, const Array& slot_values)
       : k(ctx, random_normal({c.tokens, c.heads, c.dim}, 1), c.dtype, c.layout),
         v(ctx, random_normal({c.tokens, c.heads, c.dim}, 2), c.dtype, c.layout),
         slots(ctx, slot_values, DType::i32),
@@ -57,9 +57,9 @@ struct Call {
 };
 
 // Tokens must match bit for bit, and everything that no slot names must stay poisoned.
-void check(Context& ctx, const Case& c) {
+void check_kv_append(Context& ctx, const KvAppendCase& c) {
   SCOPED_TRACE(c.text());
-  Call call(ctx, c);
+  KvAppendCall call(ctx, c);
   const Array before = call.k_pages.read();
   kv_append(ctx, call.args);
   const Array slots = call.slots.read();
@@ -75,28 +75,28 @@ INSTANTIATE_TEST_SUITE_P(Devices, KvAppendTest, testing::ValuesIn(test_devices()
 TEST_P(KvAppendTest, OddSizesDtypesAndLayouts) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (Layout layout : kLayouts) {
-      check(ctx(), {.dtype = dtype, .layout = layout});
-      check(ctx(), {.tokens = 1,
-                    .heads = 1,
-                    .dim = 1,
-                    .pages = 1,
-                    .page_size = 1,
-                    .dtype = dtype,
-                    .layout = layout});
-      check(ctx(), {.tokens = 113,
-                    .heads = 5,
-                    .dim = 80,
-                    .pages = 239,
-                    .page_size = 1,
-                    .dtype = dtype,
-                    .layout = layout});
-      check(ctx(), {.tokens = 64,
-                    .heads = 2,
-                    .dim = 64,
-                    .pages = 1,
-                    .page_size = 64,
-                    .dtype = dtype,
-                    .layout = layout});
+      check_kv_append(ctx(), {.dtype = dtype, .layout = layout});
+      check_kv_append(ctx(), {.tokens = 1,
+                              .heads = 1,
+                              .dim = 1,
+                              .pages = 1,
+                              .page_size = 1,
+                              .dtype = dtype,
+                              .layout = layout});
+      check_kv_append(ctx(), {.tokens = 113,
+                              .heads = 5,
+                              .dim = 80,
+                              .pages = 239,
+                              .page_size = 1,
+                              .dtype = dtype,
+                              .layout = layout});
+      check_kv_append(ctx(), {.tokens = 64,
+                              .heads = 2,
+                              .dim = 64,
+                              .pages = 1,
+                              .page_size = 64,
+                              .dtype = dtype,
+                              .layout = layout});
     }
   }
 }
@@ -111,7 +111,7 @@ TEST_P(KvAppendTest, KeysAndValuesAreViewsOfOneRow) {
   } views[] = {{qkv.view().select(2, 1), qkv.view().select(2, 2)},
                {wide.view().slice(1, 4, 8), wide.view().slice(1, 8, 12)}};
   for (const auto& [k, v] : views) {
-    Call call(ctx(), {.tokens = 9, .heads = 4, .dim = 16});
+    KvAppendCall call(ctx(), {.tokens = 9, .heads = 4, .dim = 16});
     call.args.k = k;
     call.args.v = v;
     kv_append(ctx(), call.args);
@@ -137,7 +137,7 @@ TEST_P(KvAppendTest, SlotsOutOfRange) {
   for (const double bad : {-1.0, 12.0, 2000000000.0}) {
     Array slots = scattered_slots({});
     slots.at(4) = bad;
-    Call call(ctx(), {}, slots);
+    KvAppendCall call(ctx(), {}, slots);
     if (GetParam().is_cpu()) {
       EXPECT_TRUE(refuses([&] { kv_append(ctx(), call.args); },
                           "kv_append: slots[4] is " +
@@ -163,7 +163,7 @@ TEST_P(KvAppendTest, TwoTokensInOneSlotAreRefused) {
   if (!GetParam().is_cpu()) GTEST_SKIP() << "slots are not read on a GPU";
   Array slots = scattered_slots({});
   slots.at(6) = slots.at(1);
-  Call call(ctx(), {}, slots);
+  KvAppendCall call(ctx(), {}, slots);
   EXPECT_TRUE(refuses([&] { kv_append(ctx(), call.args); },
                       "kv_append: slots names " +
                           std::to_string(static_cast<std::int64_t>(slots.at(1))) +
@@ -193,7 +193,7 @@ TEST_P(KvAppendTest, RefusesWrongArguments) {
        "kv_append: k_pages overlaps the memory of v_pages"},
   };
   for (const auto& [spoil, text, code] : refusals) {
-    Call call(ctx(), {});
+    KvAppendCall call(ctx(), {});
     spoil(call.args);
     EXPECT_TRUE(refuses([&] { kv_append(ctx(), call.args); }, text, code));
     EXPECT_TRUE(call.k_pages.untouched() && call.v_pages.untouched());
@@ -201,10 +201,10 @@ TEST_P(KvAppendTest, RefusesWrongArguments) {
 }
 
 TEST_P(KvAppendTest, NoTokensAreNoWorkAndCallsAreTraced) {
-  Call none(ctx(), {.tokens = 0});
+  KvAppendCall none(ctx(), {.tokens = 0});
   kv_append(ctx(), none.args);
   EXPECT_TRUE(none.k_pages.untouched() && none.v_pages.untouched());
-  Call call(ctx(), {});
+  KvAppendCall call(ctx(), {});
   kv_append(ctx(), call.args);
   EXPECT_EQ(ctx().trace().calls("kv_append", GetParam().is_cpu() ? "cpu" : "cuda"), 2);
 }

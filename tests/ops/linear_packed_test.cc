@@ -19,7 +19,7 @@ namespace {
 
 constexpr Activations kActivations[] = {Activations::exact, Activations::int8};
 
-std::unique_ptr<Context> context() {
+std::unique_ptr<Context> packed_context() {
   return std::make_unique<Context>(ContextOptions{.threads = 2});
 }
 
@@ -87,7 +87,7 @@ TEST_P(LinearPackedTest, LayoutsDtypesAndEpilogue) {
 
 TEST(LinearPacked, EverySimdTarget) {
   on_every_simd_target([&] {
-    const auto ctx = context();
+    const auto ctx = packed_context();
     for (const WeightCase& weight : every_weight()) {
       for (Activations activations : kActivations) {
         for (std::int64_t rows : {1, 4, 41}) {
@@ -105,7 +105,7 @@ TEST(LinearPacked, EverySimdTarget) {
 TEST(LinearPacked, UnusualScales) {
   const auto check = [](Format format, const std::function<void(Weight&)>& adjust) {
     on_every_simd_target([&] {
-      const auto ctx = context();
+      const auto ctx = packed_context();
       for (bool prepared : {false, true}) {
         for (Activations activations : kActivations) {
           for (std::int64_t rows : {1, 37}) {
@@ -153,7 +153,7 @@ TEST(LinearPacked, UnusualScales) {
 
 // A NaN among the codes of fp8 must reach the output as NaN.
 TEST(LinearPacked, Fp8NanReachesItsFeature) {
-  const auto ctx = context();
+  const auto ctx = packed_context();
   on_every_simd_target([&] {
     for (std::int64_t rows : {1, 2, 37}) {
       for (std::int64_t at : {3, 100, 112}) {  // in a whole run of vectors and in the last one
@@ -174,7 +174,7 @@ TEST(LinearPacked, Fp8NanReachesItsFeature) {
 // half a percent. The step max|x| / 127 of a block of 32 is 0.018 standard deviations, and rounding
 // to it has an error of 0.018 / sqrt(12).
 TEST(LinearPacked, Int8ActivationsCostHalfAPercent) {
-  const auto ctx = context();
+  const auto ctx = packed_context();
   for (const WeightCase& weight : every_weight()) {
     SCOPED_TRACE(weight.text());
     LinearCall call(
@@ -196,7 +196,7 @@ TEST(LinearPacked, Int8ActivationsCostHalfAPercent) {
 
 // Blocks that 127 / max|x| cannot scale: zeros, and numbers near the smallest f32.
 TEST(LinearPacked, TinyActivationsCountAsZero) {
-  const auto ctx = context();
+  const auto ctx = packed_context();
   for (double x : {0.0, 1e-44, 1e-38}) {
     LinearCall call(*ctx, {.rows = {2},
                            .weight = {.packed = {{.format = Format::int8}}, .prepared = true},

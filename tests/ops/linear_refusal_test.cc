@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::int64_t kHuge = std::numeric_limits<std::int64_t>::max();
 
-std::unique_ptr<Context> context() {
+std::unique_ptr<Context> refusal_context() {
   return std::make_unique<Context>(ContextOptions{.threads = 2, .trace = true});
 }
 
@@ -26,7 +26,7 @@ bool untouched(const LinearCall& call) {
 void check_refusals(const LinearCase& c, const std::vector<Refusal<LinearArgs>>& refusals) {
   for (const Refusal<LinearArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    const auto ctx = context();
+    const auto ctx = refusal_context();
     LinearCall call(*ctx, c);
     ctx->trace().clear();
     refusal.spoil(call.args);
@@ -201,7 +201,7 @@ TEST(GatedLinearRefuses, BadArguments) {
   };
   for (const Refusal<GatedLinearArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    const auto ctx = context();
+    const auto ctx = refusal_context();
     LinearCall call(*ctx, {.in = 5, .out = 4});
     const TestWeight up(*ctx, {}, 4, 5);
     GatedLinearArgs args{

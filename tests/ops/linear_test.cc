@@ -18,14 +18,13 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-constexpr Activation kActivations[] = {Activation::none, Activation::relu, Activation::gelu,
-                                       Activation::gelu_tanh, Activation::silu};
+constexpr Activation kEpilogues[] = {Activation::none, Activation::relu, Activation::gelu,
+                                     Activation::gelu_tanh, Activation::silu};
 // Numbers of tokens (M) on both sides of every border: where the CPU changes kernels (36) and the
 // GPU does (8), the groups of tokens in the kernels (4, 6, 12), and several tiles.
-constexpr std::int64_t kRows[] = {1, 2, 3, 5, 8, 9, 13, 36, 37, 45, 113};
+constexpr std::int64_t kLinearRows[] = {1, 2, 3, 5, 8, 9, 13, 36, 37, 45, 113};
 
-std::unique_ptr<Context> context(int threads = 2) {
+std::unique_ptr<Context> linear_context(int threads = 2) {
   return std::make_unique<Context>(ContextOptions{.threads = threads, .trace = true});
 }
 
@@ -35,7 +34,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, LinearTest, testing::ValuesIn(test_devices()),
 // ---- dense weights ------------------------------------------------------------------------------
 
 TEST_P(LinearTest, OddSizes) {
-  for (std::int64_t rows : kRows) {
+  for (std::int64_t rows : kLinearRows) {
     for (std::int64_t in : {1, 3, 17, 239, 600}) {
       for (std::int64_t out : {1, 3, 33, 113}) {
         check_linear(ctx(),
@@ -66,7 +65,7 @@ TEST_P(LinearTest, DtypesAndLayouts) {
 }
 
 TEST_P(LinearTest, ActivationsBiasAndResidual) {
-  for (Activation activation : kActivations) {
+  for (Activation activation : kEpilogues) {
     for (DType bias : kFloats) {
       for (bool residual : {false, true}) {
         check_linear(
@@ -161,7 +160,7 @@ TEST(Linear, SameBitsForAnyThreadCount) {
                          .weight = weight,
                          .activations = Activations::int8};
       SCOPED_TRACE(c.text());
-      const auto one = context(1), three = context(3);
+      const auto one = linear_context(1), three = linear_context(3);
       LinearCall a(*one, c), b(*three, c);
       linear(*one, a.args);
       linear(*three, b.args);
@@ -200,7 +199,7 @@ TEST(Linear, TraceTellsTheKernel) {
       {{.packed = int8_by_7, .prepared = true}, 1, Activations::int8, "cpu.decode.exact"},
   };
   for (const Row& row : rows) {
-    const auto ctx = context();
+    const auto ctx = linear_context();
     LinearCall call(*ctx,
                     {.rows = {row.rows}, .weight = row.weight, .activations = row.activations});
     ctx->trace().clear();
@@ -252,7 +251,7 @@ TEST_P(GatedLinearTest, EveryWeight) {
 TEST_P(GatedLinearTest, DtypesLayoutsAndActivations) {
   for (DType dtype : kFloats) {
     for (Layout layout : kLayouts) {
-      for (Activation activation : kActivations) {
+      for (Activation activation : kEpilogues) {
         GatedCall call(ctx(), {.dtype = dtype, .layout = layout, .activation = activation});
         gated_linear(ctx(), call.args);
         EXPECT_TRUE(call.correct()) << name(activation);
@@ -298,7 +297,7 @@ TEST(GatedLinear, GateAndUpMayDiffer) {
            {int8, nvfp4, "cpu.tiles.int8"},
            {published, nvfp4, "cpu.mixed"}}) {
     for (std::int64_t rows : {1, 200}) {
-      const auto ctx = context();
+      const auto ctx = linear_context();
       GatedCall call(*ctx,
                      {.rows = rows, .gate = gate, .up = up, .activations = Activations::int8});
       gated_linear(*ctx, call.args);
@@ -309,7 +308,7 @@ TEST(GatedLinear, GateAndUpMayDiffer) {
 }
 
 TEST(GatedLinear, TraceCountsBothProducts) {
-  const auto ctx = context();
+  const auto ctx = linear_context();
   GatedCall call(*ctx, {});
   gated_linear(*ctx, call.args);
   const TraceEntry& entry = ctx->trace().entries()[0];
@@ -323,8 +322,8 @@ TEST(GatedLinear, TraceCountsBothProducts) {
 
 TEST(LinearSimd, EveryTarget) {
   on_every_simd_target([&] {
-    const auto ctx = context();
-    for (std::int64_t rows : kRows) {
+    const auto ctx = linear_context();
+    for (std::int64_t rows : kLinearRows) {
       for (DType dtype : kFloats) {
         for (std::int64_t in : {3, 239}) {
           check_linear(*ctx, {.rows = {rows},
@@ -340,7 +339,7 @@ TEST(LinearSimd, EveryTarget) {
         }
       }
     }
-    for (Activation activation : kActivations) {
+    for (Activation activation : kEpilogues) {
       GatedCall call(*ctx, {.activation = activation});
       gated_linear(*ctx, call.args);
       EXPECT_TRUE(call.correct());

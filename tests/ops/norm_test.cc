@@ -17,8 +17,6 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
 class NormTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, NormTest, testing::ValuesIn(test_devices()), device_name);
 

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kOut = 37, kIn = 113;  // three tiles, four blocks of 32
 
-std::unique_ptr<Context> context() {
+std::unique_ptr<Context> prepare_context() {
   return std::make_unique<Context>(ContextOptions{.threads = 2, .trace = true});
 }
 
@@ -69,7 +69,7 @@ std::vector<WeightCase> formats_with_tiles() {
 }
 
 TEST(Prepare, TilesHoldEveryCodeAndScale) {
-  const auto ctx = context();
+  const auto ctx = prepare_context();
   for (const WeightCase& how : formats_with_tiles()) {
     for (Layout layout : kLayouts) {
       SCOPED_TRACE(how.text());
@@ -99,7 +99,7 @@ TEST(Prepare, TilesHoldEveryCodeAndScale) {
 
 // Nothing is padded if the sizes are whole tiles and blocks.
 TEST(Prepare, TakesNoMoreMemory) {
-  const auto ctx = context();
+  const auto ctx = prepare_context();
   for (const WeightCase& how : formats_with_tiles()) {
     if (how.packed->group == 96) continue;
     const TestWeight published(*ctx, how, 64, 256);
@@ -111,7 +111,7 @@ TEST(Prepare, TakesNoMoreMemory) {
 
 // The result is a copy in its own memory.
 TEST(Prepare, LeavesOtherWeightsAsTheyAre) {
-  const auto ctx = context();
+  const auto ctx = prepare_context();
   const std::vector<WeightCase> weights = {{.dtype = DType::f32},
                                            {.dtype = DType::bf16},
                                            {.packed = {{.format = Format::fp8}}},
@@ -145,7 +145,7 @@ TEST(Prepare, LeavesOtherWeightsAsTheyAre) {
 }
 
 TEST(Prepare, IsTraced) {
-  const auto ctx = context();
+  const auto ctx = prepare_context();
   const TestWeight published(*ctx, {.packed = {{.format = Format::nvfp4}}}, 32, 64);
   ctx->trace().clear();
   prepare(*ctx, published.weight());
@@ -156,7 +156,7 @@ TEST(Prepare, IsTraced) {
 }
 
 TEST(Prepare, Refuses) {
-  const auto ctx = context();
+  const auto ctx = prepare_context();
   const TestWeight nvfp4(*ctx, {.packed = {{.format = Format::nvfp4}}}, kOut, kIn);
   const TestWeight int8(*ctx, {.packed = {{.format = Format::int8}}}, kOut, kIn);
   const std::vector<Refusal<Weight>> refusals = {

@@ -16,7 +16,7 @@
 namespace tessera::test {
 namespace {
 
-struct Case {
+struct RotaryAppendCase {
   std::int64_t tokens = 7, heads = 6, kv_heads = 3, dim = 20, dims = 10;
   RopeStyle style = RopeStyle::half_split;
   DType dtype = DType::f32;
@@ -37,7 +37,7 @@ struct Case {
 
 constexpr std::int64_t kPageSize = 3;
 
-Array inv_freq_array(std::int64_t dims) {
+Array append_inv_freq(std::int64_t dims) {
   Array result({dims / 2});
   const std::vector<float> values = rope_inv_freq(dims);
   result.data.assign(values.begin(), values.end());
@@ -51,17 +51,18 @@ Array falling_slots(std::int64_t tokens) {
   return slots;
 }
 
-struct Call {
+struct RotaryAppendCall {
   TestTensor q, k, v, positions, inv_freq, slots, k_pages, v_pages, q_out;
   RotaryAppendArgs args;
 
-  Call(Context& ctx, const Case& c) : Call(ctx, c, falling_slots(c.tokens)) {}
-  Call(Context& ctx, const Case& c, const Array& slot_values)
+  RotaryAppendCall(Context& ctx, const RotaryAppendCase& c)
+      : RotaryAppendCall(ctx, c, falling_slots(c.tokens)) {}
+  RotaryAppendCall(Context& ctx, const RotaryAppendCase& c, const Array& slot_values)
       : q(ctx, random_normal({c.tokens, c.heads, c.dim}, 1), c.dtype, c.layout),
         k(ctx, random_normal({c.tokens, c.kv_heads, c.dim}, 2), c.dtype, c.layout),
         v(ctx, random_normal({c.tokens, c.kv_heads, c.dim}, 3), c.dtype, c.layout),
         positions(ctx, random_integers({c.tokens}, 4, 0, 5000), c.position_dtype),
-        inv_freq(ctx, inv_freq_array(c.dims), DType::f32),
+        inv_freq(ctx, append_inv_freq(c.dims), DType::f32),
         slots(ctx, slot_values, DType::i32),
         k_pages(pool(ctx, c)),
         v_pages(pool(ctx, c)),
@@ -69,7 +70,7 @@ struct Call {
         args{q, k, v, positions, {inv_freq, c.style}, c.turn_keys, slots, k_pages, v_pages, q_out} {
   }
 
-  static TestTensor pool(Context& ctx, const Case& c) {
+  static TestTensor pool(Context& ctx, const RotaryAppendCase& c) {
     const std::int64_t pages = (c.tokens + 1) / kPageSize + 1;
     return TestTensor::poisoned(ctx, {pages, kPageSize, c.kv_heads, c.dim}, c.dtype, c.layout);
   }
@@ -94,7 +95,8 @@ struct Call {
 };
 
 // The bound of rotary(): 2^-20 of elements below 4.5, and one rounding to the dtype.
-testing::AssertionResult accurate(const Array& actual, const Array& expected, DType dtype) {
+testing::AssertionResult rotary_append_accurate(const Array& actual, const Array& expected,
+                                                DType dtype) {
   const double rounding = dtype == DType::f32 ? 0.0 : 0.51 * epsilon(dtype);
   const double subnormal = dtype == DType::f16 ? 0x1p-25 : 0.0;
   return close(actual, expected, rounding, subnormal + 0x1p-20);
@@ -133,27 +135,27 @@ void run_apart(Context& ctx, const RotaryAppendArgs& a, const Tensor& turned_key
                   .v_pages = a.v_pages});
 }
 
-void check(Context& ctx, const Case& c) {
+void check_rotary_append(Context& ctx, const RotaryAppendCase& c) {
   SCOPED_TRACE(c.text());
-  Call call(ctx, c);
+  RotaryAppendCall call(ctx, c);
   const Array before = call.k_pages.read(), slots = call.slots.read();
   rotary_append(ctx, call.args);
-  EXPECT_TRUE(accurate(call.q_out.read(), call.turned(call.q), c.dtype));
+  EXPECT_TRUE(rotary_append_accurate(call.q_out.read(), call.turned(call.q), c.dtype));
   const Array keys = c.turn_keys ? call.turned(call.k) : call.k.read();
-  EXPECT_TRUE(accurate(in_slots(call.k_pages.read(), slots), keys, c.dtype));
+  EXPECT_TRUE(rotary_append_accurate(in_slots(call.k_pages.read(), slots), keys, c.dtype));
   EXPECT_TRUE(identical(call.v_pages.read(), reference::kv_append(call.v.read(), slots, before)));
   EXPECT_TRUE(call.q_out.surroundings_intact() && call.k_pages.surroundings_intact() &&
               call.v_pages.surroundings_intact());
   EXPECT_TRUE(call.inputs_untouched());
 
-  Call apart(ctx, c);
+  RotaryAppendCall apart(ctx, c);
   const TestTensor keys_apart = TestTensor::poisoned(ctx, {c.tokens, c.kv_heads, c.dim}, c.dtype);
   run_apart(ctx, apart.args, keys_apart);
   EXPECT_TRUE(identical(call.q_out.read(), apart.q_out.read()));
   EXPECT_TRUE(identical(call.k_pages.read(), apart.k_pages.read()));
   EXPECT_TRUE(identical(call.v_pages.read(), apart.v_pages.read()));
 
-  Call in_place(ctx, c);
+  RotaryAppendCall in_place(ctx, c);
   in_place.args.q_out = in_place.q;
   rotary_append(ctx, in_place.args);
   EXPECT_TRUE(identical(in_place.q.read(), call.q_out.read()));
@@ -167,9 +169,9 @@ TEST_P(RotaryAppendTest, DtypesLayoutsAndStyles) {
   for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     for (Layout layout : kLayouts) {
       for (RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {
-        check(ctx(), {.style = style, .dtype = dtype, .layout = layout});
+        check_rotary_append(ctx(), {.style = style, .dtype = dtype, .layout = layout});
       }
-      check(ctx(), {.dtype = dtype, .layout = layout, .turn_keys = false});
+      check_rotary_append(ctx(), {.dtype = dtype, .layout = layout, .turn_keys = false});
     }
   }
 }
@@ -178,38 +180,41 @@ TEST_P(RotaryAppendTest, DtypesLayoutsAndStyles) {
 // more heads than one token has blocks, and more tokens.
 TEST_P(RotaryAppendTest, ShapesOfModels) {
   for (DType dtype : {DType::f32, DType::f16}) {
-    check(ctx(), {.tokens = 1, .heads = 12, .kv_heads = 12, .dim = 64, .dims = 16, .dtype = dtype});
-    check(ctx(), {.tokens = 2, .heads = 32, .kv_heads = 32, .dim = 80, .dims = 20, .dtype = dtype});
-    check(ctx(),
-          {.tokens = 5, .heads = 32, .kv_heads = 8, .dim = 128, .dims = 128, .dtype = dtype});
-    check(ctx(), {.tokens = 300, .heads = 4, .kv_heads = 1, .dim = 32, .dims = 32, .dtype = dtype});
-    check(ctx(), {.tokens = 3,
-                  .heads = 2,
-                  .kv_heads = 2,
-                  .dim = 128,
-                  .dims = 128,
-                  .style = RopeStyle::interleaved,
-                  .dtype = dtype,
-                  .position_dtype = DType::i64});
-    check(ctx(), {.tokens = 3,
-                  .heads = 9,
-                  .kv_heads = 3,
-                  .dim = 64,
-                  .dims = 64,
-                  .dtype = dtype,
-                  .turn_keys = false});
+    check_rotary_append(
+        ctx(), {.tokens = 1, .heads = 12, .kv_heads = 12, .dim = 64, .dims = 16, .dtype = dtype});
+    check_rotary_append(
+        ctx(), {.tokens = 2, .heads = 32, .kv_heads = 32, .dim = 80, .dims = 20, .dtype = dtype});
+    check_rotary_append(
+        ctx(), {.tokens = 5, .heads = 32, .kv_heads = 8, .dim = 128, .dims = 128, .dtype = dtype});
+    check_rotary_append(
+        ctx(), {.tokens = 300, .heads = 4, .kv_heads = 1, .dim = 32, .dims = 32, .dtype = dtype});
+    check_rotary_append(ctx(), {.tokens = 3,
+                                .heads = 2,
+                                .kv_heads = 2,
+                                .dim = 128,
+                                .dims = 128,
+                                .style = RopeStyle::interleaved,
+                                .dtype = dtype,
+                                .position_dtype = DType::i64});
+    check_rotary_append(ctx(), {.tokens = 3,
+                                .heads = 9,
+                                .kv_heads = 3,
+                                .dim = 64,
+                                .dims = 64,
+                                .dtype = dtype,
+                                .turn_keys = false});
   }
-  check(ctx(), {.tokens = 2, .heads = 1, .kv_heads = 1, .dim = 2, .dims = 2});
-  check(ctx(), {.tokens = 2, .heads = 1, .kv_heads = 1, .dim = 2100, .dims = 2080});
+  check_rotary_append(ctx(), {.tokens = 2, .heads = 1, .kv_heads = 1, .dim = 2, .dims = 2});
+  check_rotary_append(ctx(), {.tokens = 2, .heads = 1, .kv_heads = 1, .dim = 2100, .dims = 2080});
 }
 
 // As in a model: parts of the rows of one product.
 TEST_P(RotaryAppendTest, QueriesKeysAndValuesAreViewsOfOneRow) {
-  const Case c{.tokens = 9, .heads = 4, .kv_heads = 4, .dim = 16, .dims = 8};
+  const RotaryAppendCase c{.tokens = 9, .heads = 4, .kv_heads = 4, .dim = 16, .dims = 8};
   const TestTensor qkv(ctx(), random_normal({9, 4, 3, 16}, 5), DType::f32);
-  Call call(ctx(), c), apart(ctx(), c);
+  RotaryAppendCall call(ctx(), c), apart(ctx(), c);
   const TestTensor keys = TestTensor::poisoned(ctx(), {9, 4, 16}, DType::f32);
-  for (Call* one : {&call, &apart}) {
+  for (RotaryAppendCall* one : {&call, &apart}) {
     one->args.q = qkv.view().select(2, 0);
     one->args.k = qkv.view().select(2, 1);
     one->args.v = qkv.view().select(2, 2);
@@ -225,7 +230,7 @@ TEST_P(RotaryAppendTest, SlotsOutOfRange) {
   for (const double bad : {-1.0, 9.0}) {
     Array slots = falling_slots(7);
     slots.at(4) = bad;
-    Call call(ctx(), {}, slots), apart(ctx(), {}, slots);
+    RotaryAppendCall call(ctx(), {}, slots), apart(ctx(), {}, slots);
     if (GetParam().is_cpu()) {
       EXPECT_TRUE(refuses([&] { rotary_append(ctx(), call.args); },
                           "rotary_append: slots[4] is " +
@@ -267,7 +272,7 @@ TEST_P(RotaryAppendTest, RefusesWrongArguments) {
        "rotary_append: q_out overlaps the memory of k"},
   };
   for (const auto& [spoil, text, code] : refusals) {
-    Call call(ctx(), {});
+    RotaryAppendCall call(ctx(), {});
     spoil(call.args);
     EXPECT_TRUE(refuses([&] { rotary_append(ctx(), call.args); }, text, code));
     EXPECT_TRUE(call.outputs_untouched());
@@ -276,7 +281,7 @@ TEST_P(RotaryAppendTest, RefusesWrongArguments) {
 
 TEST_P(RotaryAppendTest, NegativePositionsAreRefusedOnTheCpu) {
   if (!GetParam().is_cpu()) GTEST_SKIP() << "positions are not read on a GPU";
-  Call call(ctx(), {});
+  RotaryAppendCall call(ctx(), {});
   Array at = random_integers({7}, 4, 0, 5000);
   at.at(3) = -2;
   const TestTensor positions(ctx(), at, DType::i32);
@@ -287,10 +292,10 @@ TEST_P(RotaryAppendTest, NegativePositionsAreRefusedOnTheCpu) {
 }
 
 TEST_P(RotaryAppendTest, NoTokensAreNoWorkAndCallsAreTraced) {
-  Call none(ctx(), {.tokens = 0});
+  RotaryAppendCall none(ctx(), {.tokens = 0});
   rotary_append(ctx(), none.args);
   EXPECT_TRUE(none.outputs_untouched());
-  Call call(ctx(), {});
+  RotaryAppendCall call(ctx(), {});
   rotary_append(ctx(), call.args);
   EXPECT_EQ(ctx().trace().calls("rotary_append", GetParam().is_cpu() ? "cpu" : "cuda"), 2);
   const TraceEntry& entry = ctx().trace().entries().back();

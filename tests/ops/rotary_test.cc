@@ -17,10 +17,9 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 constexpr RopeStyle kStyles[] = {RopeStyle::half_split, RopeStyle::interleaved};
 
-struct Case {
+struct RotaryCase {
   std::vector<std::int64_t> shape = {2, 3, 2, 20};
   std::int64_t dims = 20;
   RopeStyle style = RopeStyle::half_split;
@@ -38,28 +37,28 @@ struct Case {
   }
 };
 
-Array inv_freq_array(std::int64_t dims) {
+Array rotary_inv_freq(std::int64_t dims) {
   Array result({dims / 2});
   const std::vector<float> values = rope_inv_freq(dims);
   result.data.assign(values.begin(), values.end());
   return result;
 }
 
-Array random_positions(const Case& c) {
+Array random_positions(const RotaryCase& c) {
   const std::vector<std::int64_t> shape =
       c.position_per_batch ? std::vector{c.shape[0], c.shape[1]} : std::vector{c.shape[1]};
   return random_integers(shape, 2, 0, 5000);
 }
 
-struct Call {
+struct RotaryCall {
   TestTensor x, positions, inv_freq, out;
   RotaryArgs args;
 
-  Call(Context& ctx, const Case& c) : Call(ctx, c, random_positions(c)) {}
-  Call(Context& ctx, const Case& c, const Array& at)
+  RotaryCall(Context& ctx, const RotaryCase& c) : RotaryCall(ctx, c, random_positions(c)) {}
+  RotaryCall(Context& ctx, const RotaryCase& c, const Array& at)
       : x(ctx, random_normal(c.shape, 1), c.dtype, c.layout),
         positions(ctx, at, c.position_dtype, c.layout),
-        inv_freq(ctx, inv_freq_array(c.dims), DType::f32),
+        inv_freq(ctx, rotary_inv_freq(c.dims), DType::f32),
         out(TestTensor::poisoned(ctx, c.shape, c.dtype, c.layout)),
         args{x, positions, {inv_freq, c.style}, out} {}
 
@@ -70,21 +69,21 @@ struct Call {
 
 // Elements stay below 4.5. Cosine and sine (2^-25 each), two products and a sum, all in f32, lose
 // less than 2^-20 of that; then comes one rounding to the dtype (f16 has subnormals).
-testing::AssertionResult accurate(const Array& actual, const Array& expected, DType dtype) {
+testing::AssertionResult rotary_accurate(const Array& actual, const Array& expected, DType dtype) {
   const double rounding = dtype == DType::f32 ? 0.0 : 0.51 * epsilon(dtype);
   const double subnormal = dtype == DType::f16 ? 0x1p-25 : 0.0;
   return close(actual, expected, rounding, subnormal + 0x1p-20);
 }
 
-void check(Context& ctx, const Case& c) {
+void check_rotary(Context& ctx, const RotaryCase& c) {
   SCOPED_TRACE(c.text());
-  Call call(ctx, c);
+  RotaryCall call(ctx, c);
   rotary(ctx, call.args);
-  EXPECT_TRUE(accurate(call.out.read(), call.expected(), c.dtype));
+  EXPECT_TRUE(rotary_accurate(call.out.read(), call.expected(), c.dtype));
   EXPECT_TRUE(call.out.surroundings_intact());
   EXPECT_TRUE(call.x.untouched());
 
-  Call again(ctx, c);
+  RotaryCall again(ctx, c);
   rotary(ctx, again.args);
   EXPECT_TRUE(identical(again.out.read(), call.out.read()));
   again.args.out = again.x;  // in place
@@ -101,7 +100,7 @@ TEST_P(RotaryTest, OddSizes) {
     for (std::int64_t dim : {2, 3, 7, 64, 80, 113, 239}) {
       for (std::int64_t dims : {std::int64_t{2}, dim / 8 * 2, dim / 2 * 2}) {  // partial and whole
         if (dims == 0) continue;
-        check(ctx(), {.shape = {2, 3, 3, dim}, .dims = dims, .style = style});
+        check_rotary(ctx(), {.shape = {2, 3, 3, dim}, .dims = dims, .style = style});
       }
     }
   }
@@ -112,12 +111,12 @@ TEST_P(RotaryTest, DtypesLayoutsAndPositions) {
     for (DType dtype : kFloats) {
       for (Layout layout : kLayouts) {
         for (bool position_per_batch : {false, true}) {
-          check(ctx(), {.dims = 14,
-                        .style = style,
-                        .dtype = dtype,
-                        .layout = layout,
-                        .position_per_batch = position_per_batch,
-                        .position_dtype = position_per_batch ? DType::i64 : DType::i32});
+          check_rotary(ctx(), {.dims = 14,
+                               .style = style,
+                               .dtype = dtype,
+                               .layout = layout,
+                               .position_per_batch = position_per_batch,
+                               .position_dtype = position_per_batch ? DType::i64 : DType::i32});
         }
       }
     }
@@ -130,16 +129,16 @@ TEST_P(RotaryTest, FarPositionsAreExact) {
   for (DType position_dtype : {DType::i32, DType::i64}) {
     Array positions({7});
     positions.data = {0, 1, 4095, 131071, 1000003, 16777217, 50000001};
-    const Case c{.shape = {1, 7, 2, 128}, .dims = 128, .position_dtype = position_dtype};
-    Call call(ctx(), c, positions);
+    const RotaryCase c{.shape = {1, 7, 2, 128}, .dims = 128, .position_dtype = position_dtype};
+    RotaryCall call(ctx(), c, positions);
     rotary(ctx(), call.args);
-    EXPECT_TRUE(accurate(call.out.read(), call.expected(), DType::f32));
+    EXPECT_TRUE(rotary_accurate(call.out.read(), call.expected(), DType::f32));
   }
 }
 
 TEST_P(RotaryTest, WhatIsNotTurnedPassesThroughBitForBit) {
   for (DType dtype : kFloats) {
-    Call call(ctx(), {.shape = {1, 3, 2, 21}, .dims = 6, .dtype = dtype});
+    RotaryCall call(ctx(), {.shape = {1, 3, 2, 21}, .dims = 6, .dtype = dtype});
     rotary(ctx(), call.args);
     const Array x = call.x.read(), out = call.out.read();
     for (std::int64_t s = 0; s < 3; ++s) {
@@ -153,10 +152,10 @@ TEST_P(RotaryTest, WhatIsNotTurnedPassesThroughBitForBit) {
 TEST_P(RotaryTest, ProductsDependOnDistanceAlone) {
   for (RopeStyle style : kStyles) {
     const auto product_at = [&](double query_position, double key_position) {
-      const Case c{.shape = {1, 2, 1, 64}, .dims = 64, .style = style};
+      const RotaryCase c{.shape = {1, 2, 1, 64}, .dims = 64, .style = style};
       Array positions({2});
       positions.data = {query_position, key_position};
-      Call call(ctx(), c, positions);
+      RotaryCall call(ctx(), c, positions);
       rotary(ctx(), call.args);
       const Array out = call.out.read();
       double product = 0;
@@ -169,9 +168,9 @@ TEST_P(RotaryTest, ProductsDependOnDistanceAlone) {
 }
 
 TEST_P(RotaryTest, SameBitsForAnyThreadCount) {
-  const Case c{.shape = {3, 61, 5, 64}, .dims = 32, .position_per_batch = true};
+  const RotaryCase c{.shape = {3, 61, 5, 64}, .dims = 32, .position_per_batch = true};
   const auto one = context(1), three = context(3);
-  Call a(*one, c), b(*three, c);
+  RotaryCall a(*one, c), b(*three, c);
   rotary(*one, a.args);
   rotary(*three, b.args);
   EXPECT_TRUE(identical(a.out.read(), b.out.read()));
@@ -179,16 +178,16 @@ TEST_P(RotaryTest, SameBitsForAnyThreadCount) {
 
 TEST_P(RotaryTest, EmptyTensorsAreNoWork) {
   for (std::size_t d : {0u, 1u, 2u}) {
-    Case c;
+    RotaryCase c;
     c.shape[d] = 0;
-    Call call(ctx(), c);
+    RotaryCall call(ctx(), c);
     rotary(ctx(), call.args);
     EXPECT_TRUE(call.out.untouched());
   }
 }
 
 TEST_P(RotaryTest, IsTraced) {
-  Call call(ctx(), {});
+  RotaryCall call(ctx(), {});
   rotary(ctx(), call.args);
   ASSERT_EQ(ctx().trace().calls("rotary", GetParam().is_cpu() ? "cpu" : "cuda"), 1);
   const TraceEntry& entry = ctx().trace().entries().front();
@@ -243,7 +242,7 @@ TEST_P(RotaryTest, RefusesBeforeWriting) {
   };
   for (const Refusal<RotaryArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    Call call(ctx(), {});
+    RotaryCall call(ctx(), {});
     refusal.spoil(call.args);
     EXPECT_TRUE(refuses([&] { rotary(ctx(), call.args); }, refusal.text, refusal.code));
     for (const TestTensor* tensor : {&call.x, &call.positions, &call.inv_freq, &call.out}) {
@@ -264,7 +263,7 @@ TEST_P(RotaryTest, NegativePositions) {
     a.data = {4, 2, 0, 1, 2, -7};
     return a;
   }();
-  Call one(ctx(), {}, shared), two(ctx(), {.position_per_batch = true}, of_each);
+  RotaryCall one(ctx(), {}, shared), two(ctx(), {.position_per_batch = true}, of_each);
   if (GetParam().is_cpu()) {
     EXPECT_TRUE(refuses([&] { rotary(ctx(), one.args); },
                         "rotary: positions[1] is -2; a position must be at least 0"));
@@ -275,8 +274,8 @@ TEST_P(RotaryTest, NegativePositions) {
   } else {  // checking would mean waiting: the angle is negative like the position
     rotary(ctx(), one.args);
     rotary(ctx(), two.args);
-    EXPECT_TRUE(accurate(one.out.read(), one.expected(), DType::f32));
-    EXPECT_TRUE(accurate(two.out.read(), two.expected(), DType::f32));
+    EXPECT_TRUE(rotary_accurate(one.out.read(), one.expected(), DType::f32));
+    EXPECT_TRUE(rotary_accurate(two.out.read(), two.expected(), DType::f32));
   }
 }
 
@@ -304,11 +303,11 @@ TEST(RotarySimd, EveryTarget) {
     for (RopeStyle style : kStyles) {
       for (DType dtype : kFloats) {
         for (std::int64_t dims : {2, 6, 16, 64, 238}) {
-          check(ctx, {.shape = {1, 3, 2, 239},
-                      .dims = dims,
-                      .style = style,
-                      .dtype = dtype,
-                      .layout = Layout::sliced});
+          check_rotary(ctx, {.shape = {1, 3, 2, 239},
+                             .dims = dims,
+                             .style = style,
+                             .dtype = dtype,
+                             .layout = Layout::sliced});
         }
       }
     }

@@ -17,10 +17,9 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-struct Case {
+struct SampleCase {
   std::vector<std::int64_t> shape = {2, 3, 113};
   SampleArgs options{};
   DType dtype = DType::f32;
@@ -40,12 +39,13 @@ struct Case {
   }
 };
 
-struct Call {
+struct SampleCall {
   TestTensor logits, ids;
   SampleArgs args;
 
-  Call(Context& ctx, const Case& c) : Call(ctx, c, random_normal(c.shape, 1, c.spread)) {}
-  Call(Context& ctx, const Case& c, const Array& values)
+  SampleCall(Context& ctx, const SampleCase& c)
+      : SampleCall(ctx, c, random_normal(c.shape, 1, c.spread)) {}
+  SampleCall(Context& ctx, const SampleCase& c, const Array& values)
       : logits(ctx, values, c.dtype, c.layout),
         ids(TestTensor::poisoned(ctx, c.id_shape(), c.id_dtype, c.layout)),
         args(c.options) {
@@ -54,16 +54,16 @@ struct Call {
   }
 };
 
-Array drawn(Context& ctx, const Case& c, const Array& values) {
-  Call call(ctx, c, values);
+Array drawn(Context& ctx, const SampleCase& c, const Array& values) {
+  SampleCall call(ctx, c, values);
   sample(ctx, call.args);
   EXPECT_TRUE(call.ids.surroundings_intact());
   EXPECT_TRUE(call.logits.untouched());
   return call.ids.read();
 }
 
-Array expected(Context& ctx, const Case& c, const Array& values) {
-  const Array logits = Call(ctx, c, values).logits.read();
+Array expected(Context& ctx, const SampleCase& c, const Array& values) {
+  const Array logits = SampleCall(ctx, c, values).logits.read();
   const auto n = static_cast<std::size_t>(c.shape.back());
   Array ids(c.id_shape());
   for (std::size_t row = 0; row < ids.data.size(); ++row) {
@@ -77,11 +77,13 @@ Array expected(Context& ctx, const Case& c, const Array& values) {
   return ids;
 }
 
-void check(Context& ctx, const Case& c, const Array& values) {
+void check_sample(Context& ctx, const SampleCase& c, const Array& values) {
   SCOPED_TRACE(c.text());
   EXPECT_TRUE(identical(drawn(ctx, c, values), expected(ctx, c, values)));
 }
-void check(Context& ctx, const Case& c) { check(ctx, c, random_normal(c.shape, 1, c.spread)); }
+void check_sample(Context& ctx, const SampleCase& c) {
+  check_sample(ctx, c, random_normal(c.shape, 1, c.spread));
+}
 
 const std::vector<SampleArgs>& options() {
   static const std::vector<SampleArgs> all = {
@@ -112,14 +114,14 @@ INSTANTIATE_TEST_SUITE_P(Devices, SampleTest, testing::ValuesIn(test_devices()),
 // Sizes around the parts that a GPU cuts rows into, and around the blocks of the CPU.
 TEST_P(SampleTest, OddSizesAndEveryOption) {
   for (const std::int64_t n : {1, 2, 63, 65, 2047, 2049, 6151}) {
-    for (const SampleArgs& o : options()) check(ctx(), {.shape = {3, n}, .options = o});
+    for (const SampleArgs& o : options()) check_sample(ctx(), {.shape = {3, n}, .options = o});
   }
 }
 
 TEST_P(SampleTest, AVocabulary) {
   for (const SampleArgs& o : {SampleArgs{.top_p = 0.9}, SampleArgs{.temperature = 0.8},
                               SampleArgs{.top_k = 50, .top_p = 0.95, .seed = 4}}) {
-    check(ctx(), {.shape = {1, 50304}, .options = o});
+    check_sample(ctx(), {.shape = {1, 50304}, .options = o});
   }
 }
 
@@ -127,15 +129,15 @@ TEST_P(SampleTest, DtypesAndLayouts) {
   for (const DType dtype : kFloats) {
     for (const Layout layout : kLayouts) {
       for (const DType id_dtype : {DType::i32, DType::i64}) {
-        check(ctx(), {.shape = {2, 3, 533},
-                      .options = {.top_k = 100, .top_p = 0.9, .seed = 11},
-                      .dtype = dtype,
-                      .id_dtype = id_dtype,
-                      .layout = layout});
+        check_sample(ctx(), {.shape = {2, 3, 533},
+                             .options = {.top_k = 100, .top_p = 0.9, .seed = 11},
+                             .dtype = dtype,
+                             .id_dtype = id_dtype,
+                             .layout = layout});
       }
     }
   }
-  check(ctx(), {.shape = {533}});
+  check_sample(ctx(), {.shape = {533}});
 }
 
 // More equal logits than a GPU sorts at once (4096), and more than it lists (8192): only the ids
@@ -146,13 +148,13 @@ TEST_P(SampleTest, TiesGoToTheLowerIds) {
     for (const SampleArgs& o :
          {SampleArgs{}, SampleArgs{.top_k = 5}, SampleArgs{.top_k = 6000}, SampleArgs{.top_p = 0.7},
           SampleArgs{.top_p = 1e-4}, SampleArgs{.top_k = 4500, .top_p = 0.5}}) {
-      check(ctx(), {.shape = {2, width}, .options = o}, equal);
+      check_sample(ctx(), {.shape = {2, width}, .options = o}, equal);
     }
     // A few values, crowded within one bin of a GPU.
     Array few = random_integers({2, width}, 5, 0, 4);
     for (double& value : few.data) value *= 0x1p-10;
     for (const SampleArgs& o : {SampleArgs{.top_k = 3000}, SampleArgs{.top_p = 0.4, .seed = 2}}) {
-      check(ctx(), {.shape = {2, width}, .options = o}, few);
+      check_sample(ctx(), {.shape = {2, width}, .options = o}, few);
     }
   }
 }
@@ -201,14 +203,14 @@ TEST_P(SampleTest, EachRowHasARandomNumberOfItsOwn) {
 TEST_P(SampleTest, EmptyTensorsAreNoWork) {
   for (const std::vector<std::int64_t>& shape :
        std::vector<std::vector<std::int64_t>>{{0, 5}, {2, 0, 5}, {0, 0}}) {
-    Call call(ctx(), {.shape = shape});
+    SampleCall call(ctx(), {.shape = shape});
     sample(ctx(), call.args);
     EXPECT_TRUE(call.ids.untouched());
   }
 }
 
 TEST_P(SampleTest, IsTraced) {
-  Call call(ctx(), {.shape = {2, 8}});
+  SampleCall call(ctx(), {.shape = {2, 8}});
   sample(ctx(), call.args);
   EXPECT_EQ(ctx().trace().calls("sample", GetParam().is_cpu() ? "cpu" : "cuda"), 1);
   EXPECT_EQ(ctx().trace().entries().front().shapes, "logits f32[2, 8]");
@@ -243,13 +245,13 @@ TEST_P(SampleTest, RefusesBeforeWriting) {
   };
   for (const Refusal<SampleArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    Call call(ctx(), {.shape = {3, 5}});
+    SampleCall call(ctx(), {.shape = {3, 5}});
     refusal.spoil(call.args);
     EXPECT_TRUE(refuses([&] { sample(ctx(), call.args); }, refusal.text, refusal.code));
     EXPECT_TRUE(call.ids.untouched());
   }
   const TestTensor wide(ctx(), Array({1, (1 << 20) + 1}, 1.0), DType::bf16);
-  Call call(ctx(), {.shape = {1, 5}});
+  SampleCall call(ctx(), {.shape = {1, 5}});
   call.args.logits = wide;
   EXPECT_TRUE(refuses([&] { sample(ctx(), call.args); },
                       "sample: logits has rows of 1048577 elements; at most 1048576 can be sampled "
@@ -262,7 +264,7 @@ TEST_P(SampleTest, RefusesBeforeWriting) {
 TEST(SampleSimd, EveryTargetDrawsTheSameToken) {
   Context ctx({.threads = 1});
   on_every_simd_target([&] {
-    for (const SampleArgs& o : options()) check(ctx, {.shape = {2, 1111}, .options = o});
+    for (const SampleArgs& o : options()) check_sample(ctx, {.shape = {2, 1111}, .options = o});
   });
 }
 

@@ -17,9 +17,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
-struct Case {
+struct SelectCase {
   std::vector<std::int64_t> shape = {2, 3, 113};
   std::int64_t k = 5;
   DType dtype = DType::f32;
@@ -42,13 +40,13 @@ struct Case {
   }
 };
 
-struct Call {
+struct SelectCall {
   TestTensor x, largest, values, indices;
   ArgmaxArgs argmax_args;
   TopKArgs top_args;
 
-  Call(Context& ctx, const Case& c) : Call(ctx, c, random_normal(c.shape, 1)) {}
-  Call(Context& ctx, const Case& c, const Array& elements)
+  SelectCall(Context& ctx, const SelectCase& c) : SelectCall(ctx, c, random_normal(c.shape, 1)) {}
+  SelectCall(Context& ctx, const SelectCase& c, const Array& elements)
       : x(ctx, elements, c.dtype, c.layout),
         largest(TestTensor::poisoned(ctx, c.argmax_shape(), c.index_dtype, c.layout)),
         values(TestTensor::poisoned(ctx, c.top_shape(), c.dtype, c.layout)),
@@ -58,9 +56,9 @@ struct Call {
 };
 
 // Elements are only compared, never computed, so the result is exact.
-void check(Context& ctx, const Case& c, const Array& elements) {
+void check_select(Context& ctx, const SelectCase& c, const Array& elements) {
   SCOPED_TRACE(c.text());
-  Call call(ctx, c, elements);
+  SelectCall call(ctx, c, elements);
   top_k(ctx, call.top_args);
   const reference::Selected expected = reference::top_k(call.x.read(), c.k);
   EXPECT_TRUE(identical(call.values.read(), expected.values));
@@ -76,7 +74,9 @@ void check(Context& ctx, const Case& c, const Array& elements) {
   EXPECT_TRUE(call.x.untouched());
 }
 
-void check(Context& ctx, const Case& c) { check(ctx, c, random_normal(c.shape, 1)); }
+void check_select(Context& ctx, const SelectCase& c) {
+  check_select(ctx, c, random_normal(c.shape, 1));
+}
 
 class SelectTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, SelectTest, testing::ValuesIn(test_devices()), device_name);
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, SelectTest, testing::ValuesIn(test_devices()),
 TEST_P(SelectTest, OddSizes) {
   for (std::int64_t n : {1, 2, 3, 7, 16, 31, 113, 239, 1023}) {
     for (std::int64_t k : {std::int64_t{1}, std::int64_t{2}, std::int64_t{17}, n / 2, n}) {
-      if (k > 0 && k <= n) check(ctx(), {.shape = {3, n}, .k = k});
+      if (k > 0 && k <= n) check_select(ctx(), {.shape = {3, n}, .k = k});
     }
   }
 }
@@ -93,19 +93,20 @@ TEST_P(SelectTest, DtypesAndLayouts) {
   for (DType dtype : kFloats) {
     for (DType index_dtype : {DType::i32, DType::i64}) {
       for (Layout layout : kLayouts) {
-        check(ctx(), {.dtype = dtype, .index_dtype = index_dtype, .layout = layout});
+        check_select(ctx(), {.dtype = dtype, .index_dtype = index_dtype, .layout = layout});
       }
     }
   }
   for (const std::vector<std::int64_t>& shape :
        std::vector<std::vector<std::int64_t>>{{7}, {1, 7}, {4, 3, 2, 7}, {2, 1, 2, 1, 3, 7}}) {
-    check(ctx(), {.shape = shape, .k = 3, .layout = Layout::permuted});
+    check_select(ctx(), {.shape = shape, .k = 3, .layout = Layout::permuted});
   }
 }
 
 TEST_P(SelectTest, AVocabulary) {
   const std::vector<std::int64_t> shape = {2, 128256};
-  for (std::int64_t k : {1, 50}) check(ctx(), {.shape = shape, .k = k, .dtype = DType::bf16});
+  for (std::int64_t k : {1, 50})
+    check_select(ctx(), {.shape = shape, .k = k, .dtype = DType::bf16});
 }
 
 // The largest elements crowd where that is hard on a GPU's threads: next to each other, all in the
@@ -120,21 +121,22 @@ TEST_P(SelectTest, CrowdedElements) {
   }
   for (std::int64_t k : {1, 3, 50}) {
     for (const Array* elements : {&together, &apart, &equal}) {
-      check(ctx(), {.shape = {1, kWidth}, .k = k}, *elements);
+      check_select(ctx(), {.shape = {1, kWidth}, .k = k}, *elements);
     }
   }
-  check(ctx(), {.shape = {1, kWidth}, .k = 300, .dtype = DType::f16, .index_dtype = DType::i64},
-        together);
-  check(ctx(), {.shape = {1, 2000}, .k = 1024});
-  check(ctx(), {.shape = {1, 1500}, .k = 1025});
+  check_select(ctx(),
+               {.shape = {1, kWidth}, .k = 300, .dtype = DType::f16, .index_dtype = DType::i64},
+               together);
+  check_select(ctx(), {.shape = {1, 2000}, .k = 1024});
+  check_select(ctx(), {.shape = {1, 1500}, .k = 1025});
 }
 
 // With few distinct values, nearly everything is a tie.
 TEST_P(SelectTest, TiesGoToTheLowerIndex) {
   for (std::int64_t n : {5, 16, 113, 1023}) {
     const Array few = random_integers({4, n}, 3, -1, 2);
-    for (std::int64_t k : {1, 5}) check(ctx(), {.shape = {4, n}, .k = k}, few);
-    check(ctx(), {.shape = {4, n}, .k = n}, Array({4, n}, -7.0));
+    for (std::int64_t k : {1, 5}) check_select(ctx(), {.shape = {4, n}, .k = k}, few);
+    check_select(ctx(), {.shape = {4, n}, .k = n}, Array({4, n}, -7.0));
   }
 }
 
@@ -144,7 +146,7 @@ TEST_P(SelectTest, RisingAndFallingRows) {
     values.at(0, i) = static_cast<double>(i);
     values.at(1, i) = static_cast<double>(-i);
   }
-  for (std::int64_t k : {1, 3, 100, 500}) check(ctx(), {.shape = {2, 500}, .k = k}, values);
+  for (std::int64_t k : {1, 3, 100, 500}) check_select(ctx(), {.shape = {2, 500}, .k = k}, values);
 }
 
 // Every special element in every place of a row longer than a vector, alone and beside its kind.
@@ -157,19 +159,19 @@ TEST_P(SelectTest, SpecialElements) {
         values.at(i, i) = special;
         if (i % 2 == 0) values.at(i, (i * 7 + 3) % kN) = special;
       }
-      check(ctx(), {.shape = {kN, kN}, .k = 4, .dtype = dtype}, values);
-      check(ctx(), {.shape = {2, kN}, .k = kN, .dtype = dtype}, Array({2, kN}, special));
+      check_select(ctx(), {.shape = {kN, kN}, .k = 4, .dtype = dtype}, values);
+      check_select(ctx(), {.shape = {2, kN}, .k = kN, .dtype = dtype}, Array({2, kN}, special));
     }
   }
   Array zeros({1, 6});
   zeros.data = {-1, -0.0, 0.0, -0.0, 0.0, -1};  // both zeros are the same value
-  check(ctx(), {.shape = {1, 6}, .k = 3}, zeros);
+  check_select(ctx(), {.shape = {1, 6}, .k = 3}, zeros);
 }
 
 TEST_P(SelectTest, NanComesBeforeInfinity) {
   Array values({1, 5});
   values.data = {INFINITY, 1, NAN, INFINITY, NAN};
-  Call call(ctx(), {.shape = {1, 5}, .k = 3}, values);
+  SelectCall call(ctx(), {.shape = {1, 5}, .k = 3}, values);
   top_k(ctx(), call.top_args);
   argmax(ctx(), call.argmax_args);
   EXPECT_EQ(call.indices.read().data, (std::vector<double>{2, 4, 0}));
@@ -177,9 +179,9 @@ TEST_P(SelectTest, NanComesBeforeInfinity) {
 }
 
 TEST_P(SelectTest, SameResultForAnyThreadCount) {
-  const Case c{.shape = {61, 799}, .k = 20, .dtype = DType::f16};
+  const SelectCase c{.shape = {61, 799}, .k = 20, .dtype = DType::f16};
   const auto one = context(1), three = context(3);
-  Call a(*one, c), b(*three, c);
+  SelectCall a(*one, c), b(*three, c);
   top_k(*one, a.top_args);
   top_k(*three, b.top_args);
   EXPECT_TRUE(identical(a.indices.read(), b.indices.read()));
@@ -187,9 +189,10 @@ TEST_P(SelectTest, SameResultForAnyThreadCount) {
 }
 
 TEST_P(SelectTest, EmptyTensorsAreNoWork) {
-  Call no_rows(ctx(), {.shape = {0, 7}, .k = 3}), nothing_asked(ctx(), {.shape = {2, 7}, .k = 0});
+  SelectCall no_rows(ctx(), {.shape = {0, 7}, .k = 3}),
+      nothing_asked(ctx(), {.shape = {2, 7}, .k = 0});
   argmax(ctx(), no_rows.argmax_args);
-  for (Call* call : {&no_rows, &nothing_asked}) {
+  for (SelectCall* call : {&no_rows, &nothing_asked}) {
     top_k(ctx(), call->top_args);
     EXPECT_TRUE(call->largest.untouched());
     EXPECT_TRUE(call->values.untouched());
@@ -199,7 +202,7 @@ TEST_P(SelectTest, EmptyTensorsAreNoWork) {
 
 TEST_P(SelectTest, IsTraced) {
   const char* kernel = GetParam().is_cpu() ? "cpu" : "cuda";
-  Call call(ctx(), {.shape = {2, 8}, .k = 3, .dtype = DType::f16});
+  SelectCall call(ctx(), {.shape = {2, 8}, .k = 3, .dtype = DType::f16});
   argmax(ctx(), call.argmax_args);
   top_k(ctx(), call.top_args);
   ASSERT_EQ(ctx().trace().calls("argmax", kernel), 1);
@@ -242,7 +245,7 @@ TEST_P(SelectTest, ArgmaxRefusesBeforeWriting) {
   };
   for (const Refusal<ArgmaxArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    Call call(ctx(), {.shape = {3, 5}});
+    SelectCall call(ctx(), {.shape = {3, 5}});
     refusal.spoil(call.argmax_args);
     EXPECT_TRUE(refuses([&] { argmax(ctx(), call.argmax_args); }, refusal.text, refusal.code));
     EXPECT_TRUE(call.x.untouched());
@@ -283,7 +286,7 @@ TEST_P(SelectTest, TopKRefusesBeforeWriting) {
   };
   for (const Refusal<TopKArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    Call call(ctx(), {.shape = {3, 5}, .k = 3});
+    SelectCall call(ctx(), {.shape = {3, 5}, .k = 3});
     refusal.spoil(call.top_args);
     EXPECT_TRUE(refuses([&] { top_k(ctx(), call.top_args); }, refusal.text, refusal.code));
     EXPECT_TRUE(call.x.untouched());
@@ -300,8 +303,9 @@ TEST(SelectSimd, EveryTarget) {
       for (std::int64_t n : {1, 3, 16, 113, 239}) {
         Array values = random_normal({3, n}, 5);
         values.at(1, n - 1) = NAN;
-        check(ctx, {.shape = {3, n}, .k = n / 2 + 1, .dtype = dtype, .layout = Layout::sliced},
-              values);
+        check_select(ctx,
+                     {.shape = {3, n}, .k = n / 2 + 1, .dtype = dtype, .layout = Layout::sliced},
+                     values);
       }
     }
   });

@@ -17,9 +17,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
-
-struct Case {
+struct SoftmaxCase {
   std::vector<std::int64_t> shape = {2, 3, 113};
   DType dtype = DType::f32;
   DType out_dtype = DType::f32;
@@ -33,12 +31,13 @@ struct Case {
   }
 };
 
-struct Call {
+struct SoftmaxCall {
   TestTensor x, out;
   SoftmaxArgs args;
 
-  Call(Context& ctx, const Case& c) : Call(ctx, c, random_normal(c.shape, 1, 2.0)) {}
-  Call(Context& ctx, const Case& c, const Array& values)
+  SoftmaxCall(Context& ctx, const SoftmaxCase& c)
+      : SoftmaxCall(ctx, c, random_normal(c.shape, 1, 2.0)) {}
+  SoftmaxCall(Context& ctx, const SoftmaxCase& c, const Array& values)
       : x(ctx, values, c.dtype, c.layout),
         out(TestTensor::poisoned(ctx, c.shape, c.out_dtype, c.layout)),
         args{x, c.scale, out} {}
@@ -47,22 +46,22 @@ struct Call {
 // Exponents reach -40. In f32 their error is 40 * 2^-23, which is also the relative error of their
 // exponentials. The sum and its inverse add a few units. Then comes one rounding to the dtype (f16
 // has subnormals).
-testing::AssertionResult accurate(const Array& actual, const Array& expected, DType dtype) {
+testing::AssertionResult softmax_accurate(const Array& actual, const Array& expected, DType dtype) {
   const double rounding = dtype == DType::f32 ? 0.0 : 0.51 * epsilon(dtype);
   const double subnormal = dtype == DType::f16 ? 0x1p-25 : 0x1p-126;
   return close(actual, expected, rounding + 48 * 0x1p-23, subnormal);
 }
 
-void check(Context& ctx, const Case& c) {
+void check_softmax(Context& ctx, const SoftmaxCase& c) {
   SCOPED_TRACE(c.text());
-  Call call(ctx, c);
+  SoftmaxCall call(ctx, c);
   softmax(ctx, call.args);
   const Array expected = reference::softmax(call.x.read(), c.scale);
-  EXPECT_TRUE(accurate(call.out.read(), expected, c.out_dtype));
+  EXPECT_TRUE(softmax_accurate(call.out.read(), expected, c.out_dtype));
   EXPECT_TRUE(call.out.surroundings_intact());
   EXPECT_TRUE(call.x.untouched());
 
-  Call again(ctx, c);
+  SoftmaxCall again(ctx, c);
   softmax(ctx, again.args);
   EXPECT_TRUE(identical(again.out.read(), call.out.read()));
   if (c.dtype == c.out_dtype) {  // in place
@@ -77,10 +76,11 @@ class SoftmaxTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, SoftmaxTest, testing::ValuesIn(test_devices()), device_name);
 
 TEST_P(SoftmaxTest, OddSizes) {
-  for (std::int64_t n : {1, 2, 3, 7, 16, 31, 113, 239, 1023, 4099}) check(ctx(), {.shape = {3, n}});
+  for (std::int64_t n : {1, 2, 3, 7, 16, 31, 113, 239, 1023, 4099})
+    check_softmax(ctx(), {.shape = {3, n}});
   for (const std::vector<std::int64_t>& shape :
        std::vector<std::vector<std::int64_t>>{{5}, {1, 5}, {4, 3, 2, 5}, {2, 1, 2, 1, 3, 5}}) {
-    check(ctx(), {.shape = shape, .layout = Layout::permuted});
+    check_softmax(ctx(), {.shape = shape, .layout = Layout::permuted});
   }
 }
 
@@ -89,7 +89,8 @@ TEST_P(SoftmaxTest, DtypesLayoutsAndScales) {
     for (DType out_dtype : kFloats) {
       for (Layout layout : kLayouts) {
         for (float scale : {0.125f, 1.f, 2.5f}) {
-          check(ctx(), {.dtype = dtype, .out_dtype = out_dtype, .layout = layout, .scale = scale});
+          check_softmax(ctx(),
+                        {.dtype = dtype, .out_dtype = out_dtype, .layout = layout, .scale = scale});
         }
       }
     }
@@ -97,7 +98,7 @@ TEST_P(SoftmaxTest, DtypesLayoutsAndScales) {
 }
 
 TEST_P(SoftmaxTest, RowsSumToOne) {
-  Call call(ctx(), {.shape = {5, 1023}});
+  SoftmaxCall call(ctx(), {.shape = {5, 1023}});
   softmax(ctx(), call.args);
   const Array out = call.out.read();
   for (std::int64_t r = 0; r < 5; ++r) {
@@ -110,7 +111,7 @@ TEST_P(SoftmaxTest, RowsSumToOne) {
 TEST_P(SoftmaxTest, LargeElementsDoNotOverflow) {
   Array values({1, 4});
   values.data = {-3e38, 3e38, 3e38, 0};
-  Call call(ctx(), {.shape = {1, 4}, .scale = 10.f}, values);
+  SoftmaxCall call(ctx(), {.shape = {1, 4}, .scale = 10.f}, values);
   softmax(ctx(), call.args);
   EXPECT_EQ(call.out.read().data, (std::vector<double>{0, 0.5, 0.5, 0}));
 }
@@ -122,11 +123,11 @@ TEST_P(SoftmaxTest, SpecialElements) {
     for (double special : {-HUGE_VAL, HUGE_VAL, std::nan("")}) {
       Array values = random_normal({kN, kN}, 4);
       for (std::int64_t i = 0; i < kN; ++i) values.at(i, i) = special;
-      Call call(ctx(), {.shape = {kN, kN}, .dtype = dtype}, values);
+      SoftmaxCall call(ctx(), {.shape = {kN, kN}, .dtype = dtype}, values);
       softmax(ctx(), call.args);
       const Array out = call.out.read();
       if (special == -INFINITY) {
-        EXPECT_TRUE(accurate(out, reference::softmax(call.x.read(), 1.0), DType::f32));
+        EXPECT_TRUE(softmax_accurate(out, reference::softmax(call.x.read(), 1.0), DType::f32));
         for (std::int64_t i = 0; i < kN; ++i) EXPECT_EQ(out.at(i, i), 0.0);
       } else {
         EXPECT_TRUE(identical(out, Array({kN, kN}, NAN)));
@@ -140,7 +141,7 @@ TEST_P(SoftmaxTest, MaskedRows) {
   Array values = random_normal({3, kN}, 4);
   for (std::int64_t i = 0; i < kN; ++i) values.at(0, i) = values.at(1, i) = -INFINITY;
   values.at(1, 19) = NAN;
-  Call call(ctx(), {.shape = {3, kN}}, values);
+  SoftmaxCall call(ctx(), {.shape = {3, kN}}, values);
   softmax(ctx(), call.args);
   const Array out = call.out.read();
   for (std::int64_t i = 0; i < kN; ++i) {
@@ -151,9 +152,9 @@ TEST_P(SoftmaxTest, MaskedRows) {
 }
 
 TEST_P(SoftmaxTest, SameBitsForAnyThreadCount) {
-  const Case c{.shape = {61, 799}, .out_dtype = DType::bf16};
+  const SoftmaxCase c{.shape = {61, 799}, .out_dtype = DType::bf16};
   const auto one = context(1), three = context(3);
-  Call a(*one, c), b(*three, c);
+  SoftmaxCall a(*one, c), b(*three, c);
   softmax(*one, a.args);
   softmax(*three, b.args);
   EXPECT_TRUE(identical(a.out.read(), b.out.read()));
@@ -162,14 +163,14 @@ TEST_P(SoftmaxTest, SameBitsForAnyThreadCount) {
 TEST_P(SoftmaxTest, EmptyTensorsAreNoWork) {
   for (const std::vector<std::int64_t>& shape :
        std::vector<std::vector<std::int64_t>>{{0}, {0, 5}, {3, 0}}) {
-    Call call(ctx(), {.shape = shape});
+    SoftmaxCall call(ctx(), {.shape = shape});
     softmax(ctx(), call.args);
     EXPECT_TRUE(call.out.untouched());
   }
 }
 
 TEST_P(SoftmaxTest, IsTraced) {
-  Call call(ctx(), {.shape = {2, 8}, .out_dtype = DType::f16});
+  SoftmaxCall call(ctx(), {.shape = {2, 8}, .out_dtype = DType::f16});
   softmax(ctx(), call.args);
   ASSERT_EQ(ctx().trace().calls("softmax", GetParam().is_cpu() ? "cpu" : "cuda"), 1);
   const TraceEntry& entry = ctx().trace().entries().front();
@@ -212,7 +213,7 @@ TEST_P(SoftmaxTest, RefusesBeforeWriting) {
   };
   for (const Refusal<SoftmaxArgs>& refusal : refusals) {
     SCOPED_TRACE(refusal.text);
-    Call call(ctx(), {.shape = {3, 5}});
+    SoftmaxCall call(ctx(), {.shape = {3, 5}});
     refusal.spoil(call.args);
     EXPECT_TRUE(refuses([&] { softmax(ctx(), call.args); }, refusal.text, refusal.code));
     EXPECT_TRUE(call.x.untouched());
@@ -226,11 +227,12 @@ TEST(SoftmaxSimd, EveryTarget) {
   on_every_simd_target([&] {
     for (DType dtype : kFloats) {
       for (std::int64_t n : {1, 3, 16, 113, 239}) {
-        check(ctx, {.shape = {3, n}, .dtype = dtype, .out_dtype = dtype, .layout = Layout::sliced});
+        check_softmax(
+            ctx, {.shape = {3, n}, .dtype = dtype, .out_dtype = dtype, .layout = Layout::sliced});
       }
       Array values = random_normal({1, 21}, 4);
       values.at(0, 20) = NAN;
-      Call call(ctx, {.shape = {1, 21}, .dtype = dtype}, values);
+      SoftmaxCall call(ctx, {.shape = {1, 21}, .dtype = dtype}, values);
       softmax(ctx, call.args);
       EXPECT_TRUE(identical(call.out.read(), Array({1, 21}, NAN)));
     }

@@ -18,7 +18,7 @@
 namespace tessera::test {
 namespace {
 
-Context make_context(int threads = 2) { return Context({.threads = threads, .trace = true}); }
+Context dequantize_context(int threads = 2) { return Context({.threads = threads, .trace = true}); }
 
 // Allows the error of f32 arithmetic. There is none if code times scale has at most 24 bits.
 // Otherwise the product is rounded once, and for nvfp4 the scale is rounded before that.
@@ -32,7 +32,7 @@ class DequantizeTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, DequantizeTest, testing::ValuesIn(test_devices()), device_name);
 
 TEST_P(DequantizeTest, MatchesTheReferenceOnRaggedRows) {
-  Context cpu = make_context();
+  Context cpu = dequantize_context();
   for (const std::int64_t in : {1, 15, 17, 31, 33, 63, 65, 127, 129, 239}) {
     for (const Layout layout : kLayouts) {
       for (const PublishedCase& how : published_cases()) {
@@ -50,7 +50,7 @@ TEST_P(DequantizeTest, MatchesTheReferenceOnRaggedRows) {
 }
 
 TEST(Dequantize, EveryCodeOfEveryFormat) {
-  Context ctx = make_context();
+  Context ctx = dequantize_context();
   for (const PublishedCase& how : published_cases()) {
     RandomWeight packed(ctx, how, 16, 256);
     for (std::int64_t i = 0; i < packed.weight.data.numel(); ++i) {
@@ -104,7 +104,7 @@ TEST_P(DequantizeTest, DenseWeightsAreConverted) {
 }
 
 TEST(Dequantize, SameBitsWithAnyThreads) {
-  Context one = make_context(1), three = make_context(3);
+  Context one = dequantize_context(1), three = dequantize_context(3);
   for (const PublishedCase& how : published_cases()) {
     const RandomWeight packed(one, how, 167, 500);
     for (const DType dtype : {DType::f32, DType::bf16}) {
@@ -119,7 +119,7 @@ TEST(Dequantize, SameBitsWithAnyThreads) {
 
 // The kernels of `linear` call decode_row() for any part of a row. It writes no float beyond it.
 TEST(DecodeRow, AnyRangeOfARow) {
-  Context ctx = make_context();
+  Context ctx = dequantize_context();
   constexpr std::int64_t kIn = 139;
   for (const PublishedCase& how : published_cases()) {
     const RandomWeight packed(ctx, how, 3, kIn, Layout::sliced);
@@ -144,7 +144,7 @@ struct DequantizeArgs {
 };
 
 void expect_refusals(const PublishedCase& how, const std::vector<Refusal<DequantizeArgs>>& rows) {
-  Context ctx = make_context();
+  Context ctx = dequantize_context();
   for (const auto& row : rows) {
     const RandomWeight packed(ctx, how, 3, 70);
     const TestTensor out = TestTensor::poisoned(ctx, {3, 70}, DType::f32);

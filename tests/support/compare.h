@@ -12,6 +12,9 @@ namespace tessera::test {
 using reference::Array;
 using reference::relative_error;
 
+// The dtypes that every op takes.
+inline constexpr DType kFloats[] = {DType::f32, DType::f16, DType::bf16};
+
 // One unit in the last place at 1.0: 2^-23 for f32, 2^-10 for f16, 2^-7 for bf16.
 double epsilon(DType dtype);
 

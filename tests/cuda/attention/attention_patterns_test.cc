@@ -13,19 +13,19 @@
 namespace tessera::test {
 namespace {
 
-constexpr char kHopperAttention[] = "cuda.hopper";
+constexpr char kPatternsOnHopper[] = "cuda.hopper";
 
 class HopperPatternsTest : public HopperTest {
  protected:
   void SetUp() override {
     HopperTest::SetUp();
     if (IsSkipped()) return;
-    cuda::force_attention_kernel(ctx(), kHopperAttention);
+    cuda::force_attention_kernel(ctx(), kPatternsOnHopper);
   }
   void check(const AttentionCase& c) {
     ctx().trace().clear();
     check_attention_case(ctx(), c);
-    EXPECT_EQ(ctx().trace().calls("attention", kHopperAttention), 1) << c.text();
+    EXPECT_EQ(ctx().trace().calls("attention", kPatternsOnHopper), 1) << c.text();
   }
 };
 INSTANTIATE_TEST_SUITE_P(Devices, HopperPatternsTest, testing::Values(Device::cuda()), device_name);
@@ -222,8 +222,8 @@ TEST_P(HopperPatternsTest, IsChosenForWholeTiles) {
   const struct {
     std::int64_t n_q, block;
     const char* kernel;
-  } cases[] = {{200, 128, kHopperAttention},
-               {200, 384, kHopperAttention},
+  } cases[] = {{200, 128, kPatternsOnHopper},
+               {200, 384, kPatternsOnHopper},
                {200, 64, "cuda.mma"},
                {200, 192, "cuda.mma"},
                {5, 128, "cuda.split"}};

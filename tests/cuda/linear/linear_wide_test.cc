@@ -47,7 +47,7 @@ class CudaWideTest : public HopperTest {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, CudaWideTest, testing::Values(Device::cuda()), device_name);
 
-const WeightCase kNvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true};
+const WeightCase kWideNvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true};
 
 TEST_P(CudaWideTest, EveryFormat) {
   int calls = 0;
@@ -64,15 +64,15 @@ TEST_P(CudaWideTest, EveryFormat) {
 // Around the borders of slabs and pairs of them, of tiles of features and of tokens.
 TEST_P(CudaWideTest, BordersOfTiles) {
   for (std::int64_t in : {8, 64, 72, 128, 136, 1032}) {
-    EXPECT_TRUE(check({.rows = {9}, .in = in, .weight = kNvfp4, .x_dtype = DType::bf16}));
+    EXPECT_TRUE(check({.rows = {9}, .in = in, .weight = kWideNvfp4, .x_dtype = DType::bf16}));
   }
   for (std::int64_t out : {1, 16, 127, 128, 129, 255, 257}) {
     EXPECT_TRUE(
-        check({.rows = {9}, .in = 80, .out = out, .weight = kNvfp4, .x_dtype = DType::f16}));
+        check({.rows = {9}, .in = 80, .out = out, .weight = kWideNvfp4, .x_dtype = DType::f16}));
   }
   for (std::int64_t rows : {1, 127, 128, 129, 255, 256, 257, 600}) {
     EXPECT_TRUE(
-        check({.rows = {rows}, .in = 72, .out = 40, .weight = kNvfp4, .x_dtype = DType::bf16}));
+        check({.rows = {rows}, .in = 72, .out = 40, .weight = kWideNvfp4, .x_dtype = DType::bf16}));
   }
 }
 
@@ -92,7 +92,7 @@ TEST_P(CudaWideTest, BlocksShareTiles) {
       EXPECT_TRUE(check({.rows = {size.rows},
                          .in = size.in,
                          .out = size.out,
-                         .weight = kNvfp4,
+                         .weight = kWideNvfp4,
                          .x_dtype = DType::bf16,
                          .out_dtype = DType::bf16},
                         *planner));
@@ -124,7 +124,7 @@ TEST_P(CudaWideTest, Epilogues) {
 }
 
 TEST_P(CudaWideTest, NanStaysInItsRow) {
-  LinearCall call(ctx(), {.rows = {130}, .in = 128, .weight = kNvfp4, .x_dtype = DType::bf16});
+  LinearCall call(ctx(), {.rows = {130}, .in = 128, .weight = kWideNvfp4, .x_dtype = DType::bf16});
   Array values = call.x.read();
   values.at(100, 57) = std::nan("");
   const TestTensor x(ctx(), values, DType::bf16);
@@ -141,7 +141,7 @@ TEST_P(CudaWideTest, NanStaysInItsRow) {
 
 // Other kernels take what the copy engine cannot bring.
 TEST_P(CudaWideTest, TakesNoRowsOffBoundaries) {
-  LinearCall call(ctx(), {.rows = {130}, .in = 203, .weight = kNvfp4, .x_dtype = DType::bf16});
+  LinearCall call(ctx(), {.rows = {130}, .in = 203, .weight = kWideNvfp4, .x_dtype = DType::bf16});
   const cuda::Product product = cuda::product_of(call.args);
   EXPECT_FALSE(cuda::takes_wide({ctx(), product, 130}));
 }

@@ -22,7 +22,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, TilePiecesTest, testing::Values(Device::cuda()
 
 // By cp.async in two groups, rows with gaps and swizzled ones, ldmatrix, mma.sync.
 template <typename T>
-void check_products(Context& ctx, DType dtype, int rows) {
+void check_tile_products(Context& ctx, DType dtype, int rows) {
   constexpr std::int64_t kSide = 16;
   const TestTensor a(ctx, random_integers({rows, kSide}, 1, -5, 6), dtype);
   const TestTensor b(ctx, random_integers({kSide, kSide}, 2, -5, 6), dtype);
@@ -51,8 +51,8 @@ void check_products(Context& ctx, DType dtype, int rows) {
 
 TEST_P(TilePiecesTest, CopiedRowsMultiply) {
   for (const int rows : {16, 11, 1}) {
-    check_products<Half>(ctx(), DType::f16, rows);
-    check_products<BFloat16>(ctx(), DType::bf16, rows);
+    check_tile_products<Half>(ctx(), DType::f16, rows);
+    check_tile_products<BFloat16>(ctx(), DType::bf16, rows);
   }
 }
 

@@ -26,7 +26,7 @@ using model::Json;
 using model::JsonView;
 using Keys = std::set<std::string, std::less<>>;
 
-Json small(const Architecture& architecture) {
+Json small_json(const Architecture& architecture) {
   return {
       {"model_type", architecture.name},
       {"architectures", {architecture.causal_lm}},
@@ -52,7 +52,7 @@ Keys keys_asked(const Architecture& architecture, const Json& json) {
 TEST(Registry, EntriesReadTheKeysTheyClaimAndNoOthers) {
   for (const Architecture* entry : architectures()) {
     SCOPED_TRACE(entry->name);
-    const Json json = small(*entry);
+    const Json json = small_json(*entry);
     Architecture shared = *entry;  // reads what every architecture reads
     shared.read_options = [](const JsonView&, ModelConfig&) {};
     const Keys common = keys_asked(shared, json);
@@ -72,7 +72,7 @@ TEST(Registry, EntriesAreFoundByTypeByClassAndByName) {
     EXPECT_TRUE(names.emplace(entry->name).second);
     EXPECT_TRUE(classes.emplace(entry->causal_lm).second);
     for (const char* without : {"", "model_type", "architectures"}) {
-      Json json = small(*entry);
+      Json json = small_json(*entry);
       json.erase(without);
       EXPECT_EQ(model::model_config_of(json, "config.json").architecture, entry->name);
     }
@@ -86,7 +86,7 @@ TEST(Registry, EntriesBuildTheModulesTheyNameAndCallTheOpsTheyList) {
   Context ctx;
   for (const Architecture* entry : architectures()) {
     SCOPED_TRACE(entry->name);
-    const ModelConfig config = model::model_config_of(small(*entry), "config.json");
+    const ModelConfig config = model::model_config_of(small_json(*entry), "config.json");
     const auto built = model::make_random_model(ctx, config);
 
     const model::ModuleNames& names = entry->modules;
@@ -146,7 +146,7 @@ constexpr Architecture kToy{
     .step_calls = [](const ModelConfig&) { return std::vector<model::StepCalls>(); }};
 
 TEST(Registry, AnEntryIsAllThatAnArchitectureNeeds) {
-  Json json = small(kToy);
+  Json json = small_json(kToy);
   json["toy_size"] = 2;
   json["num_experts"] = 3;  // refused by architectures that do not read it
   const ModelConfig config = model::read_config_as(kToy, JsonView(json, "config.json"));

@@ -33,7 +33,7 @@ using model::TensorToWrite;
 
 constexpr const char* kLayer = "model.layers.0.self_attn.k_proj";
 
-std::vector<float> decode(const Weight& weight) {
+std::vector<float> decoded(const Weight& weight) {
   Context ctx;
   std::vector<float> values(static_cast<std::size_t>(weight.out_features * weight.in_features));
   dequantize(ctx, weight,
@@ -43,13 +43,13 @@ std::vector<float> decode(const Weight& weight) {
 
 // ---- checkpoints written by others --------------------------------------------------------------
 
-struct Golden {
+struct PackedFile {
   std::string name;
   std::vector<const char*> notes;
 };
-void PrintTo(const Golden& golden, std::ostream* to) { *to << golden.name; }
+void PrintTo(const PackedFile& golden, std::ostream* to) { *to << golden.name; }
 
-class PackedGolden : public testing::TestWithParam<Golden> {};
+class PackedGolden : public testing::TestWithParam<PackedFile> {};
 
 TEST_P(PackedGolden, DecodesToWhatItsWriterSays) {
   const auto folder = data_path("goldens/" + GetParam().name);
@@ -66,7 +66,7 @@ TEST_P(PackedGolden, DecodesToWhatItsWriterSays) {
     if (module.ends_with(kWeight)) module.resize(module.size() - kWeight.size());
     ASSERT_TRUE(layouts.is_packed(module));
     const PackedWeight packed = layouts.read(module, expected.shape.at(0), expected.shape.at(1));
-    const std::vector<float> actual = decode(packed.weight);
+    const std::vector<float> actual = decoded(packed.weight);
     ASSERT_EQ(expected.data.size(), actual.size() * sizeof(float));
     std::vector<float> exact(actual.size());
     std::memcpy(exact.data(), expected.data.data(), expected.data.size());
@@ -87,16 +87,16 @@ constexpr const char* kFp8Activations =
 INSTANTIATE_TEST_SUITE_P(
     All, PackedGolden,
     testing::Values(
-        Golden{"llama-nvfp4", {}}, Golden{"llama-int4", {}}, Golden{"llama-mxfp4", {}},
-        Golden{"llama-int4-zero-points", {}}, Golden{"llama-int4-channel", {}},
-        Golden{"llama-int8-group", {}}, Golden{"llama-int8-zero-points", {}},
-        Golden{"llama-fp8-channel", {kFp8Activations}},
-        Golden{"llama-fp8-tensor", {kFp8Activations}},
-        Golden{"llama-int8-channel",
-               {"activation quantisation (input_activations: 8 bits, \"int\") is not applied"}},
-        Golden{"llama-nvfp4-head", {}}, Golden{"llama-mixed-patterns", {}},
-        Golden{"llama-modelopt-nvfp4", {"activation quantisation (NVFP4) is not applied"}},
-        Golden{"llama-modelopt-fp8", {"activation quantisation (FP8) is not applied"}}),
+        PackedFile{"llama-nvfp4", {}}, PackedFile{"llama-int4", {}}, PackedFile{"llama-mxfp4", {}},
+        PackedFile{"llama-int4-zero-points", {}}, PackedFile{"llama-int4-channel", {}},
+        PackedFile{"llama-int8-group", {}}, PackedFile{"llama-int8-zero-points", {}},
+        PackedFile{"llama-fp8-channel", {kFp8Activations}},
+        PackedFile{"llama-fp8-tensor", {kFp8Activations}},
+        PackedFile{"llama-int8-channel",
+                   {"activation quantisation (input_activations: 8 bits, \"int\") is not applied"}},
+        PackedFile{"llama-nvfp4-head", {}}, PackedFile{"llama-mixed-patterns", {}},
+        PackedFile{"llama-modelopt-nvfp4", {"activation quantisation (NVFP4) is not applied"}},
+        PackedFile{"llama-modelopt-fp8", {"activation quantisation (FP8) is not applied"}}),
     [](const auto& test) {
       std::string name = test.param.name;
       std::replace(name.begin(), name.end(), '-', '_');
@@ -188,7 +188,7 @@ TEST(PackedWriter, WhatItWritesIsReadBackBitForBit) {
       EXPECT_EQ(read.weight.format, options.format);
       EXPECT_EQ(read.weight.group, weight.weight.group);
       EXPECT_EQ(read.weight.zeros.defined(), options.zero_point);
-      const std::vector<float> expected = decode(weight.weight), actual = decode(read.weight);
+      const std::vector<float> expected = decoded(weight.weight), actual = decoded(read.weight);
       for (std::size_t i = 0; i < expected.size(); ++i) {
         const float slack = options.format == Format::nvfp4 ? 3e-7f * std::abs(expected[i]) : 0.f;
         ASSERT_NEAR(actual[i], expected[i], slack)
@@ -224,7 +224,7 @@ TEST(PackedLayouts, ReadsOneScaleForTheWholeTensorAndPlainZeroPoints) {
       Json::parse(R"({"quant_method": "compressed-tensors", "format": "int-quantized",
         "config_groups": {"g": {"targets": ["Linear"], "weights": {"symmetric": false}}}})"));
   const std::vector<float> expected = {-62.5f, 1.5f, 65.f, 4.f, 4.5f, 5.f};
-  EXPECT_EQ(decode(PackedLayouts(folder.checkpoint()).read("a", 2, 3).weight), expected);
+  EXPECT_EQ(decoded(PackedLayouts(folder.checkpoint()).read("a", 2, 3).weight), expected);
 }
 
 TEST(PackedLayouts, APackedEmbeddingIsReadAsTheHeadIsThatItIsTiedTo) {
@@ -236,7 +236,7 @@ TEST(PackedLayouts, APackedEmbeddingIsReadAsTheHeadIsThatItIsTiedTo) {
                         model::packed_config({.options = options, .embedding = embedding}));
     const PackedLayouts layouts(folder.checkpoint());
     ASSERT_TRUE(layouts.is_packed("gpt_neox.embed_in"));
-    EXPECT_EQ(decode(layouts.read("gpt_neox.embed_in", 8, 64).weight), decode(weight.weight));
+    EXPECT_EQ(decoded(layouts.read("gpt_neox.embed_in", 8, 64).weight), decoded(weight.weight));
   }
 }
 
@@ -256,7 +256,7 @@ TEST(PackedLayouts, ADenseLayerThatTheConfigCallsPackedIsDense) {
 
 // ---- refusals -----------------------------------------------------------------------------------
 
-testing::AssertionResult refuses_with(const Folder& folder, const std::string& part) {
+testing::AssertionResult refuses_folder(const Folder& folder, const std::string& part) {
   try {
     PackedLayouts(folder.checkpoint()).read("a", 8, 64);
   } catch (const Error& error) {
@@ -271,11 +271,11 @@ TEST(PackedLayouts, PackedTensorsThatTheConfigDoesNotExplainAreRefused) {
   const QuantizeOptions options{.format = Format::nvfp4};
   const PackedWeight weight = random_weight(options, 8, 64);
   const auto packed = model::pack_tensors("a", weight.weight);
-  EXPECT_TRUE(refuses_with(Folder(packed.tensors, nullptr),
-                           "a.weight_packed U8[8, 32] is packed, but neither config.json "
-                           "(quantization_config) nor hf_quant_config.json says how"));
+  EXPECT_TRUE(refuses_folder(Folder(packed.tensors, nullptr),
+                             "a.weight_packed U8[8, 32] is packed, but neither config.json "
+                             "(quantization_config) nor hf_quant_config.json says how"));
   const Json ignored = model::packed_config({.options = options, .ignore = {"a"}});
-  EXPECT_TRUE(refuses_with(Folder(packed.tensors, ignored), "leaves that layer dense"));
+  EXPECT_TRUE(refuses_folder(Folder(packed.tensors, ignored), "leaves that layer dense"));
 }
 
 TEST(PackedLayouts, WrongShapesNameTheTensorAndSayBoth) {
@@ -284,8 +284,8 @@ TEST(PackedLayouts, WrongShapesNameTheTensorAndSayBoth) {
     const auto packed = model::pack_tensors("a", weight.weight);
     const Folder folder(packed.tensors, model::packed_config({.options = options}));
     const std::string first = packed.tensors[0].name;
-    EXPECT_TRUE(refuses_with(folder, "the file has " + first)) << name(options.format);
-    EXPECT_TRUE(refuses_with(folder, "[8, 64] of the model needs")) << name(options.format);
+    EXPECT_TRUE(refuses_folder(folder, "the file has " + first)) << name(options.format);
+    EXPECT_TRUE(refuses_folder(folder, "[8, 64] of the model needs")) << name(options.format);
   }
 }
 
@@ -325,7 +325,7 @@ TEST(PackedLayouts, WrongPartsAreRefusedInOneSentence) {
     auto packed = model::pack_tensors("a", weight.weight);
     c.spoil(packed.tensors);
     const Folder folder(packed.tensors, model::packed_config({.options = c.options}));
-    EXPECT_TRUE(refuses_with(folder, c.expected));
+    EXPECT_TRUE(refuses_folder(folder, c.expected));
   }
 }
 
@@ -334,8 +334,8 @@ TEST(PackedLayouts, AGroupThatNoKernelTakesIsRefused) {
   const PackedWeight weight = random_weight(options, 8, 64);
   const auto packed = model::pack_tensors("a", weight.weight);
   options.group = 24;
-  EXPECT_TRUE(refuses_with(Folder(packed.tensors, model::packed_config({.options = options})),
-                           "a: int4 in groups of 24 is not supported; accepted: "));
+  EXPECT_TRUE(refuses_folder(Folder(packed.tensors, model::packed_config({.options = options})),
+                             "a: int4 in groups of 24 is not supported; accepted: "));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ Json one_group(const std::string& format, const Json& weights) {
 
 const Json kInt4 = {{"num_bits", 4}, {"type", "int"}, {"strategy", "group"}, {"group_size", 128}};
 
-QuantConfig parse(const Json& config) { return parse_quant_config(config, nullptr); }
+QuantConfig parse_quant(const Json& config) { return parse_quant_config(config, nullptr); }
 
 testing::AssertionResult refuses_with(const Json& config, const std::string& part,
                                       const Json& hf_quant_config = nullptr) {
@@ -46,7 +46,7 @@ testing::AssertionResult refuses_with(const Json& config, const std::string& par
 }
 
 TEST(QuantConfig, ADenseModelHasNoTargets) {
-  const QuantConfig config = parse(Json::object());
+  const QuantConfig config = parse_quant(Json::object());
   EXPECT_TRUE(config.where.empty());
   EXPECT_EQ(config.scheme_of("model.layers.0.mlp.up_proj"), nullptr);
 }
@@ -81,7 +81,7 @@ TEST(QuantConfig, ReadsEveryFormatOfCompressedTensors) {
        Format::fp8, ScaleOf::tensor, 0, false},
   };
   for (const auto& c : cases) {
-    const QuantConfig config = parse(one_group(c.format, Json::parse(c.weights)));
+    const QuantConfig config = parse_quant(one_group(c.format, Json::parse(c.weights)));
     const PackedScheme* scheme = config.scheme_of("model.layers.0.mlp.up_proj");
     ASSERT_NE(scheme, nullptr) << c.format;
     EXPECT_EQ(scheme->form->name, c.form) << c.format;
@@ -108,7 +108,7 @@ TEST(QuantConfig, AnExactNameGoesBeforeAnExpressionAndThatBeforeAClass) {
   add("group_1", "re:.*mlp\\.up", 32);
   add("group_2", "model.layers.1.mlp.up_proj", 64);
   add("group_3", "Embedding", 16);
-  const QuantConfig parsed = parse(config);
+  const QuantConfig parsed = parse_quant(config);
   const auto group_of = [&](const char* module) { return parsed.scheme_of(module)->group; };
   EXPECT_EQ(group_of("model.layers.0.self_attn.q_proj"), 128);
   EXPECT_EQ(group_of("model.layers.0.mlp.up_proj"), 32);  // anchored at the beginning only
@@ -120,7 +120,7 @@ TEST(QuantConfig, AnExactNameGoesBeforeAnExpressionAndThatBeforeAClass) {
 TEST(QuantConfig, IgnoresNamesAndExpressions) {
   Json config = one_group("pack-quantized", kInt4);
   config["quantization_config"]["ignore"] = {"lm_head", "re:.*layers\\.0\\..*", "re:mlp"};
-  const QuantConfig parsed = parse(config);
+  const QuantConfig parsed = parse_quant(config);
   EXPECT_EQ(parsed.scheme_of("lm_head"), nullptr);
   EXPECT_EQ(parsed.scheme_of("model.layers.0.mlp.up_proj"), nullptr);
   EXPECT_NE(parsed.scheme_of("model.layers.10.mlp.up_proj"), nullptr);  // anchored: no search
@@ -131,7 +131,7 @@ TEST(QuantConfig, AGroupWithoutWeightsLeavesItsLayersDense) {
   Json config = one_group("pack-quantized", kInt4);
   config["quantization_config"]["config_groups"]["attention"] = {{"targets", {"re:.*self_attn"}},
                                                                  {"weights", nullptr}};
-  EXPECT_EQ(parse(config).scheme_of("model.layers.0.self_attn.q_proj"), nullptr);
+  EXPECT_EQ(parse_quant(config).scheme_of("model.layers.0.self_attn.q_proj"), nullptr);
 }
 
 TEST(QuantConfig, NamesEachThingThatIsNotAppliedOnce) {
@@ -144,7 +144,7 @@ TEST(QuantConfig, NamesEachThingThatIsNotAppliedOnce) {
   const std::vector<std::string> expected = {
       "quantisation of the KV cache (kv_cache_scheme) is not applied",
       "activation quantisation (input_activations: 8 bits, \"float\") is not applied"};
-  EXPECT_EQ(parse(config).notes, expected);
+  EXPECT_EQ(parse_quant(config).notes, expected);
 }
 
 TEST(QuantConfig, ReadsModelOptFromEitherFile) {
@@ -163,21 +163,22 @@ TEST(QuantConfig, ReadsModelOptFromEitherFile) {
   EXPECT_EQ(parsed.scheme_of("model.layers.1.mlp.up_proj"), nullptr);
   EXPECT_EQ(parsed.scheme_of("lm_head"), nullptr);
 
-  const QuantConfig fp8 =
-      parse({{"quantization_config",
-              {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"ignore", {"*lm_head"}}}}});
+  const QuantConfig fp8 = parse_quant(
+      {{"quantization_config",
+        {{"quant_method", "modelopt"}, {"quant_algo", "FP8"}, {"ignore", {"*lm_head"}}}}});
   EXPECT_EQ(fp8.scheme_of("q")->form->codes, "weight");
   EXPECT_EQ(fp8.scheme_of("q")->scale_of, ScaleOf::tensor);
   EXPECT_EQ(fp8.scheme_of("model.lm_head"), nullptr);
 }
 
 TEST(QuantConfig, ModelOptsMixedPrecisionIsByLayer) {
-  const QuantConfig parsed = parse({{"quantization_config",
-                                     {{"quant_method", "modelopt"},
-                                      {"quant_algo", "MIXED_PRECISION"},
-                                      {"quantized_layers",
-                                       {{"a", {{"quant_algo", "FP8"}}},
-                                        {"b", {{"quant_algo", "NVFP4"}, {"group_size", 16}}}}}}}});
+  const QuantConfig parsed =
+      parse_quant({{"quantization_config",
+                    {{"quant_method", "modelopt"},
+                     {"quant_algo", "MIXED_PRECISION"},
+                     {"quantized_layers",
+                      {{"a", {{"quant_algo", "FP8"}}},
+                       {"b", {{"quant_algo", "NVFP4"}, {"group_size", 16}}}}}}}});
   EXPECT_EQ(parsed.scheme_of("a")->format, Format::fp8);
   EXPECT_EQ(parsed.scheme_of("b")->format, Format::nvfp4);
   EXPECT_EQ(parsed.scheme_of("c"), nullptr);
@@ -245,7 +246,7 @@ TEST(QuantConfig, RefusesOptionsThatItCannotReadByName) {
 TEST(QuantConfig, AnExpressionThatTakesForeverIsGivenUpOn) {
   Json config = one_group("pack-quantized", kInt4);
   config["quantization_config"]["ignore"] = {"re:(a+)+$"};
-  const QuantConfig parsed = parse(config);
+  const QuantConfig parsed = parse_quant(config);
   EXPECT_THROW(parsed.scheme_of(std::string(64, 'a') + "b"), Error);
 }
 

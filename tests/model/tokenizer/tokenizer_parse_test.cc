@@ -1,17 +1,17 @@
 // What a tokenizer.json may say: every option by its effect, and every refusal by its words.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "model/checkpoint/json.h"
 #include "support/refusal.h"
 #include "tessera/tokenizer.h"
 
 namespace tessera::test {
 namespace {
 
-using Json = nlohmann::json;
+using model::Json;
 using Texts = std::vector<std::string>;
 
 // A tokenizer of single characters whose words end in "|". Its tokens show where a text was cut.
