@@ -27,7 +27,7 @@ using RequestId = std::uint64_t;
 struct SchedulerOptions {
   std::int64_t max_sequences = 64;       // that run at the same time
   std::int64_t max_step_tokens = 512;    // rows of one step; at least max_sequences
-  std::int64_t total_pages = 0;          // of the pool
+  std::int64_t total_pages = 0;          // what the pool can give when nobody runs
   std::int64_t max_waiting_steps = 256;  // after so many in the queue a request comes before every
                                          // priority; 0: first come, first served
 };
@@ -54,7 +54,7 @@ struct StepCost {
 struct PoolView {
   // That the pool can give now, cached pages that nobody holds included.
   FunctionRef<std::int64_t()> free_pages;
-  // Of a running sequence. More tokens wanted never cost fewer pages.
+  // Of a running sequence: one token at least. More tokens wanted never cost fewer pages.
   FunctionRef<StepCost(RequestId, std::int64_t wanted)> next_step;
   // The pages that the pool has to give, at most, until the next `tokens` tokens of the sequence
   // are stored in steps of any size. For a request in the queue these are its first tokens, and
@@ -147,14 +147,14 @@ class Scheduler {
   };
   using Queue = std::set<Place>;
 
-  Slot find(RequestId id, const char* what) const;
-  Sequence& running(RequestId id, const char* what);
+  Slot find(RequestId id) const;
+  Sequence& running(RequestId id);
   Slot take_slot(RequestId id);
   Place by_priority(Slot slot) const;
   Place by_due(Slot slot) const;
   void enqueue(Slot slot);
   void dequeue(Slot slot);
-  std::optional<Slot> best_waiting() const;
+  Slot best_waiting() const;  // of a queue that is not empty
   bool better(Slot a, Slot b) const;
   void start(Slot slot);
   void stop(Slot slot);
