@@ -56,6 +56,7 @@ std::int64_t FakePages::start(RequestId id, std::int64_t known) {
     p.idle_since = -1;
     s.table.push_back(page);
   }
+  s.whole_pages = count;
   s.stored = count * page_size_;
   return s.stored;
 }
@@ -68,7 +69,7 @@ void FakePages::fork(RequestId child, RequestId parent) {
   sequences_[child] = std::move(copy);
 }
 
-void FakePages::store(RequestId id, std::int64_t tokens, std::int64_t rejected) {
+void FakePages::store(RequestId id, std::int64_t tokens) {
   Sequence& s = sequences_.at(id);
   if (copies_on_write(s)) {
     const std::int32_t copy = take();
@@ -78,20 +79,25 @@ void FakePages::store(RequestId id, std::int64_t tokens, std::int64_t rejected) 
   while (static_cast<std::int64_t>(s.table.size()) < pages_of(s.stored + tokens)) {
     s.table.push_back(take());
   }
-  s.stored += tokens - rejected;
+  s.stored += tokens;
+}
+
+void FakePages::settle(RequestId id, std::int64_t rejected) {
+  Sequence& s = sequences_.at(id);
+  s.stored -= rejected;
   while (static_cast<std::int64_t>(s.table.size()) > pages_of(s.stored)) {
     drop(s.table.back());
     s.table.pop_back();
   }
   const CachePolicy& policy = s.content.policy;
   if (policy.kind == CachePolicy::Kind::full) {  // whole pages can be found again
-    const std::int64_t before = s.stored - tokens + rejected;
-    for (std::int64_t i = before / page_size_; i < s.stored / page_size_; ++i) {
+    for (std::int64_t i = s.whole_pages; i < s.stored / page_size_; ++i) {
       const std::int32_t page = s.table[static_cast<std::size_t>(i)];
-      if (page < 0 || !cached_.emplace(key(id, s.content, i), page).second) continue;
+      if (!cached_.emplace(key(id, s.content, i), page).second) continue;
       pages_[static_cast<std::size_t>(page)].cached = true;
       pages_[static_cast<std::size_t>(page)].key = key(id, s.content, i);
     }
+    s.whole_pages = s.stored / page_size_;
     return;
   }
   const std::int64_t sinks = policy.kind == CachePolicy::Kind::sinks ? pages_of(policy.n_sink) : 0;

@@ -35,8 +35,10 @@ class FakePages {
   // Takes the pages of its prefix that are there; returns their tokens, fewer than `known`.
   std::int64_t start(engine::RequestId id, std::int64_t known);
   void fork(engine::RequestId child, engine::RequestId parent);
-  // Stores the next tokens, of which the last `rejected` are dropped again.
-  void store(engine::RequestId id, std::int64_t tokens, std::int64_t rejected = 0);
+  // Takes the pages of the next tokens.
+  void store(engine::RequestId id, std::int64_t tokens);
+  // After a step: drops the last `rejected` tokens again, and gives back what has left the window.
+  void settle(engine::RequestId id, std::int64_t rejected);
 
   std::int64_t free_pages() const;
   engine::StepCost next_step(engine::RequestId id, std::int64_t wanted) const;
@@ -53,6 +55,7 @@ class FakePages {
   struct Sequence {
     FakeContent content;
     std::int64_t stored = 0;
+    std::int64_t whole_pages = 0;     // that can be found again
     std::vector<std::int32_t> table;  // page i holds tokens i * page_size and on; -1: given back
   };
   struct Page {
