@@ -14,6 +14,7 @@ enum class ErrorCode {
   overflow,          // a size does not fit into 64 bits
   device,            // the device or its driver reported a failure
   file,              // a file that is missing, unreadable, wrong or truncated, or cannot be written
+  busy,              // a valid request that came at a bad time: try again later
 };
 
 class Error : public std::runtime_error {

@@ -1,6 +1,7 @@
 // The linear layer: out = act(x W^T + bias) + residual, for dense and packed weights.
 #pragma once
 
+#include <cstdint>
 #include <string_view>
 
 #include "tessera/context.h"
@@ -21,6 +22,10 @@ struct LinearArgs {
   Activation activation = Activation::none;
   Tensor residual{};  // optional, like out: added after the activation; may be the same view as out
   Tensor out{};       // [..., out] f32, f16 or bf16
+  // Normally the number of rows chooses the kernel, and with it the order of the sums. If this is
+  // not negative, a row's bits do not depend on how many rows there are: the first `fixed_rows` are
+  // computed as a few rows are, the others as many are. x is then [rows, in].
+  std::int64_t fixed_rows = -1;
 };
 // Sums are in f32. On a GPU, packed weights are decoded to the dtype of f16 and bf16 activations
 // (nvfp4 and mxfp4 lose nothing by this, as prepare() lays them out).
@@ -32,7 +37,8 @@ struct GatedLinearArgs {
   Weight gate{}, up{};            // [out, in] each
   Tensor gate_bias{}, up_bias{};  // each optional [out], of any float dtype
   Activation activation = Activation::silu;
-  Tensor out{};  // [..., out]
+  Tensor out{};                  // [..., out]
+  std::int64_t fixed_rows = -1;  // as in LinearArgs
 };
 void gated_linear(Context& ctx, const GatedLinearArgs& args);
 

@@ -54,10 +54,17 @@ void check_activation(const OpScope& op, Activation activation) {
              static_cast<int>(activation));
 }
 
+void check_fixed_rows(const OpScope& op, const Tensor& x, std::int64_t fixed_rows) {
+  op.require(fixed_rows < 0 || x.rank == 2, "x {} must be [rows, in] if there are fixed rows", x);
+  op.require(fixed_rows <= 0 || fixed_rows <= x.size(0), "{} fixed rows were given, but x is {}",
+             fixed_rows, x);
+}
+
 void check_linear(const OpScope& op, const LinearArgs& args) {
   check_in_and_out(op, args.x, args.out);
   check_factor(op, kWeight, args.weight, args.x, args.out);
   check_activation(op, args.activation);
+  check_fixed_rows(op, args.x, args.fixed_rows);
   check_bias(op, "bias", args.bias, args.out);
   if (args.residual.defined()) {
     op.input("residual", args.residual, {args.out.dtype});
@@ -121,6 +128,7 @@ void gated_linear(Context& ctx, const GatedLinearArgs& args) {
   check_bias(op, "gate_bias", args.gate_bias, args.out);
   check_bias(op, "up_bias", args.up_bias, args.out);
   check_activation(op, args.activation);
+  check_fixed_rows(op, args.x, args.fixed_rows);
   if (op.only_counts([&] { return linear_scratch_bytes(ctx, args); })) return;
   op.run(
       [&] {

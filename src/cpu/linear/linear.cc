@@ -24,10 +24,12 @@ namespace {
 
 // ---- the choice of a kernel --------------------------------------------------------------------
 
-const LinearKernel& choose(const Weight& weight, std::int64_t m_size, Activations activations) {
+// Every kernel computes a row in the same way whatever rows are beside it. So a row's bits depend
+// on the kernel alone, and that on whether its tokens count as few.
+const LinearKernel& choose(const Weight& weight, bool few, Activations activations) {
   const bool tiles = weight.layout == WeightLayout::cpu_tiles;
   if (tiles && activations == Activations::int8) return tiles_int8_kernel(weight);
-  if (m_size > kFewM) return gemm_kernel(weight);
+  if (!few) return gemm_kernel(weight);
   if (tiles) return tiles_exact_kernel();
   const bool streams = weight.format == Format::dense || weight.format == Format::fp8;
   return streams ? gemv_kernel(weight) : decode_kernel();
@@ -137,45 +139,71 @@ std::int64_t multiply_scratch_bytes(Context& ctx, std::span<const Factor> factor
 
 // The most for x and for fewer tokens. Few tokens have their own kernels, which may need more
 // memory. Sets the factors' kernels.
-std::int64_t scratch_bytes(Context& ctx, const Tensor& x, std::span<Factor> factors) {
+std::int64_t most_scratch_bytes(Context& ctx, const Tensor& x, std::int64_t fixed_rows,
+                                std::span<Factor> factors) {
   const Rows from(x);
+  const std::int64_t most_few = fixed_rows < 0 ? std::min(from.rows(), kFewM) : from.rows();
   std::int64_t most = 0;
-  for (const std::int64_t m_size : {from.rows(), std::min(from.rows(), kFewM)}) {
+  for (const bool few : {true, false}) {
     for (Factor& factor : factors) {
-      factor.kernel = &choose(*factor.weight, m_size, ctx.activations());
+      factor.kernel = &choose(*factor.weight, few, ctx.activations());
     }
-    most = std::max(most, multiply_scratch_bytes(ctx, factors, m_size, from.cols()));
+    most = std::max(
+        most, multiply_scratch_bytes(ctx, factors, few ? most_few : from.rows(), from.cols()));
   }
   return most;
+}
+
+// Calls run(args, few) for the rows that count as few, and for the others.
+template <typename Args, typename Run>
+const char* run_by_rows(const Args& args, const Run& run) {
+  const std::int64_t m_size = Rows(args.out).rows();
+  if (args.fixed_rows < 0) return run(args, m_size <= kFewM);
+  const char* kernel = "";
+  const auto run_rows = [&](std::int64_t begin, std::int64_t end, bool few) {
+    if (begin == end && m_size > 0) return;
+    Args part = args;
+    part.x = args.x.slice(0, begin, end);
+    part.out = args.out.slice(0, begin, end);
+    if constexpr (requires { args.residual; }) {
+      if (args.residual.defined()) part.residual = args.residual.slice(0, begin, end);
+    }
+    kernel = run(part, few);
+  };
+  run_rows(args.fixed_rows, m_size, false);
+  run_rows(0, args.fixed_rows, true);
+  return kernel;
 }
 
 }  // namespace
 
 std::int64_t linear_scratch_bytes(Context& ctx, const LinearArgs& args) {
   Factor factor{&args.weight, nullptr, {}};
-  return scratch_bytes(ctx, args.x, std::span(&factor, 1));
+  return most_scratch_bytes(ctx, args.x, args.fixed_rows, std::span(&factor, 1));
 }
 
 std::int64_t gated_linear_scratch_bytes(Context& ctx, const GatedLinearArgs& args) {
   Factor factors[] = {{&args.gate, nullptr, {}}, {&args.up, nullptr, {}}};
-  return scratch_bytes(ctx, args.x, factors);
+  return most_scratch_bytes(ctx, args.x, args.fixed_rows, factors);
 }
 
 const char* linear(Context& ctx, const LinearArgs& args) {
-  const Epilogue epilogue(args);
-  const LinearKernel& kernel = choose(args.weight, epilogue.out.rows(), ctx.activations());
-  Factor factor{&args.weight, &kernel, {}};
-  multiply(ctx, args.x, std::span(&factor, 1), epilogue);
-  return kernel.name;
+  return run_by_rows(args, [&](const LinearArgs& part, bool few) {
+    const LinearKernel& kernel = choose(part.weight, few, ctx.activations());
+    Factor factor{&part.weight, &kernel, {}};
+    multiply(ctx, part.x, std::span(&factor, 1), Epilogue(part));
+    return kernel.name;
+  });
 }
 
 const char* gated_linear(Context& ctx, const GatedLinearArgs& args) {
-  const Epilogue epilogue(args);
-  const std::int64_t m_size = epilogue.out.rows();
-  Factor factors[] = {{&args.gate, &choose(args.gate, m_size, ctx.activations()), {}},
-                      {&args.up, &choose(args.up, m_size, ctx.activations()), {}}};
-  multiply(ctx, args.x, factors, epilogue);
-  return factors[0].kernel->name == factors[1].kernel->name ? factors[0].kernel->name : "cpu.mixed";
+  return run_by_rows(args, [&](const GatedLinearArgs& part, bool few) {
+    const LinearKernel& gate = choose(part.gate, few, ctx.activations());
+    const LinearKernel& up = choose(part.up, few, ctx.activations());
+    Factor factors[] = {{&part.gate, &gate, {}}, {&part.up, &up, {}}};
+    multiply(ctx, part.x, factors, Epilogue(part));
+    return gate.name == up.name ? gate.name : "cpu.mixed";
+  });
 }
 
 }  // namespace tessera::cpu
