@@ -54,7 +54,8 @@ struct StepCost {
 struct PoolView {
   // That the pool can give now, cached pages that nobody holds included.
   FunctionRef<std::int64_t()> free_pages;
-  // Of a running sequence: one token at least. More tokens wanted never cost fewer pages.
+  // Of a running sequence: one token at least. More tokens wanted never cost fewer pages. The
+  // pages are fewer than none if a window gives back more than it takes.
   FunctionRef<StepCost(RequestId, std::int64_t wanted)> next_step;
   // The pages that the pool has to give, at most, until the next `tokens` tokens of the sequence
   // are stored in steps of any size. For a request in the queue these are its first tokens, and

@@ -69,6 +69,23 @@ void FakePages::fork(RequestId child, RequestId parent) {
   sequences_[child] = std::move(copy);
 }
 
+// The places in its table whose tokens its next token does not see: [first, last).
+std::pair<std::int64_t, std::int64_t> FakePages::leaving(const Sequence& s) const {
+  const CachePolicy& policy = s.content.policy;
+  if (policy.kind == CachePolicy::Kind::full) return {0, 0};
+  const std::int64_t sinks = policy.kind == CachePolicy::Kind::sinks ? pages_of(policy.n_sink) : 0;
+  const std::int64_t last = std::max(sinks, (s.stored - policy.window + 1) / page_size_);
+  std::int64_t first = last;
+  while (first > sinks && s.table[static_cast<std::size_t>(first - 1)] >= 0) --first;
+  return {first, last};
+}
+
+void FakePages::leave(RequestId id) {
+  Sequence& s = sequences_.at(id);
+  const auto [first, last] = leaving(s);
+  for (std::int64_t i = first; i < last; ++i) drop(s.table[static_cast<std::size_t>(i)]);
+}
+
 void FakePages::store(RequestId id, std::int64_t tokens) {
   Sequence& s = sequences_.at(id);
   if (copies_on_write(s)) {
@@ -89,23 +106,14 @@ void FakePages::settle(RequestId id, std::int64_t rejected) {
     drop(s.table.back());
     s.table.pop_back();
   }
-  const CachePolicy& policy = s.content.policy;
-  if (policy.kind == CachePolicy::Kind::full) {  // whole pages can be found again
-    for (std::int64_t i = s.whole_pages; i < s.stored / page_size_; ++i) {
-      const std::int32_t page = s.table[static_cast<std::size_t>(i)];
-      if (!cached_.emplace(key(id, s.content, i), page).second) continue;
-      pages_[static_cast<std::size_t>(page)].cached = true;
-      pages_[static_cast<std::size_t>(page)].key = key(id, s.content, i);
-    }
-    s.whole_pages = s.stored / page_size_;
-    return;
+  if (s.content.policy.kind != CachePolicy::Kind::full) return;
+  for (std::int64_t i = s.whole_pages; i < s.stored / page_size_; ++i) {
+    const std::int32_t page = s.table[static_cast<std::size_t>(i)];
+    if (!cached_.emplace(key(id, s.content, i), page).second) continue;
+    pages_[static_cast<std::size_t>(page)].cached = true;
+    pages_[static_cast<std::size_t>(page)].key = key(id, s.content, i);
   }
-  const std::int64_t sinks = policy.kind == CachePolicy::Kind::sinks ? pages_of(policy.n_sink) : 0;
-  const std::int64_t oldest = s.stored - policy.window + 1;
-  for (std::int64_t i = oldest / page_size_ - 1; i >= sinks; --i) {
-    if (s.table[static_cast<std::size_t>(i)] < 0) break;
-    drop(s.table[static_cast<std::size_t>(i)]);
-  }
+  s.whole_pages = s.stored / page_size_;
 }
 
 std::int64_t FakePages::free_pages() const {
@@ -121,7 +129,13 @@ StepCost FakePages::next_step(RequestId id, std::int64_t wanted) const {
     if (s.stored < edge) tokens = std::min(tokens, edge - s.stored);
   }
   const std::int64_t held = static_cast<std::int64_t>(s.table.size());
-  return {tokens, pages_of(s.stored + tokens) - held + (copies_on_write(s) ? 1 : 0)};
+  std::int64_t pages = pages_of(s.stored + tokens) - held + (copies_on_write(s) ? 1 : 0);
+  const auto [first, last] = leaving(s);
+  for (std::int64_t i = first; i < last; ++i) {
+    if (pages_[static_cast<std::size_t>(s.table[static_cast<std::size_t>(i)])].holders == 1)
+      --pages;
+  }
+  return {tokens, pages};
 }
 
 std::int64_t FakePages::to_store(RequestId id, std::int64_t tokens) const {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "engine/scheduler.h"
@@ -35,9 +36,11 @@ class FakePages {
   // Takes the pages of its prefix that are there; returns their tokens, fewer than `known`.
   std::int64_t start(engine::RequestId id, std::int64_t known);
   void fork(engine::RequestId child, engine::RequestId parent);
-  // Takes the pages of the next tokens.
+  // A step: all sequences give back the pages that have left their windows, then each takes those
+  // of its next tokens.
+  void leave(engine::RequestId id);
   void store(engine::RequestId id, std::int64_t tokens);
-  // After a step: drops the last `rejected` tokens again, and gives back what has left the window.
+  // After a step: drops the last `rejected` tokens again.
   void settle(engine::RequestId id, std::int64_t rejected);
 
   std::int64_t free_pages() const;
@@ -70,6 +73,7 @@ class FakePages {
   }
   std::uint64_t key(engine::RequestId id, const FakeContent& content, std::int64_t page) const;
   std::int64_t hits(engine::RequestId id, const FakeContent& content, std::int64_t known) const;
+  std::pair<std::int64_t, std::int64_t> leaving(const Sequence& s) const;
   bool copies_on_write(const Sequence& s) const;
   std::int32_t take();
   void drop(std::int32_t& page);

@@ -43,6 +43,7 @@ class SchedulerDesk {
   // One step; each drawn token is known afterwards, drafts are all rejected.
   const engine::Plan& step(std::int64_t chunk = 1000) {
     const engine::Plan& plan = scheduler.plan(pages.view(), chunk);
+    for (const engine::StepItem& item : plan.items) pages.leave(item.id);
     for (const engine::StepItem& item : plan.items) {
       const bool stream = length[item.id] - stored[item.id] == 1;
       const std::int64_t rejected = stream ? item.tokens - 1 : 0;

@@ -194,6 +194,7 @@ class Simulation {
     const Plan& plan = scheduler_.plan(pages_.view(), chunk);
     check_plan(plan, chunk);
     if (!result_.problem.empty()) return;
+    for (const StepItem& item : plan.items) pages_.leave(item.id);
     for (const StepItem& item : plan.items) pages_.store(item.id, item.tokens);
     check(pages_.problem().empty(), "pages are wrong");
     for (const StepItem& item : plan.items) take_result(at(item.id), item);
