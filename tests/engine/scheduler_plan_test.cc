@@ -208,6 +208,29 @@ TEST(SchedulerPlan, APoolThatIsFullWithOneRequestStillFinishesAll) {
   EXPECT_EQ(desk.pages.free_pages(), 5);
 }
 
+TEST(SchedulerPlan, AsksAboutThoseThatRunAndTheFrontOfTheQueue) {
+  Scheduler scheduler({.max_sequences = 8, .max_step_tokens = 8, .total_pages = 100});
+  std::int64_t asked = 0;
+  const auto free_pages = [&] { return 20; };
+  const auto next_step = [&](RequestId, std::int64_t wanted) {
+    ++asked;
+    return engine::StepCost{wanted, 1};
+  };
+  const auto to_store = [&](RequestId, std::int64_t) { return ++asked, 5; };
+  const auto release = [](RequestId) {};
+  const engine::PoolView pool{free_pages, next_step, to_store, release};
+  for (RequestId id = 0; id < 10000; ++id) {
+    scheduler.submit(id, {.prompt_tokens = 1, .pages = 1, .priority = static_cast<int>(id % 7)});
+  }
+  while (const auto id = scheduler.next_admission(pool)) scheduler.admit(*id, 0, pool);
+  const std::int64_t running = scheduler.counts().running;
+  EXPECT_GT(running, 1);
+  asked = 0;
+  EXPECT_FALSE(scheduler.next_admission(pool).has_value());
+  scheduler.plan(pool, 8);
+  EXPECT_LE(asked, running + 1);
+}
+
 // Two long requests push each other out of the pool for ever; nothing comes from the heap.
 TEST(SchedulerPlan, StepsTakeNothingFromTheHeap) {
   if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
