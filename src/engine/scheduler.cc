@@ -22,6 +22,8 @@ Scheduler::Scheduler(const SchedulerOptions& options) : options_(options) {
   require_option("max_step_tokens", options.max_step_tokens, options.max_sequences);
   require_option("total_pages", options.total_pages, 1);
   require_option("max_waiting_steps", options.max_waiting_steps, 0);
+  constexpr std::int64_t kForEver = INT64_MAX / 2;  // steps can be added to it
+  options_.max_waiting_steps = std::min(options.max_waiting_steps, kForEver);
 }
 
 void Scheduler::submit(RequestId id, const Demand& demand) {
@@ -171,12 +173,12 @@ Scheduler::Slot Scheduler::take_slot(RequestId id) {
 
 // ---- the queue ----
 
-Scheduler::Place Scheduler::by_priority(Slot slot) const {
+Scheduler::QueueKey Scheduler::by_priority(Slot slot) const {
   const Sequence& s = sequences_[slot];
   return {-static_cast<std::int64_t>(s.priority), s.ticket, s.serial, slot};
 }
 
-Scheduler::Place Scheduler::by_due(Slot slot) const {
+Scheduler::QueueKey Scheduler::by_due(Slot slot) const {
   const Sequence& s = sequences_[slot];
   return {s.due, s.serial, 0, slot};
 }
@@ -184,7 +186,7 @@ Scheduler::Place Scheduler::by_due(Slot slot) const {
 void Scheduler::enqueue(Slot slot) {
   Sequence& s = sequences_[slot];
   if (!s.overdue) s.due = steps_ + s.patience;
-  const auto insert = [this](Queue& queue, const Place& place) {
+  const auto insert = [this](Queue& queue, const QueueKey& place) {
     if (spare_.empty()) {
       queue.insert(place);
     } else {
@@ -203,7 +205,7 @@ void Scheduler::dequeue(Slot slot) {
 }
 
 Scheduler::Slot Scheduler::best_waiting() const {
-  const Place& longest = *by_due_.begin();
+  const QueueKey& longest = *by_due_.begin();
   return longest.major <= steps_ ? longest.slot : by_priority_.begin()->slot;
 }
 

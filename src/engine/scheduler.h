@@ -75,7 +75,7 @@ struct StepItem {
 
 struct Plan {
   std::vector<RequestId> preempted;  // they are back in the queue, their pages in the pool
-  std::vector<StepItem> items;       // streams, then prompts, the most deserving first in both
+  std::vector<StepItem> items;       // streams, then prompts, both by merit
   // Runs alone, and the whole pool is not enough for its next token: the caller has to end it.
   std::optional<RequestId> exhausted;
 };
@@ -140,19 +140,19 @@ class Scheduler {
     std::int64_t item = -1;    // its place in the current plan
     std::int64_t pending() const { return known - stored; }
   };
-  // One place in a queue, ordered by the first numbers that differ.
-  struct Place {
+  // The order of a queue: the first numbers that differ decide.
+  struct QueueKey {
     std::int64_t major = 0, middle = 0, minor = 0;
     Slot slot = 0;
-    auto operator<=>(const Place&) const = default;
+    auto operator<=>(const QueueKey&) const = default;
   };
-  using Queue = std::set<Place>;
+  using Queue = std::set<QueueKey>;
 
   Slot find(RequestId id) const;
   Sequence& running(RequestId id);
   Slot take_slot(RequestId id);
-  Place by_priority(Slot slot) const;
-  Place by_due(Slot slot) const;
+  QueueKey by_priority(Slot slot) const;
+  QueueKey by_due(Slot slot) const;
   void enqueue(Slot slot);
   void dequeue(Slot slot);
   Slot best_waiting() const;  // of a queue that is not empty
@@ -174,7 +174,7 @@ class Scheduler {
   std::unordered_map<RequestId, Slot> slot_of_;
   Queue by_priority_, by_due_;           // the same requests in both orders
   std::vector<Queue::node_type> spare_;  // nodes of requests that left, so that steps allocate none
-  std::vector<Slot> running_;            // the most deserving first
+  std::vector<Slot> running_;            // by merit, the best first
   std::int64_t places_ = 0;              // running, and kept for forks
   std::int64_t owed_ = 0;
   std::int64_t promised_ = 0;  // pages that the current plan takes
