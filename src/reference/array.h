@@ -32,6 +32,16 @@ struct Array {
     return data[offset({static_cast<std::int64_t>(index)...})];
   }
 
+  // row(b, s, h): the numbers of the last dimension. Loops over them are much faster than at().
+  template <typename... Index>
+  double* row(Index... index) {
+    return data.data() + offset({static_cast<std::int64_t>(index)..., 0});
+  }
+  template <typename... Index>
+  const double* row(Index... index) const {
+    return data.data() + offset({static_cast<std::int64_t>(index)..., 0});
+  }
+
   static std::size_t count(const std::vector<std::int64_t>& shape) {
     return static_cast<std::size_t>(
         std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>()));

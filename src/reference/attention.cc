@@ -54,17 +54,19 @@ std::vector<Sequence> sequences(const AttentionInputs& in) {
 }
 
 std::vector<double> vector_at(const Array& array, Place place, std::int64_t head) {
-  std::vector<double> result;
-  for (std::int64_t d = 0; d < array.size(3); ++d) {
-    result.push_back(array.at(place.batch, place.row, head, d));
-  }
-  return result;
+  const double* row = array.row(place.batch, place.row, head);
+  return {row, row + array.size(3)};
 }
 
 double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0;
   for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
   return sum;
+}
+
+// to += weight * from
+void add(double* to, double weight, const std::vector<double>& from) {
+  for (std::size_t i = 0; i < from.size(); ++i) to[i] += weight * from[i];
 }
 
 // A key, rotated by its position if rope_on_read asks for it.
@@ -99,6 +101,7 @@ double scale_of(const AttentionInputs& in) {
 
 double keep_of(const Dropout& dropout, std::int64_t batch, std::int64_t head, std::int64_t i,
                std::int64_t j) {
+  if (dropout.p == 0) return 1.0;
   const auto u32 = [](std::int64_t x) { return static_cast<std::uint32_t>(x); };
   const PhiloxWords words = dropout_words(dropout.seed, u32(batch), u32(head), u32(i), u32(j));
   return words[j % 4] >= dropout_threshold(dropout.p) ? 1.0 / (1.0 - double{dropout.p}) : 0.0;
@@ -112,12 +115,13 @@ Head head_of(const AttentionInputs& in, const Sequence& s, std::int64_t head) {
   for (std::int64_t j = 0; j < n_k; ++j) h.k.push_back(key_at(in, s, kv_head, j));
   for (const Place& place : s.keys) h.v.push_back(vector_at(in.v, place, kv_head));
   h.p = h.keep = h.slope = Array({n_q, n_k});
+  const double scale = scale_of(in);
   for (std::int64_t i = 0; i < n_q; ++i) {
     std::vector<double> scores(static_cast<std::size_t>(n_k), -INFINITY);
     for (std::int64_t j = 0; j < n_k; ++j) {
       h.keep.at(i, j) = keep_of(in.dropout, s.index, head, i, j);
       if (!sees(in.mask, i, i + n_k - n_q, j)) continue;
-      const double score = scale_of(in) * dot(h.q[i], h.k[j]);
+      const double score = scale * dot(h.q[i], h.k[j]);
       const double tanh = in.softcap > 0 ? std::tanh(score / in.softcap) : 0.0;
       scores[j] = in.softcap > 0 ? in.softcap * tanh : score;
       h.slope.at(i, j) = 1.0 - tanh * tanh;
@@ -169,12 +173,9 @@ AttentionResult attention(const AttentionInputs& in) {
       for (std::size_t i = 0; i < s.queries.size(); ++i) {
         const Place at = s.queries[i];
         result.lse.at(at.batch, head, at.row) = h.lse[i];
-        for (std::int64_t d = 0; d < in.q.size(3); ++d) {
-          double sum = 0;
-          for (std::size_t j = 0; j < s.keys.size(); ++j) {
-            sum += h.p.at(i, j) * h.keep.at(i, j) * h.v[j][d];
-          }
-          result.out.at(at.batch, at.row, head, d) = sum;
+        double* out = result.out.row(at.batch, at.row, head);
+        for (std::size_t j = 0; j < s.keys.size(); ++j) {
+          add(out, h.p.at(i, j) * h.keep.at(i, j), h.v[j]);
         }
       }
     }
@@ -204,12 +205,10 @@ AttentionGradients attention_backward(const AttentionInputs& in, const Array& d_
         for (std::size_t j = 0; j < n_k; ++j) {
           const double ds = h.p.at(i, j) * (dp[j] - mean) * h.slope.at(i, j) * scale_of(in);
           const Place q_at = s.queries[i], k_at = s.keys[j];
-          for (std::int64_t d = 0; d < in.q.size(3); ++d) {
-            result.d_q.at(q_at.batch, q_at.row, head, d) += ds * h.k[j][d];
-            result.d_k.at(k_at.batch, k_at.row, head / group, d) += ds * h.q[i][d];
-            result.d_v.at(k_at.batch, k_at.row, head / group, d) +=
-                h.p.at(i, j) * h.keep.at(i, j) * g[d];
-          }
+          add(result.d_q.row(q_at.batch, q_at.row, head), ds, h.k[j]);
+          add(result.d_k.row(k_at.batch, k_at.row, head / group), ds, h.q[i]);
+          add(result.d_v.row(k_at.batch, k_at.row, head / group), h.p.at(i, j) * h.keep.at(i, j),
+              g);
         }
       }
     }

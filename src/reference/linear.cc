@@ -31,7 +31,8 @@ Array linear(const Array& x, const Array& weight, const Array& bias, Activation 
   for (std::int64_t i = 0; i < out.numel(); ++i) {
     const std::int64_t m = i / out_features, n = i % out_features;
     double sum = bias.empty() ? 0.0 : bias.at(n);
-    for (std::int64_t k = 0; k < in; ++k) sum += x.data[m * in + k] * weight.at(n, k);
+    const double *x_row = x.data.data() + m * in, *weight_row = weight.row(n);
+    for (std::int64_t k = 0; k < in; ++k) sum += x_row[k] * weight_row[k];
     out.data[i] = activate(activation, sum) + (residual.empty() ? 0.0 : residual.data[i]);
   }
   return out;

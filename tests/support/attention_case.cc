@@ -48,9 +48,10 @@ struct Plain {
 
   float dot(const Array& a, std::int64_t b, std::int64_t i, std::int64_t h, const Array& other,
             std::int64_t j, std::int64_t other_h) const {
+    const double *x = a.row(b, i, h), *y = other.row(b, j, other_h);
     float sum = 0;
     for (std::int64_t d = 0; d < dim; ++d) {
-      sum += static_cast<float>(a.at(b, i, h, d)) * static_cast<float>(other.at(b, j, other_h, d));
+      sum += static_cast<float>(x[d]) * static_cast<float>(y[d]);
     }
     return sum;
   }
@@ -74,6 +75,7 @@ struct Plain {
       for (float x : s) sum += largest == -INFINITY ? 0.0f : std::exp(x - largest);
       for (std::int64_t j = 0; j < n_k && sum > 0; ++j) {
         result.p.at(i, j) = rounded(std::exp(s[j] - largest) / sum, dtype);
+        if (in.dropout.p == 0) continue;
         const auto u32 = [](std::int64_t x) { return static_cast<std::uint32_t>(x); };
         const PhiloxWords words = dropout_words(in.dropout.seed, u32(b), u32(h), u32(i), u32(j));
         const bool kept = words[j % 4] >= dropout_threshold(in.dropout.p);
@@ -87,10 +89,10 @@ struct Plain {
 // to [.., d] += weight * from [.., d] in f32, for arrays that hold f32 numbers.
 void add(Array& to, std::int64_t b, std::int64_t i, std::int64_t h, double weight,
          const Array& from, std::int64_t j, std::int64_t from_h) {
+  double* sums = to.row(b, i, h);
+  const double* row = from.row(b, j, from_h);
   for (std::int64_t d = 0; d < to.size(3); ++d) {
-    double& at = to.at(b, i, h, d);
-    at = static_cast<float>(at) +
-         static_cast<float>(weight) * static_cast<float>(from.at(b, j, from_h, d));
+    sums[d] = static_cast<float>(sums[d]) + static_cast<float>(weight) * static_cast<float>(row[d]);
   }
 }
 
