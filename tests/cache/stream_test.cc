@@ -9,18 +9,15 @@
 #include <vector>
 
 #include "support/cache_stream.h"
+#include "support/sanitizers.h"
 #include "tessera/context.h"
 
 namespace tessera::test {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr std::int64_t kTokens = 50'000;  // instrumented code is slow, and its time means nothing
-constexpr bool kTimed = false;
-#else
-constexpr std::int64_t kTokens = 1'000'000;
-constexpr bool kTimed = true;
-#endif
+// Under a sanitizer code is slow, and its time means nothing.
+constexpr std::int64_t kTokens = kSanitized ? 50'000 : 1'000'000;
+constexpr bool kTimed = !kSanitized;
 constexpr std::int64_t kEarly = 2'000;
 
 // The CPU time of this thread. Other work on the machine does not count.

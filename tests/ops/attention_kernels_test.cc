@@ -11,6 +11,7 @@
 #include "cuda/attention/choose.h"
 #include "support/attention_case.h"
 #include "support/devices.h"
+#include "support/sanitizers.h"
 #include "tessera/attention.h"
 #include "tessera/rotary.h"
 
@@ -24,9 +25,11 @@ INSTANTIATE_TEST_SUITE_P(Devices, AttentionKernelsTest, testing::ValuesIn(test_d
                          device_name);
 
 TEST_P(AttentionKernelsTest, HeadDims) {
+  Thinned thinned(3);
   for (DType dtype : kHalves) {
     for (std::int64_t dim : {1, 8, 37, 64, 72, 80, 96, 128, 136, 256}) {
       for (std::int64_t n_q : {3, 70}) {
+        if (!thinned.takes_next()) continue;
         check_attention_case(ctx(), {.n_q = n_q,
                                      .n_k = 150,
                                      .heads = 2,
@@ -40,9 +43,11 @@ TEST_P(AttentionKernelsTest, HeadDims) {
 }
 
 TEST_P(AttentionKernelsTest, TileBorders) {
+  Thinned thinned(3);
   for (std::int64_t n_q : {1, 15, 16, 17, 64, 65, 127, 128, 129}) {
     for (std::int64_t n_k : {1, 16, 49, 63, 64, 65, 129}) {
       for (const Mask& mask : {Mask::full(), Mask::causal()}) {
+        if (!thinned.takes_next()) continue;
         check_attention_case(ctx(), {.n_q = n_q,
                                      .n_k = n_k,
                                      .heads = 1,
@@ -57,10 +62,12 @@ TEST_P(AttentionKernelsTest, TileBorders) {
 
 // Several tiles of keys of every kernel, of which a band passes over some and sees others in part.
 TEST_P(AttentionKernelsTest, BandsOverManyTiles) {
+  Thinned thinned(2);
   for (std::int64_t dim : {64, 80, 96, 128, 256}) {
     for (const Mask& mask : {Mask::causal(), Mask::window(100, 0), Mask::window(30, 150)}) {
-      check_attention_case(ctx(), {.n_q = 210,
-                                   .n_k = 333,
+      if (!thinned.takes_next()) continue;
+      check_attention_case(ctx(), {.n_q = kSanitized ? 140 : 210,
+                                   .n_k = kSanitized ? 270 : 333,
                                    .heads = 1,
                                    .kv_heads = 1,
                                    .dim = dim,
@@ -73,10 +80,12 @@ TEST_P(AttentionKernelsTest, BandsOverManyTiles) {
 
 // Blocks that are whole tiles of keys, and rows of several of them in one tile of rows.
 TEST_P(AttentionKernelsTest, PatternsOfWholeTiles) {
+  Thinned thinned(3);
   for (std::int64_t dim : {64, 128}) {
     for (std::int64_t heads : {1, 3}) {
-      check_attention_case(ctx(), {.n_q = 200,
-                                   .n_k = 300,
+      if (!thinned.takes_next()) continue;
+      check_attention_case(ctx(), {.n_q = kSanitized ? 140 : 200,
+                                   .n_k = kSanitized ? 270 : 300,
                                    .heads = heads,
                                    .kv_heads = 1,
                                    .dim = dim,
@@ -101,11 +110,13 @@ TEST_P(AttentionKernelsTest, RowsThatSeeNothing) {
 
 // Few rows and up to 16 parts of the keys, also such as see nothing.
 TEST_P(AttentionKernelsTest, FewRowsOverManyKeys) {
+  Thinned thinned(3);
   for (std::int64_t dim : {80, 256}) {
     for (std::int64_t n_k : {65, 1100}) {
       for (const Mask& mask :
            {Mask::full(), Mask::causal(), Mask::window(900, 0), Mask::sinks(70, 40),
             Mask::blocks(BlockMask::strided(64, 1, 18, 0, 7))}) {
+        if (!thinned.takes_next()) continue;
         check_attention_case(ctx(), {.n_q = 2,
                                      .n_k = n_k,
                                      .heads = 6,
@@ -123,7 +134,7 @@ TEST_P(AttentionKernelsTest, SameBitsInEveryBatch) {
   for (std::int64_t n_q : {1, 40}) {
     const AttentionCase c{.batch = 3,
                           .n_q = n_q,
-                          .n_k = 700,
+                          .n_k = kSanitized ? 300 : 700,
                           .heads = 4,
                           .kv_heads = 2,
                           .dim = 80,

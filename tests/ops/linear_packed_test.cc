@@ -12,6 +12,7 @@
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/linear_case.h"
+#include "support/sanitizers.h"
 #include "support/simd_targets.h"
 
 namespace tessera::test {
@@ -27,10 +28,12 @@ class LinearPackedTest : public DeviceTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, LinearPackedTest, testing::ValuesIn(test_devices()), device_name);
 
 TEST_P(LinearPackedTest, OddSizes) {
+  Thinned thinned(3);
   for (const WeightCase& weight : every_weight()) {
     for (Activations activations : kActivations) {
       for (std::int64_t rows : {1, 3, 17, 113}) {
         for (std::int64_t in : {1, 17, 113, 239}) {
+          if (!thinned.takes_next()) continue;
           check_linear(ctx(), {.rows = {rows},
                                .in = in,
                                .out = rows == 113 ? 3 : 17,
@@ -45,14 +48,17 @@ TEST_P(LinearPackedTest, OddSizes) {
 // Sizes around the borders of blocks (16, 32, 64, 128), of pieces of K (256) and of tiles (16, 32,
 // 64).
 TEST_P(LinearPackedTest, Borders) {
+  Thinned thinned(5);
   for (const WeightCase& weight : every_weight()) {
     for (Activations activations : kActivations) {
       for (std::int64_t rows : {1, 5, 41}) {
         for (std::int64_t in : {32, 64, 129, 256, 513}) {
+          if (!thinned.takes_next()) continue;
           check_linear(ctx(),
                        {.rows = {rows}, .in = in, .weight = weight, .activations = activations});
         }
         for (std::int64_t out : {1, 16, 32, 33, 64, 81}) {
+          if (!thinned.takes_next()) continue;
           check_linear(
               ctx(),
               {.rows = {rows}, .in = 40, .out = out, .weight = weight, .activations = activations});
@@ -63,6 +69,7 @@ TEST_P(LinearPackedTest, Borders) {
 }
 
 TEST_P(LinearPackedTest, LayoutsDtypesAndEpilogue) {
+  Thinned thinned(5);
   for (const WeightCase& weight : every_weight()) {
     for (Activations activations : kActivations) {
       for (Layout layout : kLayouts) {
@@ -70,6 +77,7 @@ TEST_P(LinearPackedTest, LayoutsDtypesAndEpilogue) {
                             : layout == Layout::permuted ? DType::bf16
                                                          : DType::f32;
         for (std::int64_t rows : {1, 20}) {
+          if (!thinned.takes_next()) continue;
           check_linear(ctx(), {.rows = {2, rows},
                                .weight = weight,
                                .x_dtype = dtype,
@@ -86,11 +94,13 @@ TEST_P(LinearPackedTest, LayoutsDtypesAndEpilogue) {
 }
 
 TEST(LinearPacked, EverySimdTarget) {
+  Thinned thinned(5);
   on_every_simd_target([&] {
     const auto ctx = packed_context();
     for (const WeightCase& weight : every_weight()) {
       for (Activations activations : kActivations) {
         for (std::int64_t rows : {1, 4, 41}) {
+          if (!thinned.takes_next()) continue;
           check_linear(
               *ctx,
               {.rows = {rows}, .in = 239, .out = 49, .weight = weight, .activations = activations});
@@ -103,6 +113,7 @@ TEST(LinearPacked, EverySimdTarget) {
 // Scales that quantize() never makes but that a checkpoint may hold: every E4M3 and its negative,
 // the smallest and large powers of two, negative floats.
 TEST(LinearPacked, UnusualScales) {
+  Thinned thinned(5);
   const auto check = [](Format format, const std::function<void(Weight&)>& adjust) {
     on_every_simd_target([&] {
       const auto ctx = packed_context();
@@ -128,7 +139,7 @@ TEST(LinearPacked, UnusualScales) {
     };
   };
   for (int code = 0; code < 256; ++code) {
-    if (code % 128 == 127) continue;  // NaN
+    if (code % 128 == 127 || !thinned.takes_next()) continue;  // 127: NaN
     SCOPED_TRACE("E4M3 scale " + std::to_string(code));
     check(Format::nvfp4, set_bytes(code));
   }

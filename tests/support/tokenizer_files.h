@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "support/sanitizers.h"
 #include "tessera/tokenizer.h"
 
 namespace tessera::test {
@@ -17,10 +18,6 @@ std::string why_no_tokenizer(const std::string& name);
 bool is_utf8(std::string_view text);
 
 // How much longer than usual tests may take in a build with sanitizers.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr double kSlowdown = 20;
-#else
-inline constexpr double kSlowdown = 1;
-#endif
+inline constexpr double kSlowdown = kSanitized ? 20 : 1;
 
 }  // namespace tessera::test

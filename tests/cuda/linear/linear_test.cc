@@ -15,6 +15,7 @@
 #include "support/devices.h"
 #include "support/linear_case.h"
 #include "support/refusal.h"
+#include "support/sanitizers.h"
 
 namespace tessera::test {
 namespace {
@@ -250,8 +251,8 @@ std::vector<unsigned char> downloaded(Context& ctx, const PackedWeight& packed) 
 
 TEST_P(CudaLinearTest, EncodesTheBitsOfTheCpu) {
   std::vector<Array> matrices = {random_normal({1, 1}, 1), random_normal({5, 239}, 2),
-                                 random_normal({67, 512}, 3, 1e-3), Array({3, 40}),
-                                 random_integers({9, 300}, 4, -20, 20)};
+                                 random_normal({kSanitized ? 21 : 67, 512}, 3, 1e-3),
+                                 Array({3, 40}), random_integers({9, 300}, 4, -20, 20)};
   Array extremes = random_normal({6, 140}, 5);
   for (std::int64_t k = 0; k < 140; k += 3) {
     extremes.at(1, k) = 3.3e38;  // finite in bf16 too
@@ -260,10 +261,12 @@ TEST_P(CudaLinearTest, EncodesTheBitsOfTheCpu) {
     extremes.at(4, k) = 0;
   }
   matrices.push_back(extremes);
+  Thinned thinned(2);
   Context cpu({.threads = 1});
   for (const Array& values : matrices) {
     for (const QuantizeOptions& options : every_way()) {
       for (Layout layout : kLayouts) {
+        if (!thinned.takes_next()) continue;
         const DType dtype = layout == Layout::sliced ? DType::bf16 : DType::f32;
         SCOPED_TRACE(text(options) + " " + testing::PrintToString(values.shape));
         const TestTensor here(cpu, values, dtype), there(ctx(), values, dtype, layout);

@@ -18,6 +18,7 @@
 #include "support/devices.h"
 #include "support/gated_case.h"
 #include "support/linear_case.h"
+#include "support/sanitizers.h"
 #include "tessera/linear.h"
 
 namespace tessera::test {
@@ -76,13 +77,16 @@ TEST_P(CudaTilesTest, PrepareCopiesWhatHasNoTiles) {
 // Around the borders of tiles, slabs, blocks and what a warp takes; fewer slabs than warps and more
 // tiles than blocks.
 TEST_P(CudaTilesTest, StreamedSizes) {
+  Thinned thinned(5);
   for (const WeightCase& weight : tiled_weights()) {
     for (DType dtype : {DType::f16, DType::bf16}) {
       for (std::int64_t rows : {1, 3, 8, 13}) {
         for (std::int64_t in : {1, 63, 64, 129, 513}) {
+          if (!thinned.takes_next()) continue;
           check_linear(ctx(), {.rows = {rows}, .in = in, .weight = weight, .x_dtype = dtype});
         }
         for (std::int64_t out : {1, 16, 33, 81}) {
+          if (!thinned.takes_next()) continue;
           check_linear(ctx(),
                        {.rows = {rows}, .in = 80, .out = out, .weight = weight, .x_dtype = dtype});
         }
@@ -174,8 +178,10 @@ bool stream_row(Context& ctx, const Args& args) {
 // The kernel for one token itself, which cuda.stream takes for some weights only: all that the
 // tests of one token above and below have.
 TEST_P(CudaTilesTest, OneRowByItsOwnKernel) {
+  Thinned thinned(3);
   std::set<Format> formats;
   const auto check = [&](const LinearCase& c) {
+    if (!thinned.takes_next()) return;
     LinearCall call(ctx(), c);
     if (!stream_row(ctx(), call.args)) return;
     SCOPED_TRACE(c.text());
