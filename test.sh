@@ -63,7 +63,7 @@ if [ "$fast" = no ]; then
   setarch -R build-tsan/bin/test_threads  # the sanitizer of older compilers wants addresses that are not random
 
   step "fuzz targets: build, and one minute of hostile files"
-  cmake --preset fuzz
+  cmake --preset fuzz -DTESSERA_UNITY=ON
   cmake --build build-fuzz
   tests/fuzz/run.sh 60
 fi

@@ -32,5 +32,14 @@ function(tessera_unity target)
   # GCC warns of types in an unnamed namespace wherever the source is not the main file, and of local names that another source
   # of the batch has too.
   target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage;-Wno-shadow;-Wshadow=local>")
+    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage;-Wno-shadow;-Wshadow=local>"
+    $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-shadow>)
+endfunction()
+
+# tessera_compile_fast(TARGET LEVEL): optimises code around the library no more than -O0 or -O1 says, in builds that are for
+# testing: those of ./test.sh and those with sanitizers. The library, the references and the tests' helpers do what takes long.
+function(tessera_compile_fast target level)
+  if(TESSERA_UNITY OR TESSERA_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${level}>)
+  endif()
 endfunction()
