@@ -79,7 +79,7 @@ void check_weight_for(const OpScope& op, const WeightNames& names, const Weight&
   if (weight.layout == tiles) {
     check_tiles(op, names, weight);
   } else {
-    check_weight(op, names.weight, weight);
+    check_weight(op, names, weight);
   }
 }
 

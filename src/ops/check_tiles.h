@@ -2,16 +2,12 @@
 // device.
 #pragma once
 
+#include "ops/check_weight.h"
 #include "ops/op_scope.h"
 #include "tessera/device.h"
 #include "tessera/weight.h"
 
 namespace tessera {
-
-// How messages name a weight and its tensors. Constants, so that a call that is fine makes no text.
-struct WeightNames {
-  const char *weight, *data, *scales, *zeros, *row_scales;
-};
 
 // check_weight(), but tiles that prepare() made for this device pass too. Reads no element.
 void check_weight_for(const OpScope& op, const WeightNames& names, const Weight& weight,

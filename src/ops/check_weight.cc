@@ -1,7 +1,6 @@
 #include "ops/check_weight.h"
 
 #include <cmath>
-#include <string>
 
 #include "core/half.h"
 #include "core/type_switch.h"
@@ -13,37 +12,34 @@
 namespace tessera {
 namespace {
 
-void check_dense(const OpScope& op, const char* arg, const Weight& weight) {
-  const std::string data = std::string(arg) + ".data";
-  op.input(data.c_str(), weight.data, {DType::f32, DType::f16, DType::bf16});
-  op.shape(data.c_str(), weight.data, {weight.out_features, weight.in_features});
+void check_dense(const OpScope& op, const WeightNames& names, const Weight& weight) {
+  op.input(names.data, weight.data, {DType::f32, DType::f16, DType::bf16});
+  op.shape(names.data, weight.data, {weight.out_features, weight.in_features});
   op.require(!weight.scales.defined() && !weight.zeros.defined(),
-             "{} is dense, so it takes neither scales nor zeros", arg);
+             "{} is dense, so it takes neither scales nor zeros", names.weight);
 }
 
-void check_published(const OpScope& op, const char* arg, const Weight& weight) {
+void check_published(const OpScope& op, const WeightNames& names, const Weight& weight) {
   op.require(quant::accepts_group(weight.format, weight.group),
-             "{} is {} in groups of {}; accepted: {}", arg, name(weight.format), weight.group,
-             quant::accepted_groups(weight.format));
-  const std::string data = std::string(arg) + ".data", scales = std::string(arg) + ".scales",
-                    zeros = std::string(arg) + ".zeros";
+             "{} is {} in groups of {}; accepted: {}", names.weight, name(weight.format),
+             weight.group, quant::accepted_groups(weight.format));
   const std::int64_t rows = weight.out_features;
   const std::int64_t blocks = quant::blocks_of_row(weight.group, weight.in_features);
-  op.input(data.c_str(), weight.data, {quant::code_dtype(weight.format)});
-  op.shape(data.c_str(), weight.data, {rows, quant::row_bytes(weight.format, weight.in_features)});
-  check_scale_dtype(op, scales.c_str(), weight);
-  op.shape(scales.c_str(), weight.scales, {rows, blocks});
-  check_takes_zeros(op, arg, weight);
+  op.input(names.data, weight.data, {quant::code_dtype(weight.format)});
+  op.shape(names.data, weight.data, {rows, quant::row_bytes(weight.format, weight.in_features)});
+  check_scale_dtype(op, names.scales, weight);
+  op.shape(names.scales, weight.scales, {rows, blocks});
+  check_takes_zeros(op, names.weight, weight);
   if (weight.zeros.defined()) {
-    op.input(zeros.c_str(), weight.zeros, {quant::code_dtype(weight.format)});
-    op.shape(zeros.c_str(), weight.zeros, {rows, blocks});
+    op.input(names.zeros, weight.zeros, {quant::code_dtype(weight.format)});
+    op.shape(names.zeros, weight.zeros, {rows, blocks});
   }
   if (quant::entry(weight.format).tensor_scale) {
-    op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite", arg,
-               weight.tensor_scale);
+    op.require(std::isfinite(weight.tensor_scale), "{}.tensor_scale is {}; it must be finite",
+               names.weight, weight.tensor_scale);
   } else if (weight.tensor_scale != 1.f) {
     op.refuse(
-        "{} is {} with a tensor_scale of {}; only {} has one, leave it at 1", arg,
+        "{} is {} with a tensor_scale of {}; only {} has one, leave it at 1", names.weight,
         name(weight.format), weight.tensor_scale,
         quant::names_of([](const quant::FormatEntry& e) { return e.tensor_scale != nullptr; }));
   }
@@ -96,18 +92,18 @@ void check_takes_zeros(const OpScope& op, const char* arg, const Weight& weight)
             quant::names_of([](const quant::FormatEntry& e) { return e.zeros; }));
 }
 
-void check_weight(const OpScope& op, const char* arg, const Weight& weight) {
-  op.require(weight.defined(), "{} was not given", arg);
-  op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}", arg,
-             weight);
+void check_weight(const OpScope& op, const WeightNames& names, const Weight& weight) {
+  op.require(weight.defined(), "{} was not given", names.weight);
+  op.require(weight.out_features >= 0 && weight.in_features >= 0, "{} has a negative size: {}",
+             names.weight, weight);
   if (weight.layout != WeightLayout::published) {
-    op.refuse("{} is in the layout {}; give it in the published layout", arg,
+    op.refuse("{} is in the layout {}; give it in the published layout", names.weight,
               weight.layout == WeightLayout::cpu_tiles ? "cpu_tiles" : "cuda_tiles");
   }
   if (weight.format == Format::dense) {
-    check_dense(op, arg, weight);
+    check_dense(op, names, weight);
   } else {
-    check_published(op, arg, weight);
+    check_published(op, names, weight);
   }
 }
 

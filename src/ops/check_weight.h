@@ -6,10 +6,17 @@
 
 namespace tessera {
 
+// How messages name a weight and its tensors. Constants, so that a call that is fine makes no text.
+struct WeightNames {
+  const char *weight, *data, *scales, *zeros, *row_scales;
+};
+inline constexpr WeightNames kWeightNames{"weight", "weight.data", "weight.scales", "weight.zeros",
+                                          "weight.row_scales"};
+
 // Checks that the weight is well formed: it has codes, scales and zero points of the dtypes and
 // shapes that its format, sizes and group ask for, and each passes op.input(). This reads no
-// element, so it is cheap enough for every call. `arg` names the weight in the message.
-void check_weight(const OpScope& op, const char* arg, const Weight& weight);
+// element, so it is cheap enough for every call.
+void check_weight(const OpScope& op, const WeightNames& names, const Weight& weight);
 
 // Two parts of check_weight(). The first checks that the scales are given and have a dtype that the
 // format takes; `arg` names the scales. The second checks that only formats with zero points have

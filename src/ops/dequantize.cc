@@ -39,7 +39,7 @@ void dequantize(Context& ctx, const Weight& weight, const Tensor& out) {
              "weight {} is in a kernel's layout; give it in the published layout, as "
              "quantize() made it",
              weight);
-  check_weight(op, "weight", weight);
+  check_weight(op, kWeightNames, weight);
   op.output("out", out, {DType::f32, DType::f16, DType::bf16});
   op.shape("out", out, {weight.out_features, weight.in_features});
   op.no_overlap("out", out, "weight.data", weight.data);

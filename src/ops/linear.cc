@@ -12,8 +12,6 @@
 namespace tessera {
 namespace {
 
-constexpr WeightNames kWeight{"weight", "weight.data", "weight.scales", "weight.zeros",
-                              "weight.row_scales"};
 constexpr WeightNames kGate{"gate", "gate.data", "gate.scales", "gate.zeros", "gate.row_scales"};
 constexpr WeightNames kUp{"up", "up.data", "up.scales", "up.zeros", "up.row_scales"};
 
@@ -62,7 +60,7 @@ void check_fixed_rows(const OpScope& op, const Tensor& x, std::int64_t fixed_row
 
 void check_linear(const OpScope& op, const LinearArgs& args) {
   check_in_and_out(op, args.x, args.out);
-  check_factor(op, kWeight, args.weight, args.x, args.out);
+  check_factor(op, kWeightNames, args.weight, args.x, args.out);
   check_activation(op, args.activation);
   check_fixed_rows(op, args.x, args.fixed_rows);
   check_bias(op, "bias", args.bias, args.out);

@@ -103,7 +103,7 @@ PackedWeight copied(Context& ctx, const Weight& weight) {
 
 PackedWeight prepare(Context& ctx, const Weight& weight) {
   const OpScope op(ctx, "prepare");
-  check_weight(op, "weight", weight);
+  check_weight(op, kWeightNames, weight);
   const bool on_cpu = ctx.device().is_cpu();
   if (on_cpu) check_weight_values(op, "weight", weight);
   const bool empty = weight.out_features == 0 || weight.in_features == 0;
