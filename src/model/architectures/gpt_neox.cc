@@ -16,6 +16,7 @@
 #include "model/architectures/config_parts.h"
 #include "model/architectures/forward.h"
 #include "model/architectures/registry.h"
+#include "model/architectures/shared_weights.h"
 #include "model/stream_memory.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
@@ -57,33 +58,24 @@ void read_options(const JsonView& json, ModelConfig& config) {
 // ---- tensors ------------------------------------------------------------------------------------
 
 // The head's name in files from after and before transformers 5.
-constexpr std::string_view kHeads[] = {"lm_head", "embed_out"};
-constexpr std::string_view kQkv[] = {".attention.query_key_value"};
-constexpr ModuleNames kModules{.table = "gpt_neox.embed_in",
-                               .heads = kHeads,
-                               .layers = "gpt_neox.layers.",
-                               .norm1 = ".input_layernorm",
-                               .norm2 = ".post_attention_layernorm",
-                               .qkv = kQkv,
-                               .q_norm = {},
-                               .k_norm = {},
-                               .output = ".attention.dense",
-                               .gate = {},
-                               .up = ".mlp.dense_h_to_4h",
-                               .down = ".mlp.dense_4h_to_h",
-                               .final_norm = "gpt_neox.final_layer_norm"};
+constexpr std::string_view kNeoxHeads[] = {"lm_head", "embed_out"};
+constexpr std::string_view kNeoxQkv[] = {".attention.query_key_value"};
+constexpr ModuleNames kNeoxModules{.table = "gpt_neox.embed_in",
+                                   .heads = kNeoxHeads,
+                                   .layers = "gpt_neox.layers.",
+                                   .norm1 = ".input_layernorm",
+                                   .norm2 = ".post_attention_layernorm",
+                                   .qkv = kNeoxQkv,
+                                   .q_norm = {},
+                                   .k_norm = {},
+                                   .output = ".attention.dense",
+                                   .gate = {},
+                                   .up = ".mlp.dense_h_to_4h",
+                                   .down = ".mlp.dense_4h_to_h",
+                                   .final_norm = "gpt_neox.final_layer_norm"};
 
 struct Norm {
   Tensor weight, bias;  // [hidden]
-};
-struct Dense {
-  Weight weight;  // [out, in]
-  Tensor bias;    // [out], or none
-};
-struct Layer {
-  Norm norm1, norm2;
-  Dense qkv, output;  // [heads * 3 * dim, hidden], [hidden, hidden]
-  Dense up, down;     // [intermediate, hidden], [hidden, intermediate]
 };
 
 class GptNeox final : public Model {
@@ -100,6 +92,12 @@ class GptNeox final : public Model {
                  std::int64_t rows) const;
   void norm(Context& ctx, const Norm& weights, const Tensor& x, const Tensor& out) const;
 
+  struct Layer {
+    Norm norm1, norm2;
+    Dense qkv, output;  // [heads * 3 * dim, hidden], [hidden, hidden]
+    Dense up, down;     // [intermediate, hidden], [hidden, intermediate]
+  };
+
   Weight embedding_;  // [vocab, hidden]
   std::vector<Layer> layers_;
   Norm final_norm_;
@@ -115,31 +113,24 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights) 
   const auto read_norm = [&](const std::string& name) {
     return Norm{weights.vector(name + ".weight", hidden), weights.vector(name + ".bias", hidden)};
   };
-  const auto read_dense = [&](const std::string& name, std::int64_t out, std::int64_t in,
-                              bool bias) {
-    const Weight weight = weights.linear(name, out, in);
-    return Dense{weight, bias ? weights.vector(name + ".bias", out) : Tensor()};
-  };
 
-  const std::string head(weights.has_module(kHeads[0]) ? kHeads[0] : kHeads[1]);
-  const bool tied = config.tied_head && weights.shares_table(std::string(kModules.table), head);
-  // A file may keep either of a tied pair.
-  const std::string table(tied && !weights.has_module(kModules.table) ? head : kModules.table);
-  embedding_ = weights.table(table, tied ? head : table, config.vocab, hidden);
+  TableAndHead ends(weights, kNeoxModules, config);
+  embedding_ = ends.read_table();
   for (std::int64_t i = 0; i < config.layers; ++i) {
-    const auto at = [&](std::string_view module) { return kModules.in_layer(i, module); };
+    const auto at = [&](std::string_view module) { return kNeoxModules.in_layer(i, module); };
     Layer layer;
-    layer.norm1 = read_norm(at(kModules.norm1));
-    layer.qkv = read_dense(at(kQkv[0]), 3 * hidden, hidden, config.qkv_bias);
-    layer.output = read_dense(at(kModules.output), hidden, hidden, config.output_bias);
-    layer.norm2 = read_norm(at(kModules.norm2));
-    layer.up = read_dense(at(kModules.up), config.intermediate, hidden, config.mlp_bias);
-    layer.down = read_dense(at(kModules.down), hidden, config.intermediate, config.mlp_bias);
+    layer.norm1 = read_norm(at(kNeoxModules.norm1));
+    layer.qkv = read_dense(weights, at(kNeoxQkv[0]), 3 * hidden, hidden, config.qkv_bias);
+    layer.output = read_dense(weights, at(kNeoxModules.output), hidden, hidden, config.output_bias);
+    layer.norm2 = read_norm(at(kNeoxModules.norm2));
+    layer.up =
+        read_dense(weights, at(kNeoxModules.up), config.intermediate, hidden, config.mlp_bias);
+    layer.down =
+        read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate, config.mlp_bias);
     layers_.push_back(layer);
   }
-  final_norm_ = read_norm(std::string(kModules.final_norm));
-  head_ = tied ? weights.tied_head(table, head, embedding_)
-               : weights.linear(head, config.vocab, hidden);
+  final_norm_ = read_norm(std::string(kNeoxModules.final_norm));
+  head_ = ends.read_head(embedding_);
   rope_ = {.inv_freq = weights.constants(rope_frequencies(config.rope))};
 
   weights.finish();
@@ -212,12 +203,12 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
                .out = out});
 }
 
-std::unique_ptr<Model> make(const ModelConfig& config, DType dtype, WeightSource& weights) {
+std::unique_ptr<Model> make_neox(const ModelConfig& config, DType dtype, WeightSource& weights) {
   return std::make_unique<GptNeox>(config, dtype, weights);
 }
 
 // Residuals and activations have no ops of their own: they are part of linear's epilogue.
-std::vector<StepCalls> step_calls(const ModelConfig& config) {
+std::vector<StepCalls> neox_step_calls(const ModelConfig& config) {
   const std::int64_t layers = config.layers;
   return {{"embedding", 1, "the token"},
           {"layer_norm", 2 * layers + 1, "2 per layer, 1 at the end"},
@@ -239,9 +230,9 @@ constexpr Architecture kGptNeox{.name = "gpt_neox",
                                              .eos = 2},
                                 .keys = kKeys,
                                 .read_options = read_options,
-                                .make = make,
+                                .make = make_neox,
                                 .norm = NormKind::layer_norm,
-                                .modules = kModules,
-                                .step_calls = step_calls};
+                                .modules = kNeoxModules,
+                                .step_calls = neox_step_calls};
 
 }  // namespace tessera::model

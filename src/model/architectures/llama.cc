@@ -16,6 +16,7 @@
 #include "model/architectures/config_parts.h"
 #include "model/architectures/forward.h"
 #include "model/architectures/registry.h"
+#include "model/architectures/shared_weights.h"
 #include "model/stream_memory.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
@@ -107,32 +108,22 @@ void read_qwen3(const JsonView& json, ModelConfig& config) {
 
 // ---- tensors ------------------------------------------------------------------------------------
 
-constexpr std::string_view kHeads[] = {"lm_head"};
-constexpr std::string_view kQkv[] = {".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj"};
-constexpr ModuleNames kModules{.table = "model.embed_tokens",
-                               .heads = kHeads,
-                               .layers = "model.layers.",
-                               .norm1 = ".input_layernorm",
-                               .norm2 = ".post_attention_layernorm",
-                               .qkv = kQkv,
-                               .q_norm = ".self_attn.q_norm",
-                               .k_norm = ".self_attn.k_norm",
-                               .output = ".self_attn.o_proj",
-                               .gate = ".mlp.gate_proj",
-                               .up = ".mlp.up_proj",
-                               .down = ".mlp.down_proj",
-                               .final_norm = "model.norm"};
-
-struct Dense {
-  Weight weight;  // [out, in]
-  Tensor bias;    // [out], or none
-};
-struct Layer {
-  Tensor norm1, norm2;    // [hidden]
-  Dense q, k, v, output;  // [heads * dim, hidden], twice [kv_heads * dim, hidden], [hidden, ...]
-  Tensor q_norm, k_norm;  // [dim]: qwen3
-  Dense gate, up, down;   // twice [intermediate, hidden], [hidden, intermediate]
-};
+constexpr std::string_view kLlamaHeads[] = {"lm_head"};
+constexpr std::string_view kLlamaQkv[] = {".self_attn.q_proj", ".self_attn.k_proj",
+                                          ".self_attn.v_proj"};
+constexpr ModuleNames kLlamaModules{.table = "model.embed_tokens",
+                                    .heads = kLlamaHeads,
+                                    .layers = "model.layers.",
+                                    .norm1 = ".input_layernorm",
+                                    .norm2 = ".post_attention_layernorm",
+                                    .qkv = kLlamaQkv,
+                                    .q_norm = ".self_attn.q_norm",
+                                    .k_norm = ".self_attn.k_norm",
+                                    .output = ".self_attn.o_proj",
+                                    .gate = ".mlp.gate_proj",
+                                    .up = ".mlp.up_proj",
+                                    .down = ".mlp.down_proj",
+                                    .final_norm = "model.norm"};
 
 class Llama final : public Model {
  public:
@@ -148,6 +139,13 @@ class Llama final : public Model {
                  std::int64_t rows) const;
   void norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tensor& out) const;
 
+  struct Layer {
+    Tensor norm1, norm2;    // [hidden]
+    Dense q, k, v, output;  // [heads * dim, hidden], twice [kv_heads * dim, hidden], [hidden, ...]
+    Tensor q_norm, k_norm;  // [dim]: qwen3
+    Dense gate, up, down;   // twice [intermediate, hidden], [hidden, intermediate]
+  };
+
   Weight embedding_;  // [vocab, hidden]
   std::vector<Layer> layers_;
   Tensor final_norm_;  // [hidden]
@@ -162,41 +160,33 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
   const std::int64_t hidden = config.hidden, intermediate = config.intermediate;
   const std::int64_t q_rows = config.heads * config.head_dim;
   const std::int64_t kv_rows = config.kv_heads * config.head_dim;
-  const auto read_dense = [&](const std::string& name, std::int64_t out, std::int64_t in,
-                              bool bias) {
-    const Weight weight = weights.linear(name, out, in);
-    return Dense{weight, bias ? weights.vector(name + ".bias", out) : Tensor()};
-  };
 
-  const std::string head(kHeads[0]);
-  const bool tied = config.tied_head && weights.shares_table(std::string(kModules.table), head);
-  // A file may keep either of a tied pair.
-  const std::string table(tied && !weights.has_module(kModules.table) ? head : kModules.table);
-  embedding_ = weights.table(table, tied ? head : table, config.vocab, hidden);
+  TableAndHead ends(weights, kLlamaModules, config);
+  embedding_ = ends.read_table();
   for (std::int64_t i = 0; i < config.layers; ++i) {
-    const auto at = [&](std::string_view module) { return kModules.in_layer(i, module); };
+    const auto at = [&](std::string_view module) { return kLlamaModules.in_layer(i, module); };
     const auto read_norm = [&](std::string_view module, std::int64_t n) {
       return weights.vector(at(module) + ".weight", n);
     };
     Layer layer;
-    layer.norm1 = read_norm(kModules.norm1, hidden);
-    layer.q = read_dense(at(kQkv[0]), q_rows, hidden, config.qkv_bias);
-    layer.k = read_dense(at(kQkv[1]), kv_rows, hidden, config.qkv_bias);
-    layer.v = read_dense(at(kQkv[2]), kv_rows, hidden, config.qkv_bias);
+    layer.norm1 = read_norm(kLlamaModules.norm1, hidden);
+    layer.q = read_dense(weights, at(kLlamaQkv[0]), q_rows, hidden, config.qkv_bias);
+    layer.k = read_dense(weights, at(kLlamaQkv[1]), kv_rows, hidden, config.qkv_bias);
+    layer.v = read_dense(weights, at(kLlamaQkv[2]), kv_rows, hidden, config.qkv_bias);
     if (config.qk_norm) {
-      layer.q_norm = read_norm(kModules.q_norm, config.head_dim);
-      layer.k_norm = read_norm(kModules.k_norm, config.head_dim);
+      layer.q_norm = read_norm(kLlamaModules.q_norm, config.head_dim);
+      layer.k_norm = read_norm(kLlamaModules.k_norm, config.head_dim);
     }
-    layer.output = read_dense(at(kModules.output), hidden, q_rows, config.output_bias);
-    layer.norm2 = read_norm(kModules.norm2, hidden);
-    layer.gate = read_dense(at(kModules.gate), intermediate, hidden, config.mlp_bias);
-    layer.up = read_dense(at(kModules.up), intermediate, hidden, config.mlp_bias);
-    layer.down = read_dense(at(kModules.down), hidden, intermediate, config.mlp_bias);
+    layer.output =
+        read_dense(weights, at(kLlamaModules.output), hidden, q_rows, config.output_bias);
+    layer.norm2 = read_norm(kLlamaModules.norm2, hidden);
+    layer.gate = read_dense(weights, at(kLlamaModules.gate), intermediate, hidden, config.mlp_bias);
+    layer.up = read_dense(weights, at(kLlamaModules.up), intermediate, hidden, config.mlp_bias);
+    layer.down = read_dense(weights, at(kLlamaModules.down), hidden, intermediate, config.mlp_bias);
     layers_.push_back(layer);
   }
-  final_norm_ = weights.vector(std::string(kModules.final_norm) + ".weight", hidden);
-  head_ = tied ? weights.tied_head(table, head, embedding_)
-               : weights.linear(head, config.vocab, hidden);
+  final_norm_ = weights.vector(std::string(kLlamaModules.final_norm) + ".weight", hidden);
+  head_ = ends.read_head(embedding_);
   rope_ = {.inv_freq = weights.constants(rope_frequencies(config.rope))};
 
   weights.finish();
@@ -283,12 +273,12 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
                .out = out});
 }
 
-std::unique_ptr<Model> make(const ModelConfig& config, DType dtype, WeightSource& weights) {
+std::unique_ptr<Model> make_llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
   return std::make_unique<Llama>(config, dtype, weights);
 }
 
 // Residuals and activations have no ops of their own: they are part of linear's epilogue.
-std::vector<StepCalls> step_calls(const ModelConfig& config) {
+std::vector<StepCalls> llama_step_calls(const ModelConfig& config) {
   const std::int64_t layers = config.layers, norms = config.qk_norm ? 4 : 2;
   return {{"embedding", 1, "the token"},
           {"rms_norm", norms * layers + 1,
@@ -323,10 +313,10 @@ constexpr Architecture entry(std::string_view name, std::string_view causal_lm,
           .defaults = defaults,
           .keys = keys,
           .read_options = read_options,
-          .make = make,
+          .make = make_llama,
           .norm = NormKind::rms_norm,
-          .modules = kModules,
-          .step_calls = step_calls};
+          .modules = kLlamaModules,
+          .step_calls = llama_step_calls};
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+#include "model/architectures/shared_weights.h"
+
+#include <algorithm>
+
+namespace tessera::model {
+
+Dense read_dense(WeightSource& weights, const std::string& module, std::int64_t out,
+                 std::int64_t in, bool bias) {
+  const Weight weight = weights.linear(module, out, in);
+  return {weight, bias ? weights.vector(module + ".bias", out) : Tensor()};
+}
+
+TableAndHead::TableAndHead(WeightSource& weights, const ModuleNames& modules,
+                           const ModelConfig& config)
+    : weights_(weights), vocab_(config.vocab), hidden_(config.hidden), table_(modules.table) {
+  const auto stored = std::find_if(modules.heads.begin(), modules.heads.end(),
+                                   [&](std::string_view name) { return weights.has_module(name); });
+  head_ = stored == modules.heads.end() ? modules.heads.back() : *stored;
+  tied_ = config.tied_head && weights.shares_table(table_, head_);
+  // A file may keep either of a tied pair.
+  if (tied_ && !weights.has_module(table_)) table_ = head_;
+}
+
+Weight TableAndHead::read_table() {
+  return weights_.table(table_, tied_ ? head_ : table_, vocab_, hidden_);
+}
+
+Weight TableAndHead::read_head(const Weight& table) {
+  return tied_ ? weights_.tied_head(table_, head_, table) : weights_.linear(head_, vocab_, hidden_);
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,36 @@
+// Weights that every architecture reads in the same way.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "model/architectures/registry.h"
+#include "model/checkpoint/weight_source.h"
+#include "tessera/model.h"
+
+namespace tessera::model {
+
+struct Dense {
+  Weight weight{};  // [out, in]
+  Tensor bias{};    // [out], or none
+};
+Dense read_dense(WeightSource& weights, const std::string& module, std::int64_t out,
+                 std::int64_t in, bool bias);
+
+// The embedding's table and the head. They are one matrix if the config ties them, unless the file
+// has both and they differ.
+class TableAndHead {
+ public:
+  TableAndHead(WeightSource& weights, const ModuleNames& modules, const ModelConfig& config);
+
+  Weight read_table();                    // [vocab, hidden]; before the layers
+  Weight read_head(const Weight& table);  // [vocab, hidden]; after them
+
+ private:
+  WeightSource& weights_;
+  std::int64_t vocab_, hidden_;
+  std::string table_, head_;
+  bool tied_;
+};
+
+}  // namespace tessera::model
