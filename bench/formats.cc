@@ -10,6 +10,7 @@
 #include "core/fail.h"
 #include "core/philox.h"
 #include "model/checkpoint/checkpoint.h"
+#include "quant/format_table.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"
 #include "tessera/linear.h"
@@ -23,23 +24,42 @@ constexpr std::int64_t kRows = 64;    // of x
 constexpr std::int64_t kSide = 4096;  // of the layer of normal weights
 
 struct Packing {
-  const char* name;
+  std::string name;
   QuantizeOptions options;
-  const char*
-      humming;  // its encoder's error on normal weights, as the issue of this table gives it
+
+  // The error of Humming's encoder on normal weights, measured elsewhere.
+  const char* humming() const {
+    if (name == "nvfp4") return "0.098";
+    if (name == "mxfp4") return "0.118";
+    return name == "int4, groups of 128" ? "0.106" : "-";
+  }
 };
-const Packing kPackings[] = {
-    {"nvfp4", {.format = Format::nvfp4}, "0.098"},
-    {"mxfp4", {.format = Format::mxfp4}, "0.118"},
-    {"nf4", {.format = Format::nf4}, "-"},
-    {"int4, groups of 32", {.format = Format::int4, .group = 32}, "-"},
-    {"int4, groups of 128", {.format = Format::int4, .group = 128}, "0.106"},
-    {"int4 with zero points, groups of 128",
-     {.format = Format::int4, .group = 128, .zero_point = true},
-     "-"},
-    {"int8, by rows", {.format = Format::int8, .group = 0}, "-"},
-    {"fp8, by rows", {.format = Format::fp8}, "-"},
-};
+
+std::string text(const quant::FormatEntry& format, const QuantizeOptions& options) {
+  std::string result(name(format.info.format));
+  if (options.zero_point) result += " with zero points";
+  if (format.has_fixed_blocks()) return result;
+  if (options.group == 0) return result + ", by rows";
+  return result + ", groups of " + std::to_string(options.group);
+}
+
+// Every format in its default group, and int4 in others too.
+std::vector<Packing> every_packing() {
+  std::vector<Packing> packings;
+  for (const quant::FormatEntry& format : quant::packed_formats()) {
+    const auto add = [&](std::int64_t group, bool zero_point) {
+      const QuantizeOptions options{
+          .format = format.info.format, .group = group, .zero_point = zero_point};
+      packings.push_back({text(format, options), options});
+    };
+    const bool int4 = format.info.format == Format::int4;
+    if (int4) add(32, false);
+    add(format.info.default_group, false);
+    if (int4) add(128, true);
+  }
+  return packings;
+}
+const std::vector<Packing> kPackings = every_packing();
 
 // An f32 matrix on the host.
 struct Matrix {
@@ -91,8 +111,10 @@ class Table {
       }
     }
   }
-  std::size_t column(const std::string& title) {
+  // `layers` says below the table what a column was measured on.
+  std::size_t column(const std::string& title, const std::string& layers) {
     titles_.push_back(title);
+    layers_ += (layers_.empty() ? "" : "; ") + title + ": " + layers;
     errors_.emplace_back(std::size(kPackings));
     return titles_.size() - 1;
   }
@@ -114,20 +136,23 @@ class Table {
         "normal weights, measured elsewhere.\n\n");
     std::fprintf(to, "| format | bits per weight |");
     for (const std::string& title : titles_) std::fprintf(to, " %s |", title.c_str());
-    std::fprintf(to, " Humming's encoder, normal |\n|---|---|");
+    std::fprintf(to, " Humming |\n|---|---|");
     for (std::size_t c = 0; c < titles_.size(); ++c) std::fprintf(to, "---|");
     std::fprintf(to, "---|\n");
     for (std::size_t p = 0; p < std::size(kPackings); ++p) {
       const double bytes = static_cast<double>(packed_bytes(kPackings[p].options, kSide, kSide));
-      std::fprintf(to, "| %s | %.3f |", kPackings[p].name, 8 * bytes / double{kSide * kSide});
+      std::fprintf(to, "| %s | %.3f |", kPackings[p].name.c_str(),
+                   8 * bytes / double{kSide * kSide});
       for (const auto& column : errors_) std::fprintf(to, " %.4f |", column[p].relative());
-      std::fprintf(to, " %s |\n", kPackings[p].humming);
+      std::fprintf(to, " %s |\n", kPackings[p].humming());
     }
+    std::fprintf(to, "\n%s.\n", layers_.c_str());
   }
 
  private:
   Context ctx_{{.threads = 0}};
   std::vector<std::string> titles_;
+  std::string layers_;
   std::vector<std::vector<Error>> errors_;  // of each column, by packing
 };
 
@@ -141,17 +166,17 @@ void add_layers(Table& table, const model::Checkpoint& checkpoint, const std::st
     if (named && stored.shape.size() == 2) layers.push_back(stored.tensor());
   }
   if (layers.empty()) return;
-  const std::size_t column =
-      table.column(title + ": " + std::to_string(layers.size()) + " of " +
-                   std::to_string(layers[0].shape[0]) + " x " + std::to_string(layers[0].shape[1]));
+  const std::size_t column = table.column(title, std::to_string(layers.size()) + " of " +
+                                                     std::to_string(layers[0].shape[0]) + " x " +
+                                                     std::to_string(layers[0].shape[1]));
   for (const Tensor& layer : layers) table.add(column, layer, ScaleSearch::least_squares);
 }
 
 void run(const std::string& model, std::FILE* to) {
   Table table;
   const Matrix weight = normal(kSide, kSide, 1);
-  table.add(table.column("normal, 4096 x 4096"), weight.view, ScaleSearch::least_squares);
-  table.add(table.column("the same, scales from the largest value"), weight.view,
+  table.add(table.column("normal", "4096 x 4096"), weight.view, ScaleSearch::least_squares);
+  table.add(table.column("scales from the largest", "the same"), weight.view,
             ScaleSearch::from_max);
   if (!model.empty()) {
     const auto checkpoint = model::Checkpoint::open(model);

@@ -24,6 +24,7 @@
 #include "option_checks.h"
 #include "progress.h"
 #include "quant/codec.h"
+#include "quant/format_table.h"
 #include "tessera/model.h"
 #include "tessera/tokenizer.h"
 #include "usage_error.h"
@@ -359,10 +360,17 @@ Command add_quantize(CLI::App& app) {
       ->check(whole_number(0, 1024));
   command->add_flag("--force", options->force, "Write into a folder that is not empty");
   command->add_flag("--json", options->json, "Print one JSON object");
+  const auto of_others = [](const quant::FormatEntry& format) {
+    return !format.stored.empty() && format.stored.front().method != "tessera";
+  };
+  const auto of_tessera = [](const quant::FormatEntry& format) {
+    return !format.stored.empty() && format.stored.front().method == "tessera";
+  };
   command->footer(
-      "nvfp4, mxfp4, int4, int8 and fp8 are written as compressed-tensors checkpoints, which "
-      "other\n"
-      "programs load; nf4 is Tessera's own. Norms, biases and the embedding stay dense.\n\n"
+      quant::names_of(of_others) +
+      " are written as compressed-tensors checkpoints, which other\nprograms load; " +
+      quant::names_of(of_tessera) +
+      " is Tessera's own. Norms, biases and the embedding stay dense.\n\n"
       "Examples:\n"
       "  tessera quantize --model pythia-160m --format nvfp4 --out pythia-160m-nvfp4\n"
       "  tessera quantize --model m --format int4 --group 64 --keep-dense lm_head --out m-int4\n"

@@ -9,6 +9,7 @@
 #include "commands.h"
 #include "noise.h"
 #include "options.h"
+#include "quant/format_table.h"
 #include "row.h"
 #include "tessera/modules.h"
 #include "timer.h"
@@ -16,10 +17,20 @@
 namespace tessera::bench {
 namespace {
 
+// The 4-bit floats.
+std::vector<std::string> fp4_formats() {
+  std::vector<std::string> names;
+  for (const quant::FormatEntry& format : quant::packed_formats()) {
+    const bool is_float = !format.stored.empty() && format.stored.front().type == "float";
+    if (is_float && format.info.bits == 4) names.emplace_back(format.info.name);
+  }
+  return names;
+}
+
 struct FusedOptions {
   std::string shape = "768x3072";  // in x out
   std::vector<std::int64_t> rows{1, 8, 32, 128, 1024};
-  std::vector<std::string> formats{"nvfp4", "mxfp4"}, dtypes{"f16", "bf16", "f32"};
+  std::vector<std::string> formats = fp4_formats(), dtypes{"f16", "bf16", "f32"};
 };
 
 // Enough layers to exceed the cache.
