@@ -53,9 +53,7 @@ if [ "$fast" = no ]; then
   cmake --preset asan -DTESSERA_CUDA=$emulated -DTESSERA_UNITY=ON
   cmake --build build-asan
   step "fast tests under the sanitizers"
-  # Without two demos that take minutes there; other tests run the same kernels and streams.
-  ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf" \
-    -E "Cli.(TheDemoStreamsPastTheTrainingLength|TheKernelsDemoAgreesWithFloat64)"
+  ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf"
 
   step "one model in several threads, under the thread sanitizer"
   cmake --preset tsan -DTESSERA_UNITY=ON
