@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -144,7 +145,10 @@ class Scheduler {
   struct QueueKey {
     std::int64_t major = 0, middle = 0, minor = 0;
     Slot slot = 0;
-    auto operator<=>(const QueueKey&) const = default;
+    bool operator<(const QueueKey& other) const {
+      return std::tie(major, middle, minor, slot) <
+             std::tie(other.major, other.middle, other.minor, other.slot);
+    }
   };
   using Queue = std::set<QueueKey>;
 
