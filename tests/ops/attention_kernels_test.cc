@@ -95,6 +95,32 @@ TEST_P(AttentionKernelsTest, PatternsOfWholeTiles) {
   }
 }
 
+// Patterns that are larger than the call: the first key of a block that lies far beyond the keys is
+// no int, and may look like a key that is there.
+TEST_P(AttentionKernelsTest, PatternsBeyondTheKeys) {
+  const auto row_of = [](std::int64_t block, std::vector<std::int32_t> blocks) {
+    const std::int64_t offsets[] = {0, std::ssize(blocks)};
+    return BlockMask::from_csr(block, 1, blocks.back() + 1, offsets, blocks);
+  };
+  const BlockMask patterns[] = {row_of(65536, {32768}),      // 2^31: nothing is seen
+                                row_of(65536, {65536}),      // 2^32
+                                row_of(128, {0, 1 << 24}),   // 2^31, blocks of whole tiles
+                                row_of(80, {0, 53687092})};  // 2^32 + 64, other blocks
+  for (const BlockMask& pattern : patterns) {
+    for (std::int64_t n_q : {3, 64}) {
+      for (std::int64_t n_k : {64, 100}) {
+        check_attention_case(ctx(), {.n_q = n_q,
+                                     .n_k = n_k,
+                                     .heads = 1,
+                                     .kv_heads = 1,
+                                     .dim = 64,
+                                     .mask = Mask::blocks(pattern),
+                                     .dtype = DType::f16});
+      }
+    }
+  }
+}
+
 // More queries than keys: under a causal mask the first rows, and whole tiles of them, see nothing.
 TEST_P(AttentionKernelsTest, RowsThatSeeNothing) {
   for (std::int64_t dim : {64, 128, 256}) {

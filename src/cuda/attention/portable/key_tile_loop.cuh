@@ -135,6 +135,12 @@ struct KeyTileLoop {
       return low;
     }
   };
+  // The first key of a block, or the end of the sequence that it lies beyond. A pattern may be
+  // larger than the sequence: then the product need not be an int.
+  __device__ int first_key(std::int32_t k_block) const {
+    const std::int64_t key = std::int64_t{k_block} * block;
+    return key < n_k ? static_cast<int>(key) : n_k;
+  }
   // A row outside of the pattern is empty. On a GPU, nobody may have been able to check that there
   // is no such row.
   __device__ BlockRow row_of(int row) const {
@@ -150,7 +156,7 @@ struct KeyTileLoop {
       cursor.end = static_cast<int>(row.end - indices);
     }
     if (cursor.at == cursor.end) return INT_MAX;
-    const int key = indices[cursor.at++] * block;
+    const int key = first_key(indices[cursor.at++]);
     cursor.block_end = key + block;
     return key;
   }
@@ -161,7 +167,7 @@ struct KeyTileLoop {
       const std::int32_t* at = row.from(k / block);
       if (at != row.end) found = std::min(found, *at);
     }
-    return found == INT_MAX ? INT_MAX : std::max(k, found * block);
+    return found == INT_MAX ? INT_MAX : std::max(k, first_key(found));
   }
   // Whether none, all or some of the tile's blocks are in the pattern.
   __device__ __noinline__ TileState in_pattern(int k0, int n) const {
@@ -180,9 +186,10 @@ struct KeyTileLoop {
     std::uint64_t bits = 0;
     const BlockRow row = row_of(i / block);
     const int last = lesser(k0 + kKeysOfWord, n_k) - 1;
-    for (const std::int32_t* at = row.from(k0 / block); at != row.end && *at * block <= last;
-         ++at) {
-      bits |= ones((*at + 1) * block - k0) & ~ones(*at * block - k0);
+    for (const std::int32_t* at = row.from(k0 / block); at != row.end; ++at) {
+      const int key = first_key(*at);
+      if (key > last) break;
+      bits |= ones(key + block - k0) & ~ones(key - k0);
     }
     return bits;
   }
