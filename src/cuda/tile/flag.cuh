@@ -24,6 +24,7 @@ __device__ inline void take_flags(std::uint32_t* flag) {
   }
   ::cuda::ptx::fence(::cuda::ptx::sem_acq_rel, ::cuda::ptx::scope_gpu);
   *flag = 0;
+  __syncwarp();  // a lane reads what other lanes' flags stand for too
 }
 
 }  // namespace tessera::cuda::tile

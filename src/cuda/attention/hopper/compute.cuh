@@ -91,6 +91,11 @@ class Warpgroup {
 
  private:
   static constexpr bool kAhead = K::kTiles.ahead;
+  // Ahead, the next item is awaited with places still in hand: that of the last tile seen, and
+  // those of the tiles behind it that only other warpgroups see. The fetching thread needs places
+  // for all of them before it comes to the next item.
+  static constexpr int kTrailing = (K::kRows - 64 + K::kKeys - 1) / K::kKeys;
+  static_assert(!kAhead || kTrailing <= K::kStages - 1);
   using Item = std::conditional_t<K::kPattern, PatternWork, Work>;
   using SpanOf = std::conditional_t<K::kPattern, PatternSpan, Span>;
   // A pattern's item stays in shared memory and is read when needed: it takes no registers.

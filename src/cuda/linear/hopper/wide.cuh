@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
   // Nobody may end while others still write into its memory.
   __syncwarp();
-  tile::cluster_meet();
+  tile::cluster_part();
 #endif
 }
 

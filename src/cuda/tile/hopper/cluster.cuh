@@ -29,6 +29,15 @@ __device__ inline void cluster_meet() {
           : "memory");
 }
 
+// The same at the end of a kernel: what the blocks have done to each other's memory before is done.
+// Afterwards a block may end.
+__device__ inline void cluster_part() {
+  asm volatile(
+      "barrier.cluster.arrive.release.aligned;\n"
+      "barrier.cluster.wait.acquire.aligned;" ::
+          : "memory");
+}
+
 // From an address in this block to the same place in block `rank`, which may be this one. cuda::ptx
 // does not have it, and takes pointers where send() takes such addresses.
 __device__ inline std::uint32_t shared_of(int rank, const void* here) {
