@@ -29,6 +29,10 @@ struct LinearArgs {
 };
 // Sums are in f32. On a GPU, packed weights are decoded to the dtype of f16 and bf16 activations
 // (nvfp4 and mxfp4 lose nothing by this, as prepare() lays them out).
+//
+// Whatever an op has just computed can be x, a dense weight, the bias or the residual of the next
+// one on the same Context. Only the memory of a prepared weight is constant: nothing may write to
+// it once prepare() has returned, because a GPU reads it before the ops ahead have ended.
 void linear(Context& ctx, const LinearArgs& args);
 
 // The first half of a gated MLP in one call: out = act(x Wg^T + bg) * (x Wu^T + bu).

@@ -52,7 +52,7 @@ Format parse_format(std::string_view name);
 enum class WeightLayout : std::uint8_t {
   published,   // rows as checkpoints store them
   cpu_tiles,   // sixteen rows interleaved, for the CPU's integer kernels
-  cuda_tiles,  // as a GPU's tensor cores take them
+  cuda_tiles,  // as a GPU's tensor cores take them; made by prepare(), constant from then on
 };
 
 struct Weight {

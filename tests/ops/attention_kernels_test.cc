@@ -113,7 +113,7 @@ TEST_P(AttentionKernelsTest, PatternsBeyondTheKeys) {
                                      .n_k = n_k,
                                      .heads = 1,
                                      .kv_heads = 1,
-                                     .dim = 64,
+                                     .dim = 16,
                                      .mask = Mask::blocks(pattern),
                                      .dtype = DType::f16});
       }

@@ -1,6 +1,8 @@
 // Programmatic dependent launch: a kernel starts while the one ahead of it in the stream still runs
-// (Grid::overlaps). Before wait_for_earlier_kernels() it may only read what no kernel writes, such
-// as weights. On GPUs before sm_90 kernels do not overlap, and these functions do nothing.
+// (Grid::overlaps). Before wait_for_earlier_kernels() it writes nothing, and reads only what is
+// constant by contract (tessera/linear.h): the tiles and row scales that prepare() has made. All
+// else may be what the kernel ahead is about to write: dense weights, biases, activations. On GPUs
+// before sm_90 kernels do not overlap, and the first two functions do nothing.
 // (cuda::ptx has neither griddepcontrol nor prefetch.)
 #pragma once
 
@@ -20,7 +22,8 @@ __device__ inline void let_next_kernel_start() {
 #endif
 }
 
-// Fetches into the second cache, for a later read.
+// Fetches into the second cache, for a later read. Anything may be fetched at any time: the second
+// cache is where writes go, so what it holds is never old.
 __device__ inline void prefetch(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }

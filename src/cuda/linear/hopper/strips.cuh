@@ -234,14 +234,19 @@ struct StripWarp {
 
 // What belongs to a feature: each thread reads that of one at the start, for the end.
 struct StripEnd {
+  std::int64_t n = -1;  // none
   float row_scale = 0, bias = 0;
 
   __device__ StripEnd(const StripArgs& args, int strip) {
     const int features = args.plan.tiles * kTileHeight, row = static_cast<int>(threadIdx.x);
-    const std::int64_t n = std::int64_t{strip} * features + row;
-    if (row >= features || n >= args.n) return;
+    const std::int64_t mine = std::int64_t{strip} * features + row;
+    if (row >= features || mine >= args.n) return;
+    n = mine;
     row_scale = args.row_scales[n];
-    if (args.epilogue.bias.given()) bias = args.epilogue.bias[n];
+  }
+  // Once the kernels ahead have ended: one of them may have written it.
+  __device__ void load_bias(const StripArgs& args) {
+    if (n >= 0 && args.epilogue.bias.given()) bias = args.epilogue.bias[n];
   }
   __device__ void put(const StripArgs& args, const StripPlaces& shared) const {
     if (static_cast<int>(threadIdx.x) >= args.plan.tiles * kTileHeight) return;
@@ -316,10 +321,12 @@ __global__ void __launch_bounds__(kMostStripThreads, 1)
   for (int number = static_cast<int>(blockIdx.x); number < plan.items();
        number += static_cast<int>(gridDim.x), first += args.pairs) {
     const StripItem item(plan, number);
-    const StripEnd end(args, item.strip);
+    StripEnd end(args, item.strip);
     // Tiles beyond the matrix repeat the last one's.
     const int tile = min(item.strip * plan.tiles + mine.tile, args.tiles - 1);
     start_tile<F, S, Z, T>({}, args.row_scales + tile * kTileHeight, tile, lane, rows);
+    if (first == 0) wait_for_earlier_kernels();
+    end.load_bias(args);
     float sums[kTokens / 8][4] = {};
     mine.run(first, rows, sums);
     end.put(args, shared);

@@ -130,6 +130,12 @@ __global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std
   }
 }
 
+// linear()'s kernels read tiles before they wait for what is ahead of them in the stream, and a
+// kernel that overlaps starts when all blocks of the one ahead have ended, not when their writes
+// can be seen. This kernel does not overlap: it starts when they can. So whatever comes behind it,
+// at any distance, sees them too.
+__global__ void settle_tiles() {}
+
 // `tiled` has whole tiles.
 Sizes sizes_of(const Weight& tiled) {
   return {tiled.out_features, tiled.in_features, tiled.data.shape[0], 2 * pairs_of(tiled)};
@@ -173,6 +179,7 @@ void repack(Context& ctx, const Weight& published, const Weight& tiled) {
          format, published.group == 0, codes, sizes.k, Bytes(published.scales),
          FloatScales(published.scales), row_blocks, published.tensor_scale, sizes.n,
          tiled.row_scales.numel(), tiled.row_scales.ptr<float>());
+  launch(settle_tiles, {.blocks = 1, .threads = 1});
 }
 
 void unpack(Context& ctx, const Weight& tiled, const Weight& published) {

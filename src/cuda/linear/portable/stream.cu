@@ -36,6 +36,7 @@ bool takes_kinds(const Product& product) {
 // Tiles of a block, so that their slots leave room for activations; where there are more tiles,
 // there are more blocks than multiprocessors.
 constexpr int kMostTiles = 32;
+static_assert(kMostTiles * kTileHeight <= kStreamThreads);  // a thread for each feature
 
 // The sizes that do not depend on the tokens.
 struct Sizes {

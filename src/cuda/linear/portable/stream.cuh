@@ -22,10 +22,11 @@
 // Activations that do not fit into shared memory come in chunks along K: all of the above runs for
 // one chunk, then for the next, and the sums of both are added.
 //
-// The kernel overlaps with the one ahead of it: the first weights are loaded before that one has
-// ended. Reading a layer's weights takes 3 to 30 us, so what happens before the first and after the
-// last of them counts: there is no division by a number that is not a constant, and nothing is read
-// from global memory at the end that could have been read at the start.
+// The kernel overlaps with the one ahead of it: the first packed weights are loaded before that one
+// has ended. Dense ones only come into the second cache, because the kernel ahead may be the one
+// that writes them. Reading a layer's weights takes 3 to 30 us, so what happens before the first
+// and after the last of them counts: there is no division by a number that is not a constant, and
+// nothing is read from global memory at the end that could have been read at the start.
 //
 // The technique: fragments and mma.sync are step 5 of examples/learn (docs/LEARN.md).
 #pragma once
@@ -76,29 +77,45 @@ constexpr bool stream_in_chunks(int tokens) { return tokens > 8; }
 
 // ---- loading ------------------------------------------------------------------------------------
 
-// Halves number `at` of the weight, counted through all tiles. Weights are read once: they go past
-// the first cache.
+// Where a lane finds vector i of pair number `at` of the weight, counted through all tiles.
+template <Format F, typename T>
+__device__ inline const uint4* vector_of_pair(const StreamArgs& args, const StreamWeight& weight,
+                                              int at, int lane, int i) {
+  constexpr int kVectors = TileFormat<F, T>::kWords / 4;  // of a slab
+  if constexpr (F == Format::dense) {  // where they are: two vectors of row g, two of row g + 8
+    const int tile = at / args.pairs, slab = i / kVectors, side = i % kVectors / 2;
+    const std::int64_t row =
+        min(std::int64_t{tile} * kTileHeight + lane / 4 + side * 8, args.n - 1);
+    const int k = at % args.pairs * kPair + slab * kSlab + lane % 4 * 16 + i % 2 * 8;
+    return reinterpret_cast<const uint4*>(static_cast<const T*>(weight.codes) +
+                                          row * weight.stride + k);
+  } else {
+    return static_cast<const uint4*>(weight.codes) + std::int64_t{at} * (64 * kVectors) + lane +
+           32 * i;
+  }
+}
+
+// Weights are read once: they go past the first cache.
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& weight, int at,
                                  int lane, SlabPair<TileFormat<F, T>::kWords>& to) {
   constexpr int kVectors = TileFormat<F, T>::kWords / 4;
 #pragma unroll
   for (int i = 0; i < 2 * kVectors; ++i) {
-    const uint4* codes;
-    if constexpr (F == Format::dense) {  // where they are: two vectors of row g, two of row g + 8
-      const int tile = at / args.pairs, slab = i / kVectors, side = i % kVectors / 2;
-      const std::int64_t row =
-          min(std::int64_t{tile} * kTileHeight + lane / 4 + side * 8, args.n - 1);
-      const int k = at % args.pairs * kPair + slab * kSlab + lane % 4 * 16 + i % 2 * 8;
-      codes = reinterpret_cast<const uint4*>(static_cast<const T*>(weight.codes) +
-                                             row * weight.stride + k);
-    } else {
-      codes = static_cast<const uint4*>(weight.codes) + std::int64_t{at} * (64 * kVectors) + lane +
-              32 * i;
-    }
-    store_words(__ldcs(codes), to.words[i / kVectors] + i % kVectors * 4);
+    store_words(__ldcs(vector_of_pair<F, T>(args, weight, at, lane, i)),
+                to.words[i / kVectors] + i % kVectors * 4);
   }
   load_scales<F, S, Z>(weight.scales, at, lane, to.scales);
+}
+
+// A dense pair, into the second cache. Two vectors of a lane lie side by side.
+template <typename T>
+__device__ inline void prefetch_pair(const StreamArgs& args, const StreamWeight& weight, int at,
+                                     int lane) {
+#pragma unroll
+  for (int i = 0; i < 2 * TileFormat<Format::dense, T>::kWords / 4; i += 2) {
+    prefetch(vector_of_pair<Format::dense, T>(args, weight, at, lane, i));
+  }
 }
 
 // Where a warp's next load is: the pairs of a tile, as many as the chunk has, then those of the
@@ -118,7 +135,8 @@ struct StreamCursor {
 
 // ---- activations --------------------------------------------------------------------------------
 
-// Brings the activations of `depth` pairs, from `first_pair` on.
+// Asks for the activations of `depth` pairs, from `first_pair` on. They are there after
+// wait_for_copies<0>().
 template <typename T>
 __device__ void stage_activations(const StreamArgs& args, int first_pair, int depth, T* shared) {
   constexpr int kVector = 16 / sizeof(T);
@@ -137,7 +155,6 @@ __device__ void stage_activations(const StreamArgs& args, int first_pair, int de
     }
   }
   close_copy_group();
-  wait_for_copies<0>();
 }
 
 // One token, all of it, as stream_one_token.cuh wants it. Returns whether it is scaled.
@@ -179,29 +196,52 @@ struct StreamPlaces {
   }
 };
 
-// Fetches what the end of the kernel needs; no kernel writes it.
-template <Format F, typename T>
-__device__ inline void fetch_for_rows(const StreamArgs& args, int first_tile, int features,
-                                      const StreamPlaces<T>& shared) {
-  for (int row = threadIdx.x; row < features; row += kStreamThreads) {
-    const std::int64_t n = std::int64_t{first_tile} * kTileHeight + row;
-    const bool there = n < args.n;
+// The end of the kernel needs a row scale and a bias of each feature. They are fetched at the
+// start, by a thread for each feature (plan_stream() sees to it that there are enough).
+template <typename T>
+struct StreamEnds {
+  const StreamArgs& args;
+  const StreamPlaces<T>& shared;
+  int first_tile, features;
+
+  __device__ std::int64_t n() const { return std::int64_t{first_tile} * kTileHeight + threadIdx.x; }
+  __device__ bool mine() const { return static_cast<int>(threadIdx.x) < features; }
+  __device__ const AnyFloats& bias_of(int matrix) const {
+    return matrix == 0 ? args.epilogue.bias : args.epilogue.up_bias;
+  }
+
+  // Before the kernels ahead have ended. Biases come into the second cache, where that leaves
+  // enough registers.
+  template <Format F, bool kFetchBiases>
+  __device__ void start() const {
+    if (!mine()) return;
     for (int matrix = 0; matrix < args.matrices; ++matrix) {
-      const AnyFloats& bias = matrix == 0 ? args.epilogue.bias : args.epilogue.up_bias;
-      const StreamWeight& weight = matrix == 0 ? args.weights[0] : args.weights[1];
-      if constexpr (F != Format::dense)
-        shared.row_scales[matrix * features + row] = weight.row_scales[n];
-      shared.bias[matrix * features + row] = there && bias.given() ? bias[n] : 0.f;
+      if constexpr (F != Format::dense) {
+        const StreamWeight& weight = matrix == 0 ? args.weights[0] : args.weights[1];
+        shared.row_scales[matrix * features + threadIdx.x] = weight.row_scales[n()];
+      }
+      const AnyFloats& bias = bias_of(matrix);
+      if (kFetchBiases && bias.given() && n() < args.n) {
+        prefetch(static_cast<const char*>(bias.data) + n() * size_of(bias.dtype));
+      }
     }
   }
-}
+  // Once they have ended: one of them may have written it.
+  __device__ float load_bias(int matrix) const {
+    const AnyFloats& bias = bias_of(matrix);
+    return mine() && n() < args.n && bias.given() ? bias[n()] : 0.f;
+  }
+  __device__ void put_bias(int matrix, float bias) const {
+    if (mine() && matrix < args.matrices) shared.bias[matrix * features + threadIdx.x] = bias;
+  }
+};
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
 template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
 __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs args) {
   using Tiles = TileFormat<F, T>;
-  constexpr bool kOneToken = kTokens == 1;
+  constexpr bool kOneToken = kTokens == 1, kDense = F == Format::dense;
   constexpr int kSlot = slot_size(kTokens);
   // 32 to 64 KiB on their way, in as many registers as there are.
   constexpr int kAhead = Tiles::kWords > 4                             ? 2
@@ -220,6 +260,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
   const int x_bytes =
       kOneToken ? one_token_bytes(args.pairs) : args.m * x_pitch(args.chunk_pairs) * 2;
   const StreamPlaces<T> shared(args, x_bytes, kSlot);
+  const StreamEnds<T> ends{args, shared, first_tile, features};
 
   const int chunk_pairs = kChunks ? args.chunk_pairs : args.pairs;
   for (int first_pair = 0; first_pair < args.pairs; first_pair += chunk_pairs) {
@@ -235,23 +276,42 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
     StreamCursor<kChunks> next{.at = (first_tile + tile) * args.pairs + first_pair + depth - left,
                                .left = left};
     SlabPair<Tiles::kWords> ring[kAhead];
+    const auto load_first = [&] {
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (begin + i < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
-      next.advance(depth, args.pairs);
+      for (int i = 0; i < kAhead; ++i) {
+        if (begin + i < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
+        next.advance(depth, args.pairs);
+      }
+    };
+    if constexpr (kDense) {
+      static_assert(!kChunks);  // so that pairs follow each other
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (begin + i < end) prefetch_pair<T>(args, weight, next.at + i, lane);
+      }
+    } else {
+      load_first();
     }
     if (thread < tiles) shared.ranges[thread] = slots_of_tile(shares, thread, depth);
     if (first_pair == 0) {
       let_next_kernel_start();
-      fetch_for_rows<F>(args, first_tile, features, shared);
+      ends.template start<F, !kChunks>();
       if constexpr (F == Format::nf4) fill_nf4_table<T>(shared.nf4_table);
       wait_for_earlier_kernels();
     }
     bool scaled = false;
     if constexpr (kOneToken) {
+      const float bias = ends.load_bias(0), up_bias = ends.load_bias(1);  // on their way beside x
       scaled = stage_token<F>(args, shared.x);
+      ends.put_bias(0, bias);
+      ends.put_bias(1, up_bias);
     } else {
       stage_activations(args, first_pair, depth, shared.x);
+      if constexpr (kDense) load_first();
+      for (int i = 0; first_pair == 0 && i < args.matrices; ++i) {
+        ends.put_bias(i, ends.load_bias(i));
+      }
+      wait_for_copies<0>();
       __syncthreads();
     }
 
