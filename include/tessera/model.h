@@ -13,9 +13,11 @@
 #include <string>
 #include <vector>
 
+#include "tessera/cache_batch.h"
 #include "tessera/context.h"
 #include "tessera/kv_cache.h"
 #include "tessera/model_config.h"
+#include "tessera/page_pool.h"
 #include "tessera/quant.h"
 #include "tessera/tensor.h"
 
@@ -38,15 +40,26 @@ struct LoadOptions {
 };
 
 struct ForwardArgs {
-  Tensor ids{};                     // i32 [tokens], on the model's device
-  const CacheStep* step = nullptr;  // of `cache`, for as many tokens
-  KvCache* cache = nullptr;
-  Tensor logits{};  // f32 [rows, vocab]: of the last `rows` tokens; optional
+  const CacheStep* step = nullptr;  // of a KvCache or a CacheBatch
+  Tensor logits{};                  // f32 [step->logits, vocab]; optional
   // Called with 0 after the embedding, i after layer i, and last (level = layers) after the final
   // norm in place of the last layer's own output, as transformers counts hidden states.
-  // hidden: [tokens, hidden] of the model's dtype. An exception that it throws reaches the caller
-  // and leaves the step incomplete: clear() the cache then.
+  // hidden: [tokens, hidden] of the model's dtype, in the order of the step's rows. An exception
+  // that it throws reaches the caller and leaves the step incomplete: clear() the cache then.
   std::function<void(std::int64_t level, const Tensor& hidden)> observe{};
+};
+
+// How large a pool of pages is to be, for Model::make_pool().
+struct PoolRequest {
+  CacheBatchLimits limits{};     // of the steps over it; max_pages_of_a_sequence: 0: by max_context
+  std::int64_t max_context = 0;  // tokens of the longest full sequence
+  std::int64_t logit_rows = 0;   // the most logits of a step; 0: one for each sequence
+  std::int64_t pages = 0;        // 0: room for all sequences at their longest, or what fits
+  std::int64_t page_size = 64;
+  bool prefix_cache = true;
+  // With pages = 0, the most of the memory that is free beside weights and workspace. 0: 0.9 on a
+  // GPU, 0.5 on the CPU.
+  double memory_share = 0;
 };
 
 // A layer of weights as `tessera info` and a precision plan see it.
@@ -71,18 +84,27 @@ class Model {
   // quantisation ... is not applied").
   const std::vector<std::string>& notes() const { return notes_; }
   // The most scratch memory that a step over such a cache needs, for any length of the step and of
-  // the stream: for the pass, its ids, and the logits of up to `logit_rows` tokens. Nothing is run
-  // to find it. 0: unknown; the Context's workspace then grows on demand.
+  // the stream: for the pass, and the logits of up to `logit_rows` tokens. Nothing is run to find
+  // it. 0: unknown; the Context's workspace then grows on demand.
   virtual std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
+                                       std::int64_t logit_rows) const;
+  // The same for any step over a pool of such pages within these limits.
+  virtual std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
+                                       const CacheBatchLimits& limits,
                                        std::int64_t logit_rows) const;
   // Sizes the Context's workspace for that. No later step allocates.
   void reserve_workspace(Context& ctx, const KvCacheOptions& cache, std::int64_t logit_rows) const;
 
+  // Refuses a policy under which the model's layers would not see what it keeps.
+  void check_policy(const CachePolicy& policy) const;
   // A cache that fits the model, with this policy and these sizes. Reserves the workspace of its
   // steps. If the device has no room for both, Error (out_of_memory) says so before anything is
   // allocated: what each needs, what is free, and the largest cache that would fit.
   KvCache make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
                      std::int64_t max_step = 256, std::int64_t logit_rows = 1) const;
+  // A pool that fits the model. Reserves the workspace of the steps over it. If the device has no
+  // room for one sequence at its longest, Error (out_of_memory) says so as make_cache() does.
+  std::unique_ptr<PagePool> make_pool(Context& ctx, const PoolRequest& request) const;
 
  protected:
   ModelConfig config_;

@@ -1,0 +1,106 @@
+// One forward pass over the next tokens of many sequences of a PagePool: which rows there are,
+// where their keys go, what they see, and whose logits are wanted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "tessera/attention.h"
+#include "tessera/context.h"
+#include "tessera/mask.h"
+#include "tessera/page_pool.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+// A run of rows that one attention() call serves: [sequences, rows / sequences, heads, dim], or
+// [1, rows, heads, dim] with q_offsets where the sequences bring different numbers of queries.
+struct AttentionGroup {
+  std::int64_t first_row = 0, rows = 0;
+  std::int64_t sequences = 1;
+  Tensor q_offsets{};         // i32 [sequences + 1], or none
+  PageTable pages{};          // of the sequences
+  Mask mask{};                // what the policy lets a query see, causal included
+  bool rope_on_read = false;  // keys are stored before RoPE
+  std::int64_t max_keys = 0;  // of the longest sequence
+};
+
+// What one forward pass over the next tokens of some sequences writes and reads. The small tensors
+// are on the pool's device.
+//
+//   rotate q (and k, in groups without rope_on_read) by `positions`
+//   kv_append(k, v, slots) into the pool's keys(layer), values(layer)
+//   attention() for each group
+//
+// Rows are sorted: first those of sequences that bring few tokens, then the longer chunks. A part's
+// rows stay together, in order.
+struct CacheStep {
+  const PagePool* pool = nullptr;
+  std::int64_t tokens = 0;                // rows
+  Tensor ids{};                           // i32 [tokens]
+  Tensor positions{};                     // i64 [tokens]
+  Tensor slots{};                         // i32 [tokens]: page * page_size + row, of the pool
+  std::vector<AttentionGroup> groups{};   // all rows, in order
+  std::int64_t few_rows = 0;              // rows of parts of at most CacheBatch::kFewTokens tokens
+  std::vector<std::int64_t> row_begin{};  // of each part, as it was given: its first row
+
+  // The rows whose logits are wanted. They have an order of their own, those of short parts first.
+  std::int64_t logits = 0;      // how many
+  std::int64_t few_logits = 0;  // of parts of at most CacheBatch::kFewTokens tokens
+  // Where these rows are neighbours in rising order, the first of them, and logit_rows is empty; -1
+  // where they must be gathered.
+  std::int64_t first_logit_row = 0;
+  Tensor logit_rows{};                         // i32 [logits]: rows of the step
+  std::vector<std::int64_t> logit_begin{};     // of each part, as it was given: its first logits
+  std::vector<AttentionGroup> logit_groups{};  // these rows alone, counted among the logits
+
+  bool wants_all_logits() const { return logits == tokens && first_logit_row == 0; }
+};
+
+struct CacheBatchLimits {
+  std::int64_t max_tokens = 0;  // of a step, of all its parts together
+  std::int64_t max_sequences = 0;
+  std::int64_t max_pages_of_a_sequence = 0;
+  // Page tables are as wide as their longest sequence needs, rounded up to a multiple of this. A
+  // GPU plans its work by the width: few widths keep plans the same.
+  std::int64_t width_step = 8;
+};
+
+// Writes steps, in memory that is taken once.
+class CacheBatch {
+ public:
+  // Sequences that bring up to this many tokens come first in a step.
+  static constexpr std::int64_t kFewTokens = 16;
+
+  struct Part {
+    CacheSequence* sequence = nullptr;
+    std::span<const std::int32_t> ids{};  // its next tokens, at most its step_size()
+    std::int64_t logit_rows = 0;          // logits of its last so many tokens
+  };
+
+  CacheBatch(Context& ctx, PagePool& pool, const CacheBatchLimits& limits);
+  ~CacheBatch();
+  CacheBatch(CacheBatch&&) noexcept;
+  CacheBatch& operator=(CacheBatch&&) noexcept;
+
+  // Makes room for the next tokens of these sequences, each of them in one part only. If one is
+  // refused or pages run out (out_of_memory), throws, and no sequence has changed. Valid until the
+  // next call. The tokens count as seen once it returns. If the pass fails half way, keys that
+  // later tokens would see were never written: clear() or truncate() the sequences then.
+  const CacheStep& step(Context& ctx, std::span<const Part> parts);
+  // The pass was launched: pages that it made whole can be found from now on.
+  void commit();
+
+  const CacheBatchLimits& limits() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Host and device memory of a batch with these limits.
+std::int64_t cache_batch_bytes(const CacheBatchLimits& limits);
+
+}  // namespace tessera

@@ -1,0 +1,195 @@
+// The memory for keys and values of many streams of tokens. A PagePool is a number of pages, a
+// CacheSequence is one stream in it: a page table, and a policy that decides which tokens stay.
+// Sequences of any policies share one pool.
+//
+//   pool       | 0 | 1 | 2 | 3 | 4 | 5 | 6 | ...      pages of `page_size` tokens, for all layers
+//   sequence A   0   1   2                            pages are counted: a fork shares them, and
+//   sequence B   0   1       3                        whoever writes into a shared one copies it
+//
+// Whole pages that were computed stay findable by their tokens, and by all tokens before them, as
+// long as nobody needs the room (find_prefix).
+//
+// A pool and its sequences are used by one thread at a time, and by Contexts of one stream.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "tessera/context.h"
+#include "tessera/dtype.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+class PrefixIndex;   // src/cache/prefix_index.h
+class StreamLayout;  // src/cache/stream_layout.h
+
+// What the newest token of a stream sees besides itself:
+//
+//   full         every token before it; the sequence refuses tokens past its end
+//   window(n)    the n - 1 before it; keys are rotated by their position in the stream
+//   sinks(s, n)  the first s of the stream and the n - 1 before it; keys are stored before RoPE and
+//                rotated by their position in the cache as they are read. Up to token s + n - 1
+//                that is the position in the stream. From there on it is 0 .. s - 1 for the sinks
+//                and s .. s + n - 1 for the window, and the newest token is always at s + n - 1
+struct CachePolicy {
+  enum class Kind : std::uint8_t { full, window, sinks };
+
+  Kind kind = Kind::full;
+  std::int64_t n_sink = 0;  // sinks
+  std::int64_t window = 0;  // window, sinks
+
+  static CachePolicy full() { return {}; }
+  static CachePolicy last(std::int64_t window) { return {Kind::window, 0, window}; }
+  static CachePolicy sinks(std::int64_t n_sink, std::int64_t window) {
+    return {Kind::sinks, n_sink, window};
+  }
+  bool operator==(const CachePolicy&) const = default;
+};
+
+// "full", "window(1024)", "sinks(4, 1020)"
+std::string to_string(const CachePolicy& policy);
+
+struct PagePoolOptions {
+  std::int64_t layers = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_dim = 0;
+  DType dtype = DType::f32;
+  std::int64_t pages = 0;
+  std::int64_t page_size = 64;  // tokens per page
+  bool prefix_cache = true;     // whole pages can be found again
+};
+
+// Bytes of the keys and values of all pages.
+std::int64_t page_pool_bytes(const PagePoolOptions& options);
+
+// Since the pool was made.
+struct PrefixStats {
+  std::int64_t lookups = 0;       // calls of find_prefix()
+  std::int64_t asked_tokens = 0;  // that they asked for
+  std::int64_t hit_tokens = 0;    // that they found
+  std::int64_t evictions = 0;     // pages that were given up to make room
+  std::int64_t pages = 0;         // that can be found now
+};
+
+class PagePool {
+ public:
+  // Error (out_of_memory) if the device has no room. While the Context's workspace only counts, the
+  // pages have addresses and no memory.
+  PagePool(Context& ctx, const PagePoolOptions& options);
+  ~PagePool();
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+
+  // One layer: [pages, page_size, kv_heads, head_dim].
+  Tensor keys(std::int64_t layer) const;
+  Tensor values(std::int64_t layer) const;
+
+  const PagePoolOptions& options() const;
+  Device device() const;
+  std::int64_t bytes() const;
+
+  // Pages that take() can give: those that nobody holds, and of these also the ones that are kept
+  // because they may be found again.
+  std::int64_t free_pages() const;
+  std::int64_t used_pages() const;  // pages that somebody holds
+  PrefixStats prefix_stats() const;
+
+  // A page that nobody holds, with a count of 1: one that holds nothing worth keeping, or else the
+  // findable one that was released the longest time ago. Error (out_of_memory) if there is none.
+  std::int32_t take();
+  void share(std::int32_t page);    // one more holder
+  void release(std::int32_t page);  // one holder less
+  std::int64_t holders(std::int32_t page) const;
+  // Keys and values of all layers, on the Context's stream.
+  void copy_page(Context& ctx, std::int32_t from, std::int32_t to) const;
+
+ private:
+  friend class CacheSequence;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// One stream of tokens. With window and sinks, memory and the work per token stay constant for
+// streams of any length: a page whose tokens have all left goes back to the pool, and nothing is
+// ever moved. Positions have 64 bits.
+class CacheSequence {
+ public:
+  // `max_tokens`: how many tokens a full sequence takes; window and sinks: ignored. `max_step`: the
+  // most tokens of one step. The pool must outlive the sequence. No page is taken yet.
+  CacheSequence(PagePool& pool, const CachePolicy& policy, std::int64_t max_tokens,
+                std::int64_t max_step = 256);
+  ~CacheSequence();
+  CacheSequence(CacheSequence&& other) noexcept;
+  CacheSequence& operator=(CacheSequence&& other) noexcept;
+  CacheSequence(const CacheSequence&) = delete;
+  CacheSequence& operator=(const CacheSequence&) = delete;
+
+  // A second stream that begins with the same tokens. Both hold the same pages; the first that
+  // writes into one copies it.
+  CacheSequence fork() const;
+  // For an empty sequence: holds whole pages of `ids` that other sequences of the same policy have
+  // computed, and continues behind them. At most ids.size() - 1 tokens, so that one is left to
+  // compute, and none after which a token has left. Returns how many.
+  std::int64_t find_prefix(std::span<const std::int32_t> ids);
+
+  const CachePolicy& policy() const { return policy_; }
+  std::int64_t max_tokens() const { return max_tokens_; }
+  std::int64_t max_step() const { return max_step_; }
+  std::int64_t seen() const { return seen_; }  // tokens of the stream so far
+  std::int64_t kept() const;                   // tokens that the next one sees besides itself
+  std::int64_t pages() const;                  // pages held
+  bool has_room() const;                       // for one more token
+
+  // How many of the next `wanted` tokens one step can take: at least one (if any are wanted), at
+  // most max_step, and fewer just before sinks begin to roll, so that no step spans that. Throws if
+  // a full sequence has no room for `wanted` more, with the limit and what to do about it.
+  std::int64_t step_size(std::int64_t wanted) const;
+  // How many free pages the next `tokens` tokens cost the pool: new ones and copies of shared ones,
+  // less those that go back to the pool first.
+  std::int64_t pages_for(std::int64_t tokens) const;
+  // The most pages that such a sequence ever holds.
+  static std::int64_t max_pages(const CachePolicy& policy, std::int64_t max_tokens,
+                                std::int64_t max_step, std::int64_t page_size);
+
+  // A new stream; the pages are released.
+  void clear();
+  // Takes back the last tokens of the latest step, so that `seen` tokens remain. The sequence is
+  // then what it was when it had seen so many.
+  void truncate(std::int64_t seen);
+  // Continues as if this many more tokens had been seen; their keys are missing. For computing what
+  // the steps of a stream need (Model::workspace_bytes).
+  void skip(std::int64_t tokens);
+
+ private:
+  friend class CacheBatch;
+  struct Plan;
+
+  std::int64_t first_line_page() const;
+  std::int64_t line_pages_to(std::int64_t end) const;
+  void plan_step(std::int64_t tokens, Plan& plan);
+  void undo_plan(const Plan& plan);
+  void take_pages(Context& ctx, const Plan& plan);
+  void finish_step(std::span<const std::int32_t> ids);
+  void index_whole_pages();
+  void release_all() noexcept;
+  std::int32_t page_of(std::int64_t token) const;
+
+  PagePool* pool_;
+  CachePolicy policy_;
+  std::int64_t max_tokens_, max_step_;
+  std::unique_ptr<StreamLayout> layout_;
+  std::int64_t seen_ = 0;
+  std::int64_t step_begin_ = 0;       // tokens seen before the latest step
+  std::vector<std::int32_t> sinks_;   // pages of the sinks
+  std::vector<std::int32_t> line_;    // pages of the other tokens, from line_begin_ on
+  std::int64_t line_begin_ = 0;       // pages of the line that have left
+  std::vector<std::uint64_t> chain_;  // the index's entries for the first pages of the stream
+  std::vector<std::int32_t> ids_;     // the tokens from ids_begin_ on, for the index
+  std::int64_t ids_begin_ = 0;
+};
+
+}  // namespace tessera
