@@ -66,7 +66,7 @@ std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocab) {
   return ids;
 }
 
-// One model on one Context. Its ids come from memory on the Context's device.
+// One model on one Context.
 class Runner {
  public:
   Runner(Context& ctx, const Model& model, const Options& options)
@@ -75,11 +75,8 @@ class Runner {
         total_(std::max(options.prompt, options.context + options.generate)),
         step_(options.step),
         cache_(model.make_cache(ctx, CachePolicy::full(), total_, options.step)),
-        ids_(DType::i32, {total_}, ctx.device()),
-        logits_(DType::f32, {1, model.config().vocab}, ctx.device()) {
-    const std::vector<std::int32_t> host = random_ids(total_, model.config().vocab);
-    copy_bytes(ctx, ids_.data(), ctx.device(), host.data(), Device::cpu(), ids_.bytes());
-  }
+        ids_(random_ids(total_, model.config().vocab)),
+        logits_(DType::f32, {1, model.config().vocab}, ctx.device()) {}
 
   // Runs `count` tokens after `context` others, at most `step` at once. Each step computes its last
   // logits. Only the `count` tokens are timed.
@@ -97,10 +94,10 @@ class Runner {
   void feed(std::int64_t from, std::int64_t to, std::int64_t step) {
     for (std::int64_t done = from; done < to;) {
       const std::int64_t tokens = cache_.step_size(std::min(step, to - done));
-      const CacheStep cache_step = cache_.step(ctx_, tokens);
-      model_.forward(ctx_, {.ids = ids_.tensor(DType::i32, {total_}).slice(0, done, done + tokens),
-                            .step = &cache_step,
-                            .cache = &cache_,
+      const auto ids = std::span<const std::int32_t>(ids_).subspan(
+          static_cast<std::size_t>(done), static_cast<std::size_t>(tokens));
+      const CacheStep& cache_step = cache_.step(ctx_, ids);
+      model_.forward(ctx_, {.step = &cache_step,
                             .logits = logits_.tensor(DType::f32, {1, model_.config().vocab})});
       done += tokens;
     }
@@ -110,7 +107,8 @@ class Runner {
   const Model& model_;
   std::int64_t total_, step_;
   KvCache cache_;
-  Buffer ids_, logits_;
+  std::vector<std::int32_t> ids_;
+  Buffer logits_;
 };
 
 // The time of the model's linear layers alone, on `rows` tokens; the head gets one token.
@@ -203,18 +201,14 @@ void measure_stream(Context& ctx, const Model& model, const Options& options) {
   const std::vector<std::int32_t> host = random_ids(4096, model.config().vocab);
   const CachePolicy policy = CachePolicy::sinks(options.sinks, options.window);
   KvCache cache = model.make_cache(ctx, policy, 0, 1);
-  Buffer id(DType::i32, {1}, ctx.device());
   Buffer logits(DType::f32, {1, model.config().vocab}, ctx.device());
   const auto block_seconds = [&](std::int64_t tokens) {
     const Clock::time_point start = Clock::now();
     for (std::int64_t i = 0; i < tokens; ++i) {
-      copy_bytes(ctx, id.data(), ctx.device(), &host[static_cast<std::size_t>(cache.seen() % 4096)],
-                 Device::cpu(), id.bytes());
-      const CacheStep step = cache.step(ctx, 1);
-      model.forward(ctx, {.ids = id.tensor(DType::i32, {1}),
-                          .step = &step,
-                          .cache = &cache,
-                          .logits = logits.tensor(DType::f32, {1, model.config().vocab})});
+      const std::int32_t& id = host[static_cast<std::size_t>(cache.seen() % 4096)];
+      const CacheStep& step = cache.step(ctx, {&id, 1});
+      model.forward(
+          ctx, {.step = &step, .logits = logits.tensor(DType::f32, {1, model.config().vocab})});
     }
     ctx.synchronize();
     return seconds_since(start);

@@ -52,8 +52,9 @@ struct CacheStep {
   // Where these rows are neighbours in rising order, the first of them, and logit_rows is empty; -1
   // where they must be gathered.
   std::int64_t first_logit_row = 0;
-  Tensor logit_rows{};                         // i32 [logits]: rows of the step
-  std::vector<std::int64_t> logit_begin{};     // of each part, as it was given: its first logits
+  Tensor logit_rows{};  // i32 [logits]: rows of the step
+  std::vector<std::int64_t>
+      logit_begin{};  // of each part, as it was given: its first logits, or -1
   std::vector<AttentionGroup> logit_groups{};  // these rows alone, counted among the logits
 
   bool wants_all_logits() const { return logits == tokens && first_logit_row == 0; }

@@ -51,10 +51,9 @@ struct ForwardArgs {
 
 // How large a pool of pages is to be, for Model::make_pool().
 struct PoolRequest {
-  CacheBatchLimits limits{};     // of the steps over it; max_pages_of_a_sequence: 0: by max_context
-  std::int64_t max_context = 0;  // tokens of the longest full sequence
-  std::int64_t logit_rows = 0;   // the most logits of a step; 0: one for each sequence
-  std::int64_t pages = 0;        // 0: room for all sequences at their longest, or what fits
+  CacheBatchLimits limits{};    // of the steps over it
+  std::int64_t logit_rows = 0;  // the most logits of a step; 0: one for each sequence
+  std::int64_t pages = 0;       // 0: room for all sequences at their longest, or what fits
   std::int64_t page_size = 64;
   bool prefix_cache = true;
   // With pages = 0, the most of the memory that is free beside weights and workspace. 0: 0.9 on a

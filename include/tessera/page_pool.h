@@ -168,15 +168,18 @@ class CacheSequence {
   friend class CacheBatch;
   struct Plan;
 
-  std::int64_t first_line_page() const;
-  std::int64_t line_pages_to(std::int64_t end) const;
-  void plan_step(std::int64_t tokens, Plan& plan);
+  // A step of many sequences plans all, in two passes, and then changes all or undoes the plans.
+  Plan plan_leaving() const;
+  void plan_pages(std::int64_t tokens, Plan& plan) const;
+  void plan_page_to_write(Plan& plan) const;
+  void begin_plan(const Plan& plan);
   void undo_plan(const Plan& plan);
   void take_pages(Context& ctx, const Plan& plan);
-  void finish_step(std::span<const std::int32_t> ids);
+  void add_tokens(std::span<const std::int32_t> ids);
   void index_whole_pages();
-  void release_all() noexcept;
+
   std::int32_t page_of(std::int64_t token) const;
+  void release_all() noexcept;
 
   PagePool* pool_;
   CachePolicy policy_;

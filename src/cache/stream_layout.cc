@@ -9,59 +9,52 @@ namespace {
 
 void require_positive(const char* name, std::int64_t value) {
   if (value >= 1) return;
-  fail(ErrorCode::invalid_argument, "KvCache: {} is {}; it must be at least 1", name, value);
+  fail(ErrorCode::invalid_argument, "cache: {} is {}; it must be at least 1", name, value);
 }
 
 }  // namespace
 
-StreamLayout::StreamLayout(const KvCacheOptions& options)
-    : n_sink_(options.policy.kind == CachePolicy::Kind::sinks ? options.policy.n_sink : 0),
-      window_(options.policy.window),
-      page_size_(options.page_size) {
+StreamLayout::StreamLayout(const CachePolicy& policy, std::int64_t max_tokens,
+                           std::int64_t max_step, std::int64_t page_size)
+    : n_sink_(policy.kind == CachePolicy::Kind::sinks ? policy.n_sink : 0),
+      window_(policy.window),
+      page_size_(page_size) {
   require_positive("page_size", page_size_);
-  require_positive("max_step", options.max_step);
+  require_positive("max_step", max_step);
   if (n_sink_ < 0) {
-    fail(ErrorCode::invalid_argument, "KvCache: {} attention sinks; there must be 0 or more",
+    fail(ErrorCode::invalid_argument, "cache: {} attention sinks; there must be 0 or more",
          n_sink_);
   }
-  if (options.policy.kind == CachePolicy::Kind::full) {
-    require_positive("max_tokens", options.max_tokens);
-    window_ = options.max_tokens;
-    ring_pages_ = ceil_div(window_, page_size_);
+  if (policy.kind == CachePolicy::Kind::full) {
+    require_positive("max_tokens", max_tokens);
+    window_ = max_tokens;
+    line_pages_ = ceil_div(window_, page_size_);
   } else {
     require_positive("window", window_);
     // A step writes all its tokens before its first one reads the window before it. They may begin
     // anywhere in a page.
-    const std::int64_t tokens = checked_add(window_ - 1, options.max_step);
-    ring_pages_ = checked_align(checked_add(tokens, page_size_ - 1), page_size_) / page_size_;
+    const std::int64_t tokens = checked_add(window_ - 1, max_step);
+    line_pages_ = checked_align(checked_add(tokens, page_size_ - 1), page_size_) / page_size_;
   }
   sink_pages_ = checked_align(n_sink_, page_size_) / page_size_;
-  const std::int64_t slots = checked_mul(checked_add(sink_pages_, ring_pages_), page_size_);
+  const std::int64_t slots = checked_mul(checked_add(sink_pages_, line_pages_), page_size_);
   if (slots > INT32_MAX) {
     fail(ErrorCode::invalid_argument,
-         "KvCache: {} pages of {} tokens are too many; a cache holds up to {} tokens", pages(),
+         "cache: {} pages of {} tokens are too many; a cache holds up to {} tokens", max_pages(),
          page_size_, INT32_MAX);
   }
 }
 
-std::int64_t StreamLayout::slot(std::int64_t t) const {
-  if (t < n_sink_) return t;
-  const std::int64_t page = sink_pages_ + line_page(t) % ring_pages_;
-  return page * page_size_ + (t - n_sink_) % page_size_;
+std::int64_t StreamLayout::sink_pages_for(std::int64_t tokens) const {
+  return ceil_div(std::min(tokens, n_sink_), page_size_);
 }
 
-std::int64_t StreamLayout::oldest(std::int64_t t) const {
-  return std::max(n_sink_, t - window_ + 1);
+std::int64_t StreamLayout::page_begin(std::int64_t i) const {
+  return i < sink_pages_ ? i * page_size_ : n_sink_ + (i - sink_pages_) * page_size_;
 }
 
-std::int64_t StreamLayout::table_entry(std::int64_t i, std::int64_t oldest) const {
-  if (i < sink_pages_) return i;
-  return sink_pages_ + (line_page(oldest) + i - sink_pages_) % ring_pages_;
-}
-
-std::int64_t StreamLayout::table_size(std::int64_t oldest, std::int64_t last) const {
-  if (last < n_sink_) return last / page_size_ + 1;
-  return sink_pages_ + line_page(last) - line_page(oldest) + 1;
+std::int64_t StreamLayout::page_end(std::int64_t i) const {
+  return i < sink_pages_ ? std::min((i + 1) * page_size_, n_sink_) : page_begin(i + 1);
 }
 
 std::int64_t StreamLayout::length(std::int64_t oldest, std::int64_t last) const {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 
-#include "tessera/buffer.h"
 #include "tessera/context.h"
 #include "tessera/kv_cache.h"
 #include "tessera/model.h"
@@ -12,16 +11,12 @@
 
 namespace tessera {
 
-// Runs the next tokens of the stream through the model. `id_room` is an i32 tensor on the model's
-// device with room for them. `logits` takes the logits of the last tokens, or is empty.
+// Runs the next tokens of the stream through the model. `logits` takes the logits of the last
+// tokens, or is empty.
 inline void forward_ids(Context& ctx, const Model& model, KvCache& cache,
-                        std::span<const std::int32_t> ids, const Tensor& id_room,
-                        const Tensor& logits) {
-  const auto n = static_cast<std::int64_t>(ids.size());
-  const CacheStep step = cache.step(ctx, n);
-  const Tensor on_device = id_room.slice(0, 0, n);
-  copy_bytes(ctx, on_device.data, ctx.device(), ids.data(), Device::cpu(), on_device.bytes());
-  model.forward(ctx, {.ids = on_device, .step = &step, .cache = &cache, .logits = logits});
+                        std::span<const std::int32_t> ids, const Tensor& logits) {
+  const CacheStep& step = cache.step(ctx, ids, logits.defined() ? logits.size(0) : 0);
+  model.forward(ctx, {.step = &step, .logits = logits});
 }
 
 // The Context's workspace, with room for the steps of a stream that uses this cache.

@@ -72,7 +72,6 @@ class Runner {
  public:
   Runner(Context& ctx, const Model& model, KvCache& cache)
       : ctx_(ctx), model_(model), cache_(cache), frame_(reserved_workspace(ctx, model, cache, 1)) {
-    ids_ = frame_.take(DType::i32, {cache.options().max_step});
     logits_ = frame_.take(DType::f32, {1, model.config().vocab});
     drawn_ = frame_.take(DType::i32, {1});
     if (!ctx.device().is_cpu()) host_logits_.resize(static_cast<std::size_t>(logits_.numel()));
@@ -80,7 +79,7 @@ class Runner {
 
   // Runs one step of the stream. `with_logits` asks for the logits of its last token.
   void forward(std::span<const std::int32_t> ids, bool with_logits) {
-    forward_ids(ctx_, model_, cache_, ids, ids_, with_logits ? logits_ : Tensor{});
+    forward_ids(ctx_, model_, cache_, ids, with_logits ? logits_ : Tensor{});
   }
 
   // Draws the next token from the logits of the last forward(). A GPU draws it where the logits
@@ -133,7 +132,6 @@ class Runner {
   const Model& model_;
   KvCache& cache_;
   Workspace::Frame frame_;
-  Tensor ids_;     // i32 [max_step]
   Tensor logits_;  // f32 [1, vocab]
   Tensor drawn_;   // i32 [1]
   std::vector<float> host_logits_;

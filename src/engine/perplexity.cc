@@ -57,7 +57,6 @@ class Scorer {
         max_step_(std::min(step_tokens(model), cache.options().max_step)),
         frame_(reserved_workspace(ctx, model, cache, max_step_)),
         scratch_(static_cast<std::size_t>(ctx.threads())) {
-    ids_ = frame_.take(DType::i32, {max_step_});
     logits_ = frame_.take(DType::f32, {max_step_, vocab_});
     if (!ctx.device().is_cpu()) host_.resize(static_cast<std::size_t>(logits_.numel()));
     result_.nlls.reserve(static_cast<std::size_t>(total));
@@ -100,7 +99,7 @@ class Scorer {
 
  private:
   void forward(std::span<const std::int32_t> ids, std::int64_t rows) {
-    forward_ids(ctx_, model_, cache_, ids, ids_, rows > 0 ? logits_.slice(0, 0, rows) : Tensor{});
+    forward_ids(ctx_, model_, cache_, ids, rows > 0 ? logits_.slice(0, 0, rows) : Tensor{});
   }
 
   // Adds the nlls of `targets`, one for each row of logits. `position` is that of the first target.
@@ -133,7 +132,7 @@ class Scorer {
   const PerplexityOptions& options_;
   std::int64_t total_, vocab_, max_step_;
   Workspace::Frame frame_;
-  Tensor ids_, logits_;
+  Tensor logits_;
   std::vector<float> host_;
   std::vector<std::vector<float>> scratch_;  // one for each worker
   PerplexityResult result_;

@@ -5,6 +5,7 @@
 
 #include "core/checked.h"
 #include "core/fail.h"
+#include "engine/forward_ids.h"
 #include "tessera/buffer.h"
 #include "tessera/kv_cache.h"
 #include "tessera/sampling.h"
@@ -23,18 +24,14 @@ class Pass {
         model_(model),
         cache_(model.make_cache(ctx, CachePolicy::full(), max_tokens, kStep, kStep)),
         vocab_(model.config().vocab),
-        ids_(DType::i32, {kStep}, ctx.device()),
         logits_(DType::f32, {kStep, vocab_}, ctx.device()),
         host_(static_cast<std::size_t>(checked_mul(kStep, vocab_))) {}
 
   // Returns the logits of at most kStep ids: [ids, vocab].
   std::span<const float> logits(std::span<const std::int32_t> ids) {
     const auto tokens = static_cast<std::int64_t>(ids.size());
-    const Tensor on_device = ids_.tensor(DType::i32, {tokens});
     const Tensor result = logits_.tensor(DType::f32, {tokens, vocab_});
-    copy_bytes(ctx_, on_device.data, ctx_.device(), ids.data(), Device::cpu(), on_device.bytes());
-    const CacheStep step = cache_.step(ctx_, tokens);
-    model_.forward(ctx_, {.ids = on_device, .step = &step, .cache = &cache_, .logits = result});
+    forward_ids(ctx_, model_, cache_, ids, result);
     copy_bytes(ctx_, host_.data(), Device::cpu(), result.data, ctx_.device(), result.bytes());
     return std::span(host_).first(static_cast<std::size_t>(tokens * vocab_));
   }
@@ -44,7 +41,7 @@ class Pass {
   const Model& model_;
   KvCache cache_;
   std::int64_t vocab_;
-  Buffer ids_, logits_;
+  Buffer logits_;
   std::vector<float> host_;
 };
 

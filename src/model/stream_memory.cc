@@ -1,7 +1,10 @@
 #include "model/stream_memory.h"
 
 #include <algorithm>
+#include <memory>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "core/available_memory.h"
 #include "core/checked.h"
@@ -16,6 +19,16 @@ namespace {
 
 using Kind = CachePolicy::Kind;
 
+// The pass over a step, its logits, and what draws the next tokens in the room of the step.
+void count_pass(Context& ctx, const Model& model, const CacheStep& step, std::int64_t logit_rows) {
+  Workspace::Frame frame(ctx.workspace());
+  const Tensor logits = frame.take(DType::f32, {logit_rows, model.config().vocab});
+  const Tensor drawn = frame.take(DType::i32, {logit_rows});
+  model.forward(ctx, {.step = &step, .logits = logits.slice(0, 0, step.logits)});
+  // A GPU draws where the logits are.
+  if (!ctx.device().is_cpu()) sample(ctx, {.logits = logits, .ids = drawn});
+}
+
 // `rolling`: a step of sinks once the stream has outgrown them, where each token is a sequence.
 std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& options,
                         std::int64_t logit_rows, bool rolling) {
@@ -26,17 +39,50 @@ std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& 
   const bool full = options.policy.kind == Kind::full;
   const std::int64_t n =
       cache.step_size(full ? std::min(options.max_step, options.max_tokens) : options.max_step);
-  Workspace::Frame frame(ctx.workspace());
-  const Tensor ids = frame.take(DType::i32, {options.max_step});
-  const Tensor logits = frame.take(DType::f32, {logit_rows, model.config().vocab});
-  const Tensor drawn = frame.take(DType::i32, {1});
-  const CacheStep step = cache.step(ctx, n);
-  model.forward(ctx, {.ids = ids.slice(0, 0, n),
-                      .step = &step,
-                      .cache = &cache,
-                      .logits = logits.slice(0, 0, std::min(logit_rows, n))});
-  // A GPU draws the next token where the logits are (generate.cc), in the room of the step.
-  if (!ctx.device().is_cpu()) sample(ctx, {.logits = logits.slice(0, 0, 1), .ids = drawn});
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
+  count_pass(ctx, model, cache.step(ctx, ids, std::min(logit_rows, n)), logit_rows);
+  return count.peak_bytes() - of_cache;
+}
+
+// A step of equal sequences, each at its longest. They are forks, so that a pool of one is enough.
+struct BatchCase {
+  CachePolicy policy{};
+  std::int64_t sequences = 1;
+  std::int64_t tokens = 1;  // of each
+};
+
+std::int64_t count_batch_step(Context& ctx, const Model& model, const PagePoolOptions& pool_options,
+                              const CacheBatchLimits& limits, std::int64_t logit_rows,
+                              const BatchCase& batch_case) {
+  const auto& [policy, sequences, tokens] = batch_case;
+  const std::int64_t page_size = pool_options.page_size;
+  const std::int64_t pages = limits.max_pages_of_a_sequence, capacity = pages * page_size;
+  PagePoolOptions options = pool_options;
+  options.pages = pages + sequences * (2 + ceil_div(tokens, page_size));
+  options.prefix_cache = false;
+  const Workspace::Count count(ctx.workspace());
+  PagePool pool(ctx, options);
+  CacheBatch batch(ctx, pool, limits);
+  const std::int64_t of_cache = count.used_bytes();
+  CacheSequence first(pool, policy, capacity, std::max(tokens, capacity));
+  const std::int64_t before = policy.kind == Kind::full ? capacity - tokens : capacity;
+  const std::vector<std::int32_t> ids(static_cast<std::size_t>(tokens));
+  if (before > 0) {  // one token takes all pages
+    first.skip(before - 1);
+    const CacheBatch::Part part{&first, std::span(ids).first(1), 0};
+    batch.step(ctx, {&part, 1});
+  }
+  std::vector<CacheSequence> forks;
+  for (std::int64_t i = 0; i < sequences; ++i) forks.push_back(first.fork());
+  first.clear();
+  std::vector<CacheBatch::Part> parts;
+  std::int64_t rows_left = logit_rows;
+  for (CacheSequence& fork : forks) {
+    const std::int64_t rows = std::min({rows_left, tokens, ceil_div(logit_rows, sequences)});
+    rows_left -= rows;
+    parts.push_back({&fork, ids, rows});
+  }
+  count_pass(ctx, model, batch.step(ctx, parts), logit_rows);
   return count.peak_bytes() - of_cache;
 }
 
@@ -81,9 +127,41 @@ std::int64_t count_workspace(Context& ctx, const Model& model, const KvCacheOpti
   return std::max(bytes, count_step(ctx, model, cache, logit_rows, true));
 }
 
+// Kernels split their work by the number of sequences and of queries, so that the largest step is
+// not always the one that needs most.
+std::int64_t count_workspace(Context& ctx, const Model& model, const PagePoolOptions& pool,
+                             const CacheBatchLimits& limits, std::int64_t logit_rows) {
+  const std::int64_t capacity = limits.max_pages_of_a_sequence * pool.page_size;
+  std::int64_t most = 0;
+  const auto add = [&](const CachePolicy& policy, std::int64_t sequences, std::int64_t tokens) {
+    most = std::max(
+        most, count_batch_step(ctx, model, pool, limits, logit_rows, {policy, sequences, tokens}));
+  };
+  const std::int64_t longest = std::min(limits.max_tokens, capacity);
+  // A window that fits beside a step, wherever in a page it begins.
+  const std::int64_t window = capacity - longest - pool.page_size + 2;
+  for (std::int64_t n = 1; n <= std::min(limits.max_sequences, limits.max_tokens); ++n) {
+    const bool power = (n & (n - 1)) == 0;
+    if (n > 16 && !power && n < limits.max_sequences) continue;
+    add(CachePolicy::full(), n, 1);
+    const std::int64_t each = std::min(limits.max_tokens / n, capacity);
+    if (each > 1) add(CachePolicy::full(), n, each);
+  }
+  if (window >= 1) {
+    add(CachePolicy::last(window), 1, longest);
+    add(CachePolicy::sinks(0, window), 1, longest);
+  }
+  return most;
+}
+
 }  // namespace model
 
 std::int64_t Model::workspace_bytes(Context&, const KvCacheOptions&, std::int64_t) const {
+  return 0;
+}
+
+std::int64_t Model::workspace_bytes(Context&, const PagePoolOptions&, const CacheBatchLimits&,
+                                    std::int64_t) const {
   return 0;
 }
 
@@ -92,18 +170,21 @@ void Model::reserve_workspace(Context& ctx, const KvCacheOptions& cache,
   ctx.workspace().reserve(workspace_bytes(ctx, cache, logit_rows));
 }
 
+void Model::check_policy(const CachePolicy& policy) const {
+  if (policy.kind != CachePolicy::Kind::sinks) return;
+  const std::int64_t kept = policy.n_sink + policy.window;
+  for (const std::int64_t window : config_.windows) {
+    if (window == 0 || window >= kept) continue;
+    fail(ErrorCode::unsupported,
+         "{} keeps {} tokens, but layers of this model see only the last {}: choose sinks and a "
+         "window of at most {} tokens together",
+         to_string(policy), kept, window, window);
+  }
+}
+
 KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
                           std::int64_t max_step, std::int64_t logit_rows) const {
-  if (policy.kind == CachePolicy::Kind::sinks) {
-    const std::int64_t kept = policy.n_sink + policy.window;
-    for (const std::int64_t window : config_.windows) {
-      if (window == 0 || window >= kept) continue;
-      fail(ErrorCode::unsupported,
-           "{} keeps {} tokens, but layers of this model see only the last {}: choose sinks and a "
-           "window of at most {} tokens together",
-           to_string(policy), kept, window, window);
-    }
-  }
+  check_policy(policy);
   const KvCacheOptions options{.layers = config_.layers,
                                .kv_heads = config_.kv_heads,
                                .head_dim = config_.head_dim,
@@ -122,6 +203,54 @@ KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t 
     // Another program took the memory meanwhile.
     model::refuse_cache(ctx, *this, options, logit_rows, fmt::format(" ({})", error.what()));
   }
+}
+
+std::unique_ptr<PagePool> Model::make_pool(Context& ctx, const PoolRequest& request) const {
+  PagePoolOptions options{.layers = config_.layers,
+                          .kv_heads = config_.kv_heads,
+                          .head_dim = config_.head_dim,
+                          .dtype = dtype_,
+                          .pages = 1,
+                          .page_size = request.page_size,
+                          .prefix_cache = request.prefix_cache};
+  const std::int64_t block = cache_batch_bytes(request.limits);
+  const std::int64_t longest = request.limits.max_pages_of_a_sequence;
+  const std::int64_t rows =
+      request.logit_rows > 0 ? request.logit_rows : request.limits.max_sequences;
+  const std::int64_t workspace = workspace_bytes(ctx, options, request.limits, rows);
+  const AvailableMemory memory = available_memory(ctx, model::packed_layer_bytes(*this));
+  const std::int64_t left = memory.bytes - workspace - block;
+  const auto bytes_of = [&](std::int64_t pages) {
+    options.pages = pages;
+    return page_pool_bytes(options);
+  };
+
+  const std::int64_t most = INT32_MAX / request.page_size;
+  const bool is_chosen = request.pages > 0;
+  const std::int64_t wanted =
+      is_chosen ? request.pages
+                : std::min(most, checked_mul(request.limits.max_sequences, longest));
+  const double share = is_chosen                  ? 1.0
+                       : request.memory_share > 0 ? request.memory_share
+                       : ctx.device().is_cpu()    ? 0.5
+                                                  : 0.9;
+  const std::int64_t fits = model::largest_that_fits(
+      wanted, static_cast<std::int64_t>(share * static_cast<double>(left)), bytes_of);
+  const std::int64_t least = is_chosen ? wanted : std::min(wanted, longest);
+  if (fits < least) {
+    const model::CacheRequest refused{.memory = memory,
+                                      .weights = weight_bytes(),
+                                      .kv = bytes_of(least),
+                                      .workspace = workspace,
+                                      .policy = CachePolicy::full(),
+                                      .tokens = checked_mul(least, request.page_size),
+                                      .largest = fits * request.page_size};
+    throw Error(ErrorCode::out_of_memory, model::refusal(refused));
+  }
+  options.pages = fits;
+  auto pool = std::make_unique<PagePool>(ctx, options);
+  ctx.workspace().reserve(workspace);
+  return pool;
 }
 
 }  // namespace tessera

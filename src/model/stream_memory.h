@@ -1,4 +1,4 @@
-// How much scratch memory the steps of a stream need, known before the first step.
+// How much scratch memory the steps of streams need, known before the first step.
 #pragma once
 
 #include <cstdint>
@@ -14,5 +14,8 @@ namespace tessera::model {
 // and writes tensors through ops alone.
 std::int64_t count_workspace(Context& ctx, const Model& model, const KvCacheOptions& cache,
                              std::int64_t logit_rows);
+// The same for steps of many sequences within these limits.
+std::int64_t count_workspace(Context& ctx, const Model& model, const PagePoolOptions& pool,
+                             const CacheBatchLimits& limits, std::int64_t logit_rows);
 
 }  // namespace tessera::model

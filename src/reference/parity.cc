@@ -35,23 +35,17 @@ void append(Array& to, const Array& rows) {
   to.data.insert(to.data.end(), rows.data.begin(), rows.data.end());
 }
 
-// Memory for ids and logits of a step on the model's device.
-class StepTensors {
+// Memory for the logits of a step on the model's device.
+class StepLogits {
  public:
-  StepTensors(Context& ctx, const Model& model, std::int64_t tokens)
-      : ids_(DType::i32, {tokens}, ctx.device()),
-        logits_(DType::f32, {tokens, model.config().vocab}, ctx.device()),
+  StepLogits(Context& ctx, const Model& model, std::int64_t tokens)
+      : logits_(DType::f32, {tokens, model.config().vocab}, ctx.device()),
         vocab_(model.config().vocab) {}
 
-  Tensor ids(Context& ctx, std::span<const std::int32_t> values) const {
-    const Tensor to = ids_.tensor(DType::i32, {static_cast<std::int64_t>(values.size())});
-    copy_bytes(ctx, to.data, to.device, values.data(), Device::cpu(), to.bytes());
-    return to;
-  }
-  Tensor logits(std::int64_t rows) const { return logits_.tensor(DType::f32, {rows, vocab_}); }
+  Tensor rows(std::int64_t count) const { return logits_.tensor(DType::f32, {count, vocab_}); }
 
  private:
-  Buffer ids_, logits_;
+  Buffer logits_;
   std::int64_t vocab_;
 };
 
@@ -103,24 +97,21 @@ Observed observe(Context& ctx, const Model& model, std::span<const std::int32_t>
                  std::span<const std::int64_t> steps) {
   const auto total = static_cast<std::int64_t>(ids.size());
   KvCache cache = model.make_cache(ctx, CachePolicy::full(), total, total);
-  const StepTensors tensors(ctx, model, total);
+  const StepLogits room(ctx, model, total);
   Observed observed;
   observed.levels.resize(static_cast<std::size_t>(model.config().layers + 1));
   std::size_t next = 0;
   for (std::int64_t done = 0; done < total;) {
     const std::int64_t size = steps.empty() ? total : steps[std::min(next++, steps.size() - 1)];
     const std::int64_t tokens = std::min(size, total - done);
-    const CacheStep step = cache.step(ctx, tokens);
-    const Tensor logits = tensors.logits(tokens);
-    model.forward(ctx, {.ids = tensors.ids(ctx, ids.subspan(static_cast<std::size_t>(done),
-                                                            static_cast<std::size_t>(tokens))),
-                        .step = &step,
-                        .cache = &cache,
-                        .logits = logits,
-                        .observe = [&](std::int64_t level, const Tensor& hidden) {
-                          append(observed.levels[static_cast<std::size_t>(level)],
-                                 on_host(ctx, hidden));
-                        }});
+    const auto part = ids.subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(tokens));
+    const CacheStep& step = cache.step(ctx, part, tokens);
+    const Tensor logits = room.rows(tokens);
+    model.forward(
+        ctx,
+        {.step = &step, .logits = logits, .observe = [&](std::int64_t level, const Tensor& hidden) {
+           append(observed.levels[static_cast<std::size_t>(level)], on_host(ctx, hidden));
+         }});
     append(observed.logits, on_host(ctx, logits));
     done += tokens;
   }
@@ -131,15 +122,14 @@ Greedy generate_greedy(Context& ctx, const Model& model, std::span<const std::in
                        std::int64_t tokens) {
   const auto length = static_cast<std::int64_t>(prompt.size());
   KvCache cache = model.make_cache(ctx, CachePolicy::full(), length + tokens, length);
-  const StepTensors tensors(ctx, model, length);
+  const StepLogits room(ctx, model, 1);
   Greedy greedy;
   std::vector<std::int32_t> input(prompt.begin(), prompt.end());
   auto start = std::chrono::steady_clock::now();
   while (static_cast<std::int64_t>(greedy.ids.size()) < tokens) {
-    const CacheStep step = cache.step(ctx, static_cast<std::int64_t>(input.size()));
-    const Tensor logits = tensors.logits(1);
-    model.forward(
-        ctx, {.ids = tensors.ids(ctx, input), .step = &step, .cache = &cache, .logits = logits});
+    const CacheStep& step = cache.step(ctx, input);
+    const Tensor logits = room.rows(1);
+    model.forward(ctx, {.step = &step, .logits = logits});
     input = argmax_rows(on_host(ctx, logits));
     const auto now = std::chrono::steady_clock::now();
     if (!greedy.ids.empty()) {

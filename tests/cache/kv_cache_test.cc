@@ -33,6 +33,10 @@ KvCacheOptions small(const CachePolicy& policy, std::int64_t page_size, std::int
           .page_size = page_size};
 }
 
+std::vector<std::int32_t> some_ids(std::int64_t n) {
+  return std::vector<std::int32_t>(static_cast<std::size_t>(n), 7);
+}
+
 // Remembers which token each slot holds, and checks a step against the model of the policy.
 class Follower {
  public:
@@ -43,27 +47,30 @@ class Follower {
     const std::int64_t first = cache_.seen();
     const CachePolicy& policy = cache_.options().policy;
     EXPECT_EQ(cache_.kept(), kept_before_next());
-    const CacheStep step = cache_.step(ctx_, tokens);
+    const CacheStep& step = cache_.step(ctx_, some_ids(tokens));
     ASSERT_EQ(step.tokens, tokens);
+    ASSERT_EQ(step.groups.size(), 1u);
+    const AttentionGroup& group = step.groups[0];
+    ASSERT_EQ(group.rows, tokens);
     const std::vector<std::int64_t> slots = numbers_of(ctx_, step.slots);
     const std::vector<std::int64_t> positions = numbers_of(ctx_, step.positions);
     for (std::int64_t i = 0; i < tokens; ++i) holds_[slots[i]] = first + i;
-    EXPECT_EQ(step.rope_on_read, policy.kind == CachePolicy::Kind::sinks);
-    EXPECT_EQ(step.pages.lengths.shape[0], step.batch);
-    const std::int64_t queries = tokens / step.batch;
+    EXPECT_EQ(group.rope_on_read, policy.kind == CachePolicy::Kind::sinks);
+    EXPECT_EQ(group.pages.lengths.shape[0], group.sequences);
+    const std::int64_t queries = tokens / group.sequences;
     std::int64_t longest = 0;
-    for (std::int64_t b = 0; b < step.batch; ++b) {
-      const std::vector<std::int64_t> keys = slots_of(ctx_, step, b, cache_.options().page_size);
+    for (std::int64_t b = 0; b < group.sequences; ++b) {
+      const std::vector<std::int64_t> keys = slots_of(ctx_, group, b, cache_.options().page_size);
       longest = std::max(longest, std::ssize(keys));
       for (std::int64_t i = 0; i < queries; ++i) {
         kept_.add();
         const std::int64_t t = first + b * queries + i;
-        EXPECT_EQ(seen_by(step.mask, keys, i, queries), kept_.tokens()) << "token " << t;
+        EXPECT_EQ(seen_by(group.mask, keys, i, queries), kept_.tokens()) << "token " << t;
         const bool in_cache = policy.kind == CachePolicy::Kind::sinks;
         EXPECT_EQ(positions[t - first], in_cache ? std::ssize(kept_.tokens()) - 1 : t);
       }
     }
-    EXPECT_EQ(step.max_keys, longest);
+    EXPECT_EQ(group.max_keys, longest);
   }
 
  private:
@@ -124,31 +131,34 @@ TEST_P(KvCacheTest, KeepsExactlyWhatThePolicySays) {
 
 TEST_P(KvCacheTest, NoStepSpansTheTokenAtWhichSinksBeginToRoll) {
   KvCache cache(ctx(), small(CachePolicy::sinks(4, 20), 8, 16));
+  const auto sequences = [&](std::int64_t tokens) {
+    return cache.step(ctx(), some_ids(tokens)).groups.at(0).sequences;
+  };
   EXPECT_EQ(cache.step_size(100), 16);
-  EXPECT_EQ(cache.step(ctx(), 16).batch, 1);
+  EXPECT_EQ(sequences(16), 1);
   EXPECT_EQ(cache.step_size(100), 8);
-  EXPECT_TRUE(refuses([&] { cache.step(ctx(), 9); },
-                      "KvCache: a step of 9 tokens was asked for; the next one takes 1..8, as "
+  EXPECT_TRUE(refuses([&] { sequences(9); },
+                      "cache: a step of 9 tokens was asked for; the next one takes 1..8, as "
                       "step_size() says"));
   EXPECT_EQ(cache.seen(), 16);
-  EXPECT_EQ(cache.step(ctx(), 8).batch, 1);
+  EXPECT_EQ(sequences(8), 1);
   EXPECT_EQ(cache.step_size(100), 16);
-  EXPECT_EQ(cache.step(ctx(), 5).batch, 5);
+  EXPECT_EQ(sequences(5), 5);
   EXPECT_EQ(cache.step_size(0), 0);
 }
 
 TEST_P(KvCacheTest, FullCacheSaysItsLimit) {
   KvCache cache(ctx(), small(CachePolicy::full(), 16, 8, 20));
   EXPECT_EQ(cache.step_size(20), 8);
-  cache.step(ctx(), 8);
-  cache.step(ctx(), 8);
+  cache.step(ctx(), some_ids(8));
+  cache.step(ctx(), some_ids(8));
   const std::string text =
       "the cache holds at most 20 tokens: 16 are in it, and there is no room for 5 more; a cache "
       "with attention sinks or a window takes streams of any length";
   EXPECT_TRUE(refuses([&] { cache.step_size(5); }, text));
-  EXPECT_TRUE(refuses([&] { cache.step(ctx(), 5); }, text));
+  EXPECT_TRUE(refuses([&] { cache.step(ctx(), some_ids(5)); }, text));
   EXPECT_EQ(cache.seen(), 16);  // nothing was lost
-  cache.step(ctx(), 4);
+  cache.step(ctx(), some_ids(4));
   EXPECT_EQ(cache.kept(), 20);
   cache.clear();
   EXPECT_EQ(cache.seen(), 0);
@@ -157,7 +167,7 @@ TEST_P(KvCacheTest, FullCacheSaysItsLimit) {
 
 TEST_P(KvCacheTest, AClearedCacheStartsANewStream) {
   KvCache cache(ctx(), small(CachePolicy::sinks(2, 9), 4, 8));
-  for (int i = 0; i < 50; ++i) cache.step(ctx(), cache.step_size(3));
+  for (int i = 0; i < 50; ++i) cache.step(ctx(), some_ids(cache.step_size(3)));
   cache.clear();
   Follower follower(ctx(), cache);
   for (int i = 0; i < 20; ++i) follower.step(cache.step_size(3));
@@ -174,7 +184,7 @@ TEST_P(KvCacheTest, MemoryIsFlatAndPagesAreUsedAgain) {
     std::map<std::int64_t, std::int64_t> uses;  // page -> uses
     const std::int64_t tokens = GetParam().is_cpu() ? 100000 : 2000;
     while (cache.seen() < tokens) {
-      const CacheStep step = cache.step(ctx(), cache.step_size(5));
+      const CacheStep& step = cache.step(ctx(), some_ids(cache.step_size(5)));
       for (std::int64_t slot : numbers_of(ctx(), step.slots)) ++uses[slot / 16];
     }
     EXPECT_EQ(std::ssize(uses), pages);
@@ -191,23 +201,30 @@ TEST_P(KvCacheTest, MemoryIsFlatAndPagesAreUsedAgain) {
   EXPECT_EQ(ctx().workspace_bytes(), before);
 }
 
-// A token past 2^31 has the same layout as the token a whole number of ring rounds before it.
+// A token far past 2^31 sees what a token does that is a whole number of pages nearer.
 TEST(StreamLayoutTest, StreamsGoOnPastTheNumbersOf32Bits) {
   for (const CachePolicy& policy : {CachePolicy::last(100), CachePolicy::sinks(4, 100)}) {
-    const StreamLayout layout(small(policy, 16, 8));
-    const std::int64_t round = (layout.pages() - (policy.n_sink > 0 ? 1 : 0)) * 16;
-    for (std::int64_t start : {std::int64_t{1} << 31, std::int64_t{1} << 40}) {
-      const std::int64_t shift = start / round * round;
+    const StreamLayout layout(policy, 0, 8, 16);
+    for (std::int64_t shift : {std::int64_t{1} << 31, std::int64_t{1} << 40}) {
       for (std::int64_t t = 200; t < 600; ++t) {
         const std::int64_t oldest = layout.oldest(t), late = layout.oldest(t + shift);
-        EXPECT_EQ(layout.slot(t + shift), layout.slot(t));
+        EXPECT_EQ(layout.row(t + shift), layout.row(t));
+        EXPECT_EQ(layout.line_page(t + shift), layout.line_page(t) + shift / 16);
         EXPECT_EQ(late, oldest + shift);
         EXPECT_EQ(layout.length(late, t + shift), layout.length(oldest, t));
         EXPECT_EQ(layout.hole_size(late, late), layout.hole_size(oldest, oldest));
-        for (std::int64_t i = 0; i < layout.pages(); ++i) {
-          EXPECT_EQ(layout.table_entry(i, late), layout.table_entry(i, oldest));
-        }
       }
+    }
+  }
+}
+
+TEST(StreamLayoutTest, EveryTokenLiesInOnePage) {
+  for (std::int64_t n_sink : {0, 1, 4, 7, 8}) {
+    const StreamLayout layout(CachePolicy::sinks(n_sink, 30), 0, 8, 4);
+    std::int64_t t = 0;
+    for (std::int64_t page = 0; t < 100; ++page) {
+      ASSERT_EQ(layout.page_begin(page), t);
+      for (; t < layout.page_end(page); ++t) EXPECT_EQ(layout.row(t), t - layout.page_begin(page));
     }
   }
 }
@@ -222,26 +239,25 @@ TEST_P(KvCacheTest, PoolsAreApartAndInOrder) {
   EXPECT_LE(end(k1), v1.ptr<char>());
   EXPECT_EQ(end(v1) - k0.ptr<char>() <= cache.bytes(), true);
   EXPECT_EQ(k0.device, GetParam());
-  EXPECT_TRUE(refuses([&] { cache.keys(2); }, "KvCache: there is no layer 2; the cache has 0..1"));
+  EXPECT_TRUE(refuses([&] { cache.keys(2); }, "cache: there is no layer 2; the cache has 0..1"));
   EXPECT_TRUE(
-      refuses([&] { cache.values(-1); }, "KvCache: there is no layer -1; the cache has 0..1"));
+      refuses([&] { cache.values(-1); }, "cache: there is no layer -1; the cache has 0..1"));
 }
 
 TEST_P(KvCacheTest, RefusesWrongOptions) {
   const KvCacheOptions good = small(CachePolicy::sinks(4, 100), 16, 8);
   const std::vector<Refusal<KvCacheOptions>> refusals{
       {[](auto& o) { o.layers = 0; },
-       "KvCache: 0 layers of 1 key heads of 4 elements; each must be at least 1"},
-      {[](auto& o) { o.dtype = DType::i32; }, "KvCache: dtype is i32; accepted: f32, f16, bf16"},
-      {[](auto& o) { o.page_size = 0; }, "KvCache: page_size is 0; it must be at least 1"},
-      {[](auto& o) { o.max_step = 0; }, "KvCache: max_step is 0; it must be at least 1"},
-      {[](auto& o) { o.policy.window = 0; }, "KvCache: window is 0; it must be at least 1"},
-      {[](auto& o) { o.policy.n_sink = -1; },
-       "KvCache: -1 attention sinks; there must be 0 or more"},
+       "cache: 0 layers of 1 key heads of 4 elements; each must be at least 1"},
+      {[](auto& o) { o.dtype = DType::i32; }, "cache: dtype is i32; accepted: f32, f16, bf16"},
+      {[](auto& o) { o.page_size = 0; }, "cache: page_size is 0; it must be at least 1"},
+      {[](auto& o) { o.max_step = 0; }, "cache: max_step is 0; it must be at least 1"},
+      {[](auto& o) { o.policy.window = 0; }, "cache: window is 0; it must be at least 1"},
+      {[](auto& o) { o.policy.n_sink = -1; }, "cache: -1 attention sinks; there must be 0 or more"},
       {[](auto& o) { o.policy = CachePolicy::full(); },
-       "KvCache: max_tokens is 0; it must be at least 1"},
+       "cache: max_tokens is 0; it must be at least 1"},
       {[](auto& o) { o.policy.window = std::int64_t{1} << 31; },
-       "KvCache: 134217731 pages of 16 tokens are too many; a cache holds up to 2147483647 tokens"},
+       "cache: 134217731 pages of 16 tokens are too many; a cache holds up to 2147483647 tokens"},
       {[](auto& o) { o.kv_heads = INT64_MAX / 2; },
        "size 4611686018427387903 x 4 does not fit into 64 bits", ErrorCode::overflow},
   };
@@ -251,9 +267,9 @@ TEST_P(KvCacheTest, RefusesWrongOptions) {
     EXPECT_TRUE(refuses([&] { KvCache(ctx(), options); }, text, code));
   }
   KvCache cache(ctx(), good);
-  EXPECT_TRUE(refuses([&] { cache.step_size(-1); }, "KvCache: -1 tokens were asked for"));
-  EXPECT_TRUE(refuses([&] { cache.step(ctx(), 0); },
-                      "KvCache: a step of 0 tokens was asked for; it must bring at least 1"));
+  EXPECT_TRUE(refuses([&] { cache.step_size(-1); }, "cache: -1 tokens were asked for"));
+  EXPECT_TRUE(refuses([&] { cache.step(ctx(), some_ids(0)); },
+                      "cache: a step of 0 tokens was asked for; it must bring at least 1"));
 }
 
 TEST(CachePolicyTest, SaysItself) {

@@ -152,7 +152,11 @@ TEST_F(HostFaults, WhatLivesOnTheGpuEndsQuietly) {
     frame.take<char>(16);
   }
   fake::lose_gpus(cudaErrorIllegalAddress);
-  EXPECT_NE(std::string(error_of([&] { (void)cache->step(*ctx_, 1); }).what()).find("is lost"),
+  const std::int32_t id = 1;
+  EXPECT_NE(std::string(error_of([&] {
+                          (void)cache->step(*ctx_, {&id, 1});
+                        }).what())
+                .find("is lost"),
             std::string::npos);
   fake::fail_always("cudaGetDevice", cudaErrorIllegalAddress);
   EXPECT_NO_THROW(cache.reset());

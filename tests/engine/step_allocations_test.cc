@@ -35,13 +35,12 @@ class Stream {
         cache_(model.make_cache(ctx, policy, 256, 16)),
         sampler_(sampling),
         frame_(reserved_workspace(ctx, model, cache_, 1)),
-        ids_(frame_.take(DType::i32, {16})),
         logits_(frame_.take(DType::f32, {1, model.config().vocab})),
         drawn_(frame_.take(DType::i32, {1})),
         host_logits_(static_cast<std::size_t>(model.config().vocab)) {}
 
   std::int32_t step(std::int32_t id) {
-    forward_ids(ctx_, model_, cache_, {&id, 1}, ids_, logits_);
+    forward_ids(ctx_, model_, cache_, {&id, 1}, logits_);
     std::optional<SampleArgs> draw = sampler_.next_draw();
     if (!ctx_.device().is_cpu() && draw) {
       draw->logits = logits_;
@@ -62,7 +61,7 @@ class Stream {
   KvCache cache_;
   Sampler sampler_;
   Workspace::Frame frame_;
-  Tensor ids_, logits_, drawn_;
+  Tensor logits_, drawn_;
   std::vector<float> host_logits_;
 };
 

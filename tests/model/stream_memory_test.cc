@@ -36,14 +36,13 @@ void run_stream(Context& ctx, const Model& model, KvCache& cache, std::int64_t l
                 std::int64_t logit_rows) {
   const std::vector<std::int32_t> tokens(static_cast<std::size_t>(cache.options().max_step), 1);
   Workspace::Frame frame(ctx.workspace());
-  const Tensor ids = frame.take(DType::i32, {cache.options().max_step});
   const Tensor logits = frame.take(DType::f32, {logit_rows, model.config().vocab});
   const std::int64_t sizes[] = {37, 1, cache.options().max_step, 5, 36, 8, 12, 64, 2, 17};
   for (std::size_t i = 0; cache.seen() < length; ++i) {
     const std::int64_t left = length - cache.seen();
     const std::int64_t n = cache.step_size(std::min(sizes[i % std::size(sizes)], left));
     const std::int64_t rows = i % 3 == 0 ? 0 : i % 3 == 1 ? 1 : std::min(logit_rows, n);
-    forward_ids(ctx, model, cache, std::span(tokens).first(static_cast<std::size_t>(n)), ids,
+    forward_ids(ctx, model, cache, std::span(tokens).first(static_cast<std::size_t>(n)),
                 rows > 0 ? logits.slice(0, 0, rows) : Tensor{});
   }
 }

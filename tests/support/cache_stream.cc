@@ -1,6 +1,7 @@
 #include "support/cache_stream.h"
 
 #include <algorithm>
+#include <span>
 
 #include "reference/attention.h"
 #include "reference/rotary.h"
@@ -30,6 +31,7 @@ AttentionStream::AttentionStream(Context& ctx, const StreamShape& shape,
       shape_(shape),
       cache_(ctx, with_shape(options, shape)),
       inv_freq_({shape.rope_dims / 2}),
+      ids_(static_cast<std::size_t>(options.max_step)),
       q_(DType::f32, {options.max_step, shape.heads, shape.dim}, ctx.device()),
       k_(DType::f32, {options.max_step, shape.kv_heads, shape.dim}, ctx.device()),
       v_(DType::f32, {options.max_step, shape.kv_heads, shape.dim}, ctx.device()),
@@ -61,12 +63,14 @@ Tensor AttentionStream::upload(const Buffer& buffer, std::int64_t first, std::in
 
 void AttentionStream::run(std::int64_t tokens) {
   const std::int64_t heads = shape_.heads, kv_heads = shape_.kv_heads, dim = shape_.dim;
-  const CacheStep step = cache_.step(ctx_, tokens);
+  const CacheStep& step =
+      cache_.step(ctx_, std::span(ids_).first(static_cast<std::size_t>(tokens)));
+  const AttentionGroup& group = step.groups.front();  // a stream is one group
   const Rope rope{inv_freq_buffer_.tensor(DType::f32, {shape_.rope_dims / 2}), shape_.style};
   const Tensor q = q_.tensor(DType::f32, {1, tokens, heads, dim});
   const Tensor k = k_.tensor(DType::f32, {1, tokens, kv_heads, dim});
   rotary(ctx_, {.x = q, .positions = step.positions, .rope = rope, .out = q});
-  if (!step.rope_on_read) {
+  if (!group.rope_on_read) {
     rotary(ctx_, {.x = k, .positions = step.positions, .rope = rope, .out = k});
   }
   kv_append(ctx_, {.k = k.select(0, 0),
@@ -74,14 +78,14 @@ void AttentionStream::run(std::int64_t tokens) {
                    .slots = step.slots,
                    .k_pages = cache_.keys(0),
                    .v_pages = cache_.values(0)});
-  const std::int64_t each = tokens / step.batch;
-  attention(ctx_, {.q = q_.tensor(DType::f32, {step.batch, each, heads, dim}),
+  const std::int64_t each = tokens / group.sequences;
+  attention(ctx_, {.q = q_.tensor(DType::f32, {group.sequences, each, heads, dim}),
                    .k = cache_.keys(0),
                    .v = cache_.values(0),
-                   .out = out_.tensor(DType::f32, {step.batch, each, heads, dim}),
-                   .mask = step.mask,
-                   .pages = step.pages,
-                   .rope_on_read = step.rope_on_read ? rope : Rope{}});
+                   .out = out_.tensor(DType::f32, {group.sequences, each, heads, dim}),
+                   .mask = group.mask,
+                   .pages = group.pages,
+                   .rope_on_read = group.rope_on_read ? rope : Rope{}});
 }
 
 Array AttentionStream::step(std::int64_t tokens) {
@@ -149,12 +153,12 @@ std::vector<std::int64_t> numbers_of(Context& ctx, const Tensor& tensor) {
   return result;
 }
 
-std::vector<std::int64_t> slots_of(Context& ctx, const CacheStep& step, std::int64_t b,
+std::vector<std::int64_t> slots_of(Context& ctx, const AttentionGroup& group, std::int64_t b,
                                    std::int64_t page_size) {
-  const std::vector<std::int64_t> table = numbers_of(ctx, step.pages.table);
-  const std::vector<std::int64_t> holes = numbers_of(ctx, step.pages.holes);
-  const std::int64_t length = numbers_of(ctx, step.pages.lengths)[b];
-  const std::int64_t pages = step.pages.table.shape[1];
+  const std::vector<std::int64_t> table = numbers_of(ctx, group.pages.table);
+  const std::vector<std::int64_t> holes = numbers_of(ctx, group.pages.holes);
+  const std::int64_t length = numbers_of(ctx, group.pages.lengths)[b];
+  const std::int64_t pages = group.pages.table.shape[1];
   std::vector<std::int64_t> result;
   for (std::int64_t j = 0; j < length; ++j) {
     const std::int64_t slot = j < holes[2 * b] ? j : j + holes[2 * b + 1];

@@ -55,6 +55,7 @@ class AttentionStream {
   StreamShape shape_;
   KvCache cache_;
   Array inv_freq_;
+  std::vector<std::int32_t> ids_;  // which do not matter here
   Buffer q_, k_, v_, out_, inv_freq_buffer_;
 };
 
@@ -66,8 +67,8 @@ std::vector<float> token_row(std::int64_t t, std::uint64_t what, std::int64_t n)
 Array attention_over(const std::vector<std::int64_t>& kept, const StreamShape& shape,
                      const Array& inv_freq);
 
-// The keys that sequence b of a step sees, oldest first, as slots of the pools.
-std::vector<std::int64_t> slots_of(Context& ctx, const CacheStep& step, std::int64_t b,
+// The keys that sequence b of a group sees, oldest first, as slots of the pool.
+std::vector<std::int64_t> slots_of(Context& ctx, const AttentionGroup& group, std::int64_t b,
                                    std::int64_t page_size);
 
 // The numbers of an i32 or i64 tensor on any device.

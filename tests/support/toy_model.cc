@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <span>
 
 #include "core/philox.h"
 
@@ -45,19 +46,56 @@ double ToyModel::logprob(std::int32_t before, std::int32_t last, std::int32_t ta
   return row[static_cast<std::size_t>(target)] - std::log(sum);
 }
 
+// The token before the one in this row of a group, or -1 at the beginning of a stream.
+std::int32_t ToyModel::token_before(const CacheStep& step, const AttentionGroup& group,
+                                    std::int64_t row) const {
+  const std::int32_t* offsets = group.q_offsets.ptr<const std::int32_t>();
+  std::int64_t sequence = 0, first = 0, queries = group.rows / group.sequences;
+  if (offsets != nullptr) {
+    while (offsets[sequence + 1] <= row) ++sequence;
+    first = offsets[sequence];
+    queries = offsets[sequence + 1] - first;
+  } else {
+    sequence = row / queries;
+    first = sequence * queries;
+  }
+  const PageTable& pages = group.pages;
+  const std::int64_t keys = pages.lengths.ptr<const std::int32_t>()[sequence];
+  const std::int64_t key = keys - queries + (row - first) - 1;
+  if (key < 0) return -1;
+  const std::int32_t* hole = pages.holes.ptr<const std::int32_t>() + 2 * sequence;
+  const std::int64_t page_size = step.pool->options().page_size;
+  const std::int64_t slot = key < hole[0] ? key : key + hole[1];
+  const std::int32_t* table =
+      pages.table.ptr<const std::int32_t>() + sequence * pages.table.strides[0];
+  const std::int64_t at = table[slot / page_size] * page_size + slot % page_size;
+  return static_cast<std::int32_t>(step.pool->keys(0).ptr<float>()[at * config_.head_dim]);
+}
+
 void ToyModel::forward(Context&, const ForwardArgs& args) const {
-  const std::int64_t n = args.ids.size(0);
-  if (args.cache->seen() == n) stream.clear();
-  const std::int32_t* ids = args.ids.ptr<const std::int32_t>();
-  const std::size_t old = stream.size();
-  stream.insert(stream.end(), ids, ids + n);
-  step_sizes.push_back(n);
-  const std::int64_t rows = args.logits.defined() ? args.logits.size(0) : 0;
-  logits_rows.push_back(rows);
-  for (std::int64_t r = 0; r < rows; ++r) {
-    const std::size_t at = old + static_cast<std::size_t>(n - rows + r);
-    const std::vector<float> row = logits(at == 0 ? -1 : stream[at - 1], stream[at]);
-    std::memcpy(args.logits.select(0, r).data, row.data(), row.size() * sizeof(float));
+  const CacheStep& step = *args.step;
+  const auto n = static_cast<std::size_t>(step.tokens);
+  const std::span ids(step.ids.ptr<const std::int32_t>(), n);
+  const std::int32_t* slots = step.slots.ptr<const std::int32_t>();
+  for (std::size_t i = 0; i < n; ++i) {
+    step.pool->keys(0).ptr<float>()[slots[i] * config_.head_dim] = static_cast<float>(ids[i]);
+  }
+  if (step.positions.ptr<const std::int64_t>()[0] == 0) stream.clear();
+  stream.insert(stream.end(), ids.begin(), ids.end());
+  step_sizes.push_back(step.tokens);
+  logits_rows.push_back(args.logits.defined() ? step.logits : 0);
+  if (!args.logits.defined()) return;
+  const bool all = step.wants_all_logits();
+  for (const AttentionGroup& group : all ? step.groups : step.logit_groups) {
+    for (std::int64_t i = 0; i < group.rows; ++i) {
+      const std::int64_t logit = group.first_row + i;
+      const std::int64_t row = step.first_logit_row >= 0
+                                   ? step.first_logit_row + logit
+                                   : step.logit_rows.ptr<const std::int32_t>()[logit];
+      const std::vector<float> values =
+          logits(token_before(step, group, i), ids[static_cast<std::size_t>(row)]);
+      std::memcpy(args.logits.select(0, logit).data, values.data(), values.size() * sizeof(float));
+    }
   }
 }
 

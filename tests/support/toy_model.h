@@ -1,5 +1,6 @@
 // A model without weights, for tests of the code around a model. Its logits are a fixed function of
-// the last two tokens, and it records everything it was given.
+// the last two tokens. It finds the one before the last in the cache, where it has left it, so that
+// a wrong page gives wrong logits. It records everything it was given. CPU only.
 #pragma once
 
 #include <cstdint>
@@ -30,11 +31,14 @@ class ToyModel : public Model {
   KvCache cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
                 std::int64_t max_step = 8) const;
 
-  mutable std::vector<std::int32_t> stream;       // since the cache was empty
+  mutable std::vector<std::int32_t> stream;       // of one sequence, since it began
   mutable std::vector<std::int64_t> step_sizes;   // of every forward
   mutable std::vector<std::int64_t> logits_rows;  // of every forward
 
  private:
+  std::int32_t token_before(const CacheStep& step, const AttentionGroup& group,
+                            std::int64_t row) const;
+
   std::map<std::int32_t, std::int32_t> next_;
 };
 

@@ -48,93 +48,118 @@ Tensor in_batches(const Tensor& tensor, std::int64_t batch) {
 
 void check_forward(const Context& ctx, const Model& model, const ForwardArgs& args) {
   const ModelConfig& config = model.config();
-  require(args.step && args.cache, "a cache and its step must be given");
-  const KvCacheOptions& cache = args.cache->options();
-  require(cache.layers == config.layers && cache.kv_heads == config.kv_heads &&
-              cache.head_dim == config.head_dim && cache.dtype == model.dtype(),
+  require(args.step != nullptr && args.step->pool != nullptr && args.step->tokens > 0,
+          "a step of a cache must be given");
+  const CacheStep& step = *args.step;
+  const PagePoolOptions& pool = step.pool->options();
+  require(pool.layers == config.layers && pool.kv_heads == config.kv_heads &&
+              pool.head_dim == config.head_dim && pool.dtype == model.dtype(),
           "the cache is {}[{} layers, {} heads, {}], but the model needs {}[{} layers, {} heads, "
-          "{}]; make it with make_cache()",
-          name(cache.dtype), cache.layers, cache.kv_heads, cache.head_dim, name(model.dtype()),
+          "{}]; make it with make_cache() or make_pool()",
+          name(pool.dtype), pool.layers, pool.kv_heads, pool.head_dim, name(model.dtype()),
           config.layers, config.kv_heads, config.head_dim);
-  require(args.ids.defined() && args.ids.dtype == DType::i32 && args.ids.rank == 1 &&
-              args.ids.size(0) > 0,
-          "ids must be i32 [tokens], at least one, got {}", args.ids);
-  require(args.ids.device == ctx.device(), "ids are on {}, but the Context is on {}",
-          to_string(args.ids.device), to_string(ctx.device()));
-  require(args.step->tokens == args.ids.size(0), "{} ids were given for a step of {} tokens",
-          args.ids.size(0), args.step->tokens);
+  require(step.pool->device() == ctx.device(), "the step is on {}, but the Context is on {}",
+          to_string(step.pool->device()), to_string(ctx.device()));
   if (!args.logits.defined()) return;
+  require(step.logits > 0, "logits were given, but the step asks for none");
   require(args.logits.dtype == DType::f32 && args.logits.rank == 2 &&
-              args.logits.size(0) <= args.ids.size(0) && args.logits.size(1) == config.vocab,
-          "logits must be f32 [rows, {}] with at most {} rows, got {}", config.vocab,
-          args.ids.size(0), args.logits);
+              args.logits.size(0) == step.logits && args.logits.size(1) == config.vocab,
+          "logits must be f32 [{}, {}], the rows that the step asks for, got {}", step.logits,
+          config.vocab, args.logits);
 }
 
-std::int64_t rows_to_finish(const ForwardArgs& args) {
-  if (args.observe) return args.ids.size(0);
-  return args.logits.defined() ? args.logits.size(0) : 0;
+FinishedRows all_rows(const CacheStep& step) {
+  return {.count = step.tokens, .first = 0, .groups = step.groups};
+}
+
+FinishedRows logit_rows(const CacheStep& step) {
+  if (step.wants_all_logits()) return all_rows(step);
+  return {.count = step.logits,
+          .first = step.first_logit_row,
+          .index = step.logit_rows,
+          .groups = step.logit_groups};
+}
+
+FinishedRows rows_of_last_layer(const ForwardArgs& args) {
+  if (args.observe) return all_rows(*args.step);
+  return args.logits.defined() ? logit_rows(*args.step) : FinishedRows{};
 }
 
 }  // namespace
 
-Tensor last_rows(const Tensor& tensor, std::int64_t rows) {
-  return tensor.slice(0, tensor.size(0) - rows, tensor.size(0));
+Tensor take_rows(Context& ctx, Workspace::Frame& frame, const FinishedRows& rows,
+                 const Tensor& matrix) {
+  if (rows.first >= 0) return matrix.slice(0, rows.first, rows.first + rows.count);
+  const Tensor copy = frame.take(matrix.dtype, {rows.count, matrix.size(1)});
+  embedding(ctx, {.ids = rows.index, .table = Weight::dense(matrix), .out = copy});
+  return copy;
 }
 
 void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts) {
   check_forward(ctx, model, args);
-  const std::int64_t tokens = args.ids.size(0), rows = rows_to_finish(args);
+  const CacheStep& step = *args.step;
   const std::int64_t layers = model.config().layers, hidden = model.config().hidden;
   Workspace::Frame frame(ctx.workspace());
-  const Tensor x = frame.take(model.dtype(), {tokens, hidden});
+  const Tensor x = frame.take(model.dtype(), {step.tokens, hidden});
 
-  embedding(ctx, {.ids = args.ids, .table = parts.embedding, .out = x});
+  embedding(ctx, {.ids = step.ids, .table = parts.embedding, .out = x});
   if (args.observe) args.observe(0, x);
-  for (std::int64_t i = 0; i < layers; ++i) {
-    const bool last = i == layers - 1;
-    parts.run_layer(i, x, last ? rows : tokens);
-    if (args.observe && !last) args.observe(i + 1, x);
+  for (std::int64_t i = 0; i < layers - 1; ++i) {
+    parts.run_layer(i, x, all_rows(step), x);
+    if (args.observe) args.observe(i + 1, x);
   }
-  if (rows == 0) return;
+  const FinishedRows rows = rows_of_last_layer(args);
+  const Tensor last = rows.count > 0 ? take_rows(ctx, frame, rows, x) : Tensor{};
+  parts.run_layer(layers - 1, x, rows, last);
+  if (rows.count == 0) return;
 
-  const Tensor normed = frame.take(model.dtype(), {rows, hidden});
-  parts.final_norm(last_rows(x, rows), normed);
+  const Tensor normed = frame.take(model.dtype(), {rows.count, hidden});
+  parts.final_norm(last, normed);
   if (args.observe) args.observe(layers, normed);
   if (!args.logits.defined()) return;
-  linear(ctx,
-         {.x = last_rows(normed, args.logits.size(0)), .weight = parts.head, .out = args.logits});
+  const Tensor wanted = args.observe ? take_rows(ctx, frame, logit_rows(step), normed) : normed;
+  linear(ctx, {.x = wanted, .weight = parts.head, .out = args.logits});
 }
 
 void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads) {
   const CacheStep& step = *args.step;
-  rotary_append(ctx, {.q = heads.q,
-                      .k = heads.k,
-                      .v = heads.v,
-                      .positions = step.positions,
-                      .rope = heads.rope,
-                      .turn_keys = !step.rope_on_read,
-                      .slots = step.slots,
-                      .k_pages = args.cache->keys(heads.layer),
-                      .v_pages = args.cache->values(heads.layer),
-                      .q_out = heads.q});
+  const std::vector<AttentionGroup>& groups = step.groups;
+  // One call for neighbouring groups that agree on when keys are turned.
+  for (std::size_t i = 0; i < groups.size();) {
+    const bool on_read = groups[i].rope_on_read;
+    const std::int64_t begin = groups[i].first_row;
+    while (i < groups.size() && groups[i].rope_on_read == on_read) ++i;
+    const std::int64_t end = i < groups.size() ? groups[i].first_row : step.tokens;
+    const auto rows = [&](const Tensor& tensor) { return tensor.slice(0, begin, end); };
+    rotary_append(ctx, {.q = rows(heads.q),
+                        .k = rows(heads.k),
+                        .v = rows(heads.v),
+                        .positions = rows(step.positions),
+                        .rope = heads.rope,
+                        .turn_keys = !on_read,
+                        .slots = rows(step.slots),
+                        .k_pages = step.pool->keys(heads.layer),
+                        .v_pages = step.pool->values(heads.layer),
+                        .q_out = rows(heads.q)});
+  }
 }
 
 void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttentionArgs& heads) {
-  const CacheStep& step = *args.step;
-  const std::int64_t rows = heads.q.size(0);
-  // Where each token sees a cache of its own, the last tokens are the last sequences.
-  const std::int64_t batch = step.batch == 1 ? 1 : rows;
-  PageTable pages = step.pages;
-  for (Tensor* part : {&pages.table, &pages.lengths, &pages.holes}) {
-    if (part->defined()) *part = last_rows(*part, batch);
+  for (const AttentionGroup& group : heads.groups) {
+    const bool ragged = group.q_offsets.defined();
+    const auto rows = [&](const Tensor& tensor) {
+      return in_batches(tensor.slice(0, group.first_row, group.first_row + group.rows),
+                        ragged ? 1 : group.sequences);
+    };
+    attention(ctx, {.q = rows(heads.q),
+                    .k = args.step->pool->keys(heads.layer),
+                    .v = args.step->pool->values(heads.layer),
+                    .out = rows(heads.out),
+                    .mask = narrowed(group.mask, heads.window),
+                    .q_offsets = group.q_offsets,
+                    .pages = group.pages,
+                    .rope_on_read = group.rope_on_read ? heads.rope : Rope{}});
   }
-  attention(ctx, {.q = in_batches(heads.q, batch),
-                  .k = args.cache->keys(heads.layer),
-                  .v = args.cache->values(heads.layer),
-                  .out = in_batches(heads.out, batch),
-                  .mask = narrowed(step.mask, heads.window),
-                  .pages = pages,
-                  .rope_on_read = step.rope_on_read ? heads.rope : Rope{}});
 }
 
 }  // namespace tessera::model

@@ -86,10 +86,15 @@ class GptNeox final : public Model {
                                std::int64_t logit_rows) const override {
     return count_workspace(ctx, *this, cache, logit_rows);
   }
+  std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
+                               const CacheBatchLimits& limits,
+                               std::int64_t logit_rows) const override {
+    return count_workspace(ctx, *this, pool, limits, logit_rows);
+  }
 
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
-                 std::int64_t rows) const;
+                 const FinishedRows& rows, const Tensor& out) const;
   void norm(Context& ctx, const Norm& weights, const Tensor& x, const Tensor& out) const;
 
   struct Layer {
@@ -153,14 +158,14 @@ void GptNeox::forward(Context& ctx, const ForwardArgs& args) const {
       ctx, *this, args,
       {.embedding = embedding_,
        .head = head_,
-       .run_layer = [&](std::int64_t layer, const Tensor& x,
-                        std::int64_t rows) { run_layer(ctx, args, layer, x, rows); },
+       .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
+                        const Tensor& out) { run_layer(ctx, args, layer, x, rows, out); },
        .final_norm = [&](const Tensor& x, const Tensor& out) { norm(ctx, final_norm_, x, out); }});
 }
 
-// Replaces the last `rows` rows of x [tokens, hidden] by the layer's output.
+// Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
 void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
-                        std::int64_t rows) const {
+                        const FinishedRows& rows, const Tensor& out) const {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   const std::int64_t tokens = x.size(0), heads = config_.heads, dim = config_.head_dim;
   Workspace::Frame frame(ctx.workspace());
@@ -175,17 +180,23 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
   turn_and_append(ctx, args, {.layer = index, .q = q, .k = k, .v = v, .rope = rope_});
-  if (rows == 0) return;
+  const std::int64_t n = rows.count;
+  if (n == 0) return;
 
-  const Tensor mixed = frame.take(dtype_, {rows, heads, dim});
-  cached_attention(
-      ctx, args,
-      {.q = last_rows(q, rows), .out = mixed, .layer = index, .window = 0, .rope = rope_});
+  const Tensor mixed = frame.take(dtype_, {n, heads, dim});
+  const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * config_.hidden}));
+  cached_attention(ctx, args,
+                   {.groups = rows.groups,
+                    .q = finished.view({n, heads, 3, dim}).select(2, 0),
+                    .out = mixed,
+                    .layer = index,
+                    .window = 0,
+                    .rope = rope_});
 
-  const Tensor out = last_rows(x, rows), second = last_rows(normed, rows);
-  const Tensor attended = frame.take(dtype_, {rows, config_.hidden});
-  const Tensor inner = frame.take(dtype_, {rows, config_.intermediate});
-  linear(ctx, {.x = mixed.view({rows, config_.hidden}),
+  const Tensor second = normed.slice(0, 0, n);
+  const Tensor attended = frame.take(dtype_, {n, config_.hidden});
+  const Tensor inner = frame.take(dtype_, {n, config_.intermediate});
+  linear(ctx, {.x = mixed.view({n, config_.hidden}),
                .weight = layer.output.weight,
                .bias = layer.output.bias,
                .residual = out,

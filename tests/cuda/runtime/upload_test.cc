@@ -107,9 +107,10 @@ TEST_P(CudaUploadTest, EveryStepOfACacheHasItsOwnTensors) {
   const Buffer lengths(DType::i32, {kSteps}, GetParam());
   delay();
   for (std::int64_t i = 0; i < kSteps; ++i) {
-    const CacheStep step = cache.step(ctx(), kTokens);
+    const std::int32_t ids[kTokens] = {};
+    const CacheStep& step = cache.step(ctx(), ids);
     copy_on_device(static_cast<std::int64_t*>(positions.data()) + i * kTokens, step.positions);
-    copy_on_device(static_cast<std::int32_t*>(lengths.data()) + i, step.pages.lengths);
+    copy_on_device(static_cast<std::int32_t*>(lengths.data()) + i, step.groups[0].pages.lengths);
   }
   std::vector<std::int64_t> all_positions(kSteps * kTokens);
   std::iota(all_positions.begin(), all_positions.end(), 0);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -33,23 +34,16 @@ class Stream {
   // Feeds the prompt's tokens from `begin` to `end` and returns the logits of the last `rows` of
   // them. With no rows, there are no logits.
   Array run(KvCache& cache, std::size_t begin, std::size_t end, std::int64_t rows) {
-    const std::vector<double> ids(golden.prompts[0].begin() + static_cast<std::ptrdiff_t>(begin),
-                                  golden.prompts[0].begin() + static_cast<std::ptrdiff_t>(end));
-    return run(cache, ids, rows);
+    return run(cache, std::span(golden.prompts[0]).subspan(begin, end - begin), rows);
   }
-  Array run(KvCache& cache, const std::vector<double>& ids, std::int64_t rows) {
-    Array values({static_cast<std::int64_t>(ids.size())});
-    values.data = ids;
-    const TestTensor tokens(ctx, values, DType::i32);
-    const CacheStep step = cache.step(ctx, values.numel());
-    ForwardArgs args{.ids = tokens, .step = &step, .cache = &cache};
+  Array run(KvCache& cache, std::span<const std::int32_t> ids, std::int64_t rows) {
+    const CacheStep& step = cache.step(ctx, ids, rows);
     if (rows == 0) {
-      model->forward(ctx, args);
+      model->forward(ctx, {.step = &step});
       return {};
     }
     const TestTensor logits = TestTensor::poisoned(ctx, {rows, model->config().vocab}, DType::f32);
-    args.logits = logits;
-    model->forward(ctx, args);
+    model->forward(ctx, {.step = &step, .logits = logits});
     EXPECT_TRUE(logits.surroundings_intact());
     return logits.read();
   }
@@ -138,9 +132,9 @@ TEST(Forward, RollingSinksDoNotDependOnTheStep) {
       Array all({0, stream.model->config().vocab});
       for (std::int64_t done = 0; done < 90;) {
         const std::int64_t size = cache.step_size(std::min<std::int64_t>(step, 90 - done));
-        std::vector<double> ids;
+        std::vector<std::int32_t> ids;
         for (std::int64_t i = 0; i < size; ++i) {
-          ids.push_back(static_cast<double>((done + i) * 37 % stream.model->config().vocab));
+          ids.push_back(static_cast<std::int32_t>((done + i) * 37 % stream.model->config().vocab));
         }
         const Array logits = stream.run(cache, ids, size);
         all.data.insert(all.data.end(), logits.data.begin(), logits.data.end());
@@ -188,44 +182,41 @@ TEST(Forward, DoesNotAllocateOnceWarm) {
 TEST(Forward, RefusesWhatDoesNotFit) {
   Stream stream("llama-gqa");
   KvCache cache = stream.cache();
-  const CacheStep step = cache.step(stream.ctx, 3);
-  const TestTensor ids(stream.ctx, random_integers({3}, 1, 0, 320), DType::i32);
-  const TestTensor wide(stream.ctx, random_integers({3}, 1, 0, 320), DType::i64);
-  const TestTensor logits = TestTensor::poisoned(stream.ctx, {4, 320}, DType::f32);
-  const TestTensor few = TestTensor::poisoned(stream.ctx, {1, 319}, DType::f32);
-  const ForwardArgs good{.ids = ids, .step = &step, .cache = &cache};
+  const std::vector<std::int32_t> ids{1, 2, 3};
+  const TestTensor logits = TestTensor::poisoned(stream.ctx, {3, 320}, DType::f32);
+  const TestTensor narrow = TestTensor::poisoned(stream.ctx, {2, 319}, DType::f32);
+  const CacheStep none{};
+  const ForwardArgs good{.step = &cache.step(stream.ctx, ids, 2)};
   const std::vector<Refusal<ForwardArgs>> refusals = {
-      {[](ForwardArgs& a) { a.step = nullptr; }, "forward: a cache and its step must be given"},
-      {[](ForwardArgs& a) { a.cache = nullptr; }, "forward: a cache and its step must be given"},
-      {[](ForwardArgs& a) { a.ids = {}; },
-       "forward: ids must be i32 [tokens], at least one, got no tensor"},
-      {[&](ForwardArgs& a) { a.ids = wide; },
-       "forward: ids must be i32 [tokens], at least one, got i64[3]"},
-      {[](ForwardArgs& a) { a.ids = a.ids.slice(0, 0, 2); },
-       "forward: 2 ids were given for a step of 3 tokens"},
+      {[](ForwardArgs& a) { a.step = nullptr; }, "forward: a step of a cache must be given"},
+      {[&](ForwardArgs& a) { a.step = &none; }, "forward: a step of a cache must be given"},
       {[&](ForwardArgs& a) { a.logits = logits; },
-       "forward: logits must be f32 [rows, 320] with at most 3 rows, got f32[4, 320]"},
-      {[&](ForwardArgs& a) { a.logits = few; },
-       "forward: logits must be f32 [rows, 320] with at most 3 rows, got f32[1, 319]"},
+       "forward: logits must be f32 [2, 320], the rows that the step asks for, got f32[3, 320]"},
+      {[&](ForwardArgs& a) { a.logits = narrow; },
+       "forward: logits must be f32 [2, 320], the rows that the step asks for, got f32[2, 319]"},
   };
   for (const auto& refusal : refusals) {
     ForwardArgs args = good;
     refusal.spoil(args);
     EXPECT_TRUE(refuses([&] { stream.model->forward(stream.ctx, args); }, refusal.text));
   }
+  const CacheStep& without = cache.step(stream.ctx, ids, 0);
+  EXPECT_TRUE(
+      refuses([&] { stream.model->forward(stream.ctx, {.step = &without, .logits = logits}); },
+              "forward: logits were given, but the step asks for none"));
   Stream other("qwen3");
   KvCache foreign = other.cache();
-  ForwardArgs args = good;
-  args.cache = &foreign;
-  EXPECT_TRUE(refuses([&] { stream.model->forward(stream.ctx, args); },
+  const CacheStep& step = foreign.step(other.ctx, ids);
+  EXPECT_TRUE(refuses([&] { stream.model->forward(stream.ctx, {.step = &step}); },
                       "forward: the cache is f32[2 layers, 2 heads, 16], but the model needs f32[3 "
-                      "layers, 2 heads, 8]; make it with make_cache()"));
+                      "layers, 2 heads, 8]; make it with make_cache() or make_pool()"));
 }
 
 TEST(Forward, RefusesIdsBeyondTheVocabulary) {
   Stream stream("llama-gqa");
   KvCache cache = stream.cache();
-  EXPECT_THROW(stream.run(cache, {1.0, 320.0}, 1), Error);
+  const std::vector<std::int32_t> ids{1, 320};
+  EXPECT_THROW(stream.run(cache, ids, 1), Error);
 }
 
 TEST(MakeCache, RefusesSinksThatALayersWindowWouldHide) {

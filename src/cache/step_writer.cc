@@ -1,0 +1,234 @@
+#include "cache/step_writer.h"
+
+#include <algorithm>
+#include <tuple>
+
+#include "core/checked.h"
+
+namespace tessera {
+
+// Hands out one block of memory from its start on. 64-bit tensors go first: what follows them is
+// aligned.
+class StepWriter::Packer {
+ public:
+  Packer(char* host, char* data, Device device) : host_(host), data_(data), device_(device) {}
+
+  // Where the host writes, and in `tensor` how the device sees it.
+  template <typename T>
+  T* take(DType dtype, std::initializer_list<std::int64_t> shape, Tensor* tensor) {
+    *tensor = Tensor(data_ + used_, dtype, shape, device_);
+    T* result = reinterpret_cast<T*>(host_ + used_);
+    used_ += tensor->bytes();
+    return result;
+  }
+  std::int32_t* take_i32(std::initializer_list<std::int64_t> shape, Tensor* tensor) {
+    return take<std::int32_t>(DType::i32, shape, tensor);
+  }
+  std::int64_t used() const { return used_; }
+
+ private:
+  char *host_, *data_;
+  Device device_;
+  std::int64_t used_ = 0;
+};
+
+// Ids, positions, slots and the rows of logits; then, for all rows and for those of the logits, the
+// length and the hole of each sequence, which are at most as many as rows, offsets and tables.
+std::int64_t step_block_bytes(const CacheBatchLimits& limits) {
+  constexpr std::int64_t kTokenBytes = 8 + 4 + 4 + 4, kSequenceBytes = 4 + 8;
+  const std::int64_t table =
+      checked_mul(limits.max_sequences, checked_mul(limits.max_pages_of_a_sequence, 4));
+  const std::int64_t groups =
+      checked_add(checked_mul(limits.max_tokens, kSequenceBytes),
+                  checked_add(checked_mul(limits.max_sequences, 2 * sizeof(std::int32_t)), table));
+  return checked_add(checked_mul(limits.max_tokens, kTokenBytes), checked_mul(2, groups));
+}
+
+// Parts of few tokens first. Rows whose keys are rotated on reading lie together, so that few calls
+// write the keys of all. Then runs that share a call, and equal ones as they were given.
+bool StepWriter::Run::operator<(const Run& other) const {
+  const auto key = [](const Run& run) {
+    return std::tuple(run.is_long, run.rope != run.is_long, !run.single, run.window, run.own,
+                      run.part);
+  };
+  return key(*this) < key(other);
+}
+
+bool StepWriter::Run::shares_call(const Run& other) const {
+  return std::tie(rope, single, window, own) ==
+         std::tie(other.rope, other.single, other.window, other.own);
+}
+
+StepWriter::StepWriter(const CacheBatchLimits& limits) : limits_(limits) {
+  runs_.reserve(static_cast<std::size_t>(limits.max_sequences));
+}
+
+void StepWriter::sort_runs(std::span<const StepPart> parts, bool for_logits) {
+  runs_.clear();
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const StepPart& part = parts[i];
+    Run run{.part = i, .queries = for_logits ? part.logit_rows : part.tokens()};
+    if (run.queries == 0) continue;
+    run.is_long = part.tokens() > CacheBatch::kFewTokens;
+    run.rope = part.rope_on_read();
+    run.single = run.queries == 1;
+    // A single query sees all keys of its sequence, which has none that left its window.
+    if (!run.single && part.policy.kind == CachePolicy::Kind::window) {
+      run.window = part.policy.window;
+    }
+    // Each token of a rolling part is a sequence of its own, and all of them share one table.
+    if (!run.single && part.rolls()) run.own = static_cast<std::int64_t>(i) + 1;
+    runs_.push_back(run);
+  }
+  std::sort(runs_.begin(), runs_.end());
+}
+
+std::int64_t StepWriter::write(std::span<const StepPart> parts, char* host, char* data,
+                               Device device, CacheStep& step) {
+  Packer packer(host, data, device);
+  step.tokens = 0;
+  for (const StepPart& part : parts) step.tokens += part.tokens();
+  sort_runs(parts, /*for_logits=*/false);
+  write_rows(parts, packer, step);
+  write_groups(parts, packer, step.groups);
+  step.logit_groups.clear();
+  if (step.logits == 0 || step.wants_all_logits()) return packer.used();
+  sort_runs(parts, /*for_logits=*/true);
+  write_logit_rows(parts, packer, step);
+  write_groups(parts, packer, step.logit_groups);
+  return packer.used();
+}
+
+// All rows. The logits are those of all rows too, until write_logit_rows() says otherwise.
+void StepWriter::write_rows(std::span<const StepPart> parts, Packer& packer, CacheStep& step) {
+  std::int64_t* positions = packer.take<std::int64_t>(DType::i64, {step.tokens}, &step.positions);
+  std::int32_t* ids = packer.take_i32({step.tokens}, &step.ids);
+  std::int32_t* slots = packer.take_i32({step.tokens}, &step.slots);
+  step.row_begin.resize(parts.size());
+  step.few_rows = step.logits = 0;
+  std::int64_t row = 0;
+  for (const Run& run : runs_) {
+    const StepPart& part = parts[run.part];
+    const StreamLayout& layout = *part.layout;
+    step.row_begin[run.part] = row;
+    step.logits += part.logit_rows;
+    if (!run.is_long) step.few_rows += run.queries;
+    const std::int64_t line_begin = layout.line_page(layout.oldest(part.begin));
+    for (std::int64_t i = 0; i < run.queries; ++i, ++row) {
+      const std::int64_t t = part.begin + i;
+      positions[row] = part.rope_on_read() ? std::min(t, layout.last_position()) : t;
+      ids[row] = part.ids[static_cast<std::size_t>(i)];
+      const std::int32_t page =
+          t < layout.n_sink()
+              ? part.sinks[static_cast<std::size_t>(t / layout.page_size())]
+              : part.line[static_cast<std::size_t>(layout.line_page(t) - line_begin)];
+      slots[row] = static_cast<std::int32_t>(page * layout.page_size() + layout.row(t));
+    }
+  }
+  step.first_logit_row = 0;
+  step.few_logits = step.few_rows;
+  step.logit_rows = {};
+  step.logit_begin = step.row_begin;
+  if (step.wants_all_logits()) return;
+  step.few_logits = 0;
+  step.logit_begin.assign(parts.size(), -1);
+}
+
+void StepWriter::write_logit_rows(std::span<const StepPart> parts, Packer& packer,
+                                  CacheStep& step) {
+  std::int32_t* rows = packer.take_i32({step.logits}, &step.logit_rows);
+  std::int64_t done = 0;
+  bool neighbours = true;
+  for (const Run& run : runs_) {
+    const StepPart& part = parts[run.part];
+    const std::int64_t first = step.row_begin[run.part] + part.tokens() - run.queries;
+    step.logit_begin[run.part] = done;
+    if (!run.is_long) step.few_logits += run.queries;
+    for (std::int64_t i = 0; i < run.queries; ++i, ++done) {
+      rows[done] = static_cast<std::int32_t>(first + i);
+      neighbours = neighbours && rows[done] == rows[0] + done;
+    }
+  }
+  step.first_logit_row = neighbours ? rows[0] : -1;
+  if (neighbours) step.logit_rows = {};
+}
+
+void StepWriter::write_groups(std::span<const StepPart> parts, Packer& packer,
+                              std::vector<AttentionGroup>& groups) {
+  groups.clear();
+  std::int64_t row = 0;
+  for (auto begin = runs_.begin(); begin != runs_.end();) {
+    const auto end = std::find_if_not(begin, runs_.end(),
+                                      [&](const Run& run) { return run.shares_call(*begin); });
+    AttentionGroup group;
+    group.first_row = row;
+    for (auto run = begin; run != end; ++run) group.rows += run->queries;
+    write_group(parts, {begin, end}, packer, group);
+    row += group.rows;
+    groups.push_back(group);
+    begin = end;
+  }
+}
+
+// One sequence for each run, or for each token of a rolling part.
+void StepWriter::write_group(std::span<const StepPart> parts, std::span<const Run> runs,
+                             Packer& packer, AttentionGroup& group) {
+  const Run& first = runs.front();
+  const bool rolls = first.own != 0;
+  group.sequences = rolls ? group.rows : std::ssize(runs);
+  group.rope_on_read = first.rope;
+  group.mask = first.window > 0 ? Mask::window(first.window - 1, 0) : Mask::causal();
+  std::int32_t* lengths = packer.take_i32({group.sequences}, &group.pages.lengths);
+  std::int32_t* holes = packer.take_i32({group.sequences, 2}, &group.pages.holes);
+  std::int64_t b = 0;
+  for (const Run& run : runs) {
+    const StepPart& part = parts[run.part];
+    const StreamLayout& layout = *part.layout;
+    const std::int64_t end = part.begin + part.tokens(), each = rolls ? 1 : run.queries;
+    for (std::int64_t t = end - run.queries; t < end; t += each, ++b) {
+      const std::int64_t oldest = layout.oldest(t);
+      const std::int64_t length = layout.length(oldest, t + each - 1);
+      lengths[b] = static_cast<std::int32_t>(length);
+      holes[2 * b] = static_cast<std::int32_t>(layout.n_sink());
+      holes[2 * b + 1] =
+          static_cast<std::int32_t>(layout.hole_size(oldest, layout.oldest(part.begin)));
+      group.max_keys = std::max(group.max_keys, length);
+    }
+  }
+  const bool equal = std::all_of(runs.begin(), runs.end(),
+                                 [&](const Run& run) { return run.queries == first.queries; });
+  if (!equal) {
+    std::int32_t* offsets = packer.take_i32({group.sequences + 1}, &group.q_offsets);
+    offsets[0] = 0;
+    for (std::size_t i = 0; i < runs.size(); ++i) {
+      offsets[i + 1] = offsets[i] + static_cast<std::int32_t>(runs[i].queries);
+    }
+  }
+  write_table(parts, runs, packer, group);
+}
+
+// A row for each run. Entries behind a sequence's last page are not read.
+void StepWriter::write_table(std::span<const StepPart> parts, std::span<const Run> runs,
+                             Packer& packer, AttentionGroup& group) {
+  const auto pages_of = [&](const Run& run) {
+    const StepPart& part = parts[run.part];
+    return std::ssize(part.sinks) + std::ssize(part.line);
+  };
+  std::int64_t width = 0;
+  for (const Run& run : runs) width = std::max(width, pages_of(run));
+  width = std::min(checked_align(width, limits_.width_step), limits_.max_pages_of_a_sequence);
+  const std::int64_t rows = std::ssize(runs);
+  std::int32_t* table = packer.take_i32({rows, width}, &group.pages.table);
+  for (const Run& run : runs) {
+    const StepPart& part = parts[run.part];
+    std::int32_t* entry = std::copy(part.sinks.begin(), part.sinks.end(), table);
+    std::copy(part.line.begin(), part.line.end(), entry);
+    table += width;
+  }
+  if (group.sequences == rows) return;
+  // One row for all tokens of a rolling part.
+  group.pages.table.shape[0] = group.sequences;
+  group.pages.table.strides[0] = 0;
+}
+
+}  // namespace tessera
