@@ -48,7 +48,7 @@ struct CacheStep {
 
   // The rows whose logits are wanted. They have an order of their own, those of short parts first.
   std::int64_t logits = 0;      // how many
-  std::int64_t few_logits = 0;  // of parts of at most CacheBatch::kFewTokens tokens
+  std::int64_t few_logits = 0;  // of parts that want at most CacheBatch::kFewTokens logits
   // Where these rows are neighbours in rising order, the first of them, and logit_rows is empty; -1
   // where they must be gathered.
   std::int64_t first_logit_row = 0;

@@ -157,8 +157,9 @@ class CacheSequence {
 
   // A new stream; the pages are released.
   void clear();
-  // Takes back the last tokens of the latest step, so that `seen` tokens remain. The sequence is
-  // then what it was when it had seen so many.
+  // Takes back the last tokens, so that `seen` remain. The sequence is then what it was when it had
+  // seen so many. Tokens of the latest step only, except for a full sequence in a pool without a
+  // prefix cache, which can be taken back to any length.
   void truncate(std::int64_t seen);
   // Continues as if this many more tokens had been seen; their keys are missing. For computing what
   // the steps of a stream need (Model::workspace_bytes).

@@ -294,11 +294,15 @@ void CacheSequence::clear() {
 }
 
 void CacheSequence::truncate(std::int64_t seen) {
-  if (seen < step_begin_ || seen > seen_) {
+  // Without a window no page has left. The index needs the ids of the pages to come.
+  const bool any = policy_.kind == Kind::full && ids_begin_ == kNoIds;
+  const std::int64_t least = any ? 0 : step_begin_;
+  if (seen < least || seen > seen_) {
     fail(ErrorCode::invalid_argument,
-         "cache: {} tokens were asked to remain; the latest step can be taken back to {}..{}", seen,
-         step_begin_, seen_);
+         "cache: {} tokens were asked to remain; the sequence can be taken back to {}..{}", seen,
+         least, seen_);
   }
+  step_begin_ = std::min(step_begin_, seen);
   seen_ = seen;
   const std::int64_t n_sink = layout_->n_sink();
   const std::int64_t line_end = seen > n_sink ? layout_->line_page(seen - 1) + 1 : line_begin_;

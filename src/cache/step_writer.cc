@@ -69,7 +69,7 @@ void StepWriter::sort_runs(std::span<const StepPart> parts, bool for_logits) {
     const StepPart& part = parts[i];
     Run run{.part = i, .queries = for_logits ? part.logit_rows : part.tokens()};
     if (run.queries == 0) continue;
-    run.is_long = part.tokens() > CacheBatch::kFewTokens;
+    run.is_long = run.queries > CacheBatch::kFewTokens;
     run.rope = part.rope_on_read();
     run.single = run.queries == 1;
     // A single query sees all keys of its sequence, which has none that left its window.

@@ -43,7 +43,7 @@ class StepWriter {
   struct Run {
     std::size_t part = 0;
     std::int64_t queries = 0;
-    bool is_long = false;  // the part brings more than few tokens
+    bool is_long = false;  // more queries than a few
     bool rope = false;
     bool single = false;      // one query
     std::int64_t window = 0;  // of the mask; 0: causal

@@ -253,7 +253,7 @@ TEST_P(PagePoolTest, AShorterStreamWritesBehindWhatItTookBack) {
   EXPECT_EQ(b.find_prefix(prompt), 0);
   EXPECT_EQ(b.find_prefix(std::vector<std::int32_t>{1, 2, 3, 9, 5}), 4);
   EXPECT_TRUE(refuses([&] { a.truncate(2); },
-                      "cache: 2 tokens were asked to remain; the latest step can be taken back to "
+                      "cache: 2 tokens were asked to remain; the sequence can be taken back to "
                       "3..4"));
 }
 

@@ -145,6 +145,7 @@ std::int64_t most_scratch_bytes(Context& ctx, const Tensor& x, std::int64_t fixe
   const std::int64_t most_few = fixed_rows < 0 ? std::min(from.rows(), kFewM) : from.rows();
   std::int64_t most = 0;
   for (const bool few : {true, false}) {
+    if (!few && fixed_rows < 0 && from.rows() == most_few) continue;  // none are many
     for (Factor& factor : factors) {
       factor.kernel = &choose(*factor.weight, few, ctx.activations());
     }
