@@ -215,8 +215,8 @@ std::unique_ptr<PagePool> Model::make_pool(Context& ctx, const PoolRequest& requ
                           .prefix_cache = request.prefix_cache};
   const std::int64_t block = cache_batch_bytes(request.limits);
   const std::int64_t longest = request.limits.max_pages_of_a_sequence;
-  const std::int64_t rows =
-      request.logit_rows > 0 ? request.logit_rows : request.limits.max_sequences;
+  const std::int64_t sequences = std::min(request.limits.max_sequences, request.limits.max_tokens);
+  const std::int64_t rows = request.logit_rows > 0 ? request.logit_rows : sequences;
   const std::int64_t workspace = workspace_bytes(ctx, options, request.limits, rows);
   const AvailableMemory memory = available_memory(ctx, model::packed_layer_bytes(*this));
   const std::int64_t left = memory.bytes - workspace - block;
