@@ -14,7 +14,7 @@
 namespace tessera {
 namespace {
 
-CacheBatchLimits checked(const CacheBatchLimits& limits) {
+CacheBatchLimits checked_limits(const CacheBatchLimits& limits) {
   const std::int64_t sizes[] = {limits.max_tokens, limits.max_sequences,
                                 limits.max_pages_of_a_sequence, limits.width_step};
   if (*std::min_element(std::begin(sizes), std::end(sizes)) >= 1) return limits;
@@ -27,13 +27,13 @@ CacheBatchLimits checked(const CacheBatchLimits& limits) {
 }  // namespace
 
 std::int64_t cache_batch_bytes(const CacheBatchLimits& limits) {
-  return step_block_bytes(checked(limits));
+  return step_block_bytes(checked_limits(limits));
 }
 
 struct CacheBatch::State {
   State(Context& ctx, PagePool& of, const CacheBatchLimits& given)
       : pool(&of),
-        limits(checked(given)),
+        limits(checked_limits(given)),
         host_block(step_block_bytes(limits)),
         device_block(ctx, ctx.device().is_cpu() ? 0 : host_block.bytes()),
         writer(limits) {

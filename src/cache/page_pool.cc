@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-PagePoolOptions checked(const PagePoolOptions& options) {
+PagePoolOptions checked_pool(const PagePoolOptions& options) {
   const std::int64_t sizes[] = {options.layers, options.kv_heads, options.head_dim};
   if (*std::min_element(std::begin(sizes), std::end(sizes)) < 1) {
     fail(ErrorCode::invalid_argument,
@@ -50,11 +50,11 @@ std::int64_t layer_stride(const PagePoolOptions& options) {
 }  // namespace
 
 std::int64_t page_pool_bytes(const PagePoolOptions& options) {
-  return checked_mul(checked_mul(2, options.layers), layer_stride(checked(options)));
+  return checked_mul(checked_mul(2, options.layers), layer_stride(checked_pool(options)));
 }
 
 PagePool::State::State(Context& ctx, const PagePoolOptions& given)
-    : options(checked(given)),
+    : options(checked_pool(given)),
       device(ctx.device()),
       stride(layer_stride(options)),
       memory(ctx, page_pool_bytes(options)) {
@@ -77,6 +77,11 @@ void PagePool::State::unlink(std::int32_t number) {
   (gone.before >= 0 ? page(gone.before).after : list.first) = gone.after;
   (gone.after >= 0 ? page(gone.after).before : list.last) = gone.before;
   --list.size;
+}
+
+void PagePool::State::check_page(std::int32_t number) const {
+  if (number >= 0 && number < std::ssize(pages)) return;
+  fail(ErrorCode::invalid_argument, "cache: page {} was never taken from the pool", number);
 }
 
 void PagePool::State::forget(std::int32_t number) {
@@ -159,6 +164,7 @@ std::int32_t PagePool::take() {
 
 void PagePool::share(std::int32_t page) {
   State& state = *state_;
+  state.check_page(page);
   if (state.page(page).holders == 0) {
     state.unlink(page);
     ++state.used;
@@ -168,6 +174,10 @@ void PagePool::share(std::int32_t page) {
 
 void PagePool::release(std::int32_t page) {
   State& state = *state_;
+  state.check_page(page);
+  if (state.page(page).holders == 0) {
+    fail(ErrorCode::invalid_argument, "cache: page {} was released, but nobody holds it", page);
+  }
   if (--state.page(page).holders > 0) return;
   state.append(page);
   --state.used;

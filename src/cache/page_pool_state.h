@@ -27,6 +27,7 @@ struct PagePool::State {
   Page& page(std::int32_t number) { return pages[static_cast<std::size_t>(number)]; }
   bool is_found(std::int32_t number) const { return index && index->has(number); }
   List& list_of(std::int32_t number) { return is_found(number) ? kept : free; }
+  void check_page(std::int32_t number) const;
   void append(std::int32_t number);
   void unlink(std::int32_t number);
   // The page may be written to by its only holder; it can no longer be found.

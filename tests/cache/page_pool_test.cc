@@ -76,6 +76,8 @@ TEST_P(PagePoolTest, CountsHolders) {
   pool.release(c);
   pool.release(a);
   EXPECT_EQ(pool.take(), c);  // the one that was released first
+  EXPECT_TRUE(refuses([&] { pool.release(a); }, "cache: page 0 was released, but nobody holds it"));
+  EXPECT_TRUE(refuses([&] { pool.share(3); }, "cache: page 3 was never taken from the pool"));
 }
 
 TEST_P(PagePoolTest, CopiesAPageOfAllLayers) {
@@ -255,6 +257,19 @@ TEST_P(PagePoolTest, AShorterStreamWritesBehindWhatItTookBack) {
   EXPECT_TRUE(refuses([&] { a.truncate(2); },
                       "cache: 2 tokens were asked to remain; the sequence can be taken back to "
                       "3..4"));
+}
+
+// A page that is written to again cannot be found by what it held, not even while it is not whole.
+TEST_P(PagePoolTest, APageThatIsWrittenToIsForgotten) {
+  Pool pool(ctx(), 6);
+  CacheSequence a = pool.sequence(), b = pool.sequence();
+  pool.append(a, {1, 2});
+  pool.append(a, {3, 4, 5});
+  a.truncate(2);
+  EXPECT_EQ(pool.pages.prefix_stats().pages, 1);
+  pool.append(a, {9});  // 1 2 9 and an old 4
+  EXPECT_EQ(pool.pages.prefix_stats().pages, 0);
+  EXPECT_EQ(b.find_prefix(std::vector<std::int32_t>{1, 2, 3, 4, 5}), 0);
 }
 
 TEST_P(PagePoolTest, WithoutPrefixCacheNothingIsFound) {

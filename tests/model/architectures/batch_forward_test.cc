@@ -12,6 +12,7 @@
 #include "core/workspace.h"
 #include "reference/parity.h"
 #include "reference/test_tensor.h"
+#include "support/allocations.h"
 #include "support/compare.h"
 #include "support/devices.h"
 #include "support/files.h"
@@ -293,6 +294,32 @@ TEST_P(BatchForwardTest, TheWorkspaceIsSizedOnce) {
     batch_->commit();
     ASSERT_EQ(ctx().workspace_bytes(), reserved) << "step " << i;
   }
+}
+
+TEST_P(BatchForwardTest, ADecodeStepTakesNothingFromTheHeap) {
+  if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  load("llama-gqa");
+  ctx().trace().enable(false);  // tracing keeps texts
+  std::vector<CacheSequence> sequences;
+  for (const CachePolicy& policy : {CachePolicy::full(), CachePolicy::full(), CachePolicy::last(20),
+                                    CachePolicy::sinks(3, 20)}) {
+    sequences.emplace_back(*pool_, policy, 200, kMaxStep);
+  }
+  std::int32_t id = 0;
+  std::vector<CacheBatch::Part> parts;
+  for (CacheSequence& sequence : sequences) parts.push_back({&sequence, {&id, 1}, 1});
+  Workspace::Frame frame(ctx().workspace());
+  const Tensor logits = frame.take(DType::f32, {4, vocab()});
+  const auto step = [&] {
+    id = (id + 7) % 300;
+    const CacheStep& next = batch_->step(ctx(), parts);
+    model_->forward(ctx(), {.step = &next, .logits = logits});
+    batch_->commit();
+  };
+  for (int i = 0; i < 40; ++i) step();  // the window and the sinks roll
+  const AllocationCounter counter;
+  for (int i = 0; i < 100; ++i) step();  // whole pages come and go
+  EXPECT_EQ(counter.count(), 0);
 }
 
 TEST(MakePool, TakesWhatFits) {
