@@ -57,6 +57,9 @@ struct CacheStep {
       logit_begin{};  // of each part, as it was given: its first logits, or -1
   std::vector<AttentionGroup> logit_groups{};  // these rows alone, counted among the logits
 
+  // Each row has the same bits whatever other rows are in the step (LinearArgs::fixed_rows).
+  bool batch_invariant = false;
+
   bool wants_all_logits() const { return logits == tokens && first_logit_row == 0; }
 };
 
@@ -67,6 +70,9 @@ struct CacheBatchLimits {
   // Page tables are as wide as their longest sequence needs, rounded up to a multiple of this. A
   // GPU plans its work by the width: few widths keep plans the same.
   std::int64_t width_step = 8;
+  // On a GPU: kernels and the order of their sums do not depend on how many rows a step has. On the
+  // CPU this costs nothing, and is always so.
+  bool batch_invariant = false;
 };
 
 // Writes steps, in memory that is taken once.

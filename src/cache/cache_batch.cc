@@ -47,6 +47,7 @@ struct CacheBatch::State {
     step.groups.reserve(8);
     step.logit_groups.reserve(8);
     step.pool = pool;
+    step.batch_invariant = pool->device().is_cpu() || limits.batch_invariant;
   }
 
   void check(const Context& ctx, std::span<const Part> given);

@@ -141,17 +141,18 @@ std::int64_t multiply_scratch_bytes(Context& ctx, std::span<const Factor> factor
 // memory. Sets the factors' kernels.
 std::int64_t most_scratch_bytes(Context& ctx, const Tensor& x, std::int64_t fixed_rows,
                                 std::span<Factor> factors) {
-  const Rows from(x);
-  const std::int64_t most_few = fixed_rows < 0 ? std::min(from.rows(), kFewM) : from.rows();
+  const std::int64_t m_size = Rows(x).rows(), k_size = Rows(x).cols();
+  const std::int64_t few = fixed_rows > 0 ? fixed_rows : std::min(m_size, kFewM);
+  const bool has_many = fixed_rows < 0 ? m_size > kFewM : m_size > fixed_rows;
   std::int64_t most = 0;
-  for (const bool few : {true, false}) {
-    if (!few && fixed_rows < 0 && from.rows() == most_few) continue;  // none are many
+  const auto add = [&](bool is_few, std::int64_t rows) {
     for (Factor& factor : factors) {
-      factor.kernel = &choose(*factor.weight, few, ctx.activations());
+      factor.kernel = &choose(*factor.weight, is_few, ctx.activations());
     }
-    most = std::max(
-        most, multiply_scratch_bytes(ctx, factors, few ? most_few : from.rows(), from.cols()));
-  }
+    most = std::max(most, multiply_scratch_bytes(ctx, factors, rows, k_size));
+  };
+  add(true, few);
+  if (has_many) add(false, m_size);
   return most;
 }
 

@@ -68,16 +68,13 @@ void check_forward(const Context& ctx, const Model& model, const ForwardArgs& ar
           config.vocab, args.logits);
 }
 
-FinishedRows all_rows(const CacheStep& step) {
-  return {.count = step.tokens, .first = 0, .groups = step.groups};
-}
-
 FinishedRows logit_rows(const CacheStep& step) {
   if (step.wants_all_logits()) return all_rows(step);
   return {.count = step.logits,
           .first = step.first_logit_row,
           .index = step.logit_rows,
-          .groups = step.logit_groups};
+          .groups = step.logit_groups,
+          .fixed = step.batch_invariant ? step.few_logits : -1};
 }
 
 FinishedRows rows_of_last_layer(const ForwardArgs& args) {
@@ -86,6 +83,13 @@ FinishedRows rows_of_last_layer(const ForwardArgs& args) {
 }
 
 }  // namespace
+
+FinishedRows all_rows(const CacheStep& step) {
+  return {.count = step.tokens,
+          .first = 0,
+          .groups = step.groups,
+          .fixed = step.batch_invariant ? step.few_rows : -1};
+}
 
 Tensor take_rows(Context& ctx, Workspace::Frame& frame, const FinishedRows& rows,
                  const Tensor& matrix) {
@@ -118,7 +122,10 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   if (args.observe) args.observe(layers, normed);
   if (!args.logits.defined()) return;
   const Tensor wanted = args.observe ? take_rows(ctx, frame, logit_rows(step), normed) : normed;
-  linear(ctx, {.x = wanted, .weight = parts.head, .out = args.logits});
+  linear(ctx, {.x = wanted,
+               .weight = parts.head,
+               .out = args.logits,
+               .fixed_rows = logit_rows(step).fixed});
 }
 
 void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads) {

@@ -21,7 +21,9 @@ struct FinishedRows {
   std::int64_t first = 0;  // where they are neighbours; -1: they are gathered by `index`
   Tensor index{};          // i32 [count]
   std::span<const AttentionGroup> groups{};
+  std::int64_t fixed = -1;  // LinearArgs::fixed_rows of products over them
 };
+FinishedRows all_rows(const CacheStep& step);
 // These rows of a matrix [tokens, n]: a view, or a copy in the frame.
 Tensor take_rows(Context& ctx, Workspace::Frame& frame, const FinishedRows& rows,
                  const Tensor& matrix);

@@ -176,7 +176,8 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   linear(ctx, {.x = normed,
                .weight = layer.qkv.weight,
                .bias = layer.qkv.bias,
-               .out = qkv.view({tokens, 3 * config_.hidden})});
+               .out = qkv.view({tokens, 3 * config_.hidden}),
+               .fixed_rows = all_rows(*args.step).fixed});
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
   turn_and_append(ctx, args, {.layer = index, .q = q, .k = k, .v = v, .rope = rope_});
@@ -200,18 +201,21 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
                .weight = layer.output.weight,
                .bias = layer.output.bias,
                .residual = out,
-               .out = attended});
+               .out = attended,
+               .fixed_rows = rows.fixed});
   norm(ctx, layer.norm2, config_.parallel_residual ? out : attended, second);
   linear(ctx, {.x = second,
                .weight = layer.up.weight,
                .bias = layer.up.bias,
                .activation = config_.activation,
-               .out = inner});
+               .out = inner,
+               .fixed_rows = rows.fixed});
   linear(ctx, {.x = inner,
                .weight = layer.down.weight,
                .bias = layer.down.bias,
                .residual = attended,
-               .out = out});
+               .out = out,
+               .fixed_rows = rows.fixed});
 }
 
 std::unique_ptr<Model> make_neox(const ModelConfig& config, DType dtype, WeightSource& weights) {

@@ -235,7 +235,8 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
     linear(ctx, {.x = normed,
                  .weight = dense.weight,
                  .bias = dense.bias,
-                 .out = products.slice(1, from * dim, (from + count) * dim)});
+                 .out = products.slice(1, from * dim, (from + count) * dim),
+                 .fixed_rows = all_rows(*args.step).fixed});
   };
   project(layer.q, 0, heads);
   project(layer.k, heads, kv_heads);
@@ -265,7 +266,8 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
                .weight = layer.output.weight,
                .bias = layer.output.bias,
                .residual = out,
-               .out = out});
+               .out = out,
+               .fixed_rows = rows.fixed});
   norm(ctx, layer.norm2, out, second);
   gated_linear(ctx, {.x = second,
                      .gate = layer.gate.weight,
@@ -273,12 +275,14 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
                      .gate_bias = layer.gate.bias,
                      .up_bias = layer.up.bias,
                      .activation = config_.activation,
-                     .out = inner});
+                     .out = inner,
+                     .fixed_rows = rows.fixed});
   linear(ctx, {.x = inner,
                .weight = layer.down.weight,
                .bias = layer.down.bias,
                .residual = out,
-               .out = out});
+               .out = out,
+               .fixed_rows = rows.fixed});
 }
 
 std::unique_ptr<Model> make_llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
