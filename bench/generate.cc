@@ -10,24 +10,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
-#include <system_error>
 #include <vector>
 
+#include "bench_model.h"
 #include "core/build_config.h"
 #include "core/philox.h"
 #include "cuda/linear/choose.h"
-#include "model/architectures/config.h"
-#include "model/checkpoint/mapped_file.h"
-#include "model/checkpoint/random_weights.h"
 #include "read_bandwidth.h"
 #include "tessera/tessera.h"
 
@@ -37,13 +32,13 @@ using namespace tessera;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
-  std::string model, shape;  // exactly one is given
+  bench::ModelChoice model;
   std::vector<std::string> weights{"dense", "int8", "int4:32", "nvfp4"};
   std::vector<int> threads{2};
   std::int64_t prompt = 512, generate = 128, context = 0, step = 512;
   std::int64_t stream = 0, sinks = 4, window = 252;
   int repeat = 5;
-  std::string device = "cpu", dtype;
+  std::string device = "cpu";
   std::string linear_kernel;  // empty: what linear() chooses
   bool exact = false;
 };
@@ -168,7 +163,7 @@ nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string
   const std::int64_t bytes = bytes_per_token(model, options);
   const double token_ms = 1e3 / median(generate);
   const double floor_ms = 1e3 * static_cast<double>(bytes) / bandwidth;
-  nlohmann::json row{{"model", options.model.empty() ? options.shape : options.model},
+  nlohmann::json row{{"model", options.model.name()},
                      {"weights", weights},
                      {"dtype", name(model.dtype())},
                      {"threads", ctx.threads()},
@@ -235,56 +230,6 @@ void measure_stream(Context& ctx, const Model& model, const Options& options) {
 
 // ---- the program --------------------------------------------------------------------------------
 
-DType parse_dtype(const std::string& text) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    if (text == name(dtype)) return dtype;
-  }
-  throw Error(ErrorCode::invalid_argument, "--dtype must be f32, f16 or bf16, not " + text);
-}
-
-// One entry of --weights, such as "dense", "f16" or "int4:32".
-struct WeightChoice {
-  std::optional<DType> dense{};  // "f16": this dtype instead of the model's
-  std::optional<QuantizeOptions> pack{};
-};
-
-WeightChoice parse_weights(const std::string& text) {
-  if (text == "dense") return {};
-  if (text == "f32" || text == "f16" || text == "bf16") return {.dense = parse_dtype(text)};
-  const std::size_t colon = text.find(':');
-  QuantizeOptions pack{.format = parse_format(text.substr(0, colon)),
-                       .search = ScaleSearch::from_max};  // the speed is the same
-  if (colon != std::string::npos) {
-    const char* const end = text.data() + text.size();
-    const auto [rest, error] = std::from_chars(text.data() + colon + 1, end, pack.group);
-    if (error != std::errc() || rest != end) {
-      throw Error(ErrorCode::invalid_argument,
-                  "--weights " + text + ": a group size must follow the colon, as in int4:32");
-    }
-  }
-  return {.pack = pack};
-}
-
-std::unique_ptr<Model> make_model(Context& ctx, const Options& options,
-                                  const WeightChoice& choice) {
-  const bool on_cpu = ctx.device().is_cpu();
-  std::optional<DType> dtype;
-  if (!options.dtype.empty()) dtype = parse_dtype(options.dtype);
-  if (choice.dense && !on_cpu) dtype = choice.dense;
-  if (options.model.empty()) {
-    const model::MappedFile file(options.shape);
-    ModelConfig config = model::parse_model_config(file.text(), options.shape);
-    config.stored_dtype = choice.dense.value_or(config.stored_dtype);
-    return model::make_random_model(ctx, config, {.dtype = dtype, .pack = choice.pack});
-  }
-  if (choice.dense && on_cpu) {
-    throw Error(ErrorCode::invalid_argument,
-                "--weights " + std::string(name(*choice.dense)) +
-                    ": on the CPU dense weights keep the checkpoint's dtype; use dense");
-  }
-  return load_model(ctx, options.model, {.dtype = dtype, .pack = choice.pack});
-}
-
 ContextOptions context_options(const Options& options, int threads) {
   return {.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
           .threads = threads,
@@ -307,7 +252,7 @@ void measure(const Options& options, int threads) {
   for (const std::string& weights : options.weights) {
     Context ctx(context_options(options, threads));
     force_linear_kernel(ctx, options.linear_kernel);
-    const std::unique_ptr<Model> model = make_model(ctx, options, parse_weights(weights));
+    const std::unique_ptr<Model> model = bench::make_model(ctx, options.model, weights);
     if (options.stream > 0) {
       measure_stream(ctx, *model, options);
       continue;
@@ -325,18 +270,8 @@ int main(int argc, char** argv) {
   CLI::App app(
       "Measures the prompt and generation speed of one model: one JSON object for each "
       "combination");
-  CLI::Option_group* source = app.add_option_group("Model");
-  source->add_option("--model", options.model, "Folder of a checkpoint");
-  source->add_option(
-      "--shape", options.shape,
-      "Instead: random weights, made on the device, in the shape of this config.json "
-      "(bench/shapes has some)");
-  source->require_option(1);
-  app.add_option(
-         "--weights", options.weights,
-         "dense; f32, f16 or bf16 for dense weights (on a GPU also activations) of this dtype; "
-         "or a packed format such as int4 or int4:32 (groups of 32)")
-      ->delimiter(',');
+  bench::add_model_options(app, options.model);
+  app.add_option("--weights", options.weights, bench::kWeightsHelp)->delimiter(',');
   app.add_option("--threads", options.threads, "Thread counts")->delimiter(',');
   app.add_option("--prompt", options.prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);
   app.add_option("--generate", options.generate, "Tokens to generate")->check(CLI::PositiveNumber);
@@ -346,7 +281,6 @@ int main(int argc, char** argv) {
   app.add_option("--repeat", options.repeat, "Number of runs; the median is reported")
       ->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
-  app.add_option("--dtype", options.dtype, "Dtype of activations: f32, f16 or bf16");
   app.add_option("--linear-kernel", options.linear_kernel,
                  "On a GPU: the kernel of all linear layers that it can run, as cuda.strips");
   app.add_option("--stream", options.stream, "Instead: one stream of this many tokens, with sinks")
