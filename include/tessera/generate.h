@@ -28,8 +28,14 @@ struct GenerateOptions {
   const std::atomic<bool>* cancel = nullptr;
 };
 
-// context_full: a cache that keeps every token has no room for another one.
-enum class StopReason : std::uint8_t { max_tokens, eos, stop_string, cancelled, context_full };
+enum class StopReason : std::uint8_t {
+  max_tokens,
+  eos,
+  stop_string,
+  cancelled,
+  context_full,  // a cache that keeps every token has no room for another one
+  deadline,      // of a Request (tessera/engine.h)
+};
 
 std::string_view name(StopReason reason);
 

@@ -50,7 +50,7 @@ TEST(SchedulerPlan, PreemptsTheYoungestOfTheLowestPriority) {
   // Each is recomputed with the tokens it had, the better before the worse.
   desk.remove(1);
   EXPECT_EQ(desk.admit(), (Ids{4}));
-  const std::string whole = "4:" + std::to_string(desk.length[4]) + "!";
+  const std::string whole = fmt::format("4:{}!", desk.length[4]);
   EXPECT_EQ(plan_text(desk.step()), whole);
   desk.submit(5, 1, 0);
   desk.remove(4);

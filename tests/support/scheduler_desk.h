@@ -1,6 +1,7 @@
 // A Scheduler with a fake pool and sequences that never end, for tests of its rules.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -68,8 +69,8 @@ class SchedulerDesk {
 inline std::string plan_text(const engine::Plan& plan) {
   std::string out;
   for (const engine::StepItem& item : plan.items) {
-    out += (out.empty() ? "" : " ") + std::to_string(item.id) + ":" + std::to_string(item.tokens) +
-           (item.wants_logits ? "!" : "");
+    if (!out.empty()) out += ' ';
+    out += fmt::format("{}:{}{}", item.id, item.tokens, item.wants_logits ? "!" : "");
   }
   return out;
 }

@@ -1,0 +1,165 @@
+// Many conversations on one model: requests come in from any thread, and each step of the engine
+// runs the next tokens of all of them through the model in one pass.
+//
+//   submit() --> queue --> Scheduler --> one step: prompts in chunks, streams a token each -->
+//   events
+//
+// A request gives the same tokens alone and in company: its seed, its place in the stream and the
+// model decide them. On a GPU, logits may differ in their last bits with the number of streams,
+// unless EngineOptions::batch_invariant is set.
+//
+// Threads: every function of Engine and RequestHandle may be called from any thread. The engine
+// runs its steps on a thread of its own. Until it is destroyed, it alone uses the Context.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tessera/context.h"
+#include "tessera/error.h"
+#include "tessera/generate.h"
+#include "tessera/kv_cache.h"
+#include "tessera/model.h"
+#include "tessera/speculation.h"
+#include "tessera/tokenizer.h"
+
+namespace tessera {
+
+struct EngineOptions {
+  // The longest sequence of a request that keeps all of its tokens, prompt and answer together.
+  // 0: the length that the model was trained for.
+  std::int64_t context = 0;
+  std::int64_t max_sequences = 32;     // that run at the same time; more wait
+  std::int64_t max_step_tokens = 512;  // of one step, prompts and streams together
+  std::int64_t max_waiting = 4096;     // requests in the queue; more are refused
+  // Pages of keys and values, shared by all sequences. 0: room for max_sequences of `context`
+  // tokens, or as many as half of the free memory holds.
+  std::int64_t pages = 0;
+  std::int64_t page_size = 64;  // tokens
+  bool prefix_cache = true;     // find pages of earlier requests that began with the same tokens
+  bool batch_invariant = false;
+  SpeculationOptions speculation{};
+};
+
+struct Request {
+  std::string prompt{};                    // text, or
+  std::vector<std::int32_t> prompt_ids{};  // ids, not both
+  // Special tokens written in `prompt` are text of the user unless this is set.
+  bool parse_special = false;
+  // With n > 1, choice i draws with the seed sampling.seed + i.
+  GenerateOptions options{};
+  std::int64_t n = 1;  // choices: so many answers to one prompt, which is read once
+  CachePolicy policy{};
+  int priority = 0;  // larger ones start first; no request waits for ever
+  // The request ends with StopReason::deadline this long after submit(), finished or not.
+  std::optional<std::chrono::milliseconds> deadline{};
+  // Called on the engine's thread with each event, instead of keeping it for next(). It must be
+  // quick, because every stream waits for it. If it throws, the request is cancelled.
+  std::function<void(const struct Event&)> on_event{};
+};
+
+struct Usage {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;  // of the prompt: found in the prefix cache
+  std::int64_t generated_tokens = 0;
+  double queued_seconds = 0;  // from submit() to the first step
+  double first_seconds = 0;   // from submit() to the first token
+  double total_seconds = 0;   // from submit() to the end
+};
+
+struct Event {
+  enum class Kind : std::uint8_t {
+    token,     // `token` was drawn for `choice`
+    finished,  // `choice` has ended for `reason`
+    failed,    // `choice` has ended with an error
+  };
+  Kind kind = Kind::token;
+  std::int64_t choice = 0;
+  GeneratedToken token{};
+  StopReason reason = StopReason::max_tokens;
+  ErrorCode code = ErrorCode::invalid_argument;  // of an error
+  std::string message{};
+  Usage usage{};  // with finished and failed
+};
+
+// Follows one request. May outlive the engine.
+class RequestHandle {
+ public:
+  RequestHandle() = default;
+
+  std::uint64_t id() const;
+  // Ends the request after the step that is running; its choices finish with
+  // StopReason::cancelled.
+  void cancel();
+  // The next event of the request. Waits for it; nothing once every choice has ended. Only for
+  // requests without on_event.
+  std::optional<Event> next();
+  // The same, but gives up at this time.
+  std::optional<Event> next_until(std::chrono::steady_clock::time_point time);
+  // Waits for the end, and collects the choices. Throws the first error of a choice.
+  std::vector<GenerateResult> wait();
+  bool is_done() const;  // no event is left
+
+  struct State;  // src/engine/request_state.h
+  explicit RequestHandle(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<State> state_;
+};
+
+struct EngineStats {
+  std::int64_t running = 0, waiting = 0;  // sequences now
+  std::int64_t steps = 0;
+  std::int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;  // of all requests
+  std::int64_t finished = 0, failed = 0, cancelled = 0;                     // choices
+  std::int64_t preemptions = 0;
+  std::int64_t pages = 0, pages_used = 0, pages_peak = 0;  // used: by sequences that run
+  std::int64_t drafted_tokens = 0, accepted_tokens = 0;    // speculation
+  double step_seconds = 0;                                 // of all steps
+
+  double prefix_hit_rate() const {  // of the tokens of prompts
+    return prompt_tokens > 0
+               ? static_cast<double>(cached_tokens) / static_cast<double>(prompt_tokens)
+               : 0;
+  }
+  double accept_rate() const {
+    return drafted_tokens > 0
+               ? static_cast<double>(accepted_tokens) / static_cast<double>(drafted_tokens)
+               : 0;
+  }
+};
+
+class Engine {
+ public:
+  // Reserves the pages and all scratch memory: nothing is allocated for them later. The tokenizer
+  // may be null if requests bring ids and want ids. Model and tokenizer must outlive the engine.
+  Engine(Context& ctx, const Model& model, const Tokenizer* tokenizer,
+         const EngineOptions& options = {});
+  // Cancels all requests.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Refuses a request that can never run with an Error that says why; no other request is touched.
+  // Refuses with ErrorCode::busy if the queue is full.
+  //
+  // If a step fails, the requests in it end with Event::Kind::failed and the reason; the engine
+  // goes on with the others.
+  RequestHandle submit(Request request);
+  EngineStats stats() const;
+  const EngineOptions& options() const;  // as used: with the numbers that were 0
+  // Refuses new requests from now on, and waits until all have ended or the time has come.
+  // Returns false in the latter case.
+  bool drain_until(std::chrono::steady_clock::time_point time);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tessera

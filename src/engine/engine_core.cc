@@ -1,0 +1,435 @@
+#include "engine/engine_core.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/checked.h"
+#include "core/fail.h"
+
+namespace tessera::engine {
+namespace {
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+void require_option(bool holds, const char* name, std::int64_t value, const char* accepted) {
+  if (holds) return;
+  fail(ErrorCode::invalid_argument, "{} is {}; it must be {}", name, value, accepted);
+}
+
+EngineOptions complete(EngineOptions options, const Model& model) {
+  require_option(options.context >= 0, "context", options.context, "0 (as trained) or more");
+  require_option(options.max_sequences >= 1, "max_sequences", options.max_sequences, "1 or more");
+  require_option(options.max_step_tokens >= 1, "max_step_tokens", options.max_step_tokens,
+                 "1 or more");
+  require_option(options.max_waiting >= 0, "max_waiting", options.max_waiting, "0 or more");
+  require_option(options.pages >= 0, "pages", options.pages, "0 (as many as fit) or more");
+  require_option(options.page_size >= 1, "page_size", options.page_size, "1 or more");
+  if (options.context == 0) options.context = model.config().max_positions;
+  options.max_step_tokens = std::max(options.max_step_tokens, options.max_sequences);
+  return options;
+}
+
+// The most rows of logits in a step: each sequence has the one after its newest token, and those
+// after its drafts.
+std::int64_t most_logits(const EngineOptions& options) {
+  const bool drafts = options.speculation.kind != SpeculationOptions::Kind::off;
+  const std::int64_t each = 1 + (drafts ? options.speculation.max_tokens : 0);
+  return std::min(checked_mul(options.max_sequences, each), options.max_step_tokens);
+}
+
+// A window of as many tokens as the context has keeps room for a whole step besides, and may begin
+// and end within a page.
+std::int64_t sequence_pages(const EngineOptions& options) {
+  const std::int64_t tokens = checked_add(options.context, options.max_step_tokens);
+  return checked_add(ceil_div(tokens, options.page_size), 1);
+}
+
+CacheBatchLimits batch_limits(const EngineOptions& options) {
+  return {.max_tokens = options.max_step_tokens,
+          .max_sequences = options.max_sequences,
+          .max_pages_of_a_sequence = sequence_pages(options),
+          .batch_invariant = options.batch_invariant};
+}
+
+PoolRequest pool_request(const EngineOptions& options) {
+  return {.limits = batch_limits(options),
+          .logit_rows = most_logits(options),
+          .pages = options.pages,
+          .page_size = options.page_size,
+          .prefix_cache = options.prefix_cache};
+}
+
+}  // namespace
+
+Error error_of(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {ErrorCode::out_of_memory, "there is no memory left for this step"};
+  } catch (const std::exception& error) {
+    return {ErrorCode::device, error.what()};
+  }
+}
+
+EngineCore::EngineCore(Context& ctx, const Model& model, const EngineOptions& options)
+    : ctx_(ctx),
+      model_(model),
+      options_(complete(options, model)),
+      pool_(model.make_pool(ctx, pool_request(options_))),
+      batch_(ctx, *pool_, batch_limits(options_)),
+      scheduler_({.max_sequences = options_.max_sequences,
+                  .max_step_tokens = options_.max_step_tokens,
+                  .total_pages = pool_->options().pages}),
+      runner_(ctx, model, most_logits(options_), most_logits(options_) + options_.max_sequences),
+      speculator_(make_speculator(ctx, model, options_.speculation,
+                                  {.context = options_.context,
+                                   .max_sequences = options_.max_sequences,
+                                   .max_step_tokens = options_.max_step_tokens})),
+      pacer_(options_.max_step_tokens) {
+  options_.pages = pool_->options().pages;
+}
+
+// ---- requests ----------------------------------------------------------------------------------
+
+Demand EngineCore::demand_of(const CachePolicy& policy, std::int64_t prompt_tokens,
+                             const GenerateOptions& options, std::int64_t n) const {
+  // The last token that is drawn is never stored.
+  const std::int64_t answer = options.max_tokens < 0 ? 1 : options.max_tokens;
+  const std::int64_t tokens = std::min(checked_add(prompt_tokens, answer), options_.context);
+  return {.prompt_tokens = prompt_tokens,
+          .pages = CacheSequence::max_pages(policy, tokens, options_.max_step_tokens,
+                                            options_.page_size),
+          .forks = n - 1};
+}
+
+void EngineCore::check_fits(const CachePolicy& policy, std::int64_t prompt_tokens,
+                            const GenerateOptions& options, std::int64_t n) const {
+  model_.check_policy(policy);
+  if (n < 1 || n > options_.max_sequences) {
+    tessera::fail(ErrorCode::invalid_argument,
+                  "n is {}; it must be from 1 to {}, the sequences that run at the same time", n,
+                  options_.max_sequences);
+  }
+  if (policy.kind == CachePolicy::Kind::full && prompt_tokens > options_.context) {
+    tessera::fail(ErrorCode::invalid_argument,
+                  "the prompt has {} tokens, but a sequence here holds at most {}: shorten it, "
+                  "raise the context, or use attention sinks or a window",
+                  prompt_tokens, options_.context);
+  }
+  const std::int64_t pages = demand_of(policy, prompt_tokens, options, n).pages;
+  const std::int64_t most = std::min(options_.pages, sequence_pages(options_));
+  if (pages > most) {
+    tessera::fail(ErrorCode::invalid_argument,
+                  "the request needs up to {} pages of {} tokens, but a sequence here has at most "
+                  "{}: ask for fewer tokens or a smaller window",
+                  pages, options_.page_size, most);
+  }
+}
+
+void EngineCore::add(std::unique_ptr<Choice> choice) {
+  const RequestId id = choice->id = ++last_id_;
+  const auto n = static_cast<std::int64_t>(choice->siblings.size()) + 1;
+  Demand demand =
+      demand_of(choice->policy, std::ssize(choice->ids), choice->generation.options(), n);
+  demand.priority = choice->priority;
+  scheduler_.submit(id, demand);
+  choices_.emplace(id, std::move(choice));
+}
+
+// ---- what the scheduler asks -------------------------------------------------------------------
+
+std::int64_t EngineCore::pages_to_store(const Choice& choice, std::int64_t tokens) const {
+  if (!choice.sequence) {
+    return CacheSequence::max_pages(choice.policy, std::min(tokens, options_.context),
+                                    options_.max_step_tokens, options_.page_size);
+  }
+  const CacheSequence& sequence = *choice.sequence;
+  if (choice.policy.kind == CachePolicy::Kind::full) return sequence.pages_for(tokens);
+  // A window may give pages back and take others on the way; it never holds more than this.
+  const std::int64_t most = CacheSequence::max_pages(choice.policy, options_.context,
+                                                     options_.max_step_tokens, options_.page_size);
+  return std::max<std::int64_t>(most - sequence.pages(), 0);
+}
+
+// ---- a step ------------------------------------------------------------------------------------
+
+bool EngineCore::step() {
+  end_cancelled_and_late();
+  const auto free_pages = [&] { return pool_->free_pages(); };
+  const auto next_step = [&](RequestId id, std::int64_t wanted) {
+    const CacheSequence& sequence = *at(id).sequence;
+    const std::int64_t tokens = sequence.step_size(wanted);
+    return StepCost{tokens, sequence.pages_for(tokens)};
+  };
+  const auto to_store = [&](RequestId id, std::int64_t tokens) {
+    return pages_to_store(at(id), tokens);
+  };
+  const auto release = [&](RequestId id) { at(id).sequence.reset(); };
+  const PoolView view{free_pages, next_step, to_store, release};
+
+  admit_waiting(view);
+  if (speculator_) guess_ahead();
+  const Plan& plan = scheduler_.plan(view, pacer_.chunk_tokens());
+  if (plan.exhausted) finish(at(*plan.exhausted), StopReason::context_full, {});
+  if (plan.items.empty()) return plan.exhausted.has_value();
+  const Clock::time_point start = Clock::now();
+  collect(plan);
+  try {
+    const CacheStep& step = batch_.step(ctx_, parts_);
+    runner_.forward(step);
+    batch_.commit();
+    add_draws(step);
+    runner_.draw(draws_);
+  } catch (...) {
+    fail_step(error_of(std::current_exception()));
+    return true;
+  }
+  take_all_drawn();
+  const double seconds = seconds_between(start, Clock::now());
+  pacer_.learn(stream_tokens_, prompt_tokens_, seconds);
+  if (prompt_tokens_ == 0) row_cost_.learn(stream_tokens_, seconds);
+  ++stats_.steps;
+  stats_.step_seconds += seconds;
+  stats_.pages_peak = std::max(stats_.pages_peak, pool_->used_pages());
+  return true;
+}
+
+// Requests in a long queue are looked at now and then, all others before every step.
+void EngineCore::end_cancelled_and_late() {
+  constexpr std::size_t kManyChoices = 256;
+  constexpr std::int64_t kEvery = 16;
+  if (choices_.size() > kManyChoices && ++polls_ % kEvery != 0) return;
+  const Clock::time_point now = Clock::now();
+  for (auto it = choices_.begin(); it != choices_.end();) {
+    Choice& choice = *(it++)->second;  // ending it removes it
+    if (choice.state->cancelled || choice.generation.is_cancelled()) {
+      finish(choice, StopReason::cancelled, choice.generation.end(StopReason::cancelled));
+    } else if (now >= choice.deadline) {
+      finish(choice, StopReason::deadline, choice.generation.end(StopReason::deadline));
+    }
+  }
+}
+
+void EngineCore::admit_waiting(const PoolView& view) {
+  while (const std::optional<RequestId> id = scheduler_.next_admission(view)) {
+    Choice& choice = at(*id);
+    choice.sequence.emplace(*pool_, choice.policy, options_.context, options_.max_step_tokens);
+    const std::int64_t cached = choice.sequence->find_prefix(choice.ids);
+    if (!choice.started) {
+      choice.started = true;
+      choice.usage.cached_tokens = cached;
+      choice.usage.queued_seconds = seconds_between(choice.submitted, Clock::now());
+      stats_.prompt_tokens += choice.usage.prompt_tokens;
+      stats_.cached_tokens += cached;
+    }
+    scheduler_.admit(*id, cached, view);
+  }
+}
+
+// Guesses the next tokens of the streams, as many for each as are likely to pay.
+void EngineCore::guess_ahead() {
+  std::erase_if(streams_, [&](RequestId id) { return !choices_.contains(id) || !at(id).sequence; });
+  const double row_cost = row_cost_.in_tokens(std::ssize(streams_));
+  guesses_.clear();
+  for (const RequestId id : streams_) {
+    Choice& choice = at(id);
+    const GenerateOptions& options = choice.generation.options();
+    std::int64_t room = options_.speculation.max_tokens;
+    // The last token of an answer need not be guessed, and all guesses must fit into the cache.
+    if (options.max_tokens > 0) {
+      room = std::min(room, options.max_tokens - choice.usage.generated_tokens - 1);
+    }
+    if (choice.policy.kind == CachePolicy::Kind::full) {
+      room = std::min(room, options_.context - std::ssize(choice.ids));
+    }
+    guesses_.push_back(
+        {.id = id,
+         .ids = choice.ids,
+         .count = choice.draft_length.next(row_cost, std::max<std::int64_t>(room, 0)),
+         .drafts = &choice.drafts});
+  }
+  speculator_->guess(guesses_);
+  for (const Guess& guess : guesses_) scheduler_.draft(guess.id, std::ssize(*guess.drafts));
+}
+
+void EngineCore::collect(const Plan& plan) {
+  parts_.clear();
+  in_step_.clear();
+  drawing_.clear();
+  stream_tokens_ = prompt_tokens_ = 0;
+  for (const StepItem& item : plan.items) {
+    Choice& choice = at(item.id);
+    const std::int64_t stored = choice.sequence->seen();
+    const std::int64_t drafts =
+        std::max<std::int64_t>(stored + item.tokens - std::ssize(choice.ids), 0);
+    choice.drafts.resize(static_cast<std::size_t>(drafts));
+    choice.ids.insert(choice.ids.end(), choice.drafts.begin(), choice.drafts.end());
+    const bool streams = item.wants_logits && item.tokens == 1 + drafts;
+    (streams ? stream_tokens_ : prompt_tokens_) += item.tokens;
+    parts_.push_back({.sequence = &*choice.sequence,
+                      .ids = std::span(choice.ids)
+                                 .subspan(static_cast<std::size_t>(stored),
+                                          static_cast<std::size_t>(item.tokens)),
+                      .logit_rows = item.wants_logits ? 1 + drafts : 0});
+    in_step_.push_back(&choice);
+  }
+}
+
+void EngineCore::add_draws(const CacheStep& step) {
+  draws_.clear();
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].logit_rows == 0) continue;
+    Choice& choice = *in_step_[i];
+    choice.ids.resize(choice.ids.size() - choice.drafts.size());  // drawn again, if they are right
+    const auto draw_for = [&](Choice& from) {
+      draws_.push_back({.sampler = &from.generation.sampler(),
+                        .row = step.logit_begin[i],
+                        .drafts = from.drafts,
+                        .top_logprobs = from.generation.options().top_logprobs,
+                        .drawn = &from.drawn});
+      drawing_.push_back(&from);
+    };
+    draw_for(choice);
+    for (Choice* sibling : fork_siblings(choice)) draw_for(*sibling);
+  }
+}
+
+// The prompt has been read: its other choices begin here, with the same pages and the same logits.
+std::vector<Choice*> EngineCore::fork_siblings(Choice& leader) {
+  std::vector<Choice*> forks;
+  for (std::unique_ptr<Choice>& sibling : leader.siblings) {
+    sibling->id = ++last_id_;
+    sibling->sequence.emplace(leader.sequence->fork());
+    sibling->usage = leader.usage;
+    sibling->started = true;
+    scheduler_.admit_fork(sibling->id, leader.id);
+    forks.push_back(sibling.get());
+    choices_.emplace(sibling->id, std::move(sibling));
+  }
+  leader.siblings.clear();
+  return forks;
+}
+
+// ---- after a step ------------------------------------------------------------------------------
+
+void EngineCore::take_all_drawn() {
+  streams_.clear();
+  // Prompts that are not through yet.
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    if (parts_[i].logit_rows > 0) continue;
+    const Choice& choice = *in_step_[i];
+    scheduler_.advance(choice.id, choice.sequence->seen(), std::ssize(choice.ids));
+  }
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    Choice& choice = *drawing_[i];
+    if (draws_[i].error) {
+      fail(choice, error_of(draws_[i].error));
+    } else {
+      take_drawn(choice);
+    }
+  }
+}
+
+void EngineCore::take_drawn(Choice& choice) {
+  const std::int64_t drafted = std::ssize(choice.drafts), accepted = std::ssize(choice.drawn) - 1;
+  choice.draft_length.learn(drafted, accepted);
+  choice.drafts.clear();
+  stats_.drafted_tokens += drafted;
+  stats_.accepted_tokens += accepted;
+  for (const Sampled& sampled : choice.drawn) {
+    if (choice.usage.generated_tokens++ == 0) {
+      choice.usage.first_seconds = seconds_between(choice.submitted, Clock::now());
+    }
+    ++stats_.generated_tokens;
+    Event event;
+    event.choice = choice.index;
+    event.token = choice.generation.take(sampled, has_room(choice));
+    choice.ids.push_back(sampled.token.id);
+    choice.state->deliver(std::move(event));
+    if (const auto reason = choice.generation.reason()) return finish(choice, *reason, {});
+  }
+  choice.sequence->truncate(std::ssize(choice.ids) - 1);
+  scheduler_.advance(choice.id, choice.sequence->seen(), std::ssize(choice.ids));
+  streams_.push_back(choice.id);
+}
+
+// May the token that is about to be added be stored later?
+bool EngineCore::has_room(const Choice& choice) const {
+  return choice.policy.kind != CachePolicy::Kind::full || std::ssize(choice.ids) < options_.context;
+}
+
+// Whatever its sequences hold now is not to be trusted: they are dropped with their pages.
+void EngineCore::fail_step(const Error& error) {
+  // Forks of this step draw, but have no part in it.
+  for (Choice* choice : drawing_) {
+    if (std::find(in_step_.begin(), in_step_.end(), choice) == in_step_.end()) {
+      in_step_.push_back(choice);
+    }
+  }
+  for (Choice* choice : in_step_) fail(*choice, error);
+  if (!ctx_.lost().empty()) end_all(&error);
+}
+
+// ---- the end of a choice -----------------------------------------------------------------------
+
+void EngineCore::finish(Choice& choice, StopReason reason, std::string text) {
+  (reason == StopReason::cancelled ? stats_.cancelled : stats_.finished) += 1;
+  Event event;
+  event.kind = Event::Kind::finished;
+  event.reason = reason;
+  event.token.text = std::move(text);
+  end(choice, std::move(event));
+}
+
+void EngineCore::fail(Choice& choice, const Error& error) {
+  ++stats_.failed;
+  Event event;
+  event.kind = Event::Kind::failed;
+  event.code = error.code();
+  event.message = error.what();
+  end(choice, std::move(event));
+}
+
+// Choices that have not begun end with the first one.
+void EngineCore::end(Choice& choice, Event event) {
+  choice.usage.total_seconds = seconds_between(choice.submitted, Clock::now());
+  event.usage = choice.usage;
+  for (const auto& sibling : choice.siblings) {
+    event.choice = sibling->index;
+    sibling->state->deliver(event);
+  }
+  event.choice = choice.index;
+  choice.state->deliver(std::move(event));
+  scheduler_.remove(choice.id);
+  if (speculator_) speculator_->forget(choice.id);
+  choices_.erase(choice.id);
+}
+
+void EngineCore::end_all(const Error* error) {
+  while (!choices_.empty()) {
+    Choice& choice = *choices_.begin()->second;
+    if (error != nullptr) {
+      fail(choice, *error);
+    } else {
+      finish(choice, StopReason::cancelled, choice.generation.end(StopReason::cancelled));
+    }
+  }
+}
+
+EngineStats EngineCore::stats() const {
+  EngineStats stats = stats_;
+  const SchedulerCounts counts = scheduler_.counts();
+  stats.running = counts.running;
+  stats.waiting = counts.waiting;
+  stats.preemptions = counts.preemptions;
+  stats.pages = options_.pages;
+  stats.pages_used = pool_->used_pages();
+  return stats;
+}
+
+}  // namespace tessera::engine

@@ -1,0 +1,124 @@
+// The engine without its thread: requests in, and step() runs the next tokens of all of them.
+//
+//   add() --> Scheduler --> step(): admit, plan, preempt
+//                             |  CacheBatch: pages, positions, slots of every row
+//                             |  StepRunner: one pass, a drawn token for each stream
+//                             v
+//                           Generation of each choice --> events
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/chunk_pacer.h"
+#include "engine/draft_length.h"
+#include "engine/generation.h"
+#include "engine/request_state.h"
+#include "engine/scheduler.h"
+#include "engine/speculator.h"
+#include "engine/step_runner.h"
+#include "tessera/engine.h"
+#include "tessera/page_pool.h"
+
+namespace tessera::engine {
+
+using Clock = std::chrono::steady_clock;
+
+// One of the texts of a request. To the scheduler it is a sequence.
+struct Choice {
+  Choice(const ModelConfig& config, const Tokenizer* tokenizer, const GenerateOptions& options,
+         std::span<const std::int32_t> prompt)
+      : ids(prompt.begin(), prompt.end()), generation(config, tokenizer, options, prompt) {}
+
+  RequestId id = 0;
+  std::shared_ptr<RequestHandle::State> state{};
+  std::int64_t index = 0;  // among the request's choices
+  CachePolicy policy{};
+  int priority = 0;
+  std::vector<std::int32_t> ids;  // the prompt, and what has been drawn
+  Generation generation;
+  std::optional<CacheSequence> sequence{};          // while it runs
+  std::vector<std::unique_ptr<Choice>> siblings{};  // choices that begin where the prompt ends
+  std::vector<std::int32_t> drafts{};               // guesses for the next tokens
+  DraftLength draft_length{};
+  std::vector<Sampled> drawn{};  // in this step
+  bool started = false;
+  Usage usage{};
+  Clock::time_point submitted{}, deadline = Clock::time_point::max();
+};
+
+// Anything that was thrown, as an Error.
+Error error_of(const std::exception_ptr& thrown);
+
+class EngineCore {
+ public:
+  // Fills in the options that are 0. Reserves the pages and the scratch memory of all steps.
+  EngineCore(Context& ctx, const Model& model, const EngineOptions& options);
+
+  const EngineOptions& options() const { return options_; }
+  // Throws if such a sequence can never run. May be called from any thread.
+  void check_fits(const CachePolicy& policy, std::int64_t prompt_tokens,
+                  const GenerateOptions& options, std::int64_t n) const;
+
+  void add(std::unique_ptr<Choice> choice);
+  // Runs one step. Returns false if there was nothing to run.
+  bool step();
+  bool is_idle() const { return choices_.empty(); }
+  // Ends every choice: with this error, or as cancelled.
+  void end_all(const Error* error);
+  EngineStats stats() const;
+
+ private:
+  Choice& at(RequestId id) { return *choices_.at(id); }
+  Demand demand_of(const CachePolicy& policy, std::int64_t prompt_tokens,
+                   const GenerateOptions& options, std::int64_t n) const;
+  std::int64_t pages_to_store(const Choice& choice, std::int64_t tokens) const;
+
+  // The parts of a step, in their order.
+  void end_cancelled_and_late();
+  void admit_waiting(const PoolView& view);
+  void guess_ahead();
+  void collect(const Plan& plan);
+  void add_draws(const CacheStep& step);
+  std::vector<Choice*> fork_siblings(Choice& leader);
+  void take_all_drawn();
+  void take_drawn(Choice& choice);
+  void fail_step(const Error& error);
+
+  bool has_room(const Choice& choice) const;
+  // These remove the choice.
+  void finish(Choice& choice, StopReason reason, std::string text);
+  void fail(Choice& choice, const Error& error);
+  void end(Choice& choice, Event event);
+
+  Context& ctx_;
+  const Model& model_;
+  EngineOptions options_;
+  std::unique_ptr<PagePool> pool_;
+  CacheBatch batch_;
+  Scheduler scheduler_;
+  StepRunner runner_;
+  std::unique_ptr<Speculator> speculator_;  // or null
+  ChunkPacer pacer_;
+  RowCost row_cost_;
+  std::unordered_map<RequestId, std::unique_ptr<Choice>> choices_;
+  RequestId last_id_ = 0;
+  std::int64_t polls_ = 0;
+  EngineStats stats_;
+  // Of the step in progress; kept for their memory.
+  std::vector<CacheBatch::Part> parts_;
+  std::vector<Choice*> in_step_, drawing_;  // of parts_; of draws_
+  std::vector<Draw> draws_;
+  std::vector<RequestId> streams_;  // that drew in the last step, and go on
+  std::vector<Guess> guesses_;
+  std::int64_t stream_tokens_ = 0, prompt_tokens_ = 0;
+};
+
+}  // namespace tessera::engine
