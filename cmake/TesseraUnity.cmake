@@ -3,11 +3,19 @@
 option(TESSERA_UNITY "Compile several C++ sources as one file: faster from scratch, slower after a change" OFF)
 set(TESSERA_UNITY_SIZE 12)  # sources to a batch; larger ones leave too little to do side by side
 
+# "NUMBER FILE" for each file (scripts/batches.py).
+function(tessera_batches result size)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/batches.py ${size} ${ARGN}
+    OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+  string(REPLACE "\n" ";" lines "${lines}")
+  set(${result} "${lines}" PARENT_SCOPE)
+endfunction()
+
 function(tessera_unity target)
   if(NOT TESSERA_UNITY)
     return()
   endif()
-  find_package(Python3 REQUIRED COMPONENTS Interpreter)
   get_target_property(sources ${target} SOURCES)
   get_target_property(folder ${target} SOURCE_DIR)
   set(files)
@@ -21,9 +29,7 @@ function(tessera_unity target)
   if(NOT files)
     return()
   endif()
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${PROJECT_SOURCE_DIR}/scripts/batches.py ${TESSERA_UNITY_SIZE} ${files}
-    OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-  string(REPLACE "\n" ";" lines "${lines}")
+  tessera_batches(lines ${TESSERA_UNITY_SIZE} ${files})
   foreach(line IN LISTS lines)
     string(REGEX MATCH "^([0-9]+) (.*)$" _ "${line}")
     set_source_files_properties(${CMAKE_MATCH_2} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
@@ -34,6 +40,35 @@ function(tessera_unity target)
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage;-Wno-shadow;-Wshadow=local>"
     $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-shadow>)
+endfunction()
+
+# tessera_unity_cuda(TARGET): the same for its instances of attention kernels. CMake 3.25 cannot do it for CUDA. nvcc takes five
+# seconds for the headers of a source, half of what such an instance takes. (Those of linear() take a minute each.)
+function(tessera_unity_cuda target)
+  if(NOT TESSERA_UNITY OR TESSERA_CUDA_EMULATED)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  get_target_property(folder ${target} SOURCE_DIR)
+  set(files)
+  foreach(source IN LISTS sources)
+    cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder})
+    if(source MATCHES "/attention/.*/instances/.*\\.cu$")
+      list(APPEND files ${source})
+    endif()
+  endforeach()
+  tessera_batches(lines 5 ${files})
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^([0-9]+) (.*)$" _ "${line}")
+    string(APPEND batch_${CMAKE_MATCH_1} "#include \"${CMAKE_MATCH_2}\"\n")
+    set_source_files_properties(${CMAKE_MATCH_2} TARGET_DIRECTORY ${target} PROPERTIES HEADER_FILE_ONLY ON)
+    set(last ${CMAKE_MATCH_1})
+  endforeach()
+  foreach(number RANGE ${last})
+    set(batch ${PROJECT_BINARY_DIR}/CMakeFiles/unity_cuda/${target}_${number}.cu)
+    file(CONFIGURE OUTPUT ${batch} CONTENT "${batch_${number}}" @ONLY)
+    target_sources(${target} PRIVATE ${batch})
+  endforeach()
 endfunction()
 
 # tessera_compile_fast(TARGET LEVEL): optimises code around the library no more than -O0 or -O1 says, in builds that are for

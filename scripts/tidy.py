@@ -4,7 +4,7 @@
   scripts/tidy.py BUILD_FOLDER FILE...
 
 clang-tidy spends nearly all of its time in headers: for every source file, every check visits the whole standard library, fmt and
-nlohmann-json again. So about twenty sources at a time are pasted together and checked as one file, and the headers are visited
+nlohmann-json again. So some thirty sources at a time are pasted together and checked as one file, and the headers are visited
 once. They are pasted, not #included, because the analyzer and the unused-* checks look only into the main file. Findings are
 reported under the source's own name and line.
 
@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from batches import make_batches
 
-BATCH = 24  # files; more would leave too little to do in parallel
+BATCH = 36  # files; more would leave too little to do in parallel
 
 
 def top_folders(files):
