@@ -14,7 +14,8 @@ endif()
 
 # What every target of the project compiles with. None of it reaches those who link the library.
 add_library(tessera_options INTERFACE)
-set(warnings -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual -Wextra-semi)
+set(warnings -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual -Wextra-semi
+  $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>)
 if(TESSERA_WERROR)
   list(APPEND warnings -Werror)
 endif()

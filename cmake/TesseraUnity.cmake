@@ -35,11 +35,9 @@ function(tessera_unity target)
     set_source_files_properties(${CMAKE_MATCH_2} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  # GCC warns of types in an unnamed namespace wherever the source is not the main file, and of local names that another source
-  # of the batch has too.
-  target_compile_options(${target} PRIVATE
-    "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage;-Wno-shadow;-Wshadow=local>"
-    $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-shadow>)
+  # GCC warns of types in an unnamed namespace wherever the source is not the main file. (-Wshadow would warn of local names that
+  # another source of the batch has too: cmake/TesseraOptions.cmake leaves it out.)
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage;-Wshadow=local>")
 endfunction()
 
 # tessera_unity_cuda(TARGET): the same for its instances of attention kernels. CMake 3.25 cannot do it for CUDA. nvcc takes five

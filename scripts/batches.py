@@ -32,10 +32,12 @@ def defined_names(text: str) -> tuple[dict, dict]:
         elif re.match(r"namespace [\w:]+ {", line):
             namespace = line
         elif re.match(r"(?!template|public:|private:|using namespace|namespace|static_assert)\w", line):
-            name = (namespace, name_of(line))
-            every[name] = line if line.startswith("using ") and line.endswith(";") else ""
-            if inside:
-                local[name] = every[name]
+            # A line of constants may define several: constexpr int a = 1, b = 2;
+            constants = re.findall(r"[ ,](\w+) = ", line) if line.startswith(("const ", "constexpr ")) else []
+            for name in [(namespace, word) for word in constants or [name_of(line)]]:
+                every[name] = line if line.startswith("using ") and line.endswith(";") else ""
+                if inside:
+                    local[name] = every[name]
     return local, every
 
 
