@@ -90,7 +90,7 @@ CacheSequence& CacheSequence::operator=(CacheSequence&& other) noexcept {
 void CacheSequence::release_all() noexcept {
   if (pool_ == nullptr) return;
   for (std::vector<std::int32_t>* pages : {&line_, &sinks_}) {
-    for (; !pages->empty(); pages->pop_back()) pool_->release(pages->back());
+    for (; !pages->empty(); pages->pop_back()) pool_->state_->drop(pages->back());
   }
 }
 

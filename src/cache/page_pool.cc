@@ -59,7 +59,9 @@ PagePool::State::State(Context& ctx, const PagePoolOptions& given)
       stride(layer_stride(options)),
       memory(ctx, page_pool_bytes(options)) {
   pages.reserve(static_cast<std::size_t>(options.pages));
-  if (options.prefix_cache) index.emplace(options.pages, options.page_size);
+  if (options.prefix_cache) {
+    index = std::make_unique<PrefixIndex>(options.pages, options.page_size);
+  }
 }
 
 void PagePool::State::append(std::int32_t number) {
@@ -77,6 +79,12 @@ void PagePool::State::unlink(std::int32_t number) {
   (gone.before >= 0 ? page(gone.before).after : list.first) = gone.after;
   (gone.after >= 0 ? page(gone.after).before : list.last) = gone.before;
   --list.size;
+}
+
+void PagePool::State::drop(std::int32_t number) {
+  if (--page(number).holders > 0) return;
+  append(number);
+  --used;
 }
 
 void PagePool::State::check_page(std::int32_t number) const {
@@ -178,9 +186,7 @@ void PagePool::release(std::int32_t page) {
   if (state.page(page).holders == 0) {
     fail(ErrorCode::invalid_argument, "cache: page {} was released, but nobody holds it", page);
   }
-  if (--state.page(page).holders > 0) return;
-  state.append(page);
-  --state.used;
+  state.drop(page);
 }
 
 std::int64_t PagePool::holders(std::int32_t page) const {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "cache/cache_memory.h"
@@ -25,11 +25,12 @@ struct PagePool::State {
   };
 
   Page& page(std::int32_t number) { return pages[static_cast<std::size_t>(number)]; }
-  bool is_found(std::int32_t number) const { return index && index->has(number); }
+  bool is_found(std::int32_t number) const { return index != nullptr && index->has(number); }
   List& list_of(std::int32_t number) { return is_found(number) ? kept : free; }
   void check_page(std::int32_t number) const;
   void append(std::int32_t number);
   void unlink(std::int32_t number);
+  void drop(std::int32_t number);  // one holder less, of a page that has some
   // The page may be written to by its only holder; it can no longer be found.
   void forget(std::int32_t number);
 
@@ -40,7 +41,7 @@ struct PagePool::State {
   std::vector<Page> pages;  // those that were used before
   List free, kept;          // kept: they can be found
   std::int64_t used = 0;
-  std::optional<PrefixIndex> index;
+  std::unique_ptr<PrefixIndex> index;  // null: pages cannot be found again
   PrefixStats stats;
 };
 
