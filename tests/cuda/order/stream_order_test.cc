@@ -86,8 +86,8 @@ class CudaOrderTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, CudaOrderTest, testing::Values(Device::cuda()), device_name);
 
-const WeightCase kDense{.dtype = DType::f16};
-const WeightCase kNvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true};
+const WeightCase kDenseF16{.dtype = DType::f16};
+const WeightCase kTiledNvfp4{.packed = {{.format = Format::nvfp4}}, .prepared = true};
 
 // A kernel that is forced refuses what it cannot run.
 bool runs(const std::function<void()>& op) {
@@ -108,7 +108,7 @@ TEST_P(CudaOrderTest, Linear) {
   } sizes[] = {{4, 128, 48, ""}, {1, 4096, 16, "cuda.stream"}};  // which has one for one token
   std::set<std::string> checked;
   for (const cuda::LinearKernel& kernel : cuda::linear_kernels()) {
-    for (const WeightCase& weight : {kDense, kNvfp4}) {
+    for (const WeightCase& weight : {kDenseF16, kTiledNvfp4}) {
       for (const auto& size : sizes) {
         if (size.kernel[0] != 0 && std::string(size.kernel) != kernel.name) continue;
         LinearCall call(ctx(), {.rows = {size.rows},
@@ -141,7 +141,7 @@ TEST_P(CudaOrderTest, GatedLinear) {
   const TestTensor up_bias(ctx(), random_normal({48}, 9), DType::f16);
   std::set<std::string> checked;
   for (const char* kernel : {"cuda.stream", "cuda.mma"}) {
-    for (const WeightCase& weight : {kDense, kNvfp4}) {
+    for (const WeightCase& weight : {kDenseF16, kTiledNvfp4}) {
       GatedCall call(
           ctx(),
           {.rows = 3, .in = 128, .out = 48, .gate = weight, .up = weight, .dtype = DType::f16});
