@@ -1,5 +1,5 @@
-// The one exception type Tessera throws. A message says what was given, what is accepted, and what
-// to do; it is one sentence that can be shown to a user as it is.
+// The one exception type Tessera throws; a caller's callbacks may throw what they like. A message
+// is one sentence that can be shown to a user: what was given, what is accepted, and what to do.
 #pragma once
 
 #include <stdexcept>
