@@ -128,7 +128,7 @@ TEST(LoadModel, NotesTensorsThatItDoesNotUse) {
   changed.file.add("model.layers.0.extra.weight", "F32", {4}, 4);
   EXPECT_EQ(load_model(ctx, changed.path())->notes(),
             std::vector<std::string>{
-                "1 tensor of the checkpoint is not used: model.layers.0.extra.weight"});
+                "1 tensor of the checkpoint is not used: \"model.layers.0.extra.weight\""});
 }
 
 TEST(LoadModel, IgnoresTheTablesOfOldGptNeoxFiles) {

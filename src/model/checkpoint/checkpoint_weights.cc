@@ -9,6 +9,7 @@
 #include "core/checked.h"
 #include "core/fail.h"
 #include "core/wildcard.h"
+#include "model/checkpoint/quote.h"
 #include "tessera/quant.h"
 
 namespace tessera::model {
@@ -239,10 +240,10 @@ void CheckpointWeights::finish() {
          "keep_dense pattern '{}' matches no layer; the first is {}, the last {}",
          options_.keep_dense[i], layers_.front().name, layers_.back().name);
   }
-  std::vector<std::string_view> unused;
+  std::vector<std::string> unused;
   for (const StoredTensor& tensor : checkpoint_->tensors()) {
     if (!used_.contains(tensor.name) && !is_known_leftover(tensor.name)) {
-      unused.push_back(tensor.name);
+      unused.push_back(in_quotes(tensor.name));
     }
   }
   if (options_.progress) options_.progress(bytes_total_, bytes_total_);

@@ -229,7 +229,8 @@ Tensor StoredTensor::tensor() const {
 }
 
 std::string to_string(const StoredTensor& tensor) {
-  return fmt::format("{} {}[{}]", tensor.name, tensor.dtype, fmt::join(tensor.shape, ", "));
+  return fmt::format("{} {}[{}]", printable(tensor.name), tensor.dtype,
+                     fmt::join(tensor.shape, ", "));
 }
 
 }  // namespace tessera::model
