@@ -11,6 +11,7 @@
 #include "checkpoint_summary.h"
 #include "commands.h"
 #include "core/size_text.h"
+#include "model/checkpoint/input_file.h"
 #include "model_options.h"
 #include "run_summary.h"
 #include "tessera/error.h"
@@ -35,7 +36,7 @@ Info read_info(const ModelOptions& options) {
   const auto checkpoint = model::Checkpoint::open(info.directory);
   info.config = read_model_config(info.directory);
   info.checkpoint = summarise(*checkpoint);
-  if (std::filesystem::exists(info.directory / "tokenizer.json")) {
+  if (model::is_named(info.directory / "tokenizer.json")) {
     info.tokens = Tokenizer::from_file(info.directory).vocab_size();
   }
   try {

@@ -15,6 +15,7 @@
 #include "core/fail.h"
 #include "default_model.h"
 #include "help_format.h"
+#include "model/checkpoint/input_file.h"
 #include "option_checks.h"
 #include "progress.h"
 #include "tessera/quant.h"
@@ -62,6 +63,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
             "With --weights: layers to leave dense, such as '*.attention.dense'; repeatable")
         ->type_name("PATTERN")
         ->allow_extra_args(false);
+    command.add_flag("--no-mmap", options.no_mmap,
+                     "Copy the weights into memory: their files may then be rewritten meanwhile");
     command
         .add_option("--activations", options.activations,
                     "How the CPU multiplies packed weights: int8 is faster, exact decodes to f32")
@@ -111,6 +114,7 @@ LoadOptions load_options(const ModelOptions& options) {
     load.pack = QuantizeOptions{.format = format, .group = format == Format::int4 ? 32 : -1};
   }
   load.keep_dense = options.keep_dense;
+  if (options.no_mmap) load.files = FileAccess::copy;
   return load;
 }
 
@@ -166,7 +170,7 @@ Session open_session(const ModelOptions& options) {
     load.progress = progress.callback();
     session.model = load_model(*session.ctx, session.directory, load);
   }
-  if (std::filesystem::exists(session.directory / "tokenizer.json")) {
+  if (model::is_named(session.directory / "tokenizer.json")) {
     session.tokenizer = Tokenizer::from_file(session.directory);
   }
   for (std::string& note : load_notes(*session.model, session.directory, options)) {

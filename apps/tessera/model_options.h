@@ -28,11 +28,12 @@ struct ModelOptions {
   std::vector<std::string> keep_dense;
   std::string activations = "int8";
   int threads = 0;
+  bool no_mmap = false;
   // Of the cache.
   std::int64_t sinks = 0, window = 0, context = 0;  // 0: not given
 };
 
-// --model, --device, --dtype, --weights, --keep-dense, --activations, --threads
+// --model, --device, --dtype, --weights, --keep-dense, --no-mmap, --activations, --threads
 void add_model_options(CLI::App& command, ModelOptions& options);
 // --attention-sinks, --window, --context
 void add_cache_options(CLI::App& command, ModelOptions& options);

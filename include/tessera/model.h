@@ -23,6 +23,19 @@
 
 namespace tessera {
 
+// How the files of weights are read.
+enum class FileAccess {
+  // Mapped: loads at once, and the memory is shared with other programs. Nobody may write to the
+  // files while the model lives, or the process may end with SIGBUS. Replace them by renaming new
+  // ones over them, which is safe.
+  map,
+  // Read into memory, which takes as much as the files have. They may then change in any way.
+  copy,
+  // Maps files that only this user and root can change, and copies others: mode, owner and folder
+  // of a file tell.
+  map_if_private,
+};
+
 struct LoadOptions {
   // Of activations and the KV cache. Default: f32 on the CPU, the checkpoint's own on a GPU.
   std::optional<DType> dtype{};
@@ -34,6 +47,7 @@ struct LoadOptions {
   // Layers that `pack` leaves alone: names as in the file, without ".weight", where * stands for
   // anything ("*.attention.dense", "embed_out"). A pattern that matches nothing is refused.
   std::vector<std::string> keep_dense{};
+  FileAccess files = FileAccess::map;
   // Called while loading, on the calling thread, with the bytes done and the total. An exception
   // that it throws ends the loading and reaches the caller; what was loaded is released.
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
@@ -82,6 +96,10 @@ class Model {
   // What the checkpoint specifies and Tessera does not do, one sentence each ("activation
   // quantisation ... is not applied").
   const std::vector<std::string>& notes() const { return notes_; }
+  // Throws Error (file) if someone has written to a file that the weights are mapped from. A
+  // program that runs for long may ask between requests. load_model() asks at its end, and
+  // generate() before it reports logits that are no numbers.
+  virtual void check_files() const {}
   // The most scratch memory that a step over such a cache needs, for any length of the step and of
   // the stream: for the pass, and the logits of up to `logit_rows` tokens. Nothing is run to find
   // it. 0: unknown; the Context's workspace then grows on demand.
@@ -116,6 +134,7 @@ class Model {
 // Reads a Hugging Face checkpoint: config.json, and model.safetensors or its shards. Weights stay
 // as they are in the file (memory-mapped, packed formats packed) or in the layout that the device's
 // kernels want. If the device has no room for the weights, they are refused before any is loaded.
+// A file of weights that is written to meanwhile is refused at the end.
 std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& directory,
                                   const LoadOptions& options = {});
 

@@ -43,6 +43,11 @@ void StepRunner::draw_on_host(Draw& draw) {
     }
   } catch (...) {
     draw.error = std::current_exception();
+    try {
+      model_.check_files();  // weights that were written over explain logits that are no numbers
+    } catch (...) {
+      draw.error = std::current_exception();
+    }
   }
 }
 

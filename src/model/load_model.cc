@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/as_error.h"
 #include "core/available_memory.h"
 #include "core/fail.h"
 #include "core/workspace.h"
@@ -76,18 +77,17 @@ std::vector<model::WeightsRequest::Other> smaller_ways(Context& ctx,
   return others;
 }
 
-}  // namespace
-
-std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& directory,
-                                  const LoadOptions& options) {
-  const SharedCheckpoint checkpoint = model::Checkpoint::open(directory);
-  const ModelConfig config = read_model_config(directory);
+std::unique_ptr<Model> load_checked(Context& ctx, const SharedCheckpoint& checkpoint,
+                                    const LoadOptions& options) {
+  const ModelConfig config = read_model_config(checkpoint->directory());
   const DType dtype = model::model_dtype(ctx, config, options.dtype);
   const std::int64_t workspace_before = ctx.workspace_bytes();
   const Way chosen = counted(ctx, checkpoint, config, {"", dtype, options});
+  const std::int64_t copied = ctx.device().is_cpu() ? checkpoint->copied_bytes() : 0;
   const auto request = [&] {
-    return model::WeightsRequest{
-        .memory = available_memory(ctx, 0), .weights = chosen.weights, .loading = chosen.loading};
+    return model::WeightsRequest{.memory = available_memory(ctx, copied),
+                                 .weights = chosen.weights,
+                                 .loading = chosen.loading};
   };
   const auto refuse = [&](const std::string& reason) {
     model::WeightsRequest refused = request();
@@ -106,6 +106,23 @@ std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& dir
     refuse(fmt::format(" ({})", error.what()));  // another program took it meanwhile
     throw;
   }
+}
+
+}  // namespace
+
+std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& directory,
+                                  const LoadOptions& options) {
+  return as_error(fmt::format("loading {}", directory.string()), [&] {
+    const SharedCheckpoint checkpoint = model::Checkpoint::open(directory, options.files);
+    try {
+      std::unique_ptr<Model> model = load_checked(ctx, checkpoint, options);
+      checkpoint->check_unchanged();
+      return model;
+    } catch (const Error&) {
+      checkpoint->check_unchanged();  // that is then the reason, whatever else went wrong
+      throw;
+    }
+  });
 }
 
 }  // namespace tessera

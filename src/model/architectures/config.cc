@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "core/as_error.h"
 #include "core/fail.h"
 #include "model/architectures/config_parts.h"
+#include "model/checkpoint/input_file.h"
 #include "model/checkpoint/quote.h"
 
 namespace tessera {
@@ -182,15 +184,17 @@ void apply_generation_config(const Json& json, const std::string& where, ModelCo
 
 ModelConfig read_model_config(const std::filesystem::path& directory) {
   constexpr std::int64_t kMaxBytes = 16 << 20;  // the largest published ones are a few kilobytes
-  const std::filesystem::path path = directory / "config.json";
-  ModelConfig config =
-      model::model_config_of(model::read_json_file(path, kMaxBytes), path.string());
-  const std::filesystem::path generation = directory / "generation_config.json";
-  if (std::filesystem::exists(generation)) {
-    model::apply_generation_config(model::read_json_file(generation, kMaxBytes),
-                                   generation.string(), config);
-  }
-  return config;
+  return as_error(fmt::format("reading {}", directory.string()), [&] {
+    const std::filesystem::path path = directory / "config.json";
+    ModelConfig config =
+        model::model_config_of(model::read_json_file(path, kMaxBytes), path.string());
+    const std::filesystem::path generation = directory / "generation_config.json";
+    if (model::is_named(generation)) {
+      model::apply_generation_config(model::read_json_file(generation, kMaxBytes),
+                                     generation.string(), config);
+    }
+    return config;
+  });
 }
 
 }  // namespace tessera

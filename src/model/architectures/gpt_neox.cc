@@ -91,6 +91,7 @@ class GptNeox final : public Model {
                                std::int64_t logit_rows) const override {
     return count_workspace(ctx, *this, pool, limits, logit_rows);
   }
+  void check_files() const override { storage_.check_files(); }
 
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/fail.h"
-#include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/quote.h"
+#include "model/checkpoint/weights_file.h"
 
 namespace tessera::model {
 namespace {
@@ -119,10 +119,11 @@ std::map<std::string, std::string> read_weight_map(const fs::path& index) {
 Checkpoint::Checkpoint() = default;
 Checkpoint::~Checkpoint() = default;
 
-std::shared_ptr<const Checkpoint> Checkpoint::open(const fs::path& directory) {
+std::shared_ptr<const Checkpoint> Checkpoint::open(const fs::path& directory, FileAccess access) {
   check_directory(directory);
   std::shared_ptr<Checkpoint> checkpoint(new Checkpoint);
   checkpoint->directory_ = directory;
+  checkpoint->access_ = access;
   checkpoint->config_ = read_json_file(directory / "config.json", kMaxConfigBytes);
   const fs::path quant_config = directory / "hf_quant_config.json";
   if (is_there(quant_config)) {
@@ -143,7 +144,7 @@ std::shared_ptr<const Checkpoint> Checkpoint::open(const fs::path& directory) {
 }
 
 void Checkpoint::add_file(const fs::path& file) {
-  files_.push_back(std::make_unique<MappedFile>(file));
+  files_.push_back(std::make_unique<WeightsFile>(file, access_));
   SafetensorsHeader header = parse_safetensors(files_.back()->bytes(), file.string());
   std::move(header.tensors.begin(), header.tensors.end(), std::back_inserter(tensors_));
 }
@@ -188,6 +189,18 @@ void Checkpoint::align_tensors() {
     std::memcpy(copy.data(), tensor.data.data(), tensor.data.size());
     tensor.data = {static_cast<const std::byte*>(copy.data()), tensor.data.size()};
   }
+}
+
+void Checkpoint::check_unchanged() const {
+  for (const auto& file : files_) file->check_unchanged();
+}
+
+std::int64_t Checkpoint::copied_bytes() const {
+  std::int64_t bytes = 0;
+  for (const auto& file : files_) {
+    if (!file->is_mapped()) bytes += static_cast<std::int64_t>(file->bytes().size());
+  }
+  return bytes;
 }
 
 const StoredTensor* Checkpoint::find(std::string_view name) const {

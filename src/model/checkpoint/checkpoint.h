@@ -1,6 +1,7 @@
 // A folder with config.json and model.safetensors, or model.safetensors.index.json and its shards.
-// Files are memory-mapped and stay so as long as the Checkpoint lives. A tensor that a file stores
-// unaligned is copied, so that every tensor of a Checkpoint is aligned to its elements.
+// Files of weights are mapped or copied, and stay so as long as the Checkpoint lives. A tensor that
+// a file stores unaligned is copied, so that every tensor of a Checkpoint is aligned to its
+// elements.
 #pragma once
 
 #include <filesystem>
@@ -13,16 +14,18 @@
 #include "model/checkpoint/json.h"
 #include "model/checkpoint/safetensors.h"
 #include "tessera/buffer.h"
+#include "tessera/model.h"
 
 namespace tessera::model {
 
-class MappedFile;  // model/checkpoint/mapped_file.h
+class WeightsFile;  // model/checkpoint/weights_file.h
 
 class Checkpoint {
  public:
   // Throws one sentence for a missing folder, a folder without config.json, a missing shard, a
   // tensor in two shards or in none, an index that names a file outside of the folder.
-  static std::shared_ptr<const Checkpoint> open(const std::filesystem::path& directory);
+  static std::shared_ptr<const Checkpoint> open(const std::filesystem::path& directory,
+                                                FileAccess access = FileAccess::map);
   ~Checkpoint();
 
   const std::filesystem::path& directory() const { return directory_; }
@@ -32,6 +35,10 @@ class Checkpoint {
   const StoredTensor* find(std::string_view name) const;  // null where there is none
   // Throws where there is none, naming it and the folder.
   const StoredTensor& at(std::string_view name) const;
+  // Throws Error (file) if someone has written to a mapped file since it was opened.
+  void check_unchanged() const;
+  // Memory that the copied files take.
+  std::int64_t copied_bytes() const;
 
  private:
   Checkpoint();
@@ -42,7 +49,8 @@ class Checkpoint {
 
   std::filesystem::path directory_;
   Json config_, hf_quant_config_;
-  std::vector<std::unique_ptr<MappedFile>> files_;
+  FileAccess access_ = FileAccess::map;
+  std::vector<std::unique_ptr<WeightsFile>> files_;
   std::vector<Buffer> copies_;  // of unaligned tensors
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/fail.h"
+#include "model/checkpoint/input_file.h"
 #include "model/checkpoint/json.h"
-#include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/quote.h"
 
 namespace tessera::model {
@@ -123,13 +123,9 @@ Json parse_json(std::string_view text, const std::string& where) {
 }
 
 Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes) {
-  const MappedFile file(path);
-  const auto size = static_cast<std::int64_t>(file.bytes().size());
-  if (size > max_bytes) {
-    fail(ErrorCode::file, "{} has {} bytes; such a file has at most {}", path.string(), size,
-         max_bytes);
-  }
-  return parse_json(file.text(), path.string());
+  const std::string text = read_small_file(path, max_bytes);
+  if (text.empty()) fail(ErrorCode::file, "{} is empty", path.string());
+  return parse_json(text, path.string());
 }
 
 }  // namespace tessera::model

@@ -1,12 +1,14 @@
 // A file mapped into memory, read-only: its pages come from disk as they are read, and are shared
-// with every other program that maps it. A file that another program shortens meanwhile cannot be
-// read safely this way; the program then ends with SIGBUS.
+// with every other program that maps it. Whoever replaces the file by renaming another one over it
+// does no harm. If another program shortens it instead, reading ends the program with SIGBUS.
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
 #include <span>
 #include <string_view>
+
+#include "model/checkpoint/input_file.h"
 
 namespace tessera::model {
 
@@ -20,8 +22,10 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return bytes_; }  // starts on a page boundary
   std::string_view text() const;
+  const InputFile& file() const { return file_; }
 
  private:
+  InputFile file_;
   std::span<const std::byte> bytes_;
 };
 

@@ -20,8 +20,12 @@ namespace tessera::model {
 
 // What the weights of a model point into.
 struct WeightStorage {
-  std::shared_ptr<const Checkpoint> checkpoint;  // where they lie in mapped files
+  std::shared_ptr<const Checkpoint> checkpoint;  // where they lie in its files
   std::vector<Buffer> buffers;
+
+  void check_files() const {
+    if (checkpoint) checkpoint->check_unchanged();
+  }
 };
 
 class WeightSource {

@@ -1,8 +1,10 @@
 #include "tessera/tokenizer.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
+#include "core/as_error.h"
 #include "core/fail.h"
 #include "model/tokenizer/tokenizer_parts.h"
 #include "model/tokenizer/unicode.h"
@@ -46,9 +48,12 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
-  const auto file = std::filesystem::is_directory(path) ? path / "tokenizer.json" : path;
-  const model::Json json = model::read_json_file(file, kMaxFileBytes);
-  return Tokenizer(std::make_unique<Parts>(model::parse_tokenizer(json, file.string())));
+  std::error_code ignored;  // whoever opens the file says what is wrong with it
+  const auto file = std::filesystem::is_directory(path, ignored) ? path / "tokenizer.json" : path;
+  return as_error(fmt::format("reading {}", file.string()), [&] {
+    const model::Json json = model::read_json_file(file, kMaxFileBytes);
+    return Tokenizer(std::make_unique<Parts>(model::parse_tokenizer(json, file.string())));
+  });
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& where) {
