@@ -12,6 +12,19 @@
 #include "core/fail.h"
 
 namespace tessera::model {
+namespace {
+
+void sync_path(const std::filesystem::path& path, int kind) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | kind);
+  const int result = fd < 0 ? -1 : ::fsync(fd);
+  const int error = errno;
+  if (fd >= 0) ::close(fd);
+  if (result == 0 || error == EINVAL || error == EACCES) return;  // EACCES: write-only folders
+  fail(ErrorCode::file, "cannot write {}: {}", path.string(),
+       std::generic_category().message(error));
+}
+
+}  // namespace
 
 AtomicFile::AtomicFile(std::filesystem::path path, std::int64_t bytes)
     : path_(std::move(path)), bytes_(bytes) {
@@ -54,6 +67,7 @@ void AtomicFile::commit() {
   if (::fsync(fd_) != 0 && errno != EINVAL) fail_writing(errno);
   if (::rename(partial_.c_str(), path_.c_str()) != 0) fail_writing(errno);
   ::close(std::exchange(fd_, -1));
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
 void AtomicFile::fail_writing(int error) const {
@@ -61,5 +75,9 @@ void AtomicFile::fail_writing(int error) const {
        path_.string(), std::generic_category().message(error), written_,
        std::max(bytes_, written_));
 }
+
+void sync_file(const std::filesystem::path& path) { sync_path(path, 0); }
+
+void sync_folder(const std::filesystem::path& path) { sync_path(path, O_DIRECTORY); }
 
 }  // namespace tessera::model

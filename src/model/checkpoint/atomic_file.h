@@ -34,4 +34,9 @@ class AtomicFile {
   int fd_ = -1;
 };
 
+// Waits until a file or folder is on disk as it is now. A rename is only on disk when the folder
+// is. Throws Error (file) where that fails; a file system that has no such call is trusted.
+void sync_file(const std::filesystem::path& path);
+void sync_folder(const std::filesystem::path& path);
+
 }  // namespace tessera::model

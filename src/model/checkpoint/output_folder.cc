@@ -33,74 +33,88 @@ bool is_hidden(const fs::path& file) { return file.filename().string().starts_wi
 
 OutputFolder::OutputFolder(fs::path path, fs::path from, bool force, std::int64_t bytes)
     : path_(std::move(path)), from_(std::move(from)) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path_, error);
-  if (fs::exists(status)) {
-    if (!fs::is_directory(status)) {
-      fail(ErrorCode::file, "{} is not a folder; a model is written to a folder", path_.string());
+  check_place(force);
+  try {
+    stage_.emplace(path_);
+    std::error_code error;
+    const fs::space_info space = fs::space(path_, error);
+    if (!error && std::cmp_less(space.available, bytes)) {
+      fail(ErrorCode::file, "{} has {} bytes free, and the new checkpoint takes {}", path_.string(),
+           space.available, bytes);
     }
-    if (fs::equivalent(path_, from_, error)) {
-      fail(ErrorCode::invalid_argument, "{} would be written over itself; choose another folder",
-           from_.string());
-    }
-    const bool empty = fs::is_empty(path_, error);
-    if (error) fail_on("read", path_, error);
-    if (!empty && !force) {
-      fail(ErrorCode::file, "{} exists and is not empty; choose another folder, or give --force",
-           path_.string());
-    }
-  } else {
-    create();
-  }
-  const fs::space_info space = fs::space(path_, error);
-  if (!error && std::cmp_less(space.available, bytes)) {
-    remove_all();
-    fail(ErrorCode::file, "{} has {} bytes free, and the new checkpoint takes {}", path_.string(),
-         space.available, bytes);
+  } catch (...) {
+    stage_.reset();
+    remove_created();
+    throw;
   }
 }
 
 OutputFolder::~OutputFolder() {
-  if (!keep_) remove_all();
+  stage_.reset();
+  if (!committed_) remove_created();
+}
+
+void OutputFolder::check_place(bool force) {
+  if (path_.empty()) {
+    fail(ErrorCode::invalid_argument, "the folder to write to has no name; give one");
+  }
+  std::error_code error;
+  const fs::file_status status = fs::status(path_, error);
+  if (status.type() == fs::file_type::not_found) return create();
+  if (!fs::status_known(status)) fail_on("read", path_, error);
+  if (!fs::is_directory(status)) {
+    fail(ErrorCode::file, "{} is not a folder; a model is written to a folder", path_.string());
+  }
+  if (fs::equivalent(path_, from_, error)) {
+    fail(ErrorCode::invalid_argument, "{} would be written over itself; choose another folder",
+         from_.string());
+  }
+  clean_up_staging(path_);
+  const bool empty = fs::is_empty(path_, error);
+  if (error) fail_on("read", path_, error);
+  if (!empty && !force) {
+    fail(ErrorCode::file, "{} exists and is not empty; choose another folder, or give --force",
+         path_.string());
+  }
 }
 
 void OutputFolder::create() {
   std::error_code error;
-  for (fs::path folder = fs::absolute(path_); !fs::exists(folder, error);
+  for (fs::path folder = fs::absolute(path_, error);
+       fs::symlink_status(folder, error).type() == fs::file_type::not_found;
        folder = folder.parent_path()) {
     if (!folder.filename().empty()) created_.push_back(folder);  // empty: after a last slash
   }
   fs::create_directories(path_, error);
   if (!error) return;
-  remove_all();
+  remove_created();
   fail_on("make the folder", path_, error);
 }
 
-void OutputFolder::remove_all() const {
+void OutputFolder::remove_created() const {
   std::error_code ignored;
-  for (const fs::path& file : written_) fs::remove(file, ignored);
   for (const fs::path& folder : created_) fs::remove(folder, ignored);  // only empty ones go
 }
 
 void OutputFolder::write(const std::string& name, std::string_view text) {
-  AtomicFile file(path_ / name, static_cast<std::int64_t>(text.size()));
+  AtomicFile file(new_files() / name, static_cast<std::int64_t>(text.size()));
   file.write(std::as_bytes(std::span(text.data(), text.size())));
   file.commit();
-  wrote(name);
 }
 
-void OutputFolder::remove_old_model() const {
+std::vector<std::string> OutputFolder::old_model() const {
+  std::vector<std::string> names;
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
     const bool is_old = name.starts_with("model") && is_model_file(entry.path()) &&
-                        name != "model.safetensors";  // that one is ours
+                        name != "model.safetensors";  // ours replaces that one
     if (entry.is_regular_file(error) && (is_old || name == "hf_quant_config.json")) {
-      fs::remove(entry.path(), error);
+      names.push_back(name);
     }
-    if (error) fail_on("remove", entry.path(), error);
   }
   if (error) fail_on("read", path_, error);
+  return names;
 }
 
 void OutputFolder::copy_others() {
@@ -109,14 +123,20 @@ void OutputFolder::copy_others() {
     if (!entry.is_regular_file(error) || is_model_file(entry.path()) || is_hidden(entry.path())) {
       continue;
     }
-    const std::string name = entry.path().filename().string();
-    wrote(name);
-    fs::copy_file(entry.path(), path_ / name, fs::copy_options::overwrite_existing, error);
-    if (error) fail_on("write", path_ / name, error);
+    const fs::path copy = new_files() / entry.path().filename();
+    fs::copy_file(entry.path(), copy, error);
+    if (error) fail_on("write", path_ / copy.filename(), error);
     // A copy of a read-only file can be replaced later.
-    fs::permissions(path_ / name, fs::perms::owner_write, fs::perm_options::add, error);
+    fs::permissions(copy, fs::perms::owner_write, fs::perm_options::add, error);
+    sync_file(copy);
   }
   if (error) fail_on("read", from_, error);
+}
+
+void OutputFolder::commit() {
+  stage_->swap_in(old_model());
+  for (const fs::path& folder : created_) sync_folder(folder.parent_path());
+  committed_ = true;
 }
 
 }  // namespace tessera::model

@@ -1,45 +1,49 @@
-// The folder that a new checkpoint is written to. What was written is removed again unless keep()
-// is called: a failure half-way leaves no folder that looks like a model.
+// The folder that a new checkpoint is written to. Everything is written to a staging folder inside
+// it first, and commit() moves it to its place: a failure at any time before leaves what was there
+// as it was, and no folder that looks like a model where there was none.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "model/checkpoint/staging_folder.h"
 
 namespace tessera::model {
 
 class OutputFolder {
  public:
   // `from` is the checkpoint that the new one is made of. Refuses the same folder, one that holds
-  // files (unless `force`), and a disk with less than `bytes` free.
+  // files (unless `force`), one that another run writes to, and a disk with less than `bytes` free.
   OutputFolder(std::filesystem::path path, std::filesystem::path from, bool force,
                std::int64_t bytes);
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  const std::filesystem::path& path() const { return path_; }
-  // Records a file that someone else has written.
-  void wrote(const std::string& name) { written_.push_back(path_ / name); }
+  // Where files are to be written.
+  std::filesystem::path new_files() const { return stage_->new_files(); }
   void write(const std::string& name, std::string_view text);
-  // With `force`, once ours is written: removes other weights of the model that was there, and the
-  // file that says how they were packed.
-  void remove_old_model() const;
   // Everything of `from` that is neither weights nor config.json: tokenizer,
   // generation_config.json, licence, model card.
   void copy_others();
-  void keep() { keep_ = true; }
+  // Moves the new files to their place. Weights of a model that was there go, and so does the file
+  // that says how they were packed; other files stay.
+  void commit();
 
  private:
+  void check_place(bool force);
   void create();
-  void remove_all() const;
+  void remove_created() const;
+  std::vector<std::string> old_model() const;
 
   std::filesystem::path path_, from_;
-  bool keep_ = false;
+  bool committed_ = false;
   std::vector<std::filesystem::path> created_;  // folders, the innermost first
-  std::vector<std::filesystem::path> written_;
+  std::optional<StagingFolder> stage_;
 };
 
 }  // namespace tessera::model

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/as_error.h"
 #include "core/checked.h"
 #include "core/fail.h"
 #include "core/workspace.h"
@@ -14,6 +15,7 @@
 #include "model/checkpoint/output_folder.h"
 #include "model/checkpoint/packed_layouts.h"
 #include "model/checkpoint/packed_writer.h"
+#include "model/checkpoint/quote.h"
 #include "model/checkpoint/safetensors_dtype.h"
 #include "quant/codec.h"
 
@@ -123,7 +125,7 @@ class Job {
 
   QuantizedCheckpoint run() {
     OutputFolder out(args_.out, checkpoint_.directory(), args_.force, result_.bytes_after);
-    SafetensorsWriter writer(out.path() / "model.safetensors", planned_, {{"format", "pt"}});
+    SafetensorsWriter writer(out.new_files() / "model.safetensors", planned_, {{"format", "pt"}});
     for (const StoredTensor& tensor : checkpoint_.tensors()) {
       const auto layer = packed_.find(tensor.name);
       if (layer == packed_.end()) {
@@ -135,14 +137,13 @@ class Job {
       if (args_.progress) args_.progress(done_, result_.bytes_before);
     }
     writer.commit();
-    out.wrote("model.safetensors");
-    out.remove_old_model();
     Json config = checkpoint_.config();
     config["quantization_config"] = packed_config(
         {.options = args_.options, .embedding = has_packed_embedding(), .ignore = ignore_});
     out.write("config.json", config.dump(2) + "\n");
     out.copy_others();
-    out.keep();
+    checkpoint_.check_unchanged();
+    out.commit();
     return std::move(result_);
   }
 
@@ -184,7 +185,7 @@ class Job {
       }
     } catch (const Error& error) {
       if (error.code() == ErrorCode::file) throw;
-      throw Error(error.code(), layer.name + ": " + error.what());
+      throw Error(error.code(), printable(layer.name) + ": " + error.what());
     }
   }
 
@@ -244,7 +245,14 @@ std::int64_t stored_bytes(const PackableLayer& layer, const QuantizeOptions& opt
 
 QuantizedCheckpoint quantize_checkpoint(Context& ctx, const Checkpoint& checkpoint,
                                         const QuantizeCheckpointArgs& args) {
-  return Job(ctx, checkpoint, args).run();
+  return as_error(fmt::format("packing {}", checkpoint.directory().string()), [&] {
+    try {
+      return Job(ctx, checkpoint, args).run();
+    } catch (const Error&) {
+      checkpoint.check_unchanged();  // that is then the reason, whatever else went wrong
+      throw;
+    }
+  });
 }
 
 }  // namespace tessera::model

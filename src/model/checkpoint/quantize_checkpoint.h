@@ -57,7 +57,8 @@ struct QuantizedCheckpoint {
 };
 
 // Refuses to write over the input, into a folder that holds files (unless `force`), and to a disk
-// without room. If anything fails, what it wrote is removed.
+// without room. The new files are moved to their place when all of them are complete: if anything
+// fails before, `out` is as it was.
 QuantizedCheckpoint quantize_checkpoint(Context& ctx, const Checkpoint& checkpoint,
                                         const QuantizeCheckpointArgs& args);
 

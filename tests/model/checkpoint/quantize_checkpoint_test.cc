@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -254,6 +255,50 @@ TEST_F(QuantizeCheckpoint, ForceReplacesTheModelThatIsThere) {
   EXPECT_FALSE(fs::exists(out() / "model.safetensors.index.json"));
   EXPECT_FALSE(fs::exists(out() / "hf_quant_config.json"));
   EXPECT_EQ(read_text(out() / "notes.txt"), "old");
+}
+
+// What was there used to be removed as soon as the new weights were written.
+TEST_F(QuantizeCheckpoint, AFailureLeavesTheModelThatIsThereAsItWas) {
+  const auto dense = Checkpoint::open(dense_golden());
+  fs::create_directories(out());
+  const std::vector<std::string> names = {"config.json", "model.safetensors",
+                                          "model-00001-of-00002.safetensors", "notes.txt"};
+  for (const std::string& name : names) write_text(out() / name, "old " + name);
+  fs::create_directory(out() / "tokenizer.json");  // no file can be written here
+  TemporaryFolder from;
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    fs::copy_file(dense_golden() / file, from.path() / file);
+  }
+  write_text(from.path() / "tokenizer.json", "{}");
+  const auto with_tokenizer = Checkpoint::open(from.path());
+  EXPECT_TRUE(refuses(
+      [&] { quantize_checkpoint(ctx_, *with_tokenizer, {.out = out(), .force = true}); },
+      "cannot write " + (out() / "tokenizer.json").string() + ": it is a folder", ErrorCode::file));
+  const auto stop = [](std::int64_t, std::int64_t) { throw Error(ErrorCode::file, "stopped"); };
+  EXPECT_TRUE(refuses(
+      [&] { quantize_checkpoint(ctx_, *dense, {.out = out(), .force = true, .progress = stop}); },
+      "stopped", ErrorCode::file));
+  for (const std::string& name : names) EXPECT_EQ(read_text(out() / name), "old " + name);
+  EXPECT_EQ(std::distance(fs::directory_iterator(out()), {}), 5);
+}
+
+TEST_F(QuantizeCheckpoint, AnInputThatChangesMeanwhileIsRefused) {
+  TemporaryFolder from;
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    fs::copy_file(dense_golden() / file, from.path() / file);
+  }
+  const fs::path weights = from.path() / "model.safetensors";
+  const auto dense = Checkpoint::open(from.path());
+  const auto touch = [&](std::int64_t, std::int64_t) {
+    fs::last_write_time(weights, fs::file_time_type::clock::now() + std::chrono::hours(1));
+  };
+  EXPECT_TRUE(refuses(
+      [&] { quantize_checkpoint(ctx_, *dense, {.out = out(), .progress = touch}); },
+      weights.string() +
+          " was changed while it was in use; start again, and replace such a file by renaming a "
+          "new one over it, or load it with --no-mmap",
+      ErrorCode::file));
+  EXPECT_TRUE(nothing_there());
 }
 
 TEST_F(QuantizeCheckpoint, APackedCheckpointIsRefused) {
