@@ -11,6 +11,11 @@ static_assert(std::atomic<bool>::is_always_lock_free);
 
 void on_interrupt(int) { g_interrupted = true; }
 
+std::atomic<int> g_ended_by = 0;
+static_assert(std::atomic<int>::is_always_lock_free);
+
+void on_ending(int signal) { g_ended_by = signal; }
+
 }  // namespace
 
 const std::atomic<bool>& catch_interrupt() {
@@ -23,6 +28,23 @@ const std::atomic<bool>& catch_interrupt() {
   sigaction(SIGINT, &action, nullptr);
   return g_interrupted;
 }
+
+void catch_endings() {
+  g_ended_by = 0;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action {};
+    sigaction(signal, nullptr, &action);
+    if (action.sa_handler == SIG_IGN) continue;  // nohup, or a shell's background
+    action.sa_handler = on_ending;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigemptyset(&action.sa_mask);
+    sigaction(signal, &action, nullptr);
+  }
+}
+
+int ended_by() { return g_ended_by; }
+
+void ignore_file_size_signal() { std::signal(SIGXFSZ, SIG_IGN); }
 
 bool interrupted() { return g_interrupted; }
 

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "commands.h"
+#include "core/as_error.h"
 #include "help_format.h"
+#include "interrupt.h"
 #include "output.h"
 #include "parse_errors.h"
 #include "tessera/version.h"
@@ -98,7 +100,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    tessera::app::ignore_file_size_signal();
+    return tessera::as_error("this command", [&] { return run(argc, argv); });
   } catch (const std::exception& error) {
     std::fprintf(stderr, "tessera: %s\n", error.what());
     return 1;

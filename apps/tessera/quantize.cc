@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,8 +18,11 @@
 #include "engine/auto_plan.h"
 #include "engine/sensitivity.h"
 #include "interrupt.h"
+#include "model/checkpoint/input_file.h"
 #include "model/checkpoint/precision_plan.h"
 #include "model/checkpoint/quantize_checkpoint.h"
+#include "model/checkpoint/quote.h"
+#include "model/tokenizer/unicode.h"
 #include "option_checks.h"
 #include "progress.h"
 #include "quant/codec.h"
@@ -50,12 +52,12 @@ struct QuantizeFlags {
   }
 };
 
-// Ctrl-C: unwinds, so that what was written is removed.
+// By a signal: unwinds, so that what was written is removed.
 struct Stopped {};
 
 std::function<void(std::int64_t, std::int64_t)> stoppable(Progress& bar) {
   return [&bar](std::int64_t done, std::int64_t total) {
-    if (interrupted()) throw Stopped{};
+    if (ended_by() != 0) throw Stopped{};
     bar.update(done, total);
   };
 }
@@ -97,6 +99,10 @@ void check(const QuantizeFlags& options) {
     fail_usage("--plan auto and --budget go together");
   }
   if (!options.budget.empty()) budget_bytes(options, 1);
+  if (options.json && model::find_invalid_utf8(options.out) != std::string::npos) {
+    fail_usage("--out {}: must be UTF-8 with --json; choose another folder, or leave out --json",
+               model::in_quotes(options.out));
+  }
 }
 
 std::vector<PrecisionRule> keep_dense_rules(const QuantizeFlags& options,
@@ -108,7 +114,7 @@ std::vector<PrecisionRule> keep_dense_rules(const QuantizeFlags& options,
     });
     if (!matches) {
       fail_usage("--keep-dense {} matches no layer; the first is {}, the last {}", pattern,
-                 layers.front().name, layers.back().name);
+                 model::in_quotes(layers.front().name), model::in_quotes(layers.back().name));
     }
     rules.push_back({pattern, Format::dense});
   }
@@ -122,16 +128,13 @@ std::vector<std::int32_t> calibration_ids(Context& ctx, const QuantizeFlags& opt
   if (options.calibration.empty()) {
     return self_written_text(ctx, dense, options.calibration_tokens);
   }
-  std::ifstream file(options.calibration, std::ios::binary);
   // Long enough for any tokenizer: no token is longer than this many bytes on average.
-  std::string text(static_cast<std::size_t>(options.calibration_tokens) * 64, '\0');
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.empty()) {
-    fail(ErrorCode::file, "cannot read a text from {}", options.calibration);
-  }
+  const std::int64_t most = options.calibration_tokens * 64;
+  std::string text = model::read_file_start(options.calibration, most);
+  if (text.empty()) fail(ErrorCode::file, "{} is empty", options.calibration);
   // The text must not end inside a UTF-8 character. All bytes of such characters are 1xxxxxxx.
-  while (!file.eof() && !text.empty() && (static_cast<unsigned char>(text.back()) & 0x80u) != 0) {
+  const bool is_cut = std::cmp_equal(text.size(), most);
+  while (is_cut && !text.empty() && (static_cast<unsigned char>(text.back()) & 0x80u) != 0) {
     text.pop_back();
   }
   std::vector<std::int32_t> ids = Tokenizer::from_file(options.model).encode(text, true);
@@ -184,7 +187,10 @@ void print_plan(const QuantizeFlags& options, const AutoPlan& plan) {
     return divergence_per_mb(a) > divergence_per_mb(b);
   });
   std::size_t width = 5;
-  for (const LayerCost& layer : layers) width = std::max(width, layer.layer.size());
+  for (LayerCost& layer : layers) {
+    layer.layer = model::printable(layer.layer);
+    width = std::max(width, layer.layer.size());
+  }
   fmt::print("{:<{}}  {:>10}  {:>10}  {:>10}  {:>10}  {}\n", "layer", width, "KL, nats", "dense MB",
              "packed MB", "KL per MB", "decision");
   for (const LayerCost& layer : layers) {
@@ -300,14 +306,14 @@ Outcome quantize_model(QuantizeFlags options) {
 
 int quantize_command(const QuantizeFlags& options) {
   check(options);
-  catch_interrupt();
+  catch_endings();
   try {
     const Outcome outcome = quantize_model(options);
     options.json ? print_outcome_json(options, outcome) : print_summary(options, outcome);
     return 0;
   } catch (const Stopped&) {
     fmt::print(stderr, "tessera: stopped; {} was not written\n", options.out);
-    return kInterruptedStatus;
+    return 128 + ended_by();
   }
 }
 
@@ -325,7 +331,8 @@ Command add_quantize(CLI::App& app) {
       ->required();
   command->add_option("--out", options->out, "Folder to write, new or empty")
       ->type_name("DIR")
-      ->required();
+      ->required()
+      ->check(not_empty());
   command->add_option(
       "--group", options->group,
       "Weights that share a scale. int4: 0 (a row) or a multiple of 16, by default the largest of "
