@@ -5,6 +5,9 @@
 namespace tessera {
 namespace {
 
+// Far beyond what changes a text, and small enough that no f32 logit leaves its range.
+constexpr double kMaxPenaltyFactor = 1000, kMaxPenalty = 1e6;
+
 constexpr SamplingOption kTable[] = {
     {.name = "temperature",
      .number = &SamplingOptions::temperature,
@@ -32,18 +35,18 @@ constexpr SamplingOption kTable[] = {
      .help = "Keep tokens at least this many times as likely as the most likely one"},
     {.name = "repetition_penalty",
      .number = &SamplingOptions::repetition_penalty,
-     .accepts = [](double v) { return std::isfinite(v) && v > 0; },
-     .accepted = "a positive number",
+     .accepts = [](double v) { return v >= 1 / kMaxPenaltyFactor && v <= kMaxPenaltyFactor; },
+     .accepted = "from 0.001 to 1000",
      .help = "Above 1: make tokens of the prompt and the text less likely"},
     {.name = "presence_penalty",
      .number = &SamplingOptions::presence_penalty,
-     .accepts = [](double v) { return std::isfinite(v); },
-     .accepted = "a finite number",
+     .accepts = [](double v) { return std::abs(v) <= kMaxPenalty; },
+     .accepted = "from -1000000 to 1000000",
      .help = "Subtract this from the logits of tokens generated before"},
     {.name = "frequency_penalty",
      .number = &SamplingOptions::frequency_penalty,
-     .accepts = [](double v) { return std::isfinite(v); },
-     .accepted = "a finite number",
+     .accepts = [](double v) { return std::abs(v) <= kMaxPenalty; },
+     .accepted = "from -1000000 to 1000000",
      .help = "Subtract this once for each time a token was generated"},
 };
 

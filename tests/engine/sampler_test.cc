@@ -309,9 +309,14 @@ TEST(Sampler, RefusesOptionsOutOfTheirRange) {
       {{.top_p = nan}, "top_p is nan; it must be above 0 and at most 1"},
       {{.min_p = -0.1}, "min_p is -0.1; it must be from 0 to 1"},
       {{.min_p = 1.1}, "min_p is 1.1; it must be from 0 to 1"},
-      {{.repetition_penalty = 0}, "repetition_penalty is 0; it must be a positive number"},
-      {{.presence_penalty = nan}, "presence_penalty is nan; it must be a finite number"},
-      {{.frequency_penalty = nan}, "frequency_penalty is nan; it must be a finite number"},
+      {{.repetition_penalty = 0}, "repetition_penalty is 0; it must be from 0.001 to 1000"},
+      // A logit divided by it was infinite, and the model was blamed.
+      {{.repetition_penalty = 1e-300},
+       "repetition_penalty is 1e-300; it must be from 0.001 to 1000"},
+      {{.presence_penalty = -1e300},
+       "presence_penalty is -1e+300; it must be from -1000000 to 1000000"},
+      {{.presence_penalty = nan}, "presence_penalty is nan; it must be from -1000000 to 1000000"},
+      {{.frequency_penalty = nan}, "frequency_penalty is nan; it must be from -1000000 to 1000000"},
       {{.logit_bias = {{2, kInfinity}}},
        "the logit bias of token 2 is inf; it must be a finite number, or -inf to forbid the "
        "token"},
