@@ -3,20 +3,27 @@
 #include <algorithm>
 
 #include "core/fail.h"
+#include "model/checkpoint/input_file.h"
 #include "model/checkpoint/json.h"
-#include "prompt.h"
 
 namespace tessera::app {
 namespace {
 
-constexpr std::int64_t kMaxConfig = 64 << 20;  // bytes; published ones have a few KiB
+// In bytes; published ones have a few KiB.
+constexpr std::int64_t kMaxConfig = 64 << 20, kMaxTemplate = 16 << 20;
+
+// A member that is a string, or an empty one.
+std::string text_of(const model::Json& object, const char* key) {
+  const auto member = object.find(key);
+  return member != object.end() && member->is_string() ? member->get<std::string>() : "";
+}
 
 // The text of the template; empty where there is none.
 std::string stored_template(const std::filesystem::path& directory) {
   const std::filesystem::path jinja = directory / "chat_template.jinja";
-  if (std::filesystem::exists(jinja)) return read_text_file(jinja.string());
+  if (model::is_named(jinja)) return model::read_small_file(jinja, kMaxTemplate);
   const std::filesystem::path path = directory / "tokenizer_config.json";
-  if (!std::filesystem::exists(path)) return {};
+  if (!model::is_named(path)) return {};
   const model::Json json = model::read_json_file(path, kMaxConfig);
   if (!json.is_object() || !json.contains("chat_template")) return {};
   const model::Json& stored = json["chat_template"];
@@ -24,10 +31,7 @@ std::string stored_template(const std::filesystem::path& directory) {
   // Several templates, each with a name.
   if (!stored.is_array()) return {};
   for (const model::Json& entry : stored) {
-    if (entry.is_object() && entry.value("name", "") == "default" && entry.contains("template") &&
-        entry["template"].is_string()) {
-      return entry["template"].get<std::string>();
-    }
+    if (entry.is_object() && text_of(entry, "name") == "default") return text_of(entry, "template");
   }
   return {};
 }

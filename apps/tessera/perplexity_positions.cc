@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <span>
+#include <system_error>
 
-#include "core/fail.h"
+#include "model/checkpoint/atomic_file.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -69,7 +70,8 @@ void check_position_files(const PositionFiles& files) {
       fail_usage("--by-position {}: the name must end in .csv (a table) or .svg (a plot)", path);
     }
     const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-    if (!fs::is_directory(folder)) {
+    std::error_code ignored;
+    if (!fs::is_directory(folder, ignored)) {
       fail_usage("--by-position {}: there is no folder {}", path, folder.string());
     }
   }
@@ -98,9 +100,10 @@ void write_positions(const PositionFiles& files, const PerplexityText& text,
   if (files.paths.empty()) return;
   const PositionPlot plot = make_plot(text, scored, files.bucket);
   for (const std::string& path : files.paths) {
-    std::ofstream file(path, std::ios::binary);
-    file << (is_svg(path) ? to_svg(plot) : to_csv(plot));
-    if (!file.flush()) fail(ErrorCode::file, "cannot write {}", path);
+    const std::string content = is_svg(path) ? to_svg(plot) : to_csv(plot);
+    model::AtomicFile file(path, static_cast<std::int64_t>(content.size()));
+    file.write(std::as_bytes(std::span(content)));
+    file.commit();
   }
 }
 

@@ -1,14 +1,15 @@
 #include "prompt.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iostream>
-#include <iterator>
+#include <utility>
 
 #include "core/fail.h"
+#include "model/checkpoint/input_file.h"
 #include "model/checkpoint/json.h"
 #include "usage_error.h"
 
@@ -16,6 +17,25 @@ namespace tessera::app {
 namespace {
 
 constexpr std::int64_t kMaxTokenizerConfig = 64 << 20;  // bytes; published ones have a few KiB
+
+// No text that anybody scores or continues is longer; what never ends must not fill the memory.
+constexpr std::int64_t kMaxText = std::int64_t{1} << 30;
+
+std::string read_all_input() {
+  std::string text;
+  std::array<char, 1 << 16> chunk{};
+  while (const std::size_t count = std::fread(chunk.data(), 1, chunk.size(), stdin)) {
+    text.append(chunk.data(), count);
+    if (std::cmp_greater(text.size(), kMaxText)) {
+      fail(ErrorCode::file, "standard input has more than {} bytes, the most that a text may have",
+           kMaxText);
+    }
+  }
+  if (std::ferror(stdin) != 0) {
+    fail(ErrorCode::file, "cannot read standard input: {}", std::strerror(errno));
+  }
+  return text;
+}
 
 // "<s>", or {"content": "<s>", ...}
 std::string bos_text(const model::JsonView& config) {
@@ -27,19 +47,7 @@ std::string bos_text(const model::JsonView& config) {
 }  // namespace
 
 std::string read_text_file(const std::string& name) {
-  std::ifstream file;
-  if (name != "-") {
-    std::error_code ignored;
-    if (std::filesystem::is_directory(name, ignored)) {
-      fail(ErrorCode::file, "{} is a folder; give a text file", name);
-    }
-    file.open(name, std::ios::binary);
-    if (!file) fail(ErrorCode::file, "cannot read {}: {}", name, std::strerror(errno));
-  }
-  std::istream& in = name == "-" ? std::cin : file;
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (in.bad()) fail(ErrorCode::file, "cannot read {}: {}", name, std::strerror(errno));
-  return text;
+  return name == "-" ? read_all_input() : model::read_small_file(name, kMaxText);
 }
 
 std::vector<std::int32_t> parse_ids(std::string_view text) {
@@ -68,7 +76,7 @@ PromptEncoder::PromptEncoder(const Tokenizer& tokenizer, const ModelConfig& conf
                              const std::filesystem::path& directory)
     : tokenizer_(tokenizer), bos_(config.bos) {
   const std::filesystem::path path = directory / "tokenizer_config.json";
-  if (std::filesystem::exists(path)) {
+  if (model::is_named(path)) {
     const model::Json json = model::read_json_file(path, kMaxTokenizerConfig);
     const model::JsonView view(json, path.string());
     if (const auto add = view.optional_boolean("add_bos_token")) {

@@ -12,7 +12,7 @@
 
 namespace tessera::app {
 
-// All of a file; "-" is standard input.
+// All of a regular file of at most 1 GiB; "-" is standard input, which may be a pipe.
 std::string read_text_file(const std::string& name);
 
 // "1,2,3", with or without spaces. Of --prompt-ids: errors name it.

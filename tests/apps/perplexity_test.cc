@@ -222,7 +222,7 @@ TEST_F(PerplexityCommand, RefusesWhatItCannotScore) {
   } cases[] = {
       {"", "give the text as either FILE (- is standard input) or --text", 2},
       {"--text ''", "the text has 0 tokens; perplexity needs at least 2"},
-      {"/nowhere/text", "cannot read /nowhere/text"},
+      {"/nowhere/text", "there is no file /nowhere/text"},
       {"- --window 8 --stride 4", "--stride 4 is for chunks", 2},
       {"- --context 8 --stride 9", "--stride 9 must be from 1 to 8, the tokens of a chunk", 2},
       {"- --by-position nll.txt", "--by-position nll.txt: the name must end in .csv", 2},
