@@ -144,6 +144,20 @@ TEST(Scheduler, ALongWaitComesBeforeEveryPriority) {
   EXPECT_EQ(desk.admit(), (Ids{10}));
 }
 
+TEST(Scheduler, NobodyIsEverOverdueWithoutABound) {
+  Desk desk({.max_sequences = 1,
+             .max_step_tokens = 8,
+             .total_pages = 10,
+             .max_waiting_steps = INT64_MAX});
+  desk.submit(1, 1, 9);
+  desk.admit();
+  desk.submit(2, 1, 0);
+  for (int i = 0; i < 3; ++i) desk.step();
+  desk.submit(3, 1, 9);
+  desk.remove(1);
+  EXPECT_EQ(desk.admit(), (Ids{3}));
+}
+
 TEST(Scheduler, TimeInTheQueueAddsUpOverPreemptions) {
   for (const std::int64_t stay : {1, 2}) {  // in the queue again, after two steps the first time
     Desk desk({.max_sequences = 2, .max_step_tokens = 8, .total_pages = 4, .max_waiting_steps = 4});
