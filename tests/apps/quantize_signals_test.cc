@@ -33,7 +33,7 @@ class StoppedQuantize : public testing::Test {
       const int log = open((folder_.path() / "log").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0600);
       dup2(log, STDOUT_FILENO);
       dup2(log, STDERR_FILENO);
-      const std::string command = "exec " + (TESSERA_PROGRAM + (" " + arguments()));
+      const std::string command = std::string("exec ") + TESSERA_PROGRAM + ' ' + arguments();
       execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
       _exit(127);
     }

@@ -53,7 +53,7 @@ TEST_F(SafetensorsWriterTest, WritesWhatTheReaderReads) {
   EXPECT_EQ(to_string(header.tensors[0]), "wide I64[1, 1]");
   EXPECT_EQ(to_string(header.tensors[1]), "scalar F32[]");
   EXPECT_EQ(to_string(header.tensors[2]), "none F16[0, 5]");
-  EXPECT_EQ(to_string(header.tensors[3]), "byte\n\" U8[3]");
+  EXPECT_EQ(to_string(header.tensors[3]), "byte\\x0a\" U8[3]");
   const auto offset = [&](std::size_t i) {
     return header.tensors[i].data.data() - bytes_of(text).data();
   };
