@@ -2,6 +2,8 @@
 // their Mask. Memory layout, dtype, grouped heads, dropout and softcap are independent of it.
 //
 //   out = dropout(softmax(softcap(scale * q k^T) + mask)) v
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,9 @@
 // Everything an op needs besides its tensors: the device and its stream, threads, scratch memory
-// and the trace. The first argument of every op. Two Contexts share nothing; one Context is used by
-// one thread at a time.
+// and the trace. The first argument of every op. Two Contexts share nothing, unless they are asked
+// to share their CPU threads.
+//
+// Threads: one at a time for each Context; any number of Contexts at the same time. An op that a
+// second thread begins while one runs throws Error (invalid_argument) and touches nothing.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +28,23 @@ enum class Activations : std::uint8_t {
           // weights that prepare() has laid out in tiles; all others stay exact
 };
 
+class Context;
+
 struct ContextOptions {
   Device device{};
-  int threads = 0;  // CPU threads, including the calling one; 0: one per hardware thread
+  // CPU threads, including the calling one. 0: as many as this process may use at once, by its set
+  // of processors and by the quota of its container.
+  int threads = 0;
+  // A Context whose CPU threads this one uses too, instead of starting its own; `threads` is then 0
+  // or the same number. Parallel loops of Contexts that share threads run one after the other: for
+  // programs that have many Contexts, and no more processors than one of them keeps busy. Either
+  // Context may end first.
+  const Context* share_threads_with = nullptr;
   Activations activations = Activations::exact;
   bool trace = false;
-  // What load_model() and Model::make_cache() take as the device's memory. Default:
-  // device_memory(). For programs that leave some of it to others, and for tests.
+  // What load_model() and Model::make_cache() take as the device's memory. Default: of a GPU,
+  // device_memory(); on the CPU, process_memory(). For programs that leave some of it to others,
+  // and for tests. On the CPU, `total` counts: what this process holds already is taken off it.
   std::function<DeviceMemory(Device)> memory{};
 };
 
@@ -58,7 +71,7 @@ class Context {
   Trace& trace() { return trace_; }
   const Trace& trace() const { return trace_; }
 
-  // The device's total and free memory, as ContextOptions::memory reports them.
+  // The device's total and free memory, as ContextOptions::memory reports them or its default does.
   DeviceMemory memory() const;
   // Scratch memory of the ops: what is held now, and the most that was ever in use.
   std::int64_t workspace_bytes() const;
@@ -79,7 +92,7 @@ class Context {
   Activations activations_;
   void* stream_ = nullptr;
   std::function<DeviceMemory(Device)> memory_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<ThreadPool> pool_;
   std::unique_ptr<Workspace> workspace_;
   std::unique_ptr<BackendState> backend_state_;
   Trace trace_;

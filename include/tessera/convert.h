@@ -1,4 +1,6 @@
 // Changes the dtype of a tensor. tessera/half.h converts single values and host arrays.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include "tessera/context.h"

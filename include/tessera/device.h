@@ -1,4 +1,6 @@
 // Where memory lives and where work runs.
+//
+// Threads: any number may call these functions at the same time.
 #pragma once
 
 #include <cstdint>
@@ -59,5 +61,12 @@ struct DeviceMemory {
 // of what programs can still get without swapping. Asking a GPU starts CUDA on it, which takes a
 // moment and some of its memory. Throws Error if the device cannot be used.
 DeviceMemory device_memory(Device device);
+
+// The host memory of this process. `total` is what it may hold: the smaller of its container's
+// limit (cgroup memory.max) and of what the machine had free at the first allocation, less a
+// reserve for everything that is not counted. `free` is the part of it that is not held by Buffers,
+// workspaces, caches and weights, mapped ones among them. A Buffer that does not fit is refused
+// before anything is allocated.
+DeviceMemory process_memory();
 
 }  // namespace tessera

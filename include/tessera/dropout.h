@@ -1,4 +1,6 @@
 // Dropout, as used by attention and the norms.
+//
+// Threads: a value, as safe as an int.
 #pragma once
 
 #include <cstdint>

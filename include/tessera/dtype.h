@@ -1,4 +1,6 @@
 // Element types. The order is part of the ABI: append only.
+//
+// Threads: a value, as safe as an int.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // Rows of a table, by index.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include "tessera/context.h"

@@ -1,4 +1,7 @@
 // Prompt in, tokens out: the prompt is read in steps, then tokens come one at a time.
+//
+// Threads: one call at a time for a Context and its KvCache. The Model and the Tokenizer may serve
+// others meanwhile.
 #pragma once
 
 #include <atomic>

@@ -1,6 +1,8 @@
 // f16 and bf16 on the host: single values and arrays. tessera/convert.h converts tensors on any
 // device. Conversions from f32 round to nearest, ties to even. What exceeds f16's range becomes
 // infinity; NaN stays NaN.
+//
+// Threads: any, on arrays that nobody else writes.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,6 @@
 // Writes the keys and values of new tokens into the pages of a cache.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include "tessera/context.h"

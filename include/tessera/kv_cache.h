@@ -1,5 +1,7 @@
 // The keys and values of one stream of tokens: a PagePool of its own with one CacheSequence in it.
 // tessera/page_pool.h says what the policies keep.
+//
+// Threads: one at a time for each cache; any number of caches at the same time.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // The linear layer: out = act(x W^T + bias) + residual, for dense and packed weights.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <cstdint>

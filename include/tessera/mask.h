@@ -4,6 +4,8 @@
 // Keys are at positions 0 .. n_k - 1. Queries are at the last of these: query i of n_q is at
 // position p = i + (n_k - n_q), so that the last query is level with the last key, as decoding with
 // a cache needs.
+//
+// Threads: a Mask never changes. Any number may use it, and copies share its lists.
 #pragma once
 
 #include <cstddef>

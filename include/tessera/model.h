@@ -1,8 +1,8 @@
 // A language model: the weights of a checkpoint, and the pass that turns tokens into logits. The
 // same code runs on every device.
 //
-// A loaded model never changes. Several Contexts may use one model at the same time, each on its
-// own thread and with its own KvCache; the Contexts must be on the device the model was loaded on.
+// Threads: a loaded model never changes. Several Contexts may use one model at the same time, each
+// on its own thread and with its own KvCache; they must be on the device the model was loaded on.
 #pragma once
 
 #include <cstdint>

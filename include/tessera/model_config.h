@@ -1,5 +1,7 @@
 // What a checkpoint's config.json says about the model, read and checked once. Unknown options are
 // refused by name.
+//
+// Threads: a value, as safe as an int.
 #pragma once
 
 #include <cstdint>

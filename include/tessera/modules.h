@@ -1,4 +1,6 @@
 // Layers that own their weights, built from the ops: the parts of a model.
+//
+// Threads: any number may make calls that are const at the same time, each with its own Context.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // LayerNorm and RMSNorm, fused with the residual adds that come before them in a transformer.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <array>

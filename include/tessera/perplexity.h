@@ -11,6 +11,8 @@
 //                        Every token but the first is scored.
 //
 // The figures of the two are not comparable: a chunk's first tokens have little context.
+//
+// Threads: one call at a time for a Context and its KvCache. The Model may serve others meanwhile.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,6 @@
 // From dense weights to packed ones and back.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <cstdint>

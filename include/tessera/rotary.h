@@ -1,4 +1,6 @@
 // Rotary position embedding.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,7 @@
 // Everything between the query-key-value product and attention, as one op: rotates queries and keys
 // by their positions, and writes keys and values into the pages of a cache.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include "tessera/context.h"

@@ -1,5 +1,7 @@
 // Draws one token for each row of logits, on the device the logits are on: only the ids need to be
 // copied from a GPU.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <cstdint>

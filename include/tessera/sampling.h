@@ -1,4 +1,6 @@
 // From logits to the next token.
+//
+// Threads: one at a time for each Sampler.
 #pragma once
 
 #include <cstdint>

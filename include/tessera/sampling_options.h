@@ -1,4 +1,6 @@
 // How the next token of a stream is chosen.
+//
+// Threads: a value, as safe as an int.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // Softmax over the last dimension.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include "tessera/context.h"

@@ -1,6 +1,8 @@
 // A view of memory that someone else owns: pointer, dtype, device, shape, strides (in elements).
 // These are DLPack's fields, so that a Tensor maps to a DLTensor and back without a copy.
 // Copying a Tensor copies the view, never the data.
+//
+// Threads: a value, as safe as an int. The memory it shows is for its owner to guard.
 #pragma once
 
 #include <array>

@@ -1,4 +1,6 @@
 // Everything at once.
+//
+// Threads: the first lines of each header say what they may share.
 #pragma once
 
 #include "tessera/attention.h"

@@ -1,6 +1,8 @@
 // Text to token ids and back, as a tokenizer.json describes it: byte-level BPE (GPT-2, GPT-NeoX,
-// Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2, Mistral). A Tokenizer
-// never changes: several threads may use it at the same time.
+// Llama 3, Qwen) and SentencePiece-style BPE with byte fallback (Llama 2, Mistral).
+//
+// Threads: a Tokenizer never changes, and any number may use it at the same time. A StreamDecoder
+// is for one at a time.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,8 @@
 // Counts and times op calls. Off by default: an op then pays for one branch. When on, every call is
 // recorded with its kernel, shapes, bytes and flops. A test can thus prove which kernel ran, and a
 // profile can say where the time went.
+//
+// Threads: one at a time, that of the Context.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // Tessera's version. CMake reads the three numbers from this file: change them here only.
+//
+// Threads: any.
 #pragma once
 
 #define TESSERA_VERSION_MAJOR 0

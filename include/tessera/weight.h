@@ -5,6 +5,8 @@
 // Packed formats store one code per weight and one scale per block of `group` consecutive weights
 // of a row. If the block does not divide a row's length, the row ends in a shorter block. A row
 // with an odd number of 4-bit codes ends in half a byte of zero bits.
+//
+// Threads: a value, as safe as an int. Any number of ops may read the memory it shows.
 #pragma once
 
 #include <cstdint>

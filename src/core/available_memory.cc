@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/format.h"
+#include "core/memory_ledger.h"
 #include "core/size_text.h"
 
 namespace tessera {
@@ -17,8 +18,9 @@ constexpr std::int64_t kDriverShare = std::int64_t{64} << 20;
 AvailableMemory available_memory(Device device, const DeviceMemory& memory, std::int64_t held,
                                  std::int64_t reusable) {
   if (device.is_cpu()) {
-    return {.bytes = std::max<std::int64_t>(memory.total - held, 0),
-            .text = fmt::format("this machine has {} of memory", size_text(memory.total)),
+    return {.bytes = std::max<std::int64_t>(memory.total - held + reusable, 0),
+            .text = fmt::format("this process may hold {} of memory and holds {}",
+                                size_text(memory.total), size_text(held)),
             .elsewhere = ""};
   }
   return {.bytes = std::max<std::int64_t>(memory.free + reusable - kDriverShare, 0),
@@ -27,8 +29,9 @@ AvailableMemory available_memory(Device device, const DeviceMemory& memory, std:
           .elsewhere = "--device cpu"};
 }
 
-AvailableMemory available_memory(const Context& ctx, std::int64_t held) {
-  return available_memory(ctx.device(), ctx.memory(), held, ctx.workspace_bytes());
+AvailableMemory available_memory(const Context& ctx) {
+  return available_memory(ctx.device(), ctx.memory(), process_ledger().held(),
+                          ctx.workspace_bytes());
 }
 
 }  // namespace tessera

@@ -19,11 +19,11 @@ struct AvailableMemory {
 // allocated there already; `reusable`: what is allocated and would be released first.
 //
 // What a GPU reports as free is exact and no longer contains what is held. A little is left to the
-// driver. On the CPU, free memory is an estimate, and the system makes room by dropping cached
-// files and by swapping: only what exceeds the machine's total memory is out of reach.
+// driver. On the CPU, free memory is an estimate, and the total is what the process may hold: what
+// it holds already is taken off.
 AvailableMemory available_memory(Device device, const DeviceMemory& memory, std::int64_t held,
                                  std::int64_t reusable);
-// For a Context, whose workspace may be resized.
-AvailableMemory available_memory(const Context& ctx, std::int64_t held);
+// For a Context, whose workspace may be resized. On the CPU, process_ledger() knows what is held.
+AvailableMemory available_memory(const Context& ctx);
 
 }  // namespace tessera

@@ -12,6 +12,9 @@
 #include "core/checked.h"
 #include "core/cuda_runtime.h"
 #include "core/device_lost.h"
+#include "core/memory_ledger.h"
+#include "core/size_text.h"
+#include "core/workspace.h"
 #include "tessera/context.h"
 
 namespace tessera {
@@ -24,10 +27,14 @@ constexpr std::int64_t kHugePage = 2 << 20;
 void* allocate_host(std::int64_t bytes) {
   const std::int64_t alignment = bytes >= kHugePage ? kHugePage : Buffer::kAlignment;
   const auto rounded = static_cast<std::size_t>(checked_align(bytes, alignment));
+  process_ledger().take(bytes);
   void* data = std::aligned_alloc(static_cast<std::size_t>(alignment), rounded);
   if (!data) {
-    fail(ErrorCode::out_of_memory, "{:.1f} MiB of host memory were requested and are not available",
-         static_cast<double>(bytes) / (1 << 20));
+    process_ledger().give_back(bytes);
+    fail(ErrorCode::out_of_memory,
+         "{} of memory were requested and the system has refused them: it grants this process less "
+         "than the machine has (ulimit -v)",
+         size_text(bytes));
   }
 #if defined(__linux__)
   if (bytes >= kHugePage)
@@ -67,6 +74,7 @@ void Buffer::release() noexcept {
   if (!data()) return;
   if (device().is_cpu()) {
     std::free(data());
+    process_ledger().give_back(bytes_);
   } else {
     cuda::release(data(), device());
   }
@@ -95,6 +103,7 @@ void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Devi
     std::memmove(to, from, static_cast<std::size_t>(bytes));
     return;
   }
+  const OneUser::Use use(ctx.workspace().user(), "copy_bytes");
   ctx.require_not_lost();
   try {
     if (from_device.is_cpu() && ctx.device().is_cuda()) {

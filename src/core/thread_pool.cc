@@ -1,8 +1,11 @@
 #include "core/thread_pool.h"
 
 #include <algorithm>
+#include <new>
+#include <system_error>
 
 #include "core/fail.h"
+#include "core/processors.h"
 
 namespace tessera {
 namespace {
@@ -12,6 +15,13 @@ namespace {
 constexpr int kSpins = 2000;
 // More threads than this are a mistake in the caller's arithmetic.
 constexpr int kMaxThreads = 1024;
+
+// The task that a thread is in: a loop inside of it is not shared out.
+struct InTask {
+  const ThreadPool* pool = nullptr;
+  int worker = 0;
+};
+thread_local InTask in_task;  // NOLINT: of this thread alone
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -26,17 +36,35 @@ inline void pause() {
 ThreadPool::ThreadPool(int threads) {
   if (threads < 0 || threads > kMaxThreads) {
     fail(ErrorCode::invalid_argument,
-         "thread count {} is not in 0..{}: give 0 for one thread per hardware thread", threads,
+         "thread count {} is not in 0..{}: give 0 for one thread for each processor", threads,
          kMaxThreads);
   }
-  if (threads == 0) threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  workers_.reserve(static_cast<std::size_t>(threads - 1));
-  for (int worker = 1; worker < threads; ++worker) {
-    workers_.emplace_back([this, worker] { worker_loop(worker); });
+  start(threads == 0 ? usable_processors() : threads);
+}
+
+ThreadPool::~ThreadPool() { end(); }
+
+void ThreadPool::start(int threads) {
+  const auto refuse = [&](const char* reason) {
+    const int started = this->threads();
+    end();
+    const int advice = std::min(usable_processors(), started);
+    fail(ErrorCode::device, "{} threads were asked for and {} could start ({}); use --threads {}",
+         threads, started, reason, advice);
+  };
+  try {
+    workers_.reserve(static_cast<std::size_t>(threads - 1));
+    for (int worker = 1; worker < threads; ++worker) {
+      workers_.emplace_back([this, worker] { worker_loop(worker); });
+    }
+  } catch (const std::system_error& error) {
+    refuse(error.what());
+  } catch (const std::bad_alloc&) {
+    refuse("out of memory");
   }
 }
 
-ThreadPool::~ThreadPool() {
+void ThreadPool::end() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -47,10 +75,12 @@ ThreadPool::~ThreadPool() {
 
 void ThreadPool::run(std::int64_t n, Order order, Call call, void* function) {
   if (n <= 0) return;
-  if (n == 1 || workers_.empty()) {
-    for (std::int64_t task = 0; task < n; ++task) call(function, task, 0);
+  if (n == 1 || workers_.empty() || in_task.pool != nullptr) {
+    const int worker = in_task.pool == this ? in_task.worker : 0;
+    for (std::int64_t task = 0; task < n; ++task) call(function, task, worker);
     return;
   }
+  const std::lock_guard one_loop(callers_);
   Job job{call, function, n, order};
   job_ = &job;
   ++generation_;
@@ -85,6 +115,12 @@ std::pair<std::int64_t, std::int64_t> ThreadPool::take(Job& job) const {
 }
 
 void ThreadPool::work(Job& job, int worker) {
+  in_task = {.pool = this, .worker = worker};
+  work_on(job, worker);
+  in_task = {};
+}
+
+void ThreadPool::work_on(Job& job, int worker) {
   while (!job.failed.load(std::memory_order_relaxed)) {
     const auto [begin, end] = take(job);
     if (begin >= end) return;

@@ -1,4 +1,7 @@
 // A fixed set of threads that share the tasks of one loop at a time.
+//
+// Threads: any number may call parallel_for() at the same time. Their loops run one after the
+// other.
 #pragma once
 
 #include <atomic>
@@ -15,7 +18,8 @@ namespace tessera {
 
 class ThreadPool {
  public:
-  // `threads` counts the calling thread; 0 means one for each hardware thread.
+  // `threads` counts the calling thread; 0 means usable_processors(). Where the system refuses to
+  // start one of them, those that started end, and Error (device) says how many they were.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -25,7 +29,8 @@ class ThreadPool {
 
   // Calls fn(task, worker) once for each task in [0, n), where worker in [0, threads()) says which
   // scratch to use. Tasks are handed out one by one, so that uneven ones balance. Returns when all
-  // are done, and throws the first exception that a task threw. Must not be called from a task.
+  // are done, and throws the first exception that a task threw. A loop inside of a task runs in the
+  // thread of that task: workers that wait for each other's loops would wait for ever.
   template <typename F>
   void parallel_for(std::int64_t n, F&& fn) {
     share_out(n, Order::one_by_one, fn);
@@ -58,12 +63,16 @@ class ThreadPool {
         const_cast<std::remove_const_t<Fn>*>(&fn));
   }
   void run(std::int64_t n, Order order, Call call, void* function);
+  void start(int threads);
+  void end();
   // Takes the next tasks of a job: [begin, end), empty if none is left.
   std::pair<std::int64_t, std::int64_t> take(Job& job) const;
   void work(Job& job, int worker);
+  void work_on(Job& job, int worker);
   void worker_loop(int worker);
 
   std::vector<std::thread> workers_;
+  std::mutex callers_;  // held for a whole loop
   // A worker increments `joined_` before it reads `job_`, and the caller clears `job_` before it
   // waits for `joined_` to fall to zero. So a worker that wakes late finds no job, and the caller
   // never waits for a sleeper: a small loop costs no wake-up.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "core/fail.h"
+
 namespace tessera {
 namespace {
 
@@ -12,13 +14,17 @@ constexpr std::int64_t kFirstBlock = 1 << 20;
 // Where addresses without memory begin: outside any program's address space, and far from its end.
 constexpr std::uintptr_t kNowhere = std::uintptr_t{1} << 60;
 
+constexpr const char* kScratch = "scratch memory";  // what a second thread is refused
+
 }  // namespace
 
-Workspace::Frame::Frame(Workspace& workspace)
-    : workspace_(workspace),
-      block_(workspace.block_),
-      block_used_(workspace.block_used_),
-      used_(workspace.used_) {
+Workspace::Frame::Frame(Workspace& workspace) : workspace_(workspace) {
+  const OneUser::Use use(workspace.user_, kScratch);
+  workspace.require_order();
+  depth_ = workspace.frames_ + 1;
+  block_ = workspace.block_;
+  block_used_ = workspace.block_used_;
+  used_ = workspace.used_;
   // If nothing is in use, several blocks become one that holds all that was ever needed.
   if (workspace.frames_ == 0 && workspace.blocks_.size() > 1 && !workspace.counting_) {
     const std::int64_t total = workspace.held_bytes();
@@ -29,20 +35,31 @@ Workspace::Frame::Frame(Workspace& workspace)
 }
 
 Workspace::Frame::~Frame() {
-  workspace_.block_ = block_;
-  workspace_.block_used_ = block_used_;
-  workspace_.used_ = used_;
+  const OneUser::Use use(workspace_.user_);
+  const bool newest = depth_ == workspace_.frames_;
+  if (newest) {
+    workspace_.block_ = block_;
+    workspace_.block_used_ = block_used_;
+    workspace_.used_ = used_;
+  } else {
+    workspace_.out_of_order_ = true;
+  }
   --workspace_.frames_;
+  if (workspace_.frames_ == 0 && !newest) {
+    workspace_.block_ = 0;
+    workspace_.block_used_ = workspace_.used_ = 0;
+  }
 }
 
 Tensor Workspace::Frame::take(DType dtype, std::initializer_list<std::int64_t> shape) {
   Tensor tensor(nullptr, dtype, shape, workspace_.device_);
-  tensor.data = workspace_.take(checked_mul(tensor.numel(), size_of(dtype)));
+  tensor.data = workspace_.take(checked_mul(tensor.numel(), size_of(dtype)), depth_);
   return tensor;
 }
 
 Workspace::Count::Count(Workspace& workspace)
     : workspace_(workspace),
+      use_(workspace.user_, kScratch),
       used_(workspace.used_),
       peak_(workspace.peak_),
       counting_(workspace.counting_) {
@@ -57,6 +74,7 @@ Workspace::Count::~Count() {
 }
 
 void Workspace::reserve(std::int64_t bytes) {
+  const OneUser::Use use(user_, kScratch);
   if (bytes <= 0) return;
   bytes = checked_align(bytes, Buffer::kAlignment);
   const auto fits = [&](const Buffer& block) { return block.bytes() >= bytes; };
@@ -76,6 +94,7 @@ void Workspace::reserve(std::int64_t bytes) {
 }
 
 void Workspace::release() {
+  const OneUser::Use use(user_, kScratch);
   if (frames_ == 0) blocks_.clear();
 }
 
@@ -85,7 +104,22 @@ std::int64_t Workspace::held_bytes() const {
   return total;
 }
 
-void* Workspace::take(std::int64_t bytes) {
+void Workspace::require_order() {
+  if (!out_of_order_) return;
+  if (frames_ == 0) out_of_order_ = false;  // whole again, once this has been said
+  fail(ErrorCode::invalid_argument,
+       "scratch memory: a Workspace::Frame has ended before a newer one; end them in the reverse "
+       "order");
+}
+
+void* Workspace::take(std::int64_t bytes, int depth) {
+  const OneUser::Use use(user_, kScratch);
+  require_order();
+  if (depth != frames_) {
+    fail(ErrorCode::invalid_argument,
+         "scratch memory: an older Workspace::Frame takes memory while a newer one lives; take it "
+         "from the newest");
+  }
   bytes = checked_align(std::max<std::int64_t>(bytes, 1), Buffer::kAlignment);
   if (counting_) return take_counted(bytes);
   while (block_ < blocks_.size() && block_used_ + bytes > blocks_[block_].bytes()) {

@@ -1,6 +1,8 @@
 // Scratch memory for ops, given back in the reverse order it was taken. A stream of steps reserves
 // what its largest step will need, so that the hot path never allocates. Without a reservation the
 // workspace grows while new shapes appear, and then becomes one block.
+//
+// Threads: one at a time. A second one is refused (OneUser).
 #pragma once
 
 #include <algorithm>
@@ -8,6 +10,7 @@
 #include <vector>
 
 #include "core/checked.h"
+#include "core/one_user.h"
 #include "tessera/buffer.h"
 
 namespace tessera {
@@ -16,7 +19,10 @@ class Workspace {
  public:
   explicit Workspace(Device device) : device_(device) {}
 
-  // Everything taken through a Frame is given back when it ends. Frames nest.
+  // Everything taken through a Frame is given back when it ends. Frames nest: the newest one alone
+  // takes memory, and it ends first. A frame that ends before a newer one keeps its memory until
+  // that one has ended. A destructor cannot throw, so the next frame or take() does: it throws
+  // Error (invalid_argument) until all frames have ended, and at least once.
   class Frame {
    public:
     explicit Frame(Workspace& workspace);
@@ -27,15 +33,16 @@ class Workspace {
     // Uninitialised, aligned to Buffer::kAlignment.
     template <typename T>
     T* take(std::int64_t count) {
-      return static_cast<T*>(workspace_.take(checked_mul(count, sizeof(T))));
+      return static_cast<T*>(workspace_.take(checked_mul(count, sizeof(T)), depth_));
     }
     // A contiguous tensor on the workspace's device.
     Tensor take(DType dtype, std::initializer_list<std::int64_t> shape);
 
    private:
     Workspace& workspace_;
-    std::size_t block_;
-    std::int64_t block_used_, used_;
+    int depth_ = 0;  // frames when this one began, itself included
+    std::size_t block_ = 0;
+    std::int64_t block_used_ = 0, used_ = 0;
   };
 
   // While one lives, frames only count: they hand out addresses, one after the other, with no
@@ -53,10 +60,14 @@ class Workspace {
 
    private:
     Workspace& workspace_;
+    OneUser::Use use_;          // an op of another thread must not only count
     std::int64_t used_, peak_;  // of the real memory, to be restored
     bool counting_;
   };
   bool is_counting() const { return counting_; }
+
+  // The thread that uses the workspace now: an op is in here from its beginning to its end.
+  OneUser& user() { return user_; }
 
   // After this, so many bytes can be taken without an allocation. Throws Error (out_of_memory).
   void reserve(std::int64_t bytes);
@@ -68,10 +79,12 @@ class Workspace {
   void reset_peak() { peak_ = used_; }
 
  private:
-  void* take(std::int64_t bytes);
+  void* take(std::int64_t bytes, int depth);
   void* take_counted(std::int64_t bytes);
+  void require_order();
 
   Device device_;
+  OneUser user_;
   std::vector<Buffer> blocks_;   // filled in order; all but the last in use are full
   std::size_t block_ = 0;        // the block that is being filled
   std::int64_t block_used_ = 0;  // bytes of it
@@ -79,6 +92,7 @@ class Workspace {
   std::int64_t peak_ = 0;
   int frames_ = 0;
   bool counting_ = false;
+  bool out_of_order_ = false;  // a frame ended before a newer one, and nobody has been told yet
 };
 
 // Adds up the pieces that an op takes, as a frame would, for functions that say how much scratch a

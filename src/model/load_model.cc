@@ -83,11 +83,9 @@ std::unique_ptr<Model> load_checked(Context& ctx, const SharedCheckpoint& checkp
   const DType dtype = model::model_dtype(ctx, config, options.dtype);
   const std::int64_t workspace_before = ctx.workspace_bytes();
   const Way chosen = counted(ctx, checkpoint, config, {"", dtype, options});
-  const std::int64_t copied = ctx.device().is_cpu() ? checkpoint->copied_bytes() : 0;
   const auto request = [&] {
-    return model::WeightsRequest{.memory = available_memory(ctx, copied),
-                                 .weights = chosen.weights,
-                                 .loading = chosen.loading};
+    return model::WeightsRequest{
+        .memory = available_memory(ctx), .weights = chosen.weights, .loading = chosen.loading};
   };
   const auto refuse = [&](const std::string& reason) {
     model::WeightsRequest refused = request();

@@ -8,6 +8,8 @@
 namespace tessera::model {
 namespace {
 
+constexpr std::int64_t kUsualSinks = 4;  // what StreamingLLM found to be enough
+
 std::string or_elsewhere(const std::string& advice, const std::string& elsewhere) {
   return elsewhere.empty() ? advice : advice + ", or " + elsewhere;
 }
@@ -29,6 +31,13 @@ std::string advice_for(const WeightsRequest& request) {
 // What the cache is, and the flag that makes it smaller.
 std::string advice_for(const CacheRequest& request) {
   const bool full = request.policy.kind == CachePolicy::Kind::full;
+  if (request.largest == 0 && request.policy.kind == CachePolicy::Kind::sinks &&
+      request.policy.n_sink > kUsualSinks) {
+    return fmt::format(
+        "no window at all fits beside {} attention sinks; use fewer "
+        "(--attention-sinks {})",
+        request.policy.n_sink, kUsualSinks);
+  }
   if (request.largest == 0) {
     return or_elsewhere(
         fmt::format("no context at all fits beside the weights; use smaller ones (--weights {})",
@@ -61,10 +70,12 @@ std::string refusal(const CacheRequest& request) {
   const std::string cache = request.policy.kind == CachePolicy::Kind::full
                                 ? fmt::format("{} tokens", request.tokens)
                                 : to_string(request.policy);
-  return fmt::format(
-      "{}, and beside the weights of {} the KV cache of {} needs {} and the workspace {}: {}",
-      request.memory.text, size_text(request.weights), cache, size_text(request.kv),
-      size_text(request.workspace), advice_for(request));
+  const std::string workspace =
+      request.workspace == 0 ? ""
+                             : fmt::format(" and the workspace {}", size_text(request.workspace));
+  return fmt::format("{}, and beside the weights of {} the KV cache of {} needs {}{}: {}",
+                     request.memory.text, size_text(request.weights), cache, size_text(request.kv),
+                     workspace, advice_for(request));
 }
 
 std::int64_t largest_that_fits(std::int64_t wanted, std::int64_t available,

@@ -29,8 +29,8 @@ std::string refusal(const WeightsRequest& request);
 
 struct CacheRequest {
   AvailableMemory memory{};
-  std::int64_t weights = 0;  // of the model, which are there already
-  std::int64_t kv = 0, workspace = 0;
+  std::int64_t weights = 0;            // of the model, which are there already
+  std::int64_t kv = 0, workspace = 0;  // workspace 0: not counted, the cache alone is too large
   CachePolicy policy{};
   std::int64_t tokens = 0;   // of a full cache
   std::int64_t largest = 0;  // the most tokens, of the cache or of its window, that would fit

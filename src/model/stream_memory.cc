@@ -86,34 +86,29 @@ std::int64_t count_batch_step(Context& ctx, const Model& model, const PagePoolOp
   return count.peak_bytes() - of_cache;
 }
 
-// Packed layers are copies on every device, dense layers on a GPU only.
-std::int64_t packed_layer_bytes(const Model& model) {
-  std::int64_t bytes = 0;
-  for (const LayerInfo& layer : model.linear_layers()) {
-    if (layer.weight.format != Format::dense) bytes += layer.weight.bytes();
-  }
-  return bytes;
-}
-
-CacheRequest cache_request(Context& ctx, const Model& model, const KvCacheOptions& options,
-                           std::int64_t logit_rows) {
-  return {.memory = available_memory(ctx, packed_layer_bytes(model)),
+// Without the workspace, which takes a pass over the model to count: a cache that alone is too
+// large is refused before that.
+CacheRequest cache_request(const Context& ctx, const Model& model, const KvCacheOptions& options) {
+  return {.memory = available_memory(ctx),
           .weights = model.weight_bytes(),
           .kv = kv_cache_bytes(options),
-          .workspace = model.workspace_bytes(ctx, options, logit_rows),
           .policy = options.policy,
           .tokens = options.max_tokens};
 }
 
 [[noreturn]] void refuse_cache(Context& ctx, const Model& model, const KvCacheOptions& options,
                                std::int64_t logit_rows, const std::string& reason) {
-  CacheRequest request = cache_request(ctx, model, options, logit_rows);
+  CacheRequest request = cache_request(ctx, model, options);
+  const std::int64_t available = request.memory.bytes;
+  if (request.kv <= available) request.workspace = model.workspace_bytes(ctx, options, logit_rows);
   KvCacheOptions smaller = options;
   std::int64_t& tokens =
       options.policy.kind == Kind::full ? smaller.max_tokens : smaller.policy.window;
-  request.largest = largest_that_fits(tokens, request.memory.bytes, [&](std::int64_t n) {
+  request.largest = largest_that_fits(tokens, available, [&](std::int64_t n) {
     tokens = n;
-    return checked_add(kv_cache_bytes(smaller), model.workspace_bytes(ctx, smaller, logit_rows));
+    const std::int64_t kv = kv_cache_bytes(smaller);
+    if (kv > available) return kv;
+    return checked_add(kv, model.workspace_bytes(ctx, smaller, logit_rows));
   });
   throw Error(ErrorCode::out_of_memory, refusal(request) + reason);
 }
@@ -192,7 +187,8 @@ KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t 
                                .policy = policy,
                                .max_tokens = max_tokens,
                                .max_step = max_step};
-  const model::CacheRequest request = model::cache_request(ctx, *this, options, logit_rows);
+  model::CacheRequest request = model::cache_request(ctx, *this, options);
+  if (request.fits()) request.workspace = workspace_bytes(ctx, options, logit_rows);
   if (!request.fits()) model::refuse_cache(ctx, *this, options, logit_rows, "");
   try {
     KvCache cache(ctx, options);

@@ -40,8 +40,8 @@ class OpScope {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Throws if the Context is lost (Context::lost).
-  OpScope(Context& ctx, const char* op) : ctx_(ctx), op_(op) {
+  // Throws if another thread is using the Context, or if it is lost (Context::lost).
+  OpScope(Context& ctx, const char* op) : ctx_(ctx), op_(op), use_(ctx.workspace().user(), op) {
     ctx.require_not_lost();
     if (ctx.trace().enabled()) start_ = Clock::now();
   }
@@ -117,6 +117,7 @@ class OpScope {
 
   Context& ctx_;
   const char* op_;
+  OneUser::Use use_;
   Clock::time_point start_{};
 };
 

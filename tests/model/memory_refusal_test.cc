@@ -33,11 +33,11 @@ TEST(AvailableMemory, OfAGpuIsWhatIsFreeWithoutTheDriversShare) {
   EXPECT_EQ(available_memory(Device::cuda(1), {.free = kMiB, .total = kGiB}, 0, 0).bytes, 0);
 }
 
-TEST(AvailableMemory, OfTheCpuIsAllThatTheMachineHas) {
+TEST(AvailableMemory, OfTheCpuIsWhatTheProcessDoesNotHoldYet) {
   const DeviceMemory memory{.free = kGiB, .total = 16 * kGiB};
   const AvailableMemory found = available_memory(Device::cpu(), memory, 5 * kGiB, kGiB);
-  EXPECT_EQ(found.bytes, 11 * kGiB);
-  EXPECT_EQ(found.text, "this machine has 16.00 GiB of memory");
+  EXPECT_EQ(found.bytes, 12 * kGiB);  // the workspace would be given back
+  EXPECT_EQ(found.text, "this process may hold 16.00 GiB of memory and holds 5.00 GiB");
   EXPECT_EQ(found.elsewhere, "");
   EXPECT_EQ(available_memory(Device::cpu(), memory, 17 * kGiB, 0).bytes, 0);
 }
@@ -67,7 +67,9 @@ TEST(MemoryRefusal, OfWeightsNamesWhatWouldFit) {
        "cuda:0 has 3.00 GiB of 24.00 GiB free, and the weights need 13.00 GiB: use a smaller "
        "model, or --device cpu"},
       {{.memory = machine(8 * kGiB), .weights = 13 * kGiB},
-       "this machine has 8.00 GiB of memory, and the weights need 13.00 GiB: use a smaller model"},
+       "this process may hold 8.00 GiB of memory and holds 0.0 KiB, and the weights need 13.00 "
+       "GiB: "
+       "use a smaller model"},
   };
   for (const auto& [request, text] : cases) {
     EXPECT_FALSE(request.fits());
@@ -105,7 +107,8 @@ TEST(MemoryRefusal, OfACacheNamesTheLargestThatFits) {
         .workspace = 30 * kMiB,
         .policy = CachePolicy::last(8188),
         .largest = 3000},
-       "this machine has 1.00 GiB of memory, and beside the weights of 3.00 GiB the KV cache of "
+       "this process may hold 1.00 GiB of memory and holds 0.0 KiB, and beside the weights of 3.00 "
+       "GiB the KV cache of "
        "window(8188) needs 2.00 GiB and the workspace 30.0 MiB: the largest window that fits is "
        "3000 tokens (--window 3000)"},
       {{.memory = gpu(100 * kMiB),
@@ -116,6 +119,13 @@ TEST(MemoryRefusal, OfACacheNamesTheLargestThatFits) {
        "cuda:0 has 100.0 MiB of 24.00 GiB free, and beside the weights of 20.00 GiB the KV cache "
        "of 2048 tokens needs 1.00 GiB and the workspace 300.0 MiB: no context at all fits beside "
        "the weights; use smaller ones (--weights nvfp4), or --device cpu"},
+      {{.memory = gpu(kGiB),
+        .weights = 3 * kGiB,
+        .kv = 20000 * kGiB,
+        .policy = CachePolicy::sinks(2000000000, 1)},
+       "cuda:0 has 1.00 GiB of 24.00 GiB free, and beside the weights of 3.00 GiB the KV cache of "
+       "sinks(2000000000, 1) needs 20000.00 GiB: no window at all fits beside 2000000000 attention "
+       "sinks; use fewer (--attention-sinks 4)"},
   };
   for (const auto& [request, text] : cases) {
     EXPECT_FALSE(request.fits());
