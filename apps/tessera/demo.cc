@@ -262,7 +262,7 @@ Command add_demo(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "demo", "A story, then an endless stream: attention sinks beside other caches, in 20 s");
   const auto options = std::make_shared<DemoFlags>();
-  command->add_option("--threads", options->threads, "CPU threads; 0 uses all")
+  command->add_option("--threads", options->threads, "CPU threads; 0: all that it may use")
       ->check(whole_number(0, 1024));
   command->add_option("--tokens", options->tokens, "Length of the stream, however long it takes")
       ->check(whole_number(2));

@@ -70,7 +70,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
                     "How the CPU multiplies packed weights: int8 is faster, exact decodes to f32")
         ->check(one_of({"exact", "int8"}))
         ->capture_default_str();
-    command.add_option("--threads", options.threads, "CPU threads; 0 uses all")
+    command.add_option("--threads", options.threads, "CPU threads; 0: all that it may use")
         ->check(whole_number(0, 1024))
         ->capture_default_str();
   });

@@ -363,7 +363,7 @@ Command add_quantize(CLI::App& app) {
       ->add_option("--calibration-tokens", options->calibration_tokens,
                    "Tokens to measure layers on (default 256)")
       ->check(whole_number(1, 1 << 20));
-  command->add_option("--threads", options->threads, "CPU threads; 0 uses all")
+  command->add_option("--threads", options->threads, "CPU threads; 0: all that it may use")
       ->check(whole_number(0, 1024));
   command->add_flag("--force", options->force, "Write into a folder that is not empty");
   command->add_flag("--json", options->json, "Print one JSON object");

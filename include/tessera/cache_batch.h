@@ -1,5 +1,7 @@
 // One forward pass over the next tokens of many sequences of a PagePool: which rows there are,
 // where their keys go, what they see, and whose logits are wanted.
+//
+// Threads: one at a time, that of the pool.
 #pragma once
 
 #include <cstdint>

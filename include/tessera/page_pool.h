@@ -9,7 +9,7 @@
 // Whole pages that were computed stay findable by their tokens, and by all tokens before them, as
 // long as nobody needs the room (find_prefix).
 //
-// A pool and its sequences are used by one thread at a time, and by Contexts of one stream.
+// Threads: one at a time for a pool and its sequences, with Contexts of one stream.
 #pragma once
 
 #include <cstdint>

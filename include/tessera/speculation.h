@@ -1,5 +1,7 @@
 // Guessing several tokens ahead. One pass checks all of them, and those that the model itself would
 // have drawn are kept. The text is the same as without, only sooner.
+//
+// Threads: a value, as safe as an int. The draft model may be used by any number.
 #pragma once
 
 #include <cstdint>

@@ -214,7 +214,7 @@ std::unique_ptr<PagePool> Model::make_pool(Context& ctx, const PoolRequest& requ
   const std::int64_t sequences = std::min(request.limits.max_sequences, request.limits.max_tokens);
   const std::int64_t rows = request.logit_rows > 0 ? request.logit_rows : sequences;
   const std::int64_t workspace = workspace_bytes(ctx, options, request.limits, rows);
-  const AvailableMemory memory = available_memory(ctx, model::packed_layer_bytes(*this));
+  const AvailableMemory memory = available_memory(ctx);
   const std::int64_t left = memory.bytes - workspace - block;
   const auto bytes_of = [&](std::int64_t pages) {
     options.pages = pages;

@@ -109,6 +109,16 @@ def check_public(root: Path) -> list[str]:
     return wrong
 
 
+def check_threads(root: Path) -> list[str]:
+    """Every public header says, before its first line of code, what threads may share."""
+    wrong = []
+    for file in sources(root / "include"):
+        opening = file.read_text(encoding="utf-8").split("#pragma once", 1)[0]
+        if not re.search(r"^// Threads: ", opening, re.MULTILINE):
+            wrong.append(f"{file.relative_to(root)}: its opening comment has no line that begins with 'Threads: '")
+    return wrong
+
+
 class Layers(unittest.TestCase):
     maxDiff = None
 
@@ -120,6 +130,9 @@ class Layers(unittest.TestCase):
 
     def test_public_headers_and_examples_need_only_what_is_installed(self) -> None:
         self.assertEqual("\n".join(check_public(ROOT)), "")
+
+    def test_every_public_header_says_what_threads_may_share(self) -> None:
+        self.assertEqual("\n".join(check_threads(ROOT)), "")
 
     def test_every_public_header_of_the_list_exists(self) -> None:
         headers = {f"tessera/{file.name}" for file in sources(ROOT / "include")}
@@ -144,7 +157,7 @@ class MadeUpTrees(unittest.TestCase):
             (root / "src").mkdir()
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
-            return check_layers(root, order) + check_public(root)
+            return check_layers(root, order) + check_public(root) + check_threads(root)
 
     def test_wrong_ones_are_found(self) -> None:
         for path, text, what in (
@@ -161,6 +174,7 @@ class MadeUpTrees(unittest.TestCase):
             ("include/tessera/tensor.h", "#include <fmt/format.h>", "which is not installed with Tessera"),
             ("include/tessera/tensor.h", "namespace cuda { class State; }", "a public header names a back end"),
             ("include/tessera/tensor.h", "std::unique_ptr<cpu::Draw> draw;", "a public header names a back end"),
+            ("include/tessera/tensor.h", "// A view.\n#pragma once\n// Threads: late", "begins with 'Threads: '"),
             ("examples/cpp/a.cc", '#include "core/fail.h"', "which is not installed with Tessera"),
         ):
             with self.subTest(path=path, text=text):
@@ -172,7 +186,10 @@ class MadeUpTrees(unittest.TestCase):
             ("src/cuda/linear/a.cu", '#include "cuda/tile/b.cuh"\n#include "tessera/linear.h"\n#include <cuda.h>'),
             ("src/reference/a.cc", '#include "model/b.h"'),
             ("apps/tessera/a.cc", '#include "reference/b.h"'),
-            ("include/tessera/tensor.h", '#include <array>\n#include "tessera/device.h"\nDevice::cuda();'),
+            (
+                "include/tessera/tensor.h",
+                '// Threads: any.\n#pragma once\n#include <array>\n#include "tessera/device.h"\nDevice::cuda();',
+            ),
             ("examples/cpp/a.cc", '#include "tessera/tessera.h"'),
         ):
             with self.subTest(path=path, text=text):

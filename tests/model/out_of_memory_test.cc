@@ -131,6 +131,16 @@ TEST_P(OutOfMemory, ACacheThatAloneIsTooLargeIsRefusedAtOnce) {
   EXPECT_LT(elapsed.count(), 5.);
 }
 
+// They are not an allocation, and what is allocated beside them must leave them room.
+TEST(OutOfMemoryOnTheCpu, MappedWeightsCountWhileTheModelLives) {
+  Context ctx({.threads = 1});
+  const std::int64_t before = process_ledger().held();
+  auto model = load_model(ctx, golden_folder("llama-gqa"));
+  EXPECT_GE(process_ledger().held() - before - ctx.workspace_bytes(), model->weight_bytes());
+  model.reset();
+  EXPECT_EQ(process_ledger().held() - ctx.workspace_bytes(), before);
+}
+
 // Each of three caches fits alone, and no two of them together.
 TEST(OutOfMemoryOnTheCpu, CachesThatFitAloneAndNotTogetherAreRefused) {
   const std::int64_t limit = process_ledger().held() + 100 * kMebi;

@@ -1,7 +1,6 @@
 #include "model/checkpoint/checkpoint.h"
 
 #include <algorithm>
-#include <cstring>
 #include <iterator>
 #include <map>
 #include <set>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "core/fail.h"
+#include "model/checkpoint/aligned_copy.h"
 #include "model/checkpoint/quote.h"
 #include "model/checkpoint/weights_file.h"
 
@@ -184,10 +184,7 @@ void Checkpoint::index_names() {
 
 void Checkpoint::align_tensors() {
   for (StoredTensor& tensor : tensors_) {
-    if (is_aligned(tensor)) continue;
-    Buffer& copy = copies_.emplace_back(static_cast<std::int64_t>(tensor.data.size()));
-    std::memcpy(copy.data(), tensor.data.data(), tensor.data.size());
-    tensor.data = {static_cast<const std::byte*>(copy.data()), tensor.data.size()};
+    if (!is_aligned(tensor)) tensor.copy = std::make_shared<AlignedCopy>();
   }
 }
 
@@ -195,12 +192,12 @@ void Checkpoint::check_unchanged() const {
   for (const auto& file : files_) file->check_unchanged();
 }
 
-std::int64_t Checkpoint::copied_bytes() const {
-  std::int64_t bytes = 0;
-  for (const auto& file : files_) {
-    if (!file->is_mapped()) bytes += static_cast<std::int64_t>(file->bytes().size());
-  }
-  return bytes;
+bool Checkpoint::is_mapped(const StoredTensor& tensor) const {
+  const std::byte* const start = tensor.data.data();
+  return std::any_of(files_.begin(), files_.end(), [&](const auto& file) {
+    const std::span<const std::byte> bytes = file->bytes();
+    return file->is_mapped() && start >= bytes.data() && start < bytes.data() + bytes.size();
+  });
 }
 
 const StoredTensor* Checkpoint::find(std::string_view name) const {

@@ -1,7 +1,8 @@
 // A folder with config.json and model.safetensors, or model.safetensors.index.json and its shards.
 // Files of weights are mapped or copied, and stay so as long as the Checkpoint lives. A tensor that
-// a file stores unaligned is copied, so that every tensor of a Checkpoint is aligned to its
-// elements.
+// a file stores unaligned is copied when it is first used, and the copy stays as long.
+//
+// Threads: a Checkpoint never changes, and any number may use it at the same time.
 #pragma once
 
 #include <filesystem>
@@ -13,7 +14,6 @@
 
 #include "model/checkpoint/json.h"
 #include "model/checkpoint/safetensors.h"
-#include "tessera/buffer.h"
 #include "tessera/model.h"
 
 namespace tessera::model {
@@ -37,8 +37,8 @@ class Checkpoint {
   const StoredTensor& at(std::string_view name) const;
   // Throws Error (file) if someone has written to a mapped file since it was opened.
   void check_unchanged() const;
-  // Memory that the copied files take.
-  std::int64_t copied_bytes() const;
+  // Does the tensor lie in a mapped file? In a copied one it is memory of this process.
+  bool is_mapped(const StoredTensor& tensor) const;
 
  private:
   Checkpoint();
@@ -51,7 +51,6 @@ class Checkpoint {
   Json config_, hf_quant_config_;
   FileAccess access_ = FileAccess::map;
   std::vector<std::unique_ptr<WeightsFile>> files_;
-  std::vector<Buffer> copies_;  // of unaligned tensors
   std::vector<StoredTensor> tensors_;
   std::unordered_map<std::string_view, std::size_t> by_name_;  // views into tensors_
 };

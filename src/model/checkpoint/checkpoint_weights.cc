@@ -132,6 +132,8 @@ Tensor CheckpointWeights::dense(const StoredTensor& stored) {
       dequantize(ctx_, as_weight(as_stored(stored)), as_weight(tensor).data);
     }
   }
+  const bool is_view = tensor.data == stored.data.data();
+  if (is_view && checkpoint_->is_mapped(stored)) mapped_.add(tensor.bytes());
   mark_used(stored);
   bytes_ += tensor.bytes();
   return tensor;
@@ -258,7 +260,7 @@ void CheckpointWeights::finish() {
 
 WeightStorage CheckpointWeights::take_storage() {
   // On a GPU everything has been copied.
-  return {ctx_.device().is_cpu() ? checkpoint_ : nullptr, std::move(buffers_)};
+  return {ctx_.device().is_cpu() ? checkpoint_ : nullptr, std::move(buffers_), std::move(mapped_)};
 }
 
 }  // namespace tessera::model

@@ -62,6 +62,7 @@ class CheckpointWeights : public WeightSource {
   DType dtype_;
   const LoadOptions& options_;
   Buffer staging_;
+  MappedBytes mapped_;
   std::unordered_set<std::string_view> used_;  // views of the checkpoint's names
   std::vector<bool> pattern_matched_;
   std::int64_t bytes_read_ = 0, bytes_total_ = 0;

@@ -10,6 +10,7 @@
 
 #include "core/checked.h"
 #include "core/fail.h"
+#include "model/checkpoint/aligned_copy.h"
 #include "model/checkpoint/json.h"
 #include "model/checkpoint/quote.h"
 #include "model/checkpoint/safetensors_dtype.h"
@@ -220,12 +221,14 @@ Tensor StoredTensor::tensor() const {
     fail(ErrorCode::unsupported, "tensor {} has {} dimensions; Tessera reads up to {}",
          in_quotes(name), shape.size(), kMaxRank);
   }
-  if (!is_aligned(*this)) {
+  const bool aligned = is_aligned(*this);
+  if (!aligned && !copy) {
     fail(ErrorCode::file, "tensor {} lies at an address that is not a multiple of {} bytes",
          in_quotes(name), alignment_of(*known));
   }
-  if (shape.empty()) return Tensor(data.data(), *known->dtype, {1});
-  return Tensor(data.data(), *known->dtype, shape);
+  const std::byte* const start = aligned ? data.data() : copy->of(data);
+  if (shape.empty()) return Tensor(start, *known->dtype, {1});
+  return Tensor(start, *known->dtype, shape);
 }
 
 std::string to_string(const StoredTensor& tensor) {

@@ -24,16 +24,19 @@ namespace tessera::model {
 inline constexpr std::int64_t kMaxSafetensorsHeader = 100'000'000;  // bytes; the format's own limit
 inline constexpr std::int64_t kMaxSafetensorsTensors = 1'000'000;   // far beyond any model
 
+class AlignedCopy;  // model/checkpoint/aligned_copy.h
+
 // A tensor of a file: a view of mapped memory.
 struct StoredTensor {
   std::string name;
   std::string dtype;  // as the file spells it: "F32", "BF16", "F8_E4M3", ...
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;
+  std::shared_ptr<AlignedCopy> copy{};  // where tensor() may copy data that is not aligned
 
   // A view on the CPU. Refuses, by name, dtypes that Tessera does not have. F8_E8M0 comes as u8. A
-  // scalar comes as [1]. The memory is read-only. Refuses data that is not aligned to its elements;
-  // a Checkpoint's is, always.
+  // scalar comes as [1]. The memory is read-only. Data that is not aligned to its elements is
+  // copied on the first call; where there is no `copy`, it is refused. A Checkpoint's has one.
   Tensor tensor() const;
 };
 // Does the data start at a multiple of its element's size? Most writers pad the header for that,

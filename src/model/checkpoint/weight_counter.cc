@@ -43,8 +43,15 @@ std::int64_t WeightCounter::stored_bytes(const std::string& module) const {
   return bytes;
 }
 
+// What the file stores unaligned is copied on the CPU, and the copy stays.
+void WeightCounter::count_copy(const StoredTensor& stored) {
+  if (ctx_.device().is_cpu() && !is_aligned(stored))
+    taken_ = checked_add(taken_, tensor_bytes(stored));
+}
+
 // On the CPU a view of the file, whose pages the system may drop at any time.
 void WeightCounter::count_dense(const StoredTensor& stored) {
+  count_copy(stored);
   if (ctx_.device().is_cpu()) {
     bytes_ = checked_add(bytes_, tensor_bytes(stored));
     return;
@@ -56,6 +63,7 @@ void WeightCounter::count_dense(const StoredTensor& stored) {
 // As large on the device as in the file, up to the padding of its layout there.
 void WeightCounter::count_stored(const std::string& module, std::int64_t out, std::int64_t in) {
   const std::int64_t bytes = stored_bytes(module);
+  for (const StoredTensor* part : packed_parts(module)) count_copy(*part);
   take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
   if (!ctx_.device().is_cpu()) staged_ = std::max(staged_, bytes);
 }
@@ -65,8 +73,10 @@ void WeightCounter::count_packed(const std::string& module, std::int64_t out, st
   const std::int64_t bytes = naming(module, [&] { return packed_bytes(*options_.pack, out, in); });
   take(ctx_.device().is_cpu() ? bytes : in_tiles(bytes, out, in));
   std::int64_t scratch = bytes;
+  const StoredTensor& stored = checkpoint_->at(module + ".weight");
+  count_copy(stored);
   if (!ctx_.device().is_cpu()) {
-    staged_ = std::max(staged_, tensor_bytes(checkpoint_->at(module + ".weight")));
+    staged_ = std::max(staged_, tensor_bytes(stored));
     scratch = checked_add(scratch, checked_mul(checked_mul(out, in), sizeof(float)));
   }
   scratch_ = std::max(scratch_, scratch);

@@ -27,6 +27,7 @@ class WeightCounter final : public CheckpointWeights {
   std::int64_t loading() const { return staged_ + scratch_; }
 
  private:
+  void count_copy(const StoredTensor& stored);
   void count_dense(const StoredTensor& stored);
   // Of a layer that the file has packed, and of one that is packed on the way.
   void count_stored(const std::string& module, std::int64_t out, std::int64_t in);

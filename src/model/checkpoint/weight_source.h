@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/memory_ledger.h"
 #include "model/checkpoint/checkpoint.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"
@@ -22,6 +23,7 @@ namespace tessera::model {
 struct WeightStorage {
   std::shared_ptr<const Checkpoint> checkpoint;  // where they lie in its files
   std::vector<Buffer> buffers;
+  MappedBytes mapped{};  // what the weights use of mapped files
 
   void check_files() const {
     if (checkpoint) checkpoint->check_unchanged();

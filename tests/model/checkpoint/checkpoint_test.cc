@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "core/memory_ledger.h"
 #include "support/files.h"
 #include "support/refusal.h"
 #include "support/safetensors_file.h"
@@ -89,6 +90,40 @@ TEST_F(CheckpointTest, CopiesTensorsThatLieUnaligned) {
   const Tensor aligned = checkpoint->at("x").tensor();
   EXPECT_EQ(aligned.ptr<std::int32_t>()[0], 7);
   EXPECT_EQ(aligned.ptr<std::int32_t>()[1], -9);
+}
+
+// A file of a few bytes on the disk can claim any size. Only what is used is copied, and counted.
+TEST_F(CheckpointTest, AnUnalignedTensorIsCopiedWhenItIsUsed) {
+  constexpr std::int64_t kHuge = std::int64_t{1} << 40;
+  std::string header = R"({"small":{"dtype":"I32","shape":[2],"data_offsets":[0,8]},)"
+                       R"("huge":{"dtype":"F32","shape":[274877906944],)"
+                       R"("data_offsets":[8,1099511627784]}})";
+  while ((8 + header.size()) % 4 != 2) header += ' ';
+  const std::int32_t values[2] = {7, -9};
+  put("model.safetensors",
+      safetensors_file(header, {reinterpret_cast<const char*>(values), sizeof(values)}));
+  const fs::path file = folder_.path() / "model.safetensors";
+  std::error_code error;
+  fs::resize_file(file, fs::file_size(file) + kHuge, error);
+  if (error) GTEST_SKIP() << "this file system has no sparse files: " << error.message();
+
+  const std::int64_t before = process_ledger().held();
+  {
+    const auto checkpoint = open();
+    EXPECT_EQ(process_ledger().held(), before);
+    const Tensor small = checkpoint->at("small").tensor();
+    EXPECT_EQ(small.ptr<std::int32_t>()[1], -9);
+    EXPECT_EQ(checkpoint->at("small").tensor().data, small.data);  // copied once
+    EXPECT_EQ(process_ledger().held(), before + 8);
+    try {
+      (void)checkpoint->at("huge").tensor();
+      ADD_FAILURE() << "1 TiB was copied";
+    } catch (const Error& refusal) {
+      EXPECT_EQ(refusal.code(), ErrorCode::out_of_memory) << refusal.what();
+    }
+    EXPECT_EQ(process_ledger().held(), before + 8);
+  }
+  EXPECT_EQ(process_ledger().held(), before);
 }
 
 TEST_F(CheckpointTest, RefusesWhatIsNoModelFolder) {
