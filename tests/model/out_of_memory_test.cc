@@ -121,8 +121,8 @@ TEST_P(OutOfMemory, ACacheThatAloneIsTooLargeIsRefusedAtOnce) {
   const std::string sinks =
       refusal_of([&] { model->make_cache(*ctx, CachePolicy::sinks(2000000000, 1), 0); });
   EXPECT_TRUE(
-      sinks.ends_with("needs 715.26 GiB: no window at all fits beside 2000000000 attention "
-                      "sinks; use fewer (--attention-sinks 4)"))
+      sinks.ends_with(" GiB: no window at all fits beside 2000000000 attention sinks; use "
+                      "fewer (--attention-sinks 4)"))
       << sinks;
   const std::string full =
       refusal_of([&] { model->make_cache(*ctx, CachePolicy::full(), 2000000000); });
