@@ -12,7 +12,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr std::int64_t kGiB = 1 << 30;
+constexpr std::int64_t kGibi = 1 << 30;
 
 TEST(ContainerLimits, ReadsTheNumbersOfVersionTwo) {
   EXPECT_EQ(parse_cpu_max("150000 100000"), 1.5);
@@ -21,7 +21,7 @@ TEST(ContainerLimits, ReadsTheNumbersOfVersionTwo) {
        {"max 100000", "", "max", "100000", "0 100000", "-1 100000", "1 0", "x"}) {
     EXPECT_EQ(parse_cpu_max(none), std::nullopt) << none;
   }
-  EXPECT_EQ(parse_memory_max("1073741824"), kGiB);
+  EXPECT_EQ(parse_memory_max("1073741824"), kGibi);
   // The last one is how version 1 says that there is no limit.
   for (const char* none : {"max", "", "-1", "x", "9223372036854771712"}) {
     EXPECT_EQ(parse_memory_max(none), std::nullopt) << none;
@@ -71,7 +71,7 @@ TEST(ContainerLimits, OfVersionTwoAreThoseOfEveryGroupAround) {
   machine.write("sys/fs/cgroup/work/job/memory.max", "max\n");
   machine.write("sys/fs/cgroup/work/memory.max", "2147483648\n");
   EXPECT_EQ(machine.limits().processors, 3.0);
-  EXPECT_EQ(machine.limits().memory, 2 * kGiB);
+  EXPECT_EQ(machine.limits().memory, 2 * kGibi);
   machine.write("sys/fs/cgroup/work/cpu.max", "120000 100000\n");
   EXPECT_EQ(machine.limits().processors, 1.2);
 }
@@ -86,7 +86,7 @@ TEST(ContainerLimits, OfVersionOneLieInAHierarchyForEachController) {
   machine.write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
   machine.write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
   EXPECT_EQ(machine.limits().processors, std::nullopt);
-  EXPECT_EQ(machine.limits().memory, kGiB);
+  EXPECT_EQ(machine.limits().memory, kGibi);
   machine.write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "250000\n");
   EXPECT_EQ(machine.limits().processors, 2.5);
 }
