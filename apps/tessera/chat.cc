@@ -63,7 +63,7 @@ KvCache make_chat_cache(Session& session, const ModelOptions& options) {
 // Text that no turn could take is refused before the first one.
 void check_system(const Tokenizer& tokenizer, const std::string& system) {
   try {
-    tokenizer.encode(system, false);
+    tokenizer.encode(system);
   } catch (const Error& error) {
     fail_usage("--system: {}", error.what());
   }
@@ -187,7 +187,8 @@ Command add_chat(CLI::App& app) {
   add_cache_options(*command, options->model);
   add_model_options(*command, options->model);
   command->footer(
-      "Each line is a turn. /reset forgets the conversation, /exit ends it.\n\n"
+      "Each line is a turn. /reset forgets the conversation, /exit ends it. What is typed, and "
+      "--system, is text: <|im_end|> in it ends no turn.\n\n"
       "Examples:\n"
       "  tessera chat --model qwen2.5-0.5b-instruct --weights int4\n"
       "  tessera chat --model llama-3.2-1b-instruct --attention-sinks 4 --window 4092\n"

@@ -13,14 +13,11 @@ Conversation::Conversation(const Session& session, ConversationOptions options,
                            const ChatTemplate& chat, KvCache& cache)
     : session_(session),
       options_(std::move(options)),
-      chat_(chat),
       cache_(cache),
       tokenizer_(*session.tokenizer),
-      encoder_(tokenizer_, session.model->config(), session.directory) {
-  if (const auto end = tokenizer_.id_of(chat.turn_end); !chat.turn_end.empty() && end) {
-    turn_end_ = *end;
-    options_.generate.stop_ids = {*end};
-  }
+      prompt_(tokenizer_, session.model->config(), session.directory),
+      chat_(prompt_, chat) {
+  if (chat_.turn_end() >= 0) options_.generate.stop_ids = {chat_.turn_end()};
   check(options_.generate.sampling, session.model->config().vocab);
 }
 
@@ -49,17 +46,22 @@ void Conversation::reset() {
 
 // What the model has not read yet: the end of the last answer, and this turn.
 std::vector<std::int32_t> Conversation::next_ids(const std::string& user) const {
-  const std::string text = chat_.turn(user, options_.system, first_);
-  if (first_) return encoder_.encode(text);
+  if (first_) {
+    std::vector<ChatMessage> messages;
+    if (!options_.system.empty()) {
+      messages.push_back({ChatMessage::Role::system, options_.system});
+    }
+    messages.push_back({ChatMessage::Role::user, user});
+    return chat_.begin(messages);
+  }
   std::vector<std::int32_t> ids = carry_;
-  const std::vector<std::int32_t> turn = tokenizer_.encode(chat_.turn_gap + text, false);
+  const std::vector<std::int32_t> turn = chat_.next(user);
   ids.insert(ids.end(), turn.begin(), turn.end());
   return ids;
 }
 
 std::string Conversation::refusal(const std::string& user, std::vector<std::int32_t>& ids) const {
   try {
-    tokenizer_.encode(user, false);  // a wrong byte is counted from the start of this line
     ids = next_ids(user);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::invalid_argument) throw;
@@ -89,9 +91,9 @@ void Conversation::remember(Turn& turn) {
   first_ = false;
   carry_.clear();
   const std::int32_t last = result.ids.back();
-  const bool is_turn_end = last == turn_end_;
+  const bool is_turn_end = last == chat_.turn_end();
   if (is_turn_end || result.reason != StopReason::eos) carry_.push_back(last);
-  if (!is_turn_end && turn_end_ >= 0) carry_.push_back(turn_end_);
+  if (!is_turn_end && chat_.turn_end() >= 0) carry_.push_back(chat_.turn_end());
   total_.ids.insert(total_.ids.end(), result.ids.begin(), result.ids.end());
   if (total_.prompt_tokens == 0) total_.first_seconds = result.first_seconds;
   total_.prompt_tokens += result.prompt_tokens;

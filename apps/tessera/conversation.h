@@ -8,9 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "chat_template.h"
 #include "model_options.h"
-#include "prompt.h"
+#include "tessera/chat.h"
 #include "tessera/generate.h"
 
 namespace tessera::app {
@@ -48,11 +47,10 @@ class Conversation {
 
   const Session& session_;
   ConversationOptions options_;
-  const ChatTemplate& chat_;
   KvCache& cache_;
   const Tokenizer& tokenizer_;
-  PromptEncoder encoder_;
-  std::int32_t turn_end_ = -1;
+  PromptEncoder prompt_;
+  ChatEncoder chat_;
   std::vector<std::int32_t> carry_;  // what the model wrote last and has not read yet
   bool first_ = true;
   GenerateResult total_;

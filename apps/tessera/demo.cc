@@ -63,7 +63,7 @@ struct Loaded {
       : ctx({.threads = threads, .activations = Activations::int8}),
         model(load_model(ctx, default_model_path())),
         tokenizer(Tokenizer::from_file(default_model_path())),
-        prompt(tokenizer.encode("Once upon a time", true)) {}
+        prompt(tokenizer.encode("Once upon a time", {.add_special = true})) {}
 };
 
 // ---- the passage read again ---------------------------------------------------------------------

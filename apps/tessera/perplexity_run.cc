@@ -51,7 +51,7 @@ bool same_session(const ModelOptions& a, const ModelOptions& b) {
 std::vector<std::int32_t> encode(const Session& session, const PerplexityText& text) {
   // Without a bos token: PerplexityOptions::bos puts one in front of each chunk.
   std::vector<std::int32_t> ids =
-      session.need_tokenizer("take a folder that has one").encode(text.text, false);
+      session.need_tokenizer("take a folder that has one").encode(text.text);
   if (text.max_tokens > 0 && static_cast<std::int64_t>(ids.size()) > text.max_tokens) {
     ids.resize(static_cast<std::size_t>(text.max_tokens));
   }

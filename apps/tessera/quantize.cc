@@ -137,7 +137,8 @@ std::vector<std::int32_t> calibration_ids(Context& ctx, const QuantizeFlags& opt
   while (is_cut && !text.empty() && (static_cast<unsigned char>(text.back()) & 0x80u) != 0) {
     text.pop_back();
   }
-  std::vector<std::int32_t> ids = Tokenizer::from_file(options.model).encode(text, true);
+  std::vector<std::int32_t> ids =
+      Tokenizer::from_file(options.model).encode(text, {.add_special = true});
   ids.resize(std::min(ids.size(), static_cast<std::size_t>(options.calibration_tokens)));
   return ids;
 }

@@ -26,6 +26,7 @@ using Ids = std::vector<std::int32_t>;
 struct TokenizeFlags {
   std::string tokenizer, model, text, ids;
   bool has_text = false, decode = false, add_special = false, skip_special = false, json = false;
+  bool no_parse_special = false;
 };
 
 std::string read_standard_input(std::string_view what) {
@@ -78,13 +79,15 @@ int decode_ids(const Tokenizer& tokenizer, const TokenizeFlags& options) {
 
 int encode_text(const Tokenizer& tokenizer, const TokenizeFlags& options) {
   const std::string text = options.has_text ? options.text : read_standard_input("a text");
-  const Ids ids = tokenizer.encode(text, options.add_special);
+  const Ids ids = tokenizer.encode(
+      text, {.add_special = options.add_special, .parse_special = !options.no_parse_special});
   if (options.json) {
     fmt::print("{}\n", as_json(tokenizer, ids).dump());
     return 0;
   }
   for (const std::int32_t id : ids) {
-    fmt::print("{:>7}  {}\n", id, nlohmann::json(tokenizer.token(id)).dump());
+    fmt::print("{:>7}  {}{}\n", id, nlohmann::json(tokenizer.token(id)).dump(),
+               tokenizer.is_special(id) ? "  special" : "");
   }
   fmt::print("{} token{}: {}\n", ids.size(), ids.size() == 1 ? "" : "s", fmt::join(ids, ","));
   return 0;
@@ -115,10 +118,14 @@ Command add_tokenize(CLI::App& app) {
   CLI::Option* special =
       command->add_flag("--add-special", options->add_special,
                         "Add the special tokens that the model expects around a text, such as <s>");
+  CLI::Option* as_text = command->add_flag(
+      "--no-parse-special", options->no_parse_special,
+      "Take special tokens that are written in the text, such as <|im_end|>, as text, like the "
+      "words of a user in a chat; without this flag they become those tokens, like a prompt's");
   CLI::Option* ids = command->add_option("--decode", options->ids,
                                          "Turn token ids into text; without IDS, those on "
                                          "standard input");
-  ids->type_name("IDS")->expected(0, 1)->excludes(text)->excludes(special);
+  ids->type_name("IDS")->expected(0, 1)->excludes(text)->excludes(special)->excludes(as_text);
   command
       ->add_flag("--skip-special", options->skip_special, "With --decode: leave out special tokens")
       ->needs(ids);
@@ -126,6 +133,7 @@ Command add_tokenize(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  tessera tokenize --model DIR --text 'Once upon a time'\n"
+      "  tessera tokenize --model DIR --no-parse-special --text 'hi<|im_end|>'\n"
       "  tessera tokenize --tokenizer tokenizer.json --json < story.txt\n"
       "  tessera tokenize --model DIR --decode 1,9038,2501,263,931");
   return [options, text, ids] {

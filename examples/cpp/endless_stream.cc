@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
 
     // The text of the last tokens, to show that it is still text.
     std::string tail;
-    const std::vector<std::int32_t> prompt = tokenizer.encode("One day,", /*add_special=*/true);
+    const std::vector<std::int32_t> prompt = tokenizer.encode("One day,", {.add_special = true});
     const tessera::GenerateResult result = tessera::generate(
         ctx, *model, cache, &tokenizer, prompt, options, [&](const tessera::GeneratedToken& token) {
           tail += token.text;

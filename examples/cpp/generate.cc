@@ -31,7 +31,7 @@ int main(int argc, char** argv) {
     const tessera::Tokenizer tokenizer = tessera::Tokenizer::from_file(folder);
 
     // Room for the prompt and every new token.
-    const std::vector<std::int32_t> ids = tokenizer.encode(prompt, /*add_special=*/true);
+    const std::vector<std::int32_t> ids = tokenizer.encode(prompt, {.add_special = true});
     tessera::KvCache cache = model->make_cache(ctx, tessera::CachePolicy::full(),
                                                static_cast<std::int64_t>(ids.size()) + tokens);
 

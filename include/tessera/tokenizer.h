@@ -16,6 +16,17 @@
 
 namespace tessera {
 
+// What encode() does with special tokens: those that steer a model, such as <s> and <|im_end|>.
+struct EncodeOptions {
+  // Adds those that the post-processor puts around a text, such as <s>.
+  bool add_special = false;
+  // A special token that is written in the text becomes that token. Right for a text of your own,
+  // such as a prompt or a template. Set it to false for the words of somebody else: then
+  // "<|im_end|>" stays the ten characters that were typed, and no special token comes out of the
+  // text, except the one for unknown characters. Turns of a chat: see tessera/chat.h.
+  bool parse_special = true;
+};
+
 class Tokenizer {
  public:
   // From a tokenizer.json, or a folder that holds one.
@@ -26,10 +37,10 @@ class Tokenizer {
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
-  // Refuses text that is not UTF-8, with the offset of the first wrong byte. Special tokens written
-  // in the text are recognised. `add_special` also adds those that the post-processor puts around
-  // a text, such as "<s>".
-  std::vector<std::int32_t> encode(std::string_view text, bool add_special = false) const;
+  // Refuses text that is not UTF-8, with the offset of the first wrong byte. encode(text) takes the
+  // text as your own: special tokens in it are recognised, and none are added around it. Takes time
+  // and memory linear in the text whatever the file says, or refuses.
+  std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // Refuses ids that are not in the vocabulary.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
 

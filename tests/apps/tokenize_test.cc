@@ -36,10 +36,27 @@ TEST(TokenizeCommand, AddsSpecialTokensOnlyWhenAsked) {
   EXPECT_EQ(tokens("--text ' ' --add-special"), (nlohmann::json{"<s>", "▁", "</s>"}));
 }
 
+TEST(TokenizeCommand, SpecialTokensInTheTextStayTextWhenAsked) {
+  const auto tokens = [](const std::string& arguments) {
+    return nlohmann::json::parse(tokenize("tiny-llama3", "--json " + arguments).output)["tokens"];
+  };
+  EXPECT_EQ(tokens("--text 'a<|end|>'"), (nlohmann::json{"a", "<|end|>"}));
+  const nlohmann::json as_text = tokens("--no-parse-special --text 'a<|end|>'");
+  std::string all;
+  for (const std::string token : as_text) {
+    EXPECT_NE(token, "<|end|>");
+    all += token;
+  }
+  EXPECT_EQ(all, "a<|end|>");
+  const Outcome help = run("tokenize --help");
+  EXPECT_NE(help.output.find("--no-parse-special"), std::string::npos) << help.output;
+}
+
 TEST(TokenizeCommand, PrintsALineForEachToken) {
   const Outcome outcome = tokenize("tiny-llama2", "--text ' ' --add-special");
   EXPECT_EQ(outcome.status, 0);
-  EXPECT_NE(outcome.output.find("      1  \"<s>\"\n"), std::string::npos) << outcome.output;
+  EXPECT_NE(outcome.output.find("      1  \"<s>\"  special\n"), std::string::npos)
+      << outcome.output;
   EXPECT_NE(outcome.output.find("\n3 tokens: 1,"), std::string::npos) << outcome.output;
 }
 
@@ -99,6 +116,7 @@ TEST(TokenizeCommand, BadInputIsRefusedWithASentence) {
       {with + "--decode 1,123456", "token id 123456 is not in the vocabulary; ids are below 703"},
       {with + "--decode 1 --text a", "--text"},
       {with + "--skip-special --text a", "--decode"},
+      {with + "--decode 1 --no-parse-special", "--no-parse-special"},
       {with + "--txet a", "--txet"},
   };
   for (const auto& c : cases) {

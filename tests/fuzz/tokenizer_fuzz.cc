@@ -10,7 +10,7 @@ namespace {
 
 void use(const tessera::Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::int32_t> ids;
-  if (tessera::fuzz::takes([&] { ids = tokenizer.encode(text, true); })) {
+  if (tessera::fuzz::takes([&] { ids = tokenizer.encode(text, {.add_special = true}); })) {
     std::string whole, streamed;
     tessera::StreamDecoder decoder(tokenizer, false);
     const bool decoded = tessera::fuzz::takes([&] {

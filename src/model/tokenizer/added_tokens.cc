@@ -41,6 +41,12 @@ std::size_t skip_white_space(std::string_view text, std::size_t at) {
 
 }  // namespace
 
+bool Foreign::touches(Span span) const {
+  const auto ends_behind =
+      std::partition_point(spans.begin(), spans.end(), [&](Span s) { return s.end <= span.begin; });
+  return ends_behind != spans.end() && ends_behind->begin < span.end;
+}
+
 void TokenFinder::add(std::string_view written, const AddedToken& token) {
   std::size_t node = 0;
   for (const char byte : written) {
@@ -61,7 +67,9 @@ void TokenFinder::add(std::string_view written, const AddedToken& token) {
   }
 }
 
-TokenFinder::Found TokenFinder::longest_at(std::string_view text, std::size_t at) const {
+TokenFinder::Found TokenFinder::longest_at(std::string_view text, std::size_t at,
+                                           const Foreign& foreign) const {
+  const std::size_t begin = at;
   Found found{at, -1};
   std::int32_t node = 0;
   while (at < text.size()) {
@@ -69,7 +77,9 @@ TokenFinder::Found TokenFinder::longest_at(std::string_view text, std::size_t at
     if (node < 0) break;
     ++at;
     const std::int32_t token = nodes_[static_cast<std::size_t>(node)].token;
-    if (token >= 0) found = {at, token};
+    if (token < 0) continue;
+    const std::int32_t id = tokens_[static_cast<std::size_t>(token)].id;
+    if (!foreign.forbids(id, {begin, at})) found = {at, token};
   }
   return found;
 }
@@ -93,11 +103,11 @@ bool TokenFinder::stands_alone(std::string_view text, Span found) const {
   return true;
 }
 
-std::vector<Segment> TokenFinder::split(std::string_view text) const {
+std::vector<Segment> TokenFinder::split(std::string_view text, const Foreign& foreign) const {
   std::vector<Segment> segments;
   std::size_t done = 0;
   for (std::size_t at = 0; at < text.size();) {
-    const Found found = longest_at(text, at);
+    const Found found = longest_at(text, at, foreign);
     if (found.token < 0) {
       ++at;
       continue;

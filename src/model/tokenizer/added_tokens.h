@@ -31,13 +31,25 @@ struct Segment {
   std::int32_t id;
 };
 
+// The stretches of a text that somebody else wrote, and the tokens that may not come out of them.
+struct Foreign {
+  const IdSet* forbidden = nullptr;  // null: everything is allowed
+  std::vector<Span> spans{};         // in order, none is empty, none overlaps another
+
+  bool touches(Span span) const;
+  bool forbids(std::int32_t id, Span span) const {
+    return forbidden != nullptr && forbidden->has(id) && touches(span);
+  }
+};
+
 // Finds a set of tokens in a text: the leftmost first, and the longest of those that begin there.
 class TokenFinder {
  public:
   // `written` is what to look for.
   void add(std::string_view written, const AddedToken& token);
-  // Cuts the whole text into segments; none is empty.
-  std::vector<Segment> split(std::string_view text) const;
+  // Cuts the whole text into segments; none is empty. What is forbidden is as if it had not been
+  // added.
+  std::vector<Segment> split(std::string_view text, const Foreign& foreign) const;
 
  private:
   struct Node {
@@ -48,7 +60,7 @@ class TokenFinder {
     std::size_t end;
     std::int32_t token;  // of tokens_; -1 where none begins here
   };
-  Found longest_at(std::string_view text, std::size_t at) const;
+  Found longest_at(std::string_view text, std::size_t at, const Foreign& foreign) const;
   bool stands_alone(std::string_view text, Span found) const;
 
   std::vector<Node> nodes_{Node{}};

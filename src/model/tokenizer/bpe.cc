@@ -12,6 +12,8 @@
 namespace tessera::model {
 namespace {
 
+bool is_in(const IdSet* set, std::int32_t id) { return set != nullptr && set->has(id); }
+
 // Latin, Greek, Cyrillic, Hebrew, Arabic and the byte-level alphabet are looked up in an array.
 constexpr char32_t kArrayCharacters = 0x800;
 constexpr std::size_t kMaxWordBytes = INT32_MAX;  // symbols are numbered with 32 bits
@@ -62,7 +64,8 @@ Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options)
   }
 }
 
-void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const {
+void Bpe::encode(std::string_view word, const IdSet* forbidden, Scratch& scratch,
+                 std::vector<std::int32_t>& ids) const {
   if (word.empty()) return;
   if (word.size() > kMaxWordBytes) {
     fail(ErrorCode::unsupported, "a word of {} bytes is too long for the tokenizer; at most {}",
@@ -70,11 +73,12 @@ void Bpe::encode(std::string_view word, Scratch& scratch, std::vector<std::int32
   }
   if (options_.ignore_merges) {
     const std::int32_t whole = vocabulary_.find(word);
-    if (whole != kNoToken) {
+    if (whole != kNoToken && !is_in(forbidden, whole)) {
       ids.push_back(whole);
       return;
     }
   }
+  scratch.forbidden = forbidden;
   add_symbols(word, scratch);
   merge(scratch);
   for (const Scratch::Symbol& symbol : scratch.symbols) {
@@ -107,7 +111,8 @@ void Bpe::add_symbols(std::string_view word, Scratch& scratch) const {
     const std::size_t begin = at;
     next_code_point(word, at);
     const std::string_view character = word.substr(begin, at - begin);
-    const std::int32_t id = find_character(character, begin == 0, at == word.size());
+    std::int32_t id = find_character(character, begin == 0, at == word.size());
+    if (is_in(scratch.forbidden, id)) id = kNoToken;
     if (id == kNoToken && options_.byte_fallback && add_bytes(character, scratch)) continue;
     if (pending_unk && (id != kNoToken || !options_.fuse_unk)) {
       add(unk_);
@@ -142,6 +147,13 @@ bool Bpe::add_bytes(std::string_view character, Scratch& scratch) const {
   return true;
 }
 
+// Of a merge that is there and allowed, or kNone.
+std::uint32_t Bpe::rank(std::int32_t left, std::int32_t right, const Scratch& scratch) const {
+  const std::uint32_t rank = merges_.rank(left, right);
+  if (rank == MergeTable::kNone || !is_in(scratch.forbidden, merges_.result(rank))) return rank;
+  return MergeTable::kNone;
+}
+
 // The queue holds (rank, position) in one number, the smallest first: the best merge, and of equals
 // the leftmost. Entries are not taken back when one of their symbols changes; a stale one is
 // recognised when its turn comes.
@@ -153,8 +165,8 @@ void Bpe::merge(Scratch& scratch) const {
   };
   queue.clear();
   for (std::size_t i = 0; i + 1 < symbols.size(); ++i) {
-    const std::uint32_t rank = merges_.rank(symbols[i].id, symbols[i + 1].id);
-    if (rank != MergeTable::kNone) queue.push_back((std::uint64_t{rank} << 32) | i);
+    const std::uint32_t best = rank(symbols[i].id, symbols[i + 1].id, scratch);
+    if (best != MergeTable::kNone) queue.push_back((std::uint64_t{best} << 32) | i);
   }
   std::make_heap(queue.begin(), queue.end(), std::greater<>());
   while (!queue.empty()) {
@@ -166,7 +178,7 @@ void Bpe::merge(Scratch& scratch) const {
     Scratch::Symbol& left = symbol_at(at);
     if (left.id == kNoToken || left.next < 0) continue;
     Scratch::Symbol& right = symbol_at(left.next);
-    const std::uint32_t rank_now = merges_.rank(left.id, right.id);
+    const std::uint32_t rank_now = rank(left.id, right.id, scratch);
     if (rank_now == MergeTable::kNone || merges_.result(rank_now) != result) continue;
     left.id = result;
     left.next = right.next;
@@ -181,9 +193,9 @@ void Bpe::push_pair(std::int32_t at, Scratch& scratch) const {
   const Scratch::Symbol& left = scratch.symbols[static_cast<std::size_t>(at)];
   if (left.next < 0) return;
   const Scratch::Symbol& right = scratch.symbols[static_cast<std::size_t>(left.next)];
-  const std::uint32_t rank = merges_.rank(left.id, right.id);
-  if (rank == MergeTable::kNone) return;
-  scratch.queue.push_back((std::uint64_t{rank} << 32) | static_cast<std::uint32_t>(at));
+  const std::uint32_t best = rank(left.id, right.id, scratch);
+  if (best == MergeTable::kNone) return;
+  scratch.queue.push_back((std::uint64_t{best} << 32) | static_cast<std::uint32_t>(at));
   std::push_heap(scratch.queue.begin(), scratch.queue.end(), std::greater<>());
 }
 

@@ -58,17 +58,21 @@ class Bpe {
     };
     std::vector<Symbol> symbols;
     std::vector<std::uint64_t> queue;
+    const IdSet* forbidden = nullptr;  // for this word
   };
 
   Bpe() = default;
   Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options);
 
-  // Adds the word's ids. O(n log n) in its length.
-  void encode(std::string_view word, Scratch& scratch, std::vector<std::int32_t>& ids) const;
+  // Adds the word's ids. O(n log n) in its length. No merge makes a token of `forbidden`, if that
+  // is not null. The unknown token and those of bytes are never forbidden.
+  void encode(std::string_view word, const IdSet* forbidden, Scratch& scratch,
+              std::vector<std::int32_t>& ids) const;
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
   std::int32_t find_character(std::string_view character, bool first, bool last) const;
+  std::uint32_t rank(std::int32_t left, std::int32_t right, const Scratch& scratch) const;
   void add_symbols(std::string_view word, Scratch& scratch) const;
   bool add_bytes(std::string_view character, Scratch& scratch) const;
   void merge(Scratch& scratch) const;

@@ -6,8 +6,8 @@
 
 #include "core/as_error.h"
 #include "core/fail.h"
+#include "model/tokenizer/encode_text.h"
 #include "model/tokenizer/tokenizer_parts.h"
-#include "model/tokenizer/unicode.h"
 
 namespace tessera {
 namespace {
@@ -27,17 +27,6 @@ std::string_view decoder_token(const Tokenizer::Parts& parts, std::int32_t id) {
          std::max<std::int64_t>(vocabulary.size(), parts.added.last_id + 1));
   }
   return vocabulary.token(id);
-}
-
-// Adds the ids of a text in which there are no added tokens any more.
-void encode_words(const Tokenizer::Parts& parts, std::string_view text, bool at_start,
-                  model::Bpe::Scratch& scratch, std::vector<std::int32_t>& ids) {
-  model::Pieces pieces{std::string(text), {{0, text.size(), at_start}}};
-  parts.pre_tokenizer(pieces);
-  const std::string_view words = pieces.text;
-  for (const model::Piece& piece : pieces.pieces) {
-    parts.bpe.encode(words.substr(piece.begin, piece.end - piece.begin), scratch, ids);
-  }
 }
 
 }  // namespace
@@ -61,31 +50,13 @@ Tokenizer Tokenizer::from_json(std::string_view json, const std::string& where) 
       std::make_unique<Parts>(model::parse_tokenizer(model::parse_json(json, where), where)));
 }
 
-std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special) const {
-  const std::size_t wrong = model::find_invalid_utf8(text);
-  if (wrong != std::string_view::npos) {
-    fail(ErrorCode::invalid_argument, "the text is not UTF-8: byte {} is 0x{:02X}", wrong,
-         static_cast<unsigned char>(text[wrong]));
-  }
-  std::vector<std::int32_t> ids;
-  model::Bpe::Scratch scratch;
-  for (const model::Segment& outer : parts_->added.in_text.split(text)) {
-    if (outer.id != kNoToken) {
-      ids.push_back(outer.id);
-      continue;
-    }
-    const std::string normalized =
-        parts_->normalizer(std::string(text.substr(outer.begin, outer.end - outer.begin)));
-    for (const model::Segment& inner : parts_->added.in_normalized.split(normalized)) {
-      if (inner.id != kNoToken) {
-        ids.push_back(inner.id);
-        continue;
-      }
-      const auto words = std::string_view(normalized).substr(inner.begin, inner.end - inner.begin);
-      encode_words(*parts_, words, outer.begin == 0 && inner.begin == 0, scratch, ids);
-    }
-  }
-  return add_special ? parts_->post_processor(std::move(ids)) : ids;
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text,
+                                            const EncodeOptions& options) const {
+  model::check_utf8(text);
+  model::Foreign foreign;
+  if (!options.parse_special && !text.empty()) foreign = {&parts_->special, {{0, text.size()}}};
+  std::vector<std::int32_t> ids = model::encode_text(*parts_, parts_->added.in_text, text, foreign);
+  return options.add_special ? parts_->post_processor(std::move(ids)) : ids;
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {
@@ -116,10 +87,7 @@ std::optional<std::int32_t> Tokenizer::id_of(std::string_view token) const {
   return id == kNoToken ? std::nullopt : std::optional(id);
 }
 
-bool Tokenizer::is_special(std::int32_t id) const {
-  const auto added = parts_->added.by_id.find(id);
-  return added != parts_->added.by_id.end() && added->second.token.special;
-}
+bool Tokenizer::is_special(std::int32_t id) const { return parts_->special.has(id); }
 
 struct StreamDecoder::State {
   model::Decoder::State steps;

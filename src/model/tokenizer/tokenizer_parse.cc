@@ -39,6 +39,9 @@ Tokenizer::Parts parse_tokenizer(const Json& json, const std::string& where) {
   parts.bpe = parse_model(file.find("model"), where);
   parts.added = parse_added_tokens(file.find("added_tokens"), parts.normalizer,
                                    parts.bpe.vocabulary(), where);
+  for (const auto& [id, entry] : parts.added.by_id) {
+    if (entry.token.special) parts.special.add(id);
+  }
   parts.post_processor = parse_post_processor(file.find("post_processor"), where);
   parts.decoder = parse_decoder(file.find("decoder"), where);
   check_frame(parts, where);

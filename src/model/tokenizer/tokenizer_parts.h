@@ -19,6 +19,7 @@ struct Tokenizer::Parts {
   model::PreTokenizer pre_tokenizer;
   model::Bpe bpe;
   model::AddedTokens added;
+  model::IdSet special;  // of the added tokens
   model::PostProcessor post_processor;
   model::Decoder decoder;
 };

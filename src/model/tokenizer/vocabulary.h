@@ -1,6 +1,7 @@
 // The tokens of a BPE model: by id, and by how they are spelled.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -12,6 +13,22 @@ namespace tessera::model {
 inline constexpr std::int32_t kNoToken = -1;
 // Eight times the largest published vocabulary: a wrong file cannot ask for more memory.
 inline constexpr std::int64_t kMaxTokenId = (1 << 21) - 1;
+
+class IdSet {
+ public:
+  void add(std::int32_t id) {
+    const auto index = static_cast<std::size_t>(id);
+    if (index >= has_.size()) has_.resize(index + 1);
+    has_[index] = true;
+  }
+  bool has(std::int32_t id) const {
+    const auto index = static_cast<std::size_t>(id);  // kNoToken is beyond every set
+    return index < has_.size() && has_[index];
+  }
+
+ private:
+  std::vector<bool> has_;  // by id
+};
 
 class Vocabulary {
  public:

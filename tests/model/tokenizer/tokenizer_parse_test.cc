@@ -235,11 +235,11 @@ TEST(PostProcessor, PutsTokensAroundTheText) {
                             {"single", {start, text, start}},
                             {"pair", Json::array()},
                             {"special_tokens", tokens}};
-  EXPECT_EQ(from(json).encode("a", true), (Ids{1, 0, 1}));
-  EXPECT_EQ(from(json).encode("a", false), (Ids{0}));
+  EXPECT_EQ(from(json).encode("a", {.add_special = true}), (Ids{1, 0, 1}));
+  EXPECT_EQ(from(json).encode("a"), (Ids{0}));
   for (const char* type : {"BertProcessing", "RobertaProcessing"}) {
     json["post_processor"] = {{"type", type}, {"cls", {"<s>", 1}}, {"sep", {"</s>", 2}}};
-    EXPECT_EQ(from(json).encode("a", true), (Ids{1, 0, 2}));
+    EXPECT_EQ(from(json).encode("a", {.add_special = true}), (Ids{1, 0, 2}));
   }
 }
 

@@ -34,7 +34,7 @@ TEST_P(ExpectedIds, EncodeAndDecodeAsTheReferenceDoes) {
   ASSERT_GE(rows.size(), 50u);
   for (const auto& row : rows) {
     const auto text = row["text"].get<std::string>();
-    const Ids ids = tokenizer->encode(text, row["add_special_tokens"]);
+    const Ids ids = tokenizer->encode(text, {.add_special = row["add_special_tokens"].get<bool>()});
     EXPECT_EQ(ids, row["ids"].get<Ids>()) << text;
     EXPECT_EQ(tokenizer->decode(ids), row["decoded"].get<std::string>());
     if (row.contains("decoded_without_special")) {

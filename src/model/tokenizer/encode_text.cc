@@ -1,0 +1,59 @@
+#include "model/tokenizer/encode_text.h"
+
+#include <string>
+
+#include "core/fail.h"
+#include "model/tokenizer/unicode.h"
+
+namespace tessera::model {
+namespace {
+
+// Adds the ids of a text in which there are no added tokens any more.
+void encode_words(const Tokenizer::Parts& parts, std::string_view text, bool at_start,
+                  const IdSet* forbidden, Bpe::Scratch& scratch, std::vector<std::int32_t>& ids) {
+  Pieces pieces{std::string(text), {{0, text.size(), at_start}}};
+  parts.pre_tokenizer(pieces);
+  const std::string_view words = pieces.text;
+  for (const Piece& piece : pieces.pieces) {
+    parts.bpe.encode(words.substr(piece.begin, piece.end - piece.begin), forbidden, scratch, ids);
+  }
+}
+
+}  // namespace
+
+void check_utf8(std::string_view text) {
+  const std::size_t wrong = find_invalid_utf8(text);
+  if (wrong == std::string_view::npos) return;
+  fail(ErrorCode::invalid_argument, "the text is not UTF-8: byte {} is 0x{:02X}", wrong,
+       static_cast<unsigned char>(text[wrong]));
+}
+
+std::vector<std::int32_t> encode_text(const Tokenizer::Parts& parts, const TokenFinder& in_text,
+                                      std::string_view text, const Foreign& foreign) {
+  std::vector<std::int32_t> ids;
+  Bpe::Scratch scratch;
+  for (const Segment& outer : in_text.split(text, foreign)) {
+    if (outer.id != kNoToken) {
+      ids.push_back(outer.id);
+      continue;
+    }
+    const std::string normalized =
+        parts.normalizer(std::string(text.substr(outer.begin, outer.end - outer.begin)));
+    if (normalized.empty()) continue;
+    // Normalising moves bytes: what is foreign in part counts as foreign from here on.
+    const bool is_foreign = foreign.touches({outer.begin, outer.end});
+    const Foreign rest{is_foreign ? foreign.forbidden : nullptr, {{0, normalized.size()}}};
+    for (const Segment& inner : parts.added.in_normalized.split(normalized, rest)) {
+      if (inner.id != kNoToken) {
+        ids.push_back(inner.id);
+        continue;
+      }
+      const auto words = std::string_view(normalized).substr(inner.begin, inner.end - inner.begin);
+      encode_words(parts, words, outer.begin == 0 && inner.begin == 0, rest.forbidden, scratch,
+                   ids);
+    }
+  }
+  return ids;
+}
+
+}  // namespace tessera::model
