@@ -254,6 +254,7 @@ def tokenizer():
     put("merge_a_number", model={"merges": [7]})
     put("merge_of_an_unknown_token", model={"merges": [["a", "c"]]})
     put("merge_makes_an_unknown_token", model={"merges": [["b", "a"]]})
+    put("suffix_of_a_kilobyte", model={"end_of_word_suffix": "x" * 1024})
     put("dropout", model={"dropout": 0.1})
     # added tokens
     put("added_tokens_an_object", added_tokens={})
@@ -262,6 +263,9 @@ def tokenizer():
     put("added_token_with_the_id_of_another", added_tokens=added(id=0))
     put("added_token_with_a_second_id", added_tokens=added(content="a"))
     put("added_token_id_2_to_62", added_tokens=added(id=2**62))
+    put("added_token_of_a_kilobyte", added_tokens=added(content="<" * 1024))
+    put("added_token_normalized_to_a_kilobyte", normalizer=replace("a", "b" * 100),
+        added_tokens=added(content="a" * 11, special=False))
     # the steps
     put("normalizer_unknown", normalizer={"type": "Precompiled", "precompiled_charsmap": ""})
     put("normalizer_without_type", normalizer={"normalizers": []})
@@ -273,6 +277,9 @@ def tokenizer():
     put("pattern_closed_twice", pre_tokenizer=split("a)"))
     put("pattern_class_not_closed", pre_tokenizer=split("[a"))
     put("pattern_repeats_a_billion_times", pre_tokenizer=split("(?:a{60000}){60000}"))
+    put("pattern_interval_of_an_interval", pre_tokenizer=split("a" + "{1}+" * 500))
+    put("pattern_of_five_kilobytes", pre_tokenizer=split("a" * 5000))
+    put("literal_of_five_kilobytes", normalizer=replace("a" * 5000, "x"))
     put("pattern_refers_back", pre_tokenizer=split("(a)\\1"))
     put("pattern_with_a_line_break", pre_tokenizer=split("(\n\x1b[31m"))
     put("metaspace_of_two_characters", pre_tokenizer={"type": "Metaspace", "replacement": "__"})
@@ -281,11 +288,15 @@ def tokenizer():
     put("template_token_unknown", post_processor=template(ids=[9]))
     put("template_token_without_ids", post_processor=template(token="</s>"))
     put("template_id_negative", post_processor=template(ids=[-1]))
+    put("template_of_many_texts", post_processor={**template(), "single": [{"Sequence": {"id": "A"}}] * 100})
+    put("template_of_many_tokens", post_processor=template(ids=[3] * 1000))
     # files that would take more memory than there is
     put("normalizer_doubles_forty_times", normalizer={"type": "Sequence", "normalizers": [replace("a", "aa")] * 40})
     put("normalizer_of_many_byte_levels", normalizer={"type": "Sequence", "normalizers": [{"type": "ByteLevel"}] * 60})
     put("pre_tokenizer_of_many_byte_levels",
         pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}] * 30})
+    put("normalizer_and_pre_tokenizer_grow_a_text", normalizer=replace("a", "b" * 200))
+    put("normalizer_of_a_hundred_steps", normalizer={"type": "Sequence", "normalizers": [{"type": "StripAccents"}] * 100})
     put("decoder_doubles_forty_times", decoder={"type": "Sequence", "decoders": [replace("a", "aa")] * 40})
 
 

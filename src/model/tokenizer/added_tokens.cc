@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "core/fail.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tessera::model {
@@ -68,7 +69,7 @@ void TokenFinder::add(std::string_view written, const AddedToken& token) {
 }
 
 TokenFinder::Found TokenFinder::longest_at(std::string_view text, std::size_t at,
-                                           const Foreign& foreign) const {
+                                           const Foreign& foreign, Effort& effort) const {
   const std::size_t begin = at;
   Found found{at, -1};
   std::int32_t node = 0;
@@ -81,14 +82,19 @@ TokenFinder::Found TokenFinder::longest_at(std::string_view text, std::size_t at
     const std::int32_t id = tokens_[static_cast<std::size_t>(token)].id;
     if (!foreign.forbids(id, {begin, at})) found = {at, token};
   }
+  if (!effort.spend(at - begin + 1)) {
+    fail(ErrorCode::unsupported,
+         "the added tokens take more than {} steps for each byte of this text",
+         Effort::kStepsPerByte);
+  }
   return found;
 }
 
 // Neither the character before nor the one behind belongs to a word.
-bool TokenFinder::stands_alone(std::string_view text, Span found) const {
+bool TokenFinder::stands_alone(std::string_view text, Span found, Effort& effort) const {
   const auto is_word = [&](std::string_view character) {
     std::vector<Span> matches;
-    word_character_->find_all(character, matches);
+    word_character_->find_all(character, effort, matches);
     return !matches.empty();
   };
   if (found.begin > 0) {
@@ -103,11 +109,14 @@ bool TokenFinder::stands_alone(std::string_view text, Span found) const {
   return true;
 }
 
-std::vector<Segment> TokenFinder::split(std::string_view text, const Foreign& foreign) const {
+std::vector<Segment> TokenFinder::split(std::string_view text, const Foreign& foreign,
+                                        Effort& effort) const {
+  effort.allow(text.size());
   std::vector<Segment> segments;
   std::size_t done = 0;
+  std::size_t white_end = 0;  // of the last run of white space that was looked at
   for (std::size_t at = 0; at < text.size();) {
-    const Found found = longest_at(text, at, foreign);
+    const Found found = longest_at(text, at, foreign, effort);
     if (found.token < 0) {
       ++at;
       continue;
@@ -115,9 +124,11 @@ std::vector<Segment> TokenFinder::split(std::string_view text, const Foreign& fo
     Span span{at, found.end};
     at = found.end;
     const AddedToken& token = tokens_[static_cast<std::size_t>(found.token)];
-    if (token.single_word && !stands_alone(text, span)) continue;
+    if (token.single_word && !stands_alone(text, span, effort)) continue;
     if (token.lstrip) span.begin = skip_white_space_back(text, span.begin, done);
-    if (token.rstrip) span.end = skip_white_space(text, span.end);
+    // Tokens of white space may lie inside the run that one before them took.
+    if (token.rstrip && span.end >= white_end) white_end = skip_white_space(text, span.end);
+    if (token.rstrip) span.end = white_end;
     if (done < span.begin) segments.push_back({done, span.begin, kNoToken});
     segments.push_back({span.begin, span.end, token.id});
     done = span.end;

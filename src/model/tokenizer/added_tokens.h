@@ -49,7 +49,7 @@ class TokenFinder {
   void add(std::string_view written, const AddedToken& token);
   // Cuts the whole text into segments; none is empty. What is forbidden is as if it had not been
   // added.
-  std::vector<Segment> split(std::string_view text, const Foreign& foreign) const;
+  std::vector<Segment> split(std::string_view text, const Foreign& foreign, Effort& effort) const;
 
  private:
   struct Node {
@@ -60,8 +60,9 @@ class TokenFinder {
     std::size_t end;
     std::int32_t token;  // of tokens_; -1 where none begins here
   };
-  Found longest_at(std::string_view text, std::size_t at, const Foreign& foreign) const;
-  bool stands_alone(std::string_view text, Span found) const;
+  Found longest_at(std::string_view text, std::size_t at, const Foreign& foreign,
+                   Effort& effort) const;
+  bool stands_alone(std::string_view text, Span found, Effort& effort) const;
 
   std::vector<Node> nodes_{Node{}};
   std::vector<AddedToken> tokens_;

@@ -96,7 +96,7 @@ struct Decoder::Feed {
 
   void operator()(const Replace& step) const {
     if (fused()) return hold();
-    pass(replace_all(step, std::string(token)));
+    pass(replace_all(step, std::string(token), state().effort));
   }
 
   void operator()(const StripCharacters& step) const {
@@ -182,7 +182,7 @@ struct Decoder::Feed {
       if (!byte) return pass(held);
       pass(static_cast<unsigned char>(*byte) < 0x80 ? std::string_view(&*byte, 1) : kReplacement);
     } else if (!held.empty() && std::holds_alternative<Replace>(step)) {
-      pass(replace_all(std::get<Replace>(step), held));
+      pass(replace_all(std::get<Replace>(step), held, state().effort));
     } else if (!held.empty() && std::holds_alternative<StripCharacters>(step)) {
       pass(strip_characters(std::get<StripCharacters>(step), held));
     }

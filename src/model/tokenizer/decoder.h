@@ -36,6 +36,7 @@ class Decoder {
     std::string held{};      // not certain yet
     std::int64_t count = 0;  // checked bytes of `held`, or stripped characters
     bool started = false;    // the first token, or the first character that stays, has come
+    Effort effort{};         // of all tokens together
   };
   using State = std::vector<StepState>;
 

@@ -116,10 +116,11 @@ std::string strip_accents(const std::string& text) {
 
 struct ApplyNormalizer {
   std::string text;
+  Effort& effort;
 
   std::string operator()(NormalForm form) { return normal_form(form, std::move(text)); }
   std::string operator()(const Prepend& step) { return text.empty() ? text : step.text + text; }
-  std::string operator()(const Replace& step) { return replace_all(step, text); }
+  std::string operator()(const Replace& step) { return replace_all(step, text, effort); }
   std::string operator()(StripWhiteSpace step) { return strip_white_space(step, text); }
   std::string operator()(Lowercase) { return lowercase(text); }
   std::string operator()(StripAccents) { return strip_accents(text); }
@@ -132,9 +133,9 @@ struct ApplyNormalizer {
 
 }  // namespace
 
-std::string replace_all(const Replace& replace, const std::string& text) {
+std::string replace_all(const Replace& replace, const std::string& text, Effort& effort) {
   std::vector<Span> matches;
-  replace.pattern.find_all(text, matches);
+  replace.pattern.find_all(text, effort, matches);
   if (matches.empty()) return text;
   std::string result;
   std::size_t done = 0;
@@ -147,9 +148,9 @@ std::string replace_all(const Replace& replace, const std::string& text) {
   return result;
 }
 
-std::string Normalizer::operator()(std::string text) const {
+std::string Normalizer::operator()(std::string text, Effort& effort) const {
   for (const NormalizerStep& step : steps)
-    text = std::visit(ApplyNormalizer{std::move(text)}, step);
+    text = std::visit(ApplyNormalizer{std::move(text), effort}, step);
   return text;
 }
 

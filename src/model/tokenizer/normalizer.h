@@ -30,10 +30,10 @@ using NormalizerStep = std::variant<NormalForm, Prepend, Replace, StripWhiteSpac
 
 struct Normalizer {
   std::vector<NormalizerStep> steps;  // one after the other
-  std::string operator()(std::string text) const;
+  std::string operator()(std::string text, Effort& effort) const;
 };
 
 // Every match of the pattern replaced; the decoder does the same.
-std::string replace_all(const Replace& replace, const std::string& text);
+std::string replace_all(const Replace& replace, const std::string& text, Effort& effort);
 
 }  // namespace tessera::model

@@ -17,6 +17,7 @@ namespace {
 // Oniguruma's \w; PCRE2's own has no marks and one connector only.
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view kHexDigits = "0-9A-Fa-f";  // Oniguruma's \h; PCRE2's is a blank
+constexpr int kMaxRepeat = 1000;  // a count is read without a step for each: see StepCount
 // Mean the same in both: line ends and controls, anchors, digits, a grapheme, a line break.
 constexpr std::string_view kSameEscapes = "nrtfaedDAzZGRX";
 
@@ -118,6 +119,8 @@ class Translator {
     if (peek() == '?' || peek() == '+') copy(1);
   }
 
+  static int count_of(const std::string& digits) { return digits.empty() ? 0 : std::stoi(digits); }
+
   std::string number() {
     std::string digits;
     while (is_digit(peek())) digits += pattern_[at_++];
@@ -135,6 +138,11 @@ class Translator {
       at_ = start;
       return false;
     }
+    if (std::max(low.size(), high.size()) > 4 || count_of(low) > kMaxRepeat ||
+        count_of(high) > kMaxRepeat) {
+      at_ = start;
+      refuse(fmt::format("an interval beyond {}", kMaxRepeat));
+    }
     ++at_;
     out_ += fmt::format("{{{}{}{}}}", low.empty() ? "0" : low, comma ? "," : "", high);
     // X{n,m}+ repeats the whole, and so does X{n}? as an option: no possessive, no lazy form.
@@ -142,6 +150,7 @@ class Translator {
       out_.insert(atom_, "(?:");
       out_ += ')';
       copy(1);
+      if (peek() == '{') refuse("an interval of a repeated interval");
     } else if (peek() == '?') {
       copy(1);
     }

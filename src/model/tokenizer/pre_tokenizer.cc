@@ -87,7 +87,8 @@ std::string_view text_of(const Pieces& pieces, const Piece& piece) {
   return std::string_view(pieces.text).substr(piece.begin, piece.end - piece.begin);
 }
 
-void split_at_pattern(Pieces& pieces, const Pattern& pattern, SplitBehavior behavior, bool invert) {
+void split_at_pattern(Pieces& pieces, const Pattern& pattern, SplitBehavior behavior, bool invert,
+                      Effort& effort) {
   std::vector<Piece> out;
   std::vector<Span> matches;
   std::vector<Stretch> stretches;
@@ -95,7 +96,7 @@ void split_at_pattern(Pieces& pieces, const Pattern& pattern, SplitBehavior beha
     const std::string_view text = text_of(pieces, piece);
     matches.clear();
     stretches.clear();
-    pattern.find_all(text, matches);
+    pattern.find_all(text, effort, matches);
     std::size_t done = 0;
     for (const Span match : matches) {
       if (done != match.begin) stretches.push_back({done, match.begin, invert});
@@ -145,9 +146,10 @@ void rewrite(Pieces& pieces, Write write) {
 
 struct ApplyPreTokenizer {
   Pieces& pieces;
+  Effort& effort;
 
   void operator()(const SplitAtPattern& step) const {
-    split_at_pattern(pieces, step.pattern, step.behavior, step.invert);
+    split_at_pattern(pieces, step.pattern, step.behavior, step.invert, effort);
   }
 
   void operator()(const SplitAtCharacters& step) const {
@@ -161,7 +163,8 @@ struct ApplyPreTokenizer {
         out += text;
       });
     }
-    if (step.pattern) split_at_pattern(pieces, *step.pattern, SplitBehavior::isolated, false);
+    if (step.pattern)
+      split_at_pattern(pieces, *step.pattern, SplitBehavior::isolated, false, effort);
     rewrite(pieces, [](const Piece&, std::string_view text, std::string& out) {
       append_byte_level(out, text);
     });
@@ -192,8 +195,8 @@ struct ApplyPreTokenizer {
 
 }  // namespace
 
-void PreTokenizer::operator()(Pieces& pieces) const {
-  for (const PreTokenizerStep& step : steps) std::visit(ApplyPreTokenizer{pieces}, step);
+void PreTokenizer::operator()(Pieces& pieces, Effort& effort) const {
+  for (const PreTokenizerStep& step : steps) std::visit(ApplyPreTokenizer{pieces, effort}, step);
 }
 
 Pattern gpt2_pattern() {

@@ -48,7 +48,7 @@ using PreTokenizerStep = std::variant<SplitAtPattern, SplitAtCharacters, ByteLev
 
 struct PreTokenizer {
   std::vector<PreTokenizerStep> steps;  // one after the other, each on every piece
-  void operator()(Pieces& pieces) const;
+  void operator()(Pieces& pieces, Effort& effort) const;
 };
 
 Pattern gpt2_pattern();         // what ByteLevel cuts with

@@ -17,10 +17,6 @@
 namespace tessera::model {
 namespace {
 
-// Steps before a match is given up. A well-behaved pattern takes a few for each byte; one that
-// backtracks without end takes any number.
-constexpr std::size_t kMatchLimitBase = 10'000;
-constexpr std::size_t kMatchLimitPerByte = 64;
 constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, where there is no JIT
 constexpr std::size_t kJitStackStart = 64 << 10;
 constexpr std::size_t kJitStackMost = std::size_t{512} << 20;  // reserved, and used only if needed
@@ -49,36 +45,57 @@ T* not_null(T* pointer) {
   return pointer;
 }
 
-MatchContext make_match_context(std::size_t text_bytes) {
-  MatchContext context(not_null(pcre2_match_context_create(nullptr)));
-  const std::size_t limit = kMatchLimitBase + kMatchLimitPerByte * text_bytes;
-  pcre2_set_match_limit(context.get(), static_cast<std::uint32_t>(std::min<std::size_t>(
-                                           limit, std::numeric_limits<std::uint32_t>::max())));
-  pcre2_set_heap_limit(context.get(), kHeapLimitKib);
-  return context;
-}
+// PCRE2 calls this before every item of a pattern. How far it has moved since the last call is what
+// it read in between: a repeated character is one item. Its own limit counts items alone.
+struct StepCount {
+  Effort* effort;
+  std::size_t last;  // place in the text
+
+  static int count(pcre2_callout_block* block, void* self) {
+    StepCount& steps = *static_cast<StepCount*>(self);
+    const std::size_t at = block->current_position;
+    const std::size_t moved = at > steps.last ? at - steps.last : steps.last - at;
+    steps.last = at;
+    return steps.effort->spend(1 + moved) ? 0 : PCRE2_ERROR_CALLOUT;
+  }
+};
 
 }  // namespace
+
+struct Effort::Memory {
+  MatchData data{not_null(pcre2_match_data_create(1, nullptr))};
+  MatchContext context{not_null(pcre2_match_context_create(nullptr))};
+  JitStack stack{};  // most matches do with little, and then there is none
+
+  Memory() {
+    pcre2_set_match_limit(context.get(), std::numeric_limits<std::uint32_t>::max());
+    pcre2_set_heap_limit(context.get(), kHeapLimitKib);
+  }
+};
+
+Effort::Effort() = default;
+Effort::~Effort() = default;
+Effort::Effort(Effort&&) noexcept = default;
+Effort& Effort::operator=(Effort&&) noexcept = default;
 
 struct Regex::Code {
   Handle<pcre2_code, pcre2_code_free> code;
   std::string where;
 
-  // The number of matched groups, or an error below zero. Most matches need little stack; one that
-  // ran out of it is tried again with plenty.
-  int match(std::string_view text, std::size_t from, pcre2_match_data* data,
-            MatchContext& context) const {
+  // The number of matched groups, or an error below zero.
+  int match(std::string_view text, std::size_t from, Effort& effort) const {
+    Effort::Memory& memory = *effort.memory_;
+    StepCount steps{&effort, from};
+    pcre2_set_callout(memory.context.get(), StepCount::count, &steps);
     const auto attempt = [&] {
       return pcre2_match(code.get(), reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from,
-                         PCRE2_NO_UTF_CHECK, data, context.get());
+                         PCRE2_NO_UTF_CHECK, memory.data.get(), memory.context.get());
     };
     const int result = attempt();
-    if (result != PCRE2_ERROR_JIT_STACKLIMIT) return result;
-    const JitStack stack(not_null(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr)));
-    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
-    const int second = attempt();
-    pcre2_jit_stack_assign(context.get(), nullptr, nullptr);
-    return second;
+    if (result != PCRE2_ERROR_JIT_STACKLIMIT || memory.stack) return result;
+    memory.stack.reset(not_null(pcre2_jit_stack_create(kJitStackStart, kJitStackMost, nullptr)));
+    pcre2_jit_stack_assign(memory.context.get(), nullptr, memory.stack.get());
+    return attempt();
   }
 };
 
@@ -90,9 +107,10 @@ Regex Regex::pcre(const std::string& pattern, const std::string& where) {
   PCRE2_SIZE offset = 0;
   auto code = std::make_shared<Code>();
   code->where = where;
-  code->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE,
-                                 &error, &offset, context.get()));
+  code->code.reset(pcre2_compile(
+      reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NO_AUTO_CAPTURE | PCRE2_AUTO_CALLOUT, &error,
+      &offset, context.get()));
   if (code->code == nullptr) {
     fail(ErrorCode::unsupported, "{}: the pattern {} cannot be used: {} at byte {}", where,
          in_quotes(pattern), pcre2_message(error), offset);
@@ -103,22 +121,31 @@ Regex Regex::pcre(const std::string& pattern, const std::string& where) {
 }
 
 Regex Regex::oniguruma(std::string_view pattern, const std::string& where) {
+  if (pattern.size() > kMaxPatternBytes) {
+    fail(ErrorCode::unsupported, "{}: a pattern has {} bytes; at most {} are accepted", where,
+         pattern.size(), kMaxPatternBytes);
+  }
   return pcre(pcre_from_oniguruma(pattern, where), where);
 }
 
-void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
-  const MatchData data(not_null(pcre2_match_data_create(1, nullptr)));
-  MatchContext context = make_match_context(text.size());
+void Regex::find_all(std::string_view text, Effort& effort, std::vector<Span>& matches) const {
+  effort.allow(text.size());
+  if (!effort.memory_) effort.memory_ = std::make_unique<Effort::Memory>();
   constexpr std::size_t kNone = static_cast<std::size_t>(-1);
   std::size_t from = 0, last_end = kNone;
   while (from <= text.size()) {
-    const int result = code_->match(text, from, data.get(), context);
+    const int result = code_->match(text, from, effort);
     if (result == PCRE2_ERROR_NOMATCH) return;
+    if (result == PCRE2_ERROR_CALLOUT) {
+      fail(ErrorCode::unsupported,
+           "{}: the pattern takes more than {} steps for each byte of this text", code_->where,
+           Effort::kStepsPerByte);
+    }
     if (result < 0) {
-      fail(ErrorCode::unsupported, "{}: the pattern takes too much time or memory on this text: {}",
+      fail(ErrorCode::unsupported, "{}: the pattern takes too much memory on this text: {}",
            code_->where, pcre2_message(result));
     }
-    const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(data.get());
+    const PCRE2_SIZE* const found = pcre2_get_ovector_pointer(effort.memory_->data.get());
     const Span span{found[0], found[1]};
     if (span.begin == span.end && span.end == last_end) {
       if (from == text.size()) return;
@@ -133,8 +160,8 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
 Pattern::Pattern(std::string literal) : literal_(std::move(literal)) {}
 Pattern::Pattern(Regex regex) : regex_{std::move(regex)} {}
 
-void Pattern::find_all(std::string_view text, std::vector<Span>& matches) const {
-  if (!regex_.empty()) return regex_.front().find_all(text, matches);
+void Pattern::find_all(std::string_view text, Effort& effort, std::vector<Span>& matches) const {
+  if (!regex_.empty()) return regex_.front().find_all(text, effort, matches);
   for (std::size_t at = text.find(literal_); at != std::string_view::npos;
        at = text.find(literal_, at + literal_.size())) {
     matches.push_back({at, at + literal_.size()});

@@ -15,16 +15,44 @@ struct Span {
   std::size_t begin, end;
 };
 
+// The work that one text may cost: a number of steps for each of its bytes, for all matches
+// together. A pattern of a file may look far ahead from every place of a text, or try everything in
+// every order. Then the steps run out, and the text is refused while its time is still linear.
+class Effort {
+ public:
+  static constexpr std::size_t kStepsAtStart = 10'000;
+  static constexpr std::size_t kStepsPerByte = 100;  // published tokenizers take about five
+
+  Effort();
+  ~Effort();
+  Effort(Effort&&) noexcept;
+  Effort& operator=(Effort&&) noexcept;
+
+  // So many bytes are about to be searched, once.
+  void allow(std::size_t bytes) { allowed_ += kStepsPerByte * bytes; }
+  // False where that was too much.
+  bool spend(std::size_t steps) { return (spent_ += steps) <= allowed_; }
+  std::size_t spent() const { return spent_; }
+
+ private:
+  friend class Regex;
+  struct Memory;  // of PCRE2, kept from match to match
+  std::unique_ptr<Memory> memory_;
+  std::size_t allowed_ = kStepsAtStart;
+  std::size_t spent_ = 0;
+};
+
 class Regex {
  public:
   // In PCRE2's dialect, Unicode throughout. `where` names the pattern in errors.
   static Regex pcre(const std::string& pattern, const std::string& where);
-  // In Oniguruma's (Ruby's) dialect, which tokenizer.json is written in.
+  // In Oniguruma's (Ruby's) dialect, which tokenizer.json is written in. Refuses more than
+  // kMaxPatternBytes.
   static Regex oniguruma(std::string_view pattern, const std::string& where);
 
   // Adds all matches, left to right, that do not overlap. The text must be valid UTF-8. An empty
   // match directly behind the last match does not count.
-  void find_all(std::string_view text, std::vector<Span>& matches) const;
+  void find_all(std::string_view text, Effort& effort, std::vector<Span>& matches) const;
 
  private:
   struct Code;
@@ -32,12 +60,15 @@ class Regex {
   std::shared_ptr<const Code> code_;
 };
 
+// Of a Regex, or of a text to look for; published ones have up to some 600.
+inline constexpr std::size_t kMaxPatternBytes = 4096;
+
 // The text itself, or a Regex: what "pattern" means in tokenizer.json.
 class Pattern {
  public:
-  explicit Pattern(std::string literal);  // not empty
+  explicit Pattern(std::string literal);  // not empty, at most kMaxPatternBytes
   explicit Pattern(Regex regex);
-  void find_all(std::string_view text, std::vector<Span>& matches) const;
+  void find_all(std::string_view text, Effort& effort, std::vector<Span>& matches) const;
   // In bytes; 0 for a Regex, whose length is not known.
   std::size_t shortest_match() const { return literal_.size(); }
 

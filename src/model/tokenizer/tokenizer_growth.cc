@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <variant>
 
+#include "core/fail.h"
+
 namespace tessera::model {
 namespace {
 
@@ -49,6 +51,12 @@ struct Growth {
 
 double growth_of(const NormalizerStep& step) { return std::visit(Growth{}, step); }
 double growth_of(const PreTokenizerStep& step) { return std::visit(Growth{}, step); }
+void check_growth(double growth, const std::string& what) {
+  if (growth <= kMaxGrowth) return;
+  fail(ErrorCode::unsupported, "{} can make a text {:.3g} times as long; at most {} are accepted",
+       what, growth, kMaxGrowth);
+}
+
 double growth_of(const DecoderStep& step) { return std::visit(Growth{}, step); }
 
 }  // namespace tessera::model

@@ -2,19 +2,34 @@
 // would ask for more memory than there is: such a file is refused when it is read.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "model/tokenizer/decoder.h"
 #include "model/tokenizer/normalizer.h"
 #include "model/tokenizer/pre_tokenizer.h"
 
 namespace tessera::model {
 
-// By this count published tokenizers reach a hundred (a compatibility normal form, a space that
-// becomes three bytes, one of them put in front).
-inline constexpr double kMaxGrowth = 1000;
+// Of normalizer and pre_tokenizer together, and of the decoder. By this count published tokenizers
+// reach 132 (a compatibility normal form, a space that becomes three bytes, one of them put in
+// front).
+inline constexpr double kMaxGrowth = 250;
 
 // At most this many bytes come out for each byte that goes in.
 double growth_of(const NormalizerStep& step);
 double growth_of(const PreTokenizerStep& step);
 double growth_of(const DecoderStep& step);
+
+// Of steps one after the other.
+template <typename Step>
+double growth_of(const std::vector<Step>& steps) {
+  double growth = 1;
+  for (const Step& step : steps) growth *= growth_of(step);
+  return growth;
+}
+
+// Refuses more than kMaxGrowth; `what` starts the error.
+void check_growth(double growth, const std::string& what);
 
 }  // namespace tessera::model

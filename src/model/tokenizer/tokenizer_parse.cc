@@ -4,6 +4,7 @@
 
 #include "core/fail.h"
 #include "model/checkpoint/quote.h"
+#include "model/tokenizer/tokenizer_growth.h"
 #include "model/tokenizer/tokenizer_parts.h"
 
 namespace tessera::model {
@@ -36,6 +37,8 @@ Tokenizer::Parts parse_tokenizer(const Json& json, const std::string& where) {
   Tokenizer::Parts parts;
   parts.normalizer = parse_normalizer(file.find("normalizer"), where);
   parts.pre_tokenizer = parse_pre_tokenizer(file.find("pre_tokenizer"), where);
+  check_growth(growth_of(parts.normalizer.steps) * growth_of(parts.pre_tokenizer.steps),
+               where + ": the normalizer and the pre_tokenizer together");
   parts.bpe = parse_model(file.find("model"), where);
   parts.added = parse_added_tokens(file.find("added_tokens"), parts.normalizer,
                                    parts.bpe.vocabulary(), where);

@@ -12,6 +12,11 @@ namespace tessera::model {
 namespace {
 
 constexpr std::int64_t kMaxMerges = 1 << 24;  // ranks fit into 32 bits with room to spare
+constexpr std::size_t kMaxAffix = 64;         // bytes that every symbol is spelled with
+// Bytes of added tokens: every place of a text is compared with them, and all of them lie in a
+// tree. Published ones have up to 100, and half a million together.
+constexpr std::size_t kMaxAddedToken = 512;
+constexpr std::size_t kMaxAddedBytes = 4 << 20;
 
 Vocabulary parse_vocabulary(const JsonView& model) {
   const Json* const vocab = model.find("vocab");
@@ -96,6 +101,12 @@ AddedToken parse_added_token(const Json& json, const std::string& where) {
   return token;
 }
 
+void check_length(const AddedToken& token, std::string_view written, const std::string& where) {
+  if (written.size() <= kMaxAddedToken) return;
+  fail(ErrorCode::unsupported, "{}: {} has {} bytes; at most {} are accepted", where,
+       in_quotes(token.content), written.size(), kMaxAddedToken);
+}
+
 void check_id(const AddedToken& token, const Vocabulary& vocabulary, const std::string& where) {
   const std::int32_t known = vocabulary.find(token.content);
   if (known != kNoToken && known != token.id) {
@@ -133,6 +144,12 @@ Bpe parse_model(const Json* json, const std::string& where) {
       .byte_fallback = model.optional_boolean("byte_fallback").value_or(false),
       .ignore_merges = model.optional_boolean("ignore_merges").value_or(false),
   };
+  for (const std::string& affix : {options.continuing_subword_prefix, options.end_of_word_suffix}) {
+    if (affix.size() > kMaxAffix) {
+      fail(ErrorCode::unsupported, "{}: a prefix or suffix of {} bytes; at most {} are accepted",
+           model.where(), affix.size(), kMaxAffix);
+    }
+  }
   Vocabulary vocabulary = parse_vocabulary(model);
   MergeTable merges = parse_merges(model, vocabulary, options.continuing_subword_prefix);
   return {std::move(vocabulary), std::move(merges), std::move(options)};
@@ -144,6 +161,8 @@ AddedTokens parse_added_tokens(const Json* json, const Normalizer& normalizer,
   if (json == nullptr) return added;
   const std::string place = where + ": added_tokens";
   if (!json->is_array()) fail(ErrorCode::file, "{} has to be a list", place);
+  Effort effort;
+  std::size_t bytes = 0;
   for (const Json& element : *json) {
     const AddedToken token = parse_added_token(element, place);
     if (token.content.empty()) continue;
@@ -153,7 +172,14 @@ AddedTokens parse_added_tokens(const Json* json, const Normalizer& normalizer,
       fail(ErrorCode::file, "{}: {} (id {}) is there twice", place, in_quotes(token.content),
            token.id);
     }
-    const std::string written = token.normalized ? normalizer(token.content) : token.content;
+    check_length(token, token.content, place);
+    const std::string written =
+        token.normalized ? normalizer(token.content, effort) : token.content;
+    check_length(token, written, place);
+    bytes += written.size();
+    if (bytes > kMaxAddedBytes) {
+      fail(ErrorCode::unsupported, "{} have more than {} bytes together", place, kMaxAddedBytes);
+    }
     if (!written.empty()) {
       (token.normalized ? added.in_normalized : added.in_text).add(written, token);
     }

@@ -1,5 +1,6 @@
 // The chains of small steps in a tokenizer.json: normalizer, pre_tokenizer, decoder,
 // post_processor. Each is one object with a "type", or a Sequence of such.
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -40,9 +41,9 @@ Pattern parse_pattern(const JsonView& step) {
          step.string("type"));
   }
   std::string literal = pattern->string("String");
-  if (literal.empty()) {
-    fail(ErrorCode::unsupported, "{}: the pattern of {} is empty", step.where(),
-         step.string("type"));
+  if (literal.empty() || literal.size() > kMaxPatternBytes) {
+    fail(ErrorCode::unsupported, "{}: the pattern of {} has {} bytes; 1 to {} are accepted",
+         step.where(), step.string("type"), literal.size(), kMaxPatternBytes);
   }
   return Pattern(std::move(literal));
 }
@@ -200,6 +201,14 @@ std::vector<std::int32_t> parse_template(const JsonView& step) {
     }
     frame.push_back(kNoToken);
   }
+  const auto texts = std::count(frame.begin(), frame.end(), kNoToken);
+  constexpr std::size_t kMaxFrame = 256;
+  if (texts > 1 || frame.size() > kMaxFrame) {
+    fail(ErrorCode::unsupported,
+         "{}: the template has the text {} times and {} tokens around it; once and at most {} are "
+         "accepted",
+         step.where(), texts, frame.size() - static_cast<std::size_t>(texts), kMaxFrame - 1);
+  }
   return frame;
 }
 
@@ -216,14 +225,14 @@ std::vector<std::int32_t> parse_cls_and_sep(const JsonView& step) {
   return {id_of("cls"), kNoToken, id_of("sep")};
 }
 
+// Adds a step to a chain. Every step is one more pass over every text.
 template <typename Step>
-void check_growth(const std::vector<Step>& steps, const std::string& where) {
-  double growth = 1;
-  for (const Step& step : steps) growth *= growth_of(step);
-  if (growth > kMaxGrowth) {
-    fail(ErrorCode::unsupported, "{} can make a text {:.3g} times as long; at most {} are accepted",
-         where, growth, kMaxGrowth);
+void add_step(std::vector<Step>& steps, Step step, const std::string& where) {
+  constexpr std::size_t kMaxSteps = 64;
+  if (steps.size() == kMaxSteps) {
+    fail(ErrorCode::unsupported, "{} has more than {} steps", where, kMaxSteps);
   }
+  steps.push_back(std::move(step));
 }
 
 }  // namespace
@@ -231,32 +240,33 @@ void check_growth(const std::vector<Step>& steps, const std::string& where) {
 Normalizer parse_normalizer(const Json* json, const std::string& where) {
   Normalizer normalizer;
   const auto add = [&](const JsonView& step) {
-    normalizer.steps.push_back(parse_normalizer_step(step));
+    add_step(normalizer.steps, parse_normalizer_step(step), step.where());
   };
   if (json != nullptr) for_each_step(*json, "normalizers", where + ": the normalizer", add);
-  check_growth(normalizer.steps, where + ": the normalizer");
+  check_growth(growth_of(normalizer.steps), where + ": the normalizer");
   return normalizer;
 }
 
 PreTokenizer parse_pre_tokenizer(const Json* json, const std::string& where) {
   PreTokenizer pre_tokenizer;
   const auto add = [&](const JsonView& step) {
-    pre_tokenizer.steps.push_back(parse_pre_tokenizer_step(step));
+    add_step(pre_tokenizer.steps, parse_pre_tokenizer_step(step), step.where());
   };
   if (json != nullptr) for_each_step(*json, "pretokenizers", where + ": the pre_tokenizer", add);
-  check_growth(pre_tokenizer.steps, where + ": the pre_tokenizer");
   return pre_tokenizer;
 }
 
 Decoder parse_decoder(const Json* json, const std::string& where) {
   std::vector<DecoderStep> steps;
-  const auto add = [&](const JsonView& step) { steps.push_back(parse_decoder_step(step)); };
+  const auto add = [&](const JsonView& step) {
+    add_step(steps, parse_decoder_step(step), step.where());
+  };
   if (json == nullptr) {
     steps.emplace_back(JoinWithSpaces{});
   } else {
     for_each_step(*json, "decoders", where + ": the decoder", add);
   }
-  check_growth(steps, where + ": the decoder");
+  check_growth(growth_of(steps), where + ": the decoder");
   return Decoder(std::move(steps));
 }
 

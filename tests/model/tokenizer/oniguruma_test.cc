@@ -17,7 +17,8 @@ using test::refuses;
 
 std::vector<std::string> matches(const std::string& pattern, const std::string& text) {
   std::vector<Span> spans;
-  Regex::oniguruma(pattern, "test").find_all(text, spans);
+  Effort effort;
+  Regex::oniguruma(pattern, "test").find_all(text, effort, spans);
   std::vector<std::string> found;
   for (const Span span : spans) found.push_back(text.substr(span.begin, span.end - span.begin));
   return found;
@@ -96,6 +97,9 @@ TEST(Oniguruma, RefusesByNameWhatWouldDiffer) {
       {"[]", "an empty [ ]", 1},
       {"[a", "a [ without its ]", 2},
       {"a)", "a ) without its (", 1},
+      {"a{1}+{1}+", "an interval of a repeated interval", 5},
+      {"ab{1001}", "an interval beyond 1000", 2},
+      {"a{3,1000000000000}", "an interval beyond 1000", 1},
       {"\\", "a lone \\", 0},
   };
   for (const auto& c : cases) {
@@ -120,21 +124,59 @@ TEST(Regex, RefusesWhatDoesNotCompile) {
               ErrorCode::unsupported));
 }
 
+constexpr const char* kTooManySteps =
+    "t.json: the pattern takes more than 100 steps for each byte of this text";
+
 TEST(Regex, GivesUpOnAPatternThatBacktracksWithoutEnd) {
   const Regex regex = Regex::oniguruma("(?:\\p{L}\\p{L}*)+\\d", "t.json");
   std::vector<Span> spans;
-  EXPECT_TRUE(refuses([&] { regex.find_all(std::string(60, 'a'), spans); },
-                      "t.json: the pattern takes too much time or memory on this text: match limit "
-                      "exceeded",
+  Effort effort;
+  EXPECT_TRUE(refuses([&] { regex.find_all(std::string(60, 'a'), effort, spans); }, kTooManySteps,
                       ErrorCode::unsupported));
 }
 
 // A repeated group needs memory for every repetition. It does not come from the machine's stack.
 TEST(Regex, ALongRepetitionDoesNotOverflowTheStack) {
   std::vector<Span> spans;
-  Regex::oniguruma("(?:a|b)*(?:a|c)*", "t.json").find_all(std::string(1 << 20, 'a'), spans);
+  Effort effort;
+  Regex::oniguruma("(?:a|b)*(?:a|c)*", "t.json").find_all(std::string(1 << 20, 'a'), effort, spans);
   ASSERT_EQ(spans.size(), 1u);
   EXPECT_EQ(spans[0].end, std::size_t{1} << 20);
+}
+
+// Each looks to the end of the text from every place. The steps are counted for all matches
+// together, so the time until the refusal is linear.
+TEST(Regex, StepsAreCountedForTheWholeText) {
+  const std::string text(1 << 16, 'a');
+  for (const char* pattern :
+       {"a*b|a", "a*+b|a", "a*?b|a", "a(?=a*b)|a", "(?:a|x)*b|a", "a(?!a*$)|a", "(?>a*)b|a",
+        "[a-y]*z|a", "\\w*\\d|a", "a*a*a*b|a", ".*b|a", "\\X*b|a", "a*(?:b|c|$(?!$))|a"}) {
+    std::vector<Span> spans;
+    Effort effort;
+    EXPECT_TRUE(refuses([&] { Regex::oniguruma(pattern, "t.json").find_all(text, effort, spans); },
+                        kTooManySteps, ErrorCode::unsupported))
+        << pattern;
+    EXPECT_LT(effort.spent(), (Effort::kStepsPerByte + 2) * text.size() + Effort::kStepsAtStart);
+  }
+}
+
+TEST(Regex, PublishedPatternsTakeAFewSteps) {
+  const char* const patterns[] = {
+      R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)",
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+      R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)",
+  };
+  for (const std::string_view unit : {"Once upon a time, it's 1999.\n", "a", "A", " ", "\n", " \n",
+                                      "1", "!", "'s", "字", "\t x", "\u0301", "'", "aB"}) {
+    std::string text;
+    while (text.size() < 20'000) text += unit;
+    for (const char* pattern : patterns) {
+      std::vector<Span> spans;
+      Effort effort;
+      Regex::oniguruma(pattern, "t.json").find_all(text, effort, spans);
+      EXPECT_LT(effort.spent(), 40 * text.size()) << unit;
+    }
+  }
 }
 
 }  // namespace
