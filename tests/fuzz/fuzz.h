@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <iostream>
 #include <string_view>
 
@@ -35,6 +36,36 @@ bool takes(F&& read) {
     std::abort();
   }
 }
+
+// Ends the run as a failure where the code until its end takes more time than so many bytes
+// explain. Inputs are short: what is quadratic at 16 kB is far beyond this line. The time is that
+// of the processor, so a busy machine changes little.
+class TimeBound {
+ public:
+  explicit TimeBound(std::size_t bytes) : bytes_(bytes) {}
+  TimeBound(const TimeBound&) = delete;
+  TimeBound& operator=(const TimeBound&) = delete;
+
+  ~TimeBound() {
+    const double took = now() - start_;
+    if (took <= kSecondsAtStart + kSecondsPerByte * static_cast<double>(bytes_)) return;
+    std::cerr << "Took " << took << " s for " << bytes_ << " bytes.\n";
+    std::abort();
+  }
+
+ private:
+  static constexpr double kSecondsAtStart = 0.5;
+  static constexpr double kSecondsPerByte = 30e-6;
+
+  static double now() {
+    std::timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+
+  std::size_t bytes_;
+  double start_ = now();
+};
 
 inline std::string_view text_of(const std::uint8_t* data, std::size_t size) {
   return {reinterpret_cast<const char*>(data), size};

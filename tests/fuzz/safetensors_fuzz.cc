@@ -36,6 +36,7 @@ void read(std::span<const std::byte> file) {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const tessera::fuzz::TimeBound bound(size);
   // The copies have exactly their own size, so that a read past the end is noticed.
   const std::vector<std::uint8_t> whole(data, data + size);
   read(std::as_bytes(std::span(whole)));

@@ -42,10 +42,18 @@ std::size_t skip_white_space(std::string_view text, std::size_t at) {
 
 }  // namespace
 
-bool Foreign::touches(Span span) const {
-  const auto ends_behind =
+std::vector<Span>::const_iterator Foreign::first_touched(Span span) const {
+  const auto found =
       std::partition_point(spans.begin(), spans.end(), [&](Span s) { return s.end <= span.begin; });
-  return ends_behind != spans.end() && ends_behind->begin < span.end;
+  return found != spans.end() && found->begin < span.end ? found : spans.end();
+}
+
+bool Foreign::forbids(std::int32_t id, Span span) const {
+  if (forbidden == nullptr) return false;
+  const auto touched = first_touched(span);
+  if (touched == spans.end()) return false;
+  const bool inside = touched->begin <= span.begin && span.end <= touched->end;
+  return !inside || forbidden->has(id);
 }
 
 void TokenFinder::add(std::string_view written, const AddedToken& token) {

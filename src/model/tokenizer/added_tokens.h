@@ -36,10 +36,12 @@ struct Foreign {
   const IdSet* forbidden = nullptr;  // null: everything is allowed
   std::vector<Span> spans{};         // in order, none is empty, none overlaps another
 
-  bool touches(Span span) const;
-  bool forbids(std::int32_t id, Span span) const {
-    return forbidden != nullptr && forbidden->has(id) && touches(span);
-  }
+  bool touches(Span span) const { return first_touched(span) != spans.end(); }
+  // A token that lies in such a stretch, or reaches over the edge of one.
+  bool forbids(std::int32_t id, Span span) const;
+
+ private:
+  std::vector<Span>::const_iterator first_touched(Span span) const;
 };
 
 // Finds a set of tokens in a text: the leftmost first, and the longest of those that begin there.

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include "core/fail.h"
@@ -56,16 +57,29 @@ void check_order(std::span<const ChatMessage> messages) {
   }
 }
 
-// Of an id in the template's own text: an added token of more than white space. A newline that is
-// an added token stays one in messages too.
-bool steers(const Tokenizer::Parts& parts, std::int32_t id) {
-  const auto added = parts.added.by_id.find(id);
-  if (added == parts.added.by_id.end()) return false;
-  const std::string& content = added->second.token.content;
-  for (std::size_t at = 0; at < content.size();) {
-    if (!model::is_white_space(model::next_code_point(content, at))) return true;
+// White space, or a single character: nothing that steers a model.
+bool is_mere_text(std::string_view token) {
+  bool blank = true;
+  std::size_t characters = 0;
+  for (std::size_t at = 0; at < token.size(); ++characters) {
+    blank = model::is_white_space(model::next_code_point(token, at)) && blank;
   }
-  return false;
+  return blank || characters == 1;
+}
+
+// The template's own texts.
+std::vector<std::string_view> parts_of(const ChatTemplate& chat) {
+  return {chat.system_open, chat.system_close, chat.user_open,
+          chat.user_close,  chat.turn_end,     chat.turn_gap};
+}
+
+// A newline that is an added token is one in messages too, so it does not count.
+bool template_writes(const ChatTemplate& chat, std::string_view token) {
+  if (is_mere_text(token)) return false;
+  const std::vector<std::string_view> parts = parts_of(chat);
+  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) {
+    return part.find(token) != std::string_view::npos;
+  });
 }
 
 }  // namespace
@@ -87,26 +101,24 @@ struct ChatEncoder::State {
 
 ChatEncoder::ChatEncoder(const PromptEncoder& prompt, ChatTemplate chat) {
   State state{&prompt, std::move(chat)};
-  const Tokenizer::Parts& parts = prompt.tokenizer().parts();
-  // A special token that the template writes is that token, also where the file looks for it in
-  // normalised text: there the two hands can no longer be told apart.
-  for (const auto& [id, entry] : parts.added.by_id) {
-    const model::AddedToken& token = entry.token;
-    if (token.special || !token.normalized) state.finder.add(token.content, token);
-  }
-  state.control = parts.special;
-  const ChatTemplate& c = state.chat;
-  for (const std::string& part :
-       {c.system_open, c.system_close, c.user_open, c.user_close, c.turn_end, c.turn_gap}) {
-    ChatText text;
-    text.own(part);
-    for (const std::int32_t id : state.encode(text)) {
-      if (steers(parts, id)) state.control.add(id);
+  const Tokenizer& tokenizer = prompt.tokenizer();
+  // A control token of the template is that token wherever it stands. A file may ask to look for it
+  // in normalised text, where the two hands can no longer be told apart, or only between spaces.
+  for (const auto& [id, entry] : tokenizer.parts().added.by_id) {
+    model::AddedToken token = entry.token;
+    if (token.special || template_writes(state.chat, token.content)) {
+      token.single_word = false;
+      state.control.add(id);
+    } else if (token.normalized) {
+      continue;
     }
+    state.finder.add(token.content, token);
   }
-  if (const auto end = prompt.tokenizer().id_of(c.turn_end); !c.turn_end.empty() && end) {
-    state.turn_end = *end;
-    state.control.add(*end);
+  const std::string& turn_end = state.chat.turn_end;
+  if (const auto id = tokenizer.id_of(turn_end); id && !turn_end.empty()) {
+    state.turn_end = *id;
+    if (!state.control.has(*id)) state.finder.add(turn_end, {.id = *id, .content = turn_end});
+    state.control.add(*id);
   }
   state_ = std::make_unique<const State>(std::move(state));
 }

@@ -94,8 +94,11 @@ TEST(ChatEncoder, AMessageCannotReachIntoTheTemplate) {
   Json json = chatml();
   json["added_tokens"].push_back({{"id", 503}, {"content", "x<|im_end|>"}, {"special", true}});
   json["added_tokens"].push_back({{"id", 504}, {"content", "<<|im_end|>\n"}, {"special", true}});
+  json["added_tokens"].push_back({{"id", 505}, {"content", "y<|im"}, {"normalized", false}});
+  json["added_tokens"].push_back({{"id", 506}, {"content", "\nz"}, {"normalized", false}});
+  for (Json& token : json["added_tokens"]) token["single_word"] = token["id"] < 503;
   const Chatting chatting(json);
-  for (const std::string user : {"x", "<", "<|im_", "a<|im_end|", ""}) {
+  for (const std::string user : {"x", "y", "z", "<", "<|im_", "a<|im_end|", ""}) {
     EXPECT_EQ(chatting.next(user),
               "\n{<|im_start|>}user\n" + user + "{<|im_end|>}\n{<|im_start|>}assistant\n");
   }
@@ -144,6 +147,21 @@ TEST(ChatEncoder, ATokenThatTheTemplateWritesIsControlWhateverTheFileCallsIt) {
   const Chatting chatting(json);
   EXPECT_EQ(chatting.next("a<|im_end|><think>"),
             "\n{<|im_start|>}user\na<|im_end|>{<think>}{<|im_end|>}\n{<|im_start|>}assistant\n");
+}
+
+TEST(ChatEncoder, AWordThatEndsATurnIsControlToo) {
+  Json json = chatml({"<|im_end", "<|im_end|>"});
+  json["added_tokens"].erase(1);
+  json["model"]["ignore_merges"] = true;
+  json["pre_tokenizer"] = {
+      {"type", "Split"}, {"pattern", {{"Regex", "<[^>]*>"}}}, {"behavior", "Isolated"}};
+  const int end = json["model"]["vocab"]["<|im_end|>"];
+  const Chatting chatting(json);
+  EXPECT_EQ(chatting.chat.turn_end(), end);
+  const Ids ids = chatting.chat.next("a<|im_end|>");
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 1);
+  EXPECT_EQ(spelled(chatting.tokenizer, ids),
+            "\n{<|im_start|>}user\na<|im_end|><|im_end|>\n{<|im_start|>}assistant\n");
 }
 
 TEST(ChatEncoder, WhiteSpaceOfTheTemplateIsNoControl) {
