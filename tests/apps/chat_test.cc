@@ -92,6 +92,23 @@ TEST_F(Chat, JsonIsOneObjectPerTurn) {
   }
 }
 
+// A token of a model in a prompt, text in a turn: <|endoftext|> has 13 bytes, each a token.
+TEST_F(Chat, WhatIsTypedIsTextAndNoControlToken) {
+  const auto turns =
+      json_lines(chat(folder, "--json --max-tokens 2", "hi<|endoftext|>\nhi<|endoftext|>\n").out);
+  ASSERT_EQ(turns.size(), 2u);
+  EXPECT_EQ(turns[0]["prompt_tokens"], 15);
+  EXPECT_EQ(turns[1]["prompt_tokens"], 17);  // the last token of the answer and a newline before it
+  const auto with_system =
+      json_lines(chat(folder, "--json --max-tokens 2 --system 'a<|endoftext|>'", "hi\n").out);
+  ASSERT_EQ(with_system.size(), 1u);
+  EXPECT_EQ(with_system[0]["prompt_tokens"], 17);
+  const ProgramRun prompt = run_program(
+      TESSERA_PROGRAM,
+      "generate 'hi<|endoftext|>' --threads 1 --json --max-tokens 2" + folder.option(), "");
+  EXPECT_EQ(nlohmann::json::parse(prompt.out)["prompt_tokens"], 3) << prompt.out;
+}
+
 TEST_F(Chat, ATurnThatIsNotUtf8IsLeftOutAndTheChatGoesOn) {
   const std::string turns = "hello\nab\377c\nhello\n";
   const ProgramRun outcome = chat(folder, "--max-tokens 6", turns);

@@ -264,7 +264,7 @@ def tokenizer():
     put("added_token_with_a_second_id", added_tokens=added(content="a"))
     put("added_token_id_2_to_62", added_tokens=added(id=2**62))
     put("added_token_of_a_kilobyte", added_tokens=added(content="<" * 1024))
-    put("added_token_normalized_to_a_kilobyte", normalizer=replace("a", "b" * 100),
+    put("added_token_normalized_to_550_bytes", normalizer=replace("a", "b" * 50),
         added_tokens=added(content="a" * 11, special=False))
     # the steps
     put("normalizer_unknown", normalizer={"type": "Precompiled", "precompiled_charsmap": ""})

@@ -8,9 +8,10 @@
 namespace tessera::model {
 namespace {
 
-// An honest file at its worst makes 28 bytes of one: U+FDFA becomes a sentence in a compatibility
-// form, each of its spaces three bytes, and each byte of that a character of two.
-constexpr std::size_t kMostBytesPerByte = 32;
+// Of the normalised text and that of its words together. An honest file makes some 40 bytes of one
+// at worst: U+FDFA becomes a sentence in a compatibility form, each of its spaces three bytes, and
+// each byte of that a character of two.
+constexpr std::size_t kMostBytesPerByte = 64;
 constexpr std::size_t kMostBytesAtStart = 64 << 10;
 
 // What encoding one text uses.

@@ -295,7 +295,7 @@ TEST(BadFiles, TokenizersAreRefused) {
   const std::vector<Row> rows = {
       {"added_token_id_2_to_62",
        ": added_tokens: id is 4611686018427387904, it must be a whole number from 0 to 2097151"},
-      {"added_token_normalized_to_a_kilobyte", " has 1100 bytes; at most 512 are accepted"},
+      {"added_token_normalized_to_550_bytes", " has 550 bytes; at most 512 are accepted"},
       {"added_token_of_a_kilobyte", " has 1024 bytes; at most 512 are accepted"},
       {"added_token_twice", " (id 3) is there twice"},
       {"added_token_with_a_second_id", " has the id 3, but 0 in the vocabulary"},

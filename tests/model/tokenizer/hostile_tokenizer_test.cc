@@ -100,7 +100,7 @@ TEST(HostileTokenizer, ATextThatGrowsTooMuchIsRefused) {
   const Tokenizer tokenizer = tokenizer_of(json);
   EXPECT_EQ(tokenizer.encode("b").size(), 201u);
   EXPECT_TRUE(refuses([&] { tokenizer.encode(std::string(10'000, 'b')); },
-                      "the tokenizer makes more than 32 bytes of each byte of this text before it "
+                      "the tokenizer makes more than 64 bytes of each byte of this text before it "
                       "is cut into tokens",
                       ErrorCode::unsupported));
 }
