@@ -25,27 +25,42 @@ std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 
 }  // namespace
 
-MergeTable::MergeTable(const std::vector<Merge>& merges) {
+MergeTable::MergeTable(const std::vector<Merge>& merges, const std::string& where) {
   slots_.assign(std::bit_ceil(2 * merges.size() + 1), Slot{0, kNone});
   results_.reserve(merges.size());
+  const std::size_t mask = slots_.size() - 1;
   for (const Merge& merge : merges) {
     const std::uint64_t pair = pair_key(merge.left, merge.right);
-    slots_[slot_of(pair)] = {pair, static_cast<std::uint32_t>(results_.size())};
+    std::size_t slot = hash(merge.left, merge.right) & mask, moved = 0;
+    for (; slots_[slot].rank != kNone && slots_[slot].pair != pair; ++moved) {
+      slot = (slot + 1) & mask;
+    }
+    displacement_ = std::max(displacement_, moved);
+    if (moved > kMaxDisplacement) {
+      fail(ErrorCode::file, "{}: more than {} merges have one hash", where, kMaxDisplacement);
+    }
+    slots_[slot] = {pair, static_cast<std::uint32_t>(results_.size())};
     results_.push_back(merge.result);
   }
 }
 
-// The pair's slot, or the empty one where it would be.
-std::size_t MergeTable::slot_of(std::uint64_t pair) const {
-  const std::size_t mask = slots_.size() - 1;
-  // Fibonacci hashing: the product's upper bits depend on all of the pair.
-  std::size_t slot = ((pair * 0x9E3779B97F4A7C15u) >> 32) & mask;
-  while (slots_[slot].rank != kNone && slots_[slot].pair != pair) slot = (slot + 1) & mask;
-  return slot;
+// The end of MurmurHash3: every bit depends on all of the pair.
+std::uint64_t MergeTable::hash(std::int32_t left, std::int32_t right) {
+  std::uint64_t bits = pair_key(left, right);
+  bits = (bits ^ (bits >> 33)) * 0xFF51AFD7ED558CCDu;
+  bits = (bits ^ (bits >> 33)) * 0xC4CEB9FE1A85EC53u;
+  return bits ^ (bits >> 33);
 }
 
 std::uint32_t MergeTable::rank(std::int32_t left, std::int32_t right) const {
-  return slots_[slot_of(pair_key(left, right))].rank;
+  const std::size_t mask = slots_.size() - 1;
+  const std::uint64_t pair = pair_key(left, right);
+  std::size_t slot = hash(left, right) & mask;
+  for (std::size_t moved = 0; moved <= displacement_ && slots_[slot].rank != kNone; ++moved) {
+    if (slots_[slot].pair == pair) return slots_[slot].rank;
+    slot = (slot + 1) & mask;
+  }
+  return kNone;
 }
 
 Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options)

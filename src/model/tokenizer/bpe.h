@@ -31,20 +31,22 @@ struct Merge {
 class MergeTable {
  public:
   MergeTable() = default;
-  explicit MergeTable(const std::vector<Merge>& merges);  // the best first
+  // The best first. Refuses pairs that collide beyond kMaxDisplacement; `where` starts the error.
+  MergeTable(const std::vector<Merge>& merges, const std::string& where);
 
   static constexpr std::uint32_t kNone = UINT32_MAX;
   std::uint32_t rank(std::int32_t left, std::int32_t right) const;
   std::int32_t result(std::uint32_t rank) const { return results_[rank]; }
+  // The lower bits say where a pair belongs.
+  static std::uint64_t hash(std::int32_t left, std::int32_t right);
 
  private:
   struct Slot {
     std::uint64_t pair;
     std::uint32_t rank;  // kNone where the slot is empty
   };
-  std::size_t slot_of(std::uint64_t pair) const;
-
   std::vector<Slot> slots_;            // a power of two
+  std::size_t displacement_ = 0;       // the largest of all entries: rank() looks no further
   std::vector<std::int32_t> results_;  // by rank
 };
 

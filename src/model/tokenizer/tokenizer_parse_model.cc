@@ -40,7 +40,7 @@ Vocabulary parse_vocabulary(const JsonView& model) {
     taken[index] = true;
     tokens.emplace_back(token, static_cast<std::int32_t>(index));
   }
-  return Vocabulary(std::move(tokens));
+  return {std::move(tokens), model.where()};
 }
 
 // "a b" or ["a", "b"].
@@ -85,7 +85,7 @@ MergeTable parse_merges(const JsonView& model, const Vocabulary& vocabulary,
     joined += right.substr(std::min(subword_prefix.size(), right.size()));
     merges.push_back({id_of(left), id_of(right), id_of(joined)});
   }
-  return MergeTable(merges);
+  return {merges, model.where()};
 }
 
 AddedToken parse_added_token(const Json& json, const std::string& where) {

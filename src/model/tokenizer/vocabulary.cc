@@ -5,9 +5,12 @@
 #include <cstddef>
 #include <functional>
 
+#include "core/fail.h"
+
 namespace tessera::model {
 
-Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int32_t>>&& tokens) {
+Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int32_t>>&& tokens,
+                       const std::string& where) {
   std::int32_t last = kNoToken;
   for (const auto& [token, id] : tokens) last = std::max(last, id);
   tokens_.resize(static_cast<std::size_t>(last) + 1);  // none where there is no token: -1 + 1
@@ -17,7 +20,12 @@ Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int32_t>>&& token
   for (auto& [token, id] : tokens) {
     const auto index = static_cast<std::size_t>(id);
     std::size_t slot = std::hash<std::string_view>{}(token)&mask;
-    while (slots_[slot] != kNoToken) slot = (slot + 1) & mask;
+    std::size_t moved = 0;
+    for (; slots_[slot] != kNoToken; ++moved) slot = (slot + 1) & mask;
+    displacement_ = std::max(displacement_, moved);
+    if (moved > kMaxDisplacement) {
+      fail(ErrorCode::file, "{}: more than {} tokens have one hash", where, kMaxDisplacement);
+    }
     slots_[slot] = id;
     tokens_[index] = std::move(token);
     present_[index] = true;
@@ -36,10 +44,11 @@ std::int32_t Vocabulary::find(std::string_view token) const {
   if (slots_.empty()) return kNoToken;
   const std::size_t mask = slots_.size() - 1;
   std::size_t slot = std::hash<std::string_view>{}(token)&mask;
-  while (slots_[slot] != kNoToken && tokens_[static_cast<std::size_t>(slots_[slot])] != token) {
+  for (std::size_t moved = 0; moved <= displacement_ && slots_[slot] != kNoToken; ++moved) {
+    if (tokens_[static_cast<std::size_t>(slots_[slot])] == token) return slots_[slot];
     slot = (slot + 1) & mask;
   }
-  return slots_[slot];
+  return kNoToken;
 }
 
 }  // namespace tessera::model

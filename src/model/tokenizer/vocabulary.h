@@ -14,6 +14,10 @@ inline constexpr std::int32_t kNoToken = -1;
 // Eight times the largest published vocabulary: a wrong file cannot ask for more memory.
 inline constexpr std::int64_t kMaxTokenId = (1 << 21) - 1;
 
+// The most entries of a hash table that may lie between an entry and its place. Tables are at most
+// half full, and chance makes some 80 of millions; a file that is made for it could make all.
+inline constexpr std::size_t kMaxDisplacement = 1000;
+
 class IdSet {
  public:
   void add(std::int32_t id) {
@@ -33,8 +37,9 @@ class IdSet {
 class Vocabulary {
  public:
   Vocabulary() = default;
-  // Ids in [0, kMaxTokenId], each once, and every token once.
-  explicit Vocabulary(std::vector<std::pair<std::string, std::int32_t>>&& tokens);
+  // Ids in [0, kMaxTokenId], each once, and every token once. Refuses tokens that collide beyond
+  // kMaxDisplacement; `where` starts the error.
+  Vocabulary(std::vector<std::pair<std::string, std::int32_t>>&& tokens, const std::string& where);
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }  // last id + 1
   bool has(std::int32_t id) const;
@@ -45,6 +50,7 @@ class Vocabulary {
   std::vector<std::string> tokens_;  // by id
   std::vector<bool> present_;        // by id
   std::vector<std::int32_t> slots_;  // open addressing by the token's hash; a power of two
+  std::size_t displacement_ = 0;     // the largest of all entries: find() looks no further
 };
 
 }  // namespace tessera::model

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "model/tokenizer/added_tokens.h"
+#include "model/tokenizer/bpe.h"
 #include "support/refusal.h"
 #include "support/tokenizer_files.h"
 #include "tessera/tokenizer.h"
@@ -118,6 +119,23 @@ TEST(HostileTokenizer, ACompatibilityFormOfAnyTextIsAccepted) {
   json["normalizer"] = {{"type", "NFKC"}};
   json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}};
   EXPECT_TRUE(tokenizer_of(json).encode(repeated("\uFDFA", 1 << 16)).empty());
+}
+
+// Pairs that all belong to one place of the table would take quadratic time.
+TEST(HostileTokenizer, MergesThatCollideAreRefused) {
+  constexpr std::uint64_t kPlaces = 4095;  // of a table for 2000 merges, less one
+  std::vector<model::Merge> merges;
+  for (std::int32_t left = 0; merges.size() < 2000; ++left) {
+    for (std::int32_t right = 0; right < 4096 && merges.size() < 2000; ++right) {
+      if ((model::MergeTable::hash(left, right) & kPlaces) == 0) merges.push_back({left, right, 0});
+    }
+  }
+  EXPECT_TRUE(refuses([&] { const model::MergeTable table(merges, "t.json"); },
+                      "t.json: more than 1000 merges have one hash", ErrorCode::file));
+  merges.resize(900);
+  const model::MergeTable table(merges, "t.json");
+  EXPECT_EQ(table.rank(merges[899].left, merges[899].right), 899u);
+  EXPECT_EQ(table.rank(1, -1), model::MergeTable::kNone);
 }
 
 }  // namespace
