@@ -38,8 +38,8 @@ class Tokenizer {
   Tokenizer& operator=(Tokenizer&&) noexcept;
 
   // Refuses text that is not UTF-8, with the offset of the first wrong byte. encode(text) takes the
-  // text as your own: special tokens in it are recognised, and none are added around it. Takes time
-  // and memory linear in the text whatever the file says, or refuses.
+  // text as your own: special tokens in it are recognised, and none are added around it. A file
+  // whose patterns would take more than linear time on the text is refused too.
   std::vector<std::int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
   // Refuses ids that are not in the vocabulary.
   std::string decode(std::span<const std::int32_t> ids, bool skip_special = false) const;
