@@ -31,7 +31,16 @@ seeds() {
         cp "$config" "$2/$(basename "$(dirname "$config")").json"
       done
       ;;
-    tokenizer) cp tests/data/bad/tokenizer/* tests/data/tokenizers/*.tokenizer.json "$2" ;;
+    tokenizer)
+      cp tests/data/bad/tokenizer/* tests/data/tokenizers/*.tokenizer.json "$2"
+      # Files with a text behind them: a pattern that looks far ahead, tokens of white space, and those of a chat.
+      local model='"model":{"type":"BPE","vocab":{"a":0,"b":1,"<":2,">":3,"<s>":4},"merges":[]}'
+      printf '{%s,"pre_tokenizer":{"type":"Split","pattern":{"Regex":"a*b|a"},"behavior":"Isolated"}}\0aaaaaaaa' \
+        "$model" >"$2/far_ahead"
+      printf '{%s,"added_tokens":[{"id":9,"content":"\\t","rstrip":true},{"id":8,"content":" ","lstrip":true}]}\0\t \t ' \
+        "$model" >"$2/white_space"
+      printf '{%s,"added_tokens":[{"id":9,"content":"<|im_end|>","special":true}]}\0a<|im_end|>b' "$model" >"$2/chat"
+      ;;
   esac
 }
 
@@ -43,8 +52,9 @@ for program in "${targets[@]}"; do
   rm -rf "$start"
   mkdir -p "$start" "$found"
   seeds "$target" "$start"
-  # A single allocation over 128 MB, 2 GB in all, or 10 s for one input are failures: inputs have at most 16 kB.
-  if ! "$program" -seed="$seed" -max_total_time=$((seconds / ${#targets[@]})) -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
+  # A single allocation over 128 MB or 2 GB in all are failures: inputs have at most 16 kB. The targets bound the time of
+  # the processor themselves; what takes a minute on the clock hangs.
+  if ! "$program" -seed="$seed" -max_total_time=$((seconds / ${#targets[@]})) -max_len=16384 -timeout=60 -rss_limit_mb=2048 \
     -malloc_limit_mb=128 -dict=tests/fuzz/words.dict -artifact_prefix="build-fuzz/failed-$target-" -print_final_stats=1 \
     -verbosity=1 "$found" "$start" >"$log" 2>&1; then
     tail -n 60 "$log" >&2
