@@ -46,17 +46,22 @@ Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
 }
 
 Tokenizer Tokenizer::from_json(std::string_view json, const std::string& where) {
-  return Tokenizer(
-      std::make_unique<Parts>(model::parse_tokenizer(model::parse_json(json, where), where)));
+  return as_error(fmt::format("reading {}", where), [&] {
+    return Tokenizer(
+        std::make_unique<Parts>(model::parse_tokenizer(model::parse_json(json, where), where)));
+  });
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text,
                                             const EncodeOptions& options) const {
   model::check_utf8(text);
-  model::Foreign foreign;
-  if (!options.parse_special && !text.empty()) foreign = {&parts_->special, {{0, text.size()}}};
-  std::vector<std::int32_t> ids = model::encode_text(*parts_, parts_->added.in_text, text, foreign);
-  return options.add_special ? parts_->post_processor(std::move(ids)) : ids;
+  return as_error("encoding a text", [&] {
+    model::Foreign foreign;
+    if (!options.parse_special && !text.empty()) foreign = {&parts_->special, {{0, text.size()}}};
+    std::vector<std::int32_t> ids =
+        model::encode_text(*parts_, parts_->added.in_text, text, foreign);
+    return options.add_special ? parts_->post_processor(std::move(ids)) : ids;
+  });
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special) const {

@@ -120,6 +120,17 @@ TEST_F(WeightsFiles, ACopiedModelSurvivesWhateverHappensToItsFile) {
   }
 }
 
+// Refused before anything is allocated or read.
+TEST_F(WeightsFiles, ACopyThatDoesNotFitIsRefused) {
+  fs::resize_file(weights_, std::uintmax_t{1} << 42);  // takes no room on disk
+  try {
+    load_model(ctx_, folder_, {.files = FileAccess::copy});
+    ADD_FAILURE() << "was not refused";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::out_of_memory) << error.what();
+  }
+}
+
 TEST_F(WeightsFiles, AMappedModelKnowsThatItsFileHasChanged) {
   const auto model = load_model(ctx_, folder_);
   EXPECT_NO_THROW(model->check_files());
