@@ -1,4 +1,6 @@
 // tessera chat: turns at the keyboard or from a pipe.
+#include "tessera/chat.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -10,7 +12,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "chat_template.h"
 #include "commands.h"
 #include "conversation.h"
 #include "help_format.h"

@@ -7,13 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "chat_template.h"
 #include "checkpoint_summary.h"
 #include "commands.h"
 #include "core/size_text.h"
 #include "model/checkpoint/input_file.h"
 #include "model_options.h"
 #include "run_summary.h"
+#include "tessera/chat.h"
 #include "tessera/error.h"
 #include "tessera/model_config.h"
 #include "tessera/tokenizer.h"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,9 @@ struct ChatTemplate {
 const std::vector<ChatTemplate>& chat_templates();
 // Throws with the list where there is none of this name.
 const ChatTemplate& chat_template(std::string_view name);
+// From chat_template.jinja or tokenizer_config.json of the folder. Null where neither has a
+// template. Throws where Tessera does not know the template.
+const ChatTemplate* detect_chat_template(const std::filesystem::path& directory);
 
 struct ChatMessage {
   enum class Role : std::uint8_t { system, user, assistant };
