@@ -58,6 +58,11 @@ class Context {
   Device device() const { return device_; }
   int threads() const;
   // A cudaStream_t on a CUDA Context, null on the CPU.
+  //
+  // A program may capture it in a CUDA graph of its own (cudaStreamBeginCapture). Such a graph uses
+  // the Context's scratch and counters. So launch it on this stream and no other, and not after an
+  // op has made the scratch grow (workspace_bytes()): run all ops of the graph twice before the
+  // capture. In a capture, copies from the host are refused, and waiting spoils it: a trace waits.
   void* stream() const { return stream_; }
   // Waits for all work on the stream. On the CPU, every op has finished when it returns.
   void synchronize();

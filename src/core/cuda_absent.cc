@@ -1,5 +1,6 @@
 // The CUDA runtime of a build without CUDA: no devices, and an error that says how to get CUDA.
 #include "core/backend_state.h"
+#include "core/captured_graph.h"
 #include "core/cuda_runtime.h"
 #include "core/fail.h"
 
@@ -23,5 +24,9 @@ void release(void*, Device) noexcept {}
 void synchronize(void*, Device) { refuse(); }
 void upload(BackendState&, void*, const void*, std::int64_t) { refuse(); }
 void copy(void*, Device, const void*, Device, std::int64_t, void*) { refuse(); }
+std::unique_ptr<BackendGraph> capture(Context&, FunctionRef<void()>, const BackendGraph*) {
+  refuse();
+}
+void check_counters(BackendState&) { refuse(); }
 
 }  // namespace tessera::cuda

@@ -7,11 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "core/function_ref.h"
 #include "tessera/device.h"
 
 namespace tessera {
+class BackendGraph;  // core/captured_graph.h
 class BackendState;  // core/backend_state.h
-class ThreadPool;    // core/thread_pool.h
+class Context;
+class ThreadPool;  // core/thread_pool.h
 }  // namespace tessera
 
 namespace tessera::cuda {
@@ -35,5 +38,13 @@ void upload(BackendState& state, void* to, const void* from, std::int64_t bytes)
 // own and waits for it. Returns once host memory has been read or written.
 void copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes,
           void* stream);
+
+// The CUDA side of capture() (core/captured_graph.h).
+std::unique_ptr<BackendGraph> capture(Context& ctx, FunctionRef<void()> work,
+                                      const BackendGraph* same_memory);
+
+// For tests. Waits for the Context's work, then throws Error if a kernel has left anything but
+// zeros in the counters, where the next one expects zeros (src/cuda/runtime/state.h).
+void check_counters(BackendState& state);
 
 }  // namespace tessera::cuda

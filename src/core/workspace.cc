@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
 
 #include "core/fail.h"
 
@@ -71,6 +72,27 @@ Workspace::Count::~Count() {
   workspace_.counting_ = counting_;
   workspace_.used_ = used_;
   workspace_.peak_ = peak_;
+}
+
+// It counts as a frame, so that nothing is freed.
+Workspace::Elsewhere::Elsewhere(Workspace& workspace, std::vector<Buffer>& blocks)
+    : workspace_(workspace),
+      blocks_(blocks),
+      block_(workspace.block_),
+      block_used_(workspace.block_used_),
+      used_(workspace.used_) {
+  std::swap(workspace_.blocks_, blocks_);
+  workspace_.block_ = 0;
+  workspace_.block_used_ = 0;
+  ++workspace_.frames_;
+}
+
+Workspace::Elsewhere::~Elsewhere() {
+  std::swap(workspace_.blocks_, blocks_);
+  workspace_.block_ = block_;
+  workspace_.block_used_ = block_used_;
+  workspace_.used_ = used_;
+  --workspace_.frames_;
 }
 
 void Workspace::reserve(std::int64_t bytes) {

@@ -69,6 +69,22 @@ class Workspace {
   // The thread that uses the workspace now: an op is in here from its beginning to its end.
   OneUser& user() { return user_; }
 
+  // While one lives, frames take from somebody else's blocks, to which it adds what is missing. It
+  // neither frees nor moves one: a captured graph knows their addresses (core/captured_graph.h).
+  class Elsewhere {
+   public:
+    Elsewhere(Workspace& workspace, std::vector<Buffer>& blocks);
+    ~Elsewhere();
+    Elsewhere(const Elsewhere&) = delete;
+    Elsewhere& operator=(const Elsewhere&) = delete;
+
+   private:
+    Workspace& workspace_;
+    std::vector<Buffer>& blocks_;  // theirs, and meanwhile ours
+    std::size_t block_;
+    std::int64_t block_used_, used_;
+  };
+
   // After this, so many bytes can be taken without an allocation. Throws Error (out_of_memory).
   void reserve(std::int64_t bytes);
   // Releases all memory, unless some of it is in use.

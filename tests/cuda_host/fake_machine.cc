@@ -74,6 +74,16 @@ bool may_wait(CUstream_st& stream) {
   return !stream.capturing;
 }
 
+bool may_allocate() {
+  bool may = true;
+  for (CUstream_st* stream : machine().streams) {
+    if (!stream->capturing || stream->mode == cudaStreamCaptureModeRelaxed) continue;
+    stream->spoilt = true;
+    may = false;
+  }
+  return may;
+}
+
 void drain(CUstream_st& stream) {
   while (!stream.work.empty()) run_next(stream);
 }
@@ -87,8 +97,8 @@ void reach(const std::shared_ptr<Record>& record) {
   while (record && !record->reached) run_next(*record->stream);
 }
 
-void enqueue(const char* name, cudaStream_t stream, std::function<void()> work) {
-  enter(name, [&] {
+cudaError_t enqueue(const char* name, cudaStream_t stream, std::function<void()> work) {
+  return enter(name, [&] {
     CUstream_st* on = find(stream);
     if (!on) return cudaErrorInvalidResourceHandle;
     push(*on, std::move(work));
@@ -212,6 +222,8 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
 void reset() {
   for (CUstream_st* stream : machine().streams) delete stream;
   for (CUevent_st* event : machine().events) delete event;
+  for (CUgraph_st* graph : machine().graphs) delete graph;
+  for (CUgraphExec_st* executable : machine().executables) delete executable;
   for (const auto& [begin, block] : machine().blocks) give_back(begin, block);
   machine() = Machine();
 }
@@ -227,7 +239,9 @@ void lose_gpus(cudaError_t error) { machine().lost = machine().last = error; }
 Counters counters() { return machine().counters; }
 
 Live live() {
-  Live result{.streams = std::ssize(machine().streams), .events = std::ssize(machine().events)};
+  Live result{.streams = std::ssize(machine().streams),
+              .events = std::ssize(machine().events),
+              .graphs = std::ssize(machine().graphs) + std::ssize(machine().executables)};
   for (const auto& [begin, block] : machine().blocks) {
     (block.device < 0 ? result.host_blocks : result.device_blocks) += 1;
     (block.device < 0 ? result.host_bytes : result.device_bytes) += block.bytes;

@@ -20,6 +20,7 @@
 struct CUstream_st {
   std::deque<std::function<void()>> work;
   bool capturing = false, spoilt = false;  // spoilt: something waited during the capture
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
   std::vector<std::function<void()>> captured;
 };
 
@@ -36,6 +37,7 @@ namespace tessera::test::fake {
 struct Record {  // one cudaEventRecord
   CUstream_st* stream = nullptr;
   bool reached = false;
+  bool captured = false;  // it belongs to a graph, and nobody can wait for it
 };
 
 }  // namespace tessera::test::fake
@@ -70,6 +72,8 @@ struct Machine {
   std::map<char*, Block> blocks;
   std::set<CUstream_st*> streams;
   std::set<CUevent_st*> events;
+  std::set<CUgraph_st*> graphs;
+  std::set<CUgraphExec_st*> executables;
   CUstream_st per_thread;  // cudaStreamPerThread
 
   const Gpu& current_gpu() const { return gpus[static_cast<std::size_t>(current)]; }
@@ -97,7 +101,7 @@ cudaError_t enter(const char* name, Call&& call) {
 }
 
 // Puts the work of the call `name` on a stream.
-void enqueue(const char* name, cudaStream_t stream, std::function<void()> work);
+cudaError_t enqueue(const char* name, cudaStream_t stream, std::function<void()> work);
 
 // Returns null for a stream that does not exist.
 CUstream_st* find(cudaStream_t stream);
@@ -105,6 +109,8 @@ CUstream_st* find(cudaStream_t stream);
 void push(CUstream_st& stream, std::function<void()> work);
 // A wait inside a capture spoils it.
 bool may_wait(CUstream_st& stream);
+// As may_wait(), for calls that only a relaxed capture, of any stream, allows.
+bool may_allocate();
 void drain(CUstream_st& stream);
 void drain_all();
 void reach(const std::shared_ptr<Record>& record);

@@ -17,7 +17,6 @@ cudaError_t cudaPeekAtLastError() {
 
 cudaError_t cudaGetLastError() {
   const std::lock_guard lock(mutex());
-  if (const cudaError_t error = injected("cudaGetLastError"); error != cudaSuccess) return error;
   return std::exchange(machine().last, machine().lost);
 }
 
@@ -107,6 +106,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaMalloc(void** data, std::size_t bytes) {
   return enter("cudaMalloc", [&] {
+    if (!may_allocate()) return cudaErrorStreamCaptureUnsupported;
     const int device = machine().current;
     const std::int64_t free = machine().current_gpu().memory - used_bytes(device);
     if (bytes > static_cast<std::size_t>(free)) return cudaErrorMemoryAllocation;
@@ -175,8 +175,23 @@ cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, std::size_t, cudaS
                [&] { return find(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
+  return enter("cudaLaunchKernelExC",
+               [&] { return find(config->stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  return enter("cudaFuncGetAttributes", [&] {
+    *attributes = {};
+    return cudaSuccess;
+  });
+}
+
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) {
-  return enter("cudaFuncSetAttribute", [] { return cudaSuccess; });
+  return enter("cudaFuncSetAttribute", [] {
+    ++machine().counters.attributes;
+    return cudaSuccess;
+  });
 }
 
 // ---- streams
@@ -255,7 +270,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return enter("cudaEventRecord", [&] {
     CUstream_st* on = find(stream);
     if (!on || !machine().events.count(event)) return cudaErrorInvalidResourceHandle;
-    event->last = std::make_shared<Record>(Record{on, false});
+    event->last = std::make_shared<Record>(Record{on, false, on->capturing});
     push(*on, [record = event->last] { record->reached = true; });
     return cudaSuccess;
   });
@@ -264,6 +279,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return enter("cudaEventSynchronize", [&] {
     if (!machine().events.count(event)) return cudaErrorInvalidResourceHandle;
+    if (event->last && event->last->captured) return cudaErrorCapturedEvent;
     ++machine().counters.waits;
     reach(event->last);
     return cudaSuccess;
@@ -281,12 +297,14 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 
 // ---- graphs
 
-cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   return enter("cudaStreamBeginCapture", [&] {
     CUstream_st* on = find(stream);
-    if (!on || on->capturing) return cudaErrorInvalidResourceHandle;
+    if (!on) return cudaErrorInvalidResourceHandle;
+    if (on->capturing) return cudaErrorIllegalState;
     on->capturing = true;
     on->spoilt = false;
+    on->mode = mode;
     on->captured.clear();
     return cudaSuccess;
   });
@@ -299,7 +317,25 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
     if (!on || !on->capturing) return cudaErrorInvalidResourceHandle;
     on->capturing = false;
     if (on->spoilt) return cudaErrorStreamCaptureInvalidated;
-    *graph = new CUgraph_st{on->captured};
+    *graph = *machine().graphs.insert(new CUgraph_st{on->captured}).first;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
+  return enter("cudaStreamIsCapturing", [&] {
+    const CUstream_st* on = find(stream);
+    if (!on) return cudaErrorInvalidResourceHandle;
+    *status = !on->capturing ? cudaStreamCaptureStatusNone
+              : on->spoilt   ? cudaStreamCaptureStatusInvalidated
+                             : cudaStreamCaptureStatusActive;
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t*, std::size_t* count) {
+  return enter("cudaGraphGetNodes", [&] {
+    *count = graph->work.size();
     return cudaSuccess;
   });
 }
@@ -307,7 +343,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long) {
   return enter("cudaGraphInstantiate", [&] {
-    *executable = new CUgraphExec_st{graph->work};
+    *executable = *machine().executables.insert(new CUgraphExec_st{graph->work}).first;
     return cudaSuccess;
   });
 }
@@ -321,14 +357,21 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
   });
 }
 
+// CUDA lets the launches that are under way finish.
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
-  delete executable;
-  return cudaSuccess;
+  return enter("cudaGraphExecDestroy", [&] {
+    if (!machine().executables.erase(executable)) return cudaErrorInvalidValue;
+    delete executable;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
-  delete graph;
-  return cudaSuccess;
+  return enter("cudaGraphDestroy", [&] {
+    if (!machine().graphs.erase(graph)) return cudaErrorInvalidValue;
+    delete graph;
+    return cudaSuccess;
+  });
 }
 
 }  // extern "C"

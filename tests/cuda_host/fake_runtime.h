@@ -50,6 +50,7 @@ struct Counters {
   std::int64_t waits = 0;           // explicit waits: for a stream, an event or the device
   std::int64_t hidden_waits = 0;    // in freeing, and in copies to pageable memory
   std::int64_t default_stream = 0;  // work on the default stream
+  std::int64_t attributes = 0;      // of kernels that were set
 };
 Counters counters();
 
@@ -57,6 +58,7 @@ Counters counters();
 struct Live {
   std::int64_t device_blocks = 0, device_bytes = 0, host_blocks = 0, host_bytes = 0;
   std::int64_t streams = 0, events = 0;
+  std::int64_t graphs = 0;  // recorded and executable ones
   friend bool operator==(const Live&, const Live&) = default;
 };
 Live live();

@@ -53,7 +53,7 @@ class HostOpErrors : public FakeCudaTest {
 
 TEST_F(HostOpErrors, ARefusedLaunchNamesTheOpAndItsShapes) {
   launch(*ctx_);
-  fake::fail_once("cudaGetLastError", cudaErrorInvalidValue);
+  fake::fail_once("cudaLaunchKernel", cudaErrorInvalidValue);
   const Error error = error_of([&] { launch(*ctx_); });
   EXPECT_EQ(error.code(), ErrorCode::device);
   EXPECT_STREQ(
@@ -61,6 +61,35 @@ TEST_F(HostOpErrors, ARefusedLaunchNamesTheOpAndItsShapes) {
       "double (x f32[2, 3]): launching double_rows failed: cudaErrorInvalidValue: the words "
       "of the driver");
   launch(*ctx_);  // the error is gone
+}
+
+// Of another library, or of the program's own CUDA calls.
+TEST_F(HostOpErrors, AnOlderErrorOfSomebodyElseIsNotBlamedOnALaunch) {
+  void* data = nullptr;
+  fake::fail_once("cudaMalloc", cudaErrorMemoryAllocation);
+  ASSERT_EQ(cudaMalloc(&data, 16), cudaErrorMemoryAllocation);
+  EXPECT_NO_THROW(launch(*ctx_));
+  EXPECT_EQ(cudaGetLastError(), cudaErrorMemoryAllocation);  // it is still theirs to ask for
+}
+
+// A kernel that wants much shared memory must be allowed it. A failure to do so is tried again.
+TEST_F(HostOpErrors, AKernelThatWasNotAllowedItsSharedMemoryIsAllowedItLater) {
+  const auto launch_large = [&] {
+    op(*ctx_, [&] {
+      cuda::Launch(*ctx_, "double_rows")(
+          double_rows, {.blocks = 1, .threads = dim3(32), .shared_bytes = 100 << 10}, 3);
+    });
+  };
+  for (const char* call : {"cudaFuncGetAttributes", "cudaFuncSetAttribute"}) {
+    fake::fail_once(call, cudaErrorInvalidValue);
+    EXPECT_EQ(std::string(error_of(launch_large).what()).find("double (x f32[2, 3]): launching"),
+              0u);
+    EXPECT_EQ(fake::counters().attributes, 0);
+  }
+  launch_large();
+  launch_large();
+  EXPECT_EQ(fake::counters().attributes, 1);
+  EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
 TEST_F(HostOpErrors, SoDoesWantOfMemoryInTheWorkspace) {
@@ -80,7 +109,7 @@ TEST_F(HostOpErrors, ARefusalOfTheOpItselfAndAnErrorOfAnOpInsideStayAsTheyAre) {
       error_of([&] { op(*ctx_, [&] { OpScope(*ctx_, "inner").refuse("it is {}", 3); }); });
   EXPECT_EQ(refusal.code(), ErrorCode::invalid_argument);
   EXPECT_STREQ(refusal.what(), "inner: it is 3");
-  fake::fail_once("cudaGetLastError", cudaErrorInvalidValue);
+  fake::fail_once("cudaLaunchKernel", cudaErrorInvalidValue);
   const Error nested = error_of([&] { op(*ctx_, [&] { launch(*ctx_); }); });
   EXPECT_EQ(std::string(nested.what()).find("double (x f32[2, 3]): launching"), 0u);
 }

@@ -58,11 +58,13 @@ TEST_F(HostRuntime, CopiesGoThereAndBack) {
 TEST_F(HostRuntime, ACopyWithinTheGpuIsOnlyEnqueued) {
   Context ctx({.device = Device::cuda()});
   const Buffer a(16, Device::cuda()), b(16, Device::cuda());
+  ctx.synchronize();  // what a new Context sets to zero
+  const std::int64_t waits = fake::counters().waits;
   copy_bytes(ctx, a.data(), Device::cuda(), b.data(), Device::cuda(), 16);
-  EXPECT_EQ(fake::counters().waits, 0);
+  EXPECT_EQ(fake::counters().waits, waits);
   EXPECT_EQ(fake::queued(cuda::state_of(ctx).stream()), 1);
   ctx.synchronize();
-  EXPECT_EQ(fake::counters().waits, 1);
+  EXPECT_EQ(fake::counters().waits, waits + 1);
   EXPECT_EQ(fake::queued(cuda::state_of(ctx).stream()), 0);
 }
 

@@ -231,6 +231,7 @@ TEST_F(ContextUpload, StepsOfAModelUploadAndReadBackInOrderWithoutWaitingBetween
   Context ctx({.device = Device::cuda(), .threads = 2});
   const Buffer id(4, Device::cuda()), seen(4 * kSlots, Device::cuda());
   std::vector<std::int32_t> expected, read(kSlots);
+  ctx.synchronize();  // what a new Context sets to zero
   for (std::int32_t step = 0; step < kSlots; ++step) {
     std::int32_t value = 100 + step;
     copy_bytes(ctx, id.data(), Device::cuda(), &value, Device::cpu(), 4);

@@ -10,6 +10,8 @@
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <limits>
 
 #include "emulated/simt.h"
@@ -105,6 +107,12 @@ T atomicMax(T* at, T value) {
   const T old = *at;
   *at = std::max(old, value);
   return old;
+}
+
+// Ends all GPU work of a process. Here the process ends.
+[[noreturn]] inline void __trap() {
+  std::fflush(nullptr);
+  std::abort();
 }
 
 // ---- barriers -----------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 #include <ostream>
 
+#include "core/backend_state.h"
 #include "core/build_config.h"
+#include "core/cuda_runtime.h"
 
 namespace tessera {
 
@@ -32,6 +34,11 @@ std::string why_unusable(Device device) {
 void DeviceTest::SetUp() {
   if (const std::string reason = why_unusable(GetParam()); !reason.empty()) GTEST_SKIP() << reason;
   ctx_ = context(2);
+}
+
+void DeviceTest::TearDown() {
+  if (!ctx_ || ctx_->device().is_cpu() || !ctx_->lost().empty()) return;
+  EXPECT_NO_THROW(cuda::check_counters(*ctx_->backend_state()));
 }
 
 std::unique_ptr<Context> DeviceTest::context(int threads) const {

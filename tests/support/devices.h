@@ -36,6 +36,9 @@ std::string why_unusable(Device device);
 class DeviceTest : public testing::TestWithParam<Device> {
  protected:
   void SetUp() override;
+  // On a GPU, the test fails if a kernel of ctx() has left anything but zeros in the counters, on
+  // which the next kernel relies.
+  void TearDown() override;
   // A Context with tracing on.
   Context& ctx() { return *ctx_; }
   // Another Context on the same device.

@@ -51,9 +51,9 @@ void check_not_lost(const std::string& attempt) {
   cudaGetLastError();
 }
 
-void Launch::check() const {
-  const cudaError_t error = cudaGetLastError();
+void Launch::check(cudaError_t error) const {
   if (error == cudaSuccess) return;
+  cudaGetLastError();  // it is told here: no later call is blamed for it
   if (error == cudaErrorNoKernelImageForDevice) {
     fail(ErrorCode::unsupported,
          "{}: this build has no kernels for this GPU: build with TESSERA_CUDA_ARCHITECTURES set to "

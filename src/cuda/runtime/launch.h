@@ -62,14 +62,13 @@ class Launch {
   void operator()(void (*kernel)(Params...), const Grid& grid,
                   const std::type_identity_t<Params>&... args) const {
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 0x7fffffff));
-    start_kernel(state_, kernel, dim3(blocks), grid.threads,
-                 static_cast<std::size_t>(grid.shared_bytes), stream_, grid.overlaps, grid.cluster,
-                 args...);
-    check();
+    check(start_kernel(state_, kernel, dim3(blocks), grid.threads,
+                       static_cast<std::size_t>(grid.shared_bytes), stream_, grid.overlaps,
+                       grid.cluster, args...));
   }
 
  private:
-  void check() const;
+  void check(cudaError_t error) const;
 
   DeviceGuard guard_;
   State& state_;

@@ -16,29 +16,35 @@ namespace tessera::cuda {
 inline constexpr std::size_t kUsualSharedBytes = 48 << 10;
 
 // Allows a kernel all the shared memory there is. Then it does not matter which launch comes first,
-// and one call is enough.
-inline void allow_shared(State& state, const void* kernel) {
-  if (!state.large_kernels().insert(kernel).second) return;
+// and one call is enough. A call that failed is made again at the next launch.
+inline cudaError_t allow_shared(State& state, const void* kernel) {
+  if (state.large_kernels().count(kernel) > 0) return cudaSuccess;
   cudaFuncAttributes attributes{};
-  if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) return;
+  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  if (error != cudaSuccess) return error;
   const auto most =
       state.limits().shared_bytes - static_cast<std::int64_t>(attributes.sharedSizeBytes);
-  cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most));
+  error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(most));
+  if (error == cudaSuccess) state.large_kernels().insert(kernel);
+  return error;
 }
 
-// As kernel<<<grid, block, shared_bytes, stream>>>(args...). Errors are left to
-// cudaGetLastError(). `overlaps` asks for programmatic dependent launch; `cluster` is a divisor of
-// the blocks, at most 8.
+// As kernel<<<grid, block, shared_bytes, stream>>>(args...). Returns what became of this launch;
+// cudaGetLastError() may tell of somebody else's. `overlaps` asks for programmatic dependent
+// launch; `cluster` is a divisor of the blocks, at most 8.
 template <typename... Params>
-void start_kernel(State& state, void (*kernel)(Params...), dim3 grid, dim3 block,
-                  std::size_t shared_bytes, cudaStream_t stream, bool overlaps, int cluster,
-                  std::type_identity_t<Params>... args) {
+[[nodiscard]] cudaError_t start_kernel(State& state, void (*kernel)(Params...), dim3 grid,
+                                       dim3 block, std::size_t shared_bytes, cudaStream_t stream,
+                                       bool overlaps, int cluster,
+                                       std::type_identity_t<Params>... args) {
   const auto* entry = reinterpret_cast<const void*>(kernel);
-  if (shared_bytes > kUsualSharedBytes) allow_shared(state, entry);
+  if (shared_bytes > kUsualSharedBytes) {
+    if (const cudaError_t error = allow_shared(state, entry); error != cudaSuccess) return error;
+  }
   void* pointers[] = {&args...};
   if (!overlaps && cluster == 1) {
-    cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
-    return;
+    return cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
   }
   cudaLaunchAttribute attributes[2] = {};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -53,7 +59,7 @@ void start_kernel(State& state, void (*kernel)(Params...), dim3 grid, dim3 block
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = cluster == 1 ? 1 : 2;
-  cudaLaunchKernelExC(&config, entry, pointers);
+  return cudaLaunchKernelExC(&config, entry, pointers);
 }
 
 }  // namespace tessera::cuda

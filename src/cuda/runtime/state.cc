@@ -1,15 +1,24 @@
 #include "cuda/runtime/state.h"
 
+#include <algorithm>
 #include <new>
+#include <vector>
 
 #include "core/cuda_runtime.h"
 #include "core/fail.h"
 #include "core/format.h"
 #include "cuda/runtime/errors.h"
 #include "cuda/runtime/launch.h"
+#include "cuda/runtime/require_zeros.h"
+
+#ifndef TESSERA_CHECK_COUNTERS
+#define TESSERA_CHECK_COUNTERS 0
+#endif
 
 namespace tessera::cuda {
 namespace {
+
+constexpr bool kCheckCounters = TESSERA_CHECK_COUNTERS;
 
 DeviceLimits limits_of(Device device) {
   cudaDeviceProp properties;
@@ -22,23 +31,25 @@ DeviceLimits limits_of(Device device) {
 
 }  // namespace
 
+// The counters are made here and not when a kernel first wants them: that may be in a capture,
+// which would record how they are set to zero.
 State::State(Device device, ThreadPool& pool) : device_(device), limits_(limits_of(device)) {
   const DeviceGuard guard(device);
+  cudaStream_t stream = nullptr;
   // Non-blocking: the legacy default stream does not order itself around it.
-  check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
         fmt::format("making a stream on {}", device));
-  uploader_.emplace(device, stream_, pool);
+  stream_.reset(stream);
+  counters_ = make_counters(device, stream);
+  uploader_.emplace(device, stream, pool);
 }
 
+bool State::checks_counters() { return kCheckCounters; }
+
 std::int32_t* State::counters() {
-  if (counters_.data() == nullptr) {
-    counters_ = Buffer(kCounters * std::int64_t{sizeof(std::int32_t)}, device_);
-    const DeviceGuard guard(device_);
-    check(
-        cudaMemsetAsync(counters_.data(), 0, static_cast<std::size_t>(counters_.bytes()), stream_),
-        fmt::format("setting counters on {} to zero", device_));
-  }
-  return static_cast<std::int32_t*>(counters_.data());
+  auto* const counters = captures() ? graph_counters_ : counters_.tensor().ptr<std::int32_t>();
+  if constexpr (kCheckCounters) require_zeros(*this, counters, kCounters);
+  return counters;
 }
 
 // After a fault on the GPU every call fails, and there is nothing left to free.
@@ -46,7 +57,26 @@ State::~State() {
   const DeviceGuard guard(device_, std::nothrow);
   cublas_handle_.reset();
   uploader_.reset();
-  cudaStreamDestroy(stream_);
+  stream_.reset();
+}
+
+Buffer make_counters(Device device, cudaStream_t stream) {
+  Buffer counters(DType::i32, {State::kCounters}, device);
+  const DeviceGuard guard(device);
+  check(cudaMemsetAsync(counters.data(), 0, static_cast<std::size_t>(counters.bytes()), stream),
+        fmt::format("setting counters on {} to zero", device));
+  return counters;
+}
+
+void check_zeros(const Buffer& counters, cudaStream_t stream) {
+  std::vector<std::int32_t> values(State::kCounters);
+  copy(values.data(), Device::cpu(), counters.data(), counters.device(), counters.bytes(), stream);
+  const auto found =
+      std::find_if(values.begin(), values.end(), [](std::int32_t value) { return value != 0; });
+  if (found != values.end()) {
+    fail(ErrorCode::device, "counter {} on {} is {}: the kernel that used it last left no zero",
+         found - values.begin(), counters.device(), *found);
+  }
 }
 
 std::unique_ptr<BackendState> make_state(Device device, ThreadPool& pool) {
@@ -63,5 +93,6 @@ void* stream_of(const BackendState& state) { return static_cast<const State&>(st
 void upload(BackendState& state, void* to, const void* from, std::int64_t bytes) {
   static_cast<State&>(state).uploader().copy(to, from, bytes);
 }
+void check_counters(BackendState& state) { static_cast<State&>(state).check_counters(); }
 
 }  // namespace tessera::cuda

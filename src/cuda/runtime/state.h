@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "core/backend_state.h"
+#include "cuda/runtime/owned.h"
 #include "cuda/runtime/upload.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"
@@ -33,22 +34,35 @@ struct ForcedLinear {
   bool where_it_can = false;
 };
 
+// State::kCounters zeros, set on the stream.
+Buffer make_counters(Device device, cudaStream_t stream);
+// Waits for the stream, then throws Error if one of them is not zero.
+void check_zeros(const Buffer& counters, cudaStream_t stream);
+
 class State final : public BackendState {
  public:
   // The pool must outlive it.
   State(Device device, ThreadPool& pool);
   ~State() override;
 
-  cudaStream_t stream() const { return stream_; }
+  cudaStream_t stream() const { return stream_.get(); }
   const DeviceLimits& limits() const { return limits_; }
   Uploader& uploader() { return *uploader_; }
   // kCounters zeros on the device, with which the blocks of a kernel share out work. Kernels follow
-  // each other on the stream, and each leaves zeros behind. The first call makes them.
+  // each other on the stream, and each leaves zeros behind. Kernels of a captured graph may run at
+  // the same time as others, so a graph has counters of its own: those, during its capture.
   // The first ones deal out work (attention/hopper/work.cuh), the others tell which block is the
   // last to finish its part (attention/portable/split.cuh).
   static constexpr int kWorkCounters = 2, kSlotCounters = 8192;
   static constexpr int kCounters = kWorkCounters + kSlotCounters;
   std::int32_t* counters();
+  // For captures: counters() returns these from now on; null: the Context's.
+  void count_in(std::int32_t* graph_counters) { graph_counters_ = graph_counters; }
+  bool captures() const { return graph_counters_ != nullptr; }
+  void check_counters() const { check_zeros(counters_, stream()); }
+  // Whether every call of counters() checks them on the stream: in builds with
+  // TESSERA_CHECK_COUNTERS (require_zeros.h).
+  static bool checks_counters();
   // Kernels that have been allowed all the shared memory there is (start_kernel.h).
   std::unordered_set<const void*>& large_kernels() { return large_kernels_; }
   // cuBLASLt's; null until the first product makes it (matmul.cc).
@@ -63,8 +77,9 @@ class State final : public BackendState {
  private:
   Device device_;
   DeviceLimits limits_;
-  cudaStream_t stream_ = nullptr;
+  OwnedStream stream_;
   Buffer counters_;
+  std::int32_t* graph_counters_ = nullptr;
   std::optional<Uploader> uploader_;  // as long as there is a stream
   std::unordered_set<const void*> large_kernels_;
   std::shared_ptr<void> cublas_handle_;

@@ -6,6 +6,7 @@
 #include "core/fail.h"
 #include "core/format.h"
 #include "core/thread_pool.h"
+#include "cuda/runtime/capture.h"
 #include "cuda/runtime/launch.h"
 
 namespace tessera::cuda {
@@ -70,7 +71,20 @@ void PinnedRing::send(void* to, std::int64_t bytes, cudaStream_t stream) {
 
 // ---- Uploader -----------------------------------------------------------------------------------
 
+// A graph would read the slot at every launch, when it holds other bytes, and the slot's event
+// would belong to the graph: nobody could wait for it again. So this comes before anything is
+// changed.
+void Uploader::refuse_in_capture(std::int64_t bytes) const {
+  if (!is_capturing(stream_)) return;
+  fail(
+      ErrorCode::invalid_argument,
+      "copying {} bytes from cpu to {}: the stream is being captured, and a graph cannot keep host "
+      "memory: upload before the capture",
+      bytes, device_);
+}
+
 void Uploader::copy(void* to, const void* from, std::int64_t bytes) {
+  if (bytes > 0) refuse_in_capture(bytes);
   char* const target = static_cast<char*>(to);
   const char* const source = static_cast<const char*>(from);
   if (bytes <= kSmallBytes) {

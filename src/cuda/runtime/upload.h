@@ -20,6 +20,7 @@
 #include <optional>
 #include <vector>
 
+#include "cuda/runtime/owned.h"
 #include "tessera/device.h"
 
 namespace tessera {
@@ -47,16 +48,12 @@ class PinnedRing {
   struct FreePinned {
     void operator()(char* memory) const noexcept { cudaFreeHost(memory); }
   };
-  struct DestroyEvent {
-    using pointer = cudaEvent_t;
-    void operator()(cudaEvent_t event) const noexcept { cudaEventDestroy(event); }
-  };
   char* slot() const { return memory_.get() + static_cast<std::int64_t>(turn_) * slot_bytes_; }
 
   Device device_;
   std::int64_t slot_bytes_;
   std::unique_ptr<char, FreePinned> memory_;
-  std::vector<std::unique_ptr<void, DestroyEvent>> sent_;  // one for each slot
+  std::vector<OwnedEvent> sent_;  // one for each slot
   std::size_t turn_ = 0;
 };
 
@@ -79,10 +76,12 @@ class Uploader {
   Uploader(Device device, cudaStream_t stream, ThreadPool& pool)
       : device_(device), stream_(stream), pool_(pool) {}
 
-  // `to` on a device, `from` on the host.
+  // `to` on a device, `from` on the host. Throws Error while the stream is being captured in a
+  // graph; the Context then goes on as if there had been no call.
   void copy(void* to, const void* from, std::int64_t bytes);
 
  private:
+  void refuse_in_capture(std::int64_t bytes) const;
   void copy_small(char* to, const char* from, std::int64_t bytes);
   void copy_chunk(char* to, const char* from, std::int64_t bytes);
 

@@ -14,10 +14,10 @@
 namespace tessera::cuda {
 
 template <typename... Params>
-void start_kernel(State& /*state*/, void (*kernel)(Params...), dim3 grid, dim3 block,
-                  std::size_t shared_bytes, cudaStream_t stream, bool /*overlaps*/, int /*cluster*/,
-                  std::type_identity_t<Params>... args) {
-  test::fake::enqueue("cudaLaunchKernel", stream, [=] {
+cudaError_t start_kernel(State& /*state*/, void (*kernel)(Params...), dim3 grid, dim3 block,
+                         std::size_t shared_bytes, cudaStream_t stream, bool /*overlaps*/,
+                         int /*cluster*/, std::type_identity_t<Params>... args) {
+  return test::fake::enqueue("cudaLaunchKernel", stream, [=] {
     emulated::run_grid(grid, block, shared_bytes, [&] { kernel(args...); });
   });
 }

@@ -1,0 +1,51 @@
+// CUDA graphs behind core/captured_graph.h, which says what a graph owns and what a capture
+// refuses.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/captured_graph.h"
+#include "cuda/runtime/owned.h"
+#include "tessera/buffer.h"
+#include "tessera/device.h"
+
+namespace tessera::cuda {
+
+// Whether the stream is being captured, by capture() or by anybody else. What it is asked to do is
+// then recorded instead of done.
+bool is_capturing(cudaStream_t stream);
+
+// What the kernels of a graph use besides the memory that their ops were given.
+struct GraphMemory {
+  Buffer counters;  // State::kCounters zeros between two launches
+  std::vector<Buffer> scratch;
+};
+
+class Graph final : public BackendGraph {
+ public:
+  Graph(Device device, std::shared_ptr<GraphMemory> memory, OwnedGraph graph);
+  ~Graph() override;
+
+  void launch(Context& ctx) override;
+  std::int64_t scratch_bytes() const override;
+
+  Device device() const { return device_; }
+  const std::shared_ptr<GraphMemory>& memory() const { return memory_; }
+  // What was recorded, for tests and for whoever wants to print it.
+  cudaGraph_t recorded() const { return recorded_.get(); }
+  // For tests: as cuda::check_counters(), for the graph's counters, after all launches on the
+  // stream.
+  void check_counters(Context& ctx) const;
+
+ private:
+  Device device_;
+  std::shared_ptr<GraphMemory> memory_;
+  OwnedGraph recorded_;
+  OwnedGraphExec executable_;
+};
+
+}  // namespace tessera::cuda
