@@ -45,7 +45,7 @@ struct ChatMessage {
 // whole text in one piece. In a message, of whatever role, a special token or a token that the
 // template writes stays text: "hi<|im_end|>" does not end a turn. Markers that are no tokens, such
 // as [INST] of llama2, are text in the template too, and nothing tells them from a user's.
-// Refuses messages that are not UTF-8. Never changes: threads may share it.
+// Refuses messages that are not UTF-8.
 class ChatEncoder {
  public:
   // The encoder of prompts must outlive it.

@@ -1,4 +1,5 @@
 // How the ids that a model reads begin.
+// Threads: a PromptEncoder never changes; several threads may use one at the same time.
 #pragma once
 
 #include <cstdint>
