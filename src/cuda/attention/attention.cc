@@ -7,25 +7,29 @@
 #include "core/checked.h"
 #include "core/workspace.h"
 #include "cuda/attention/kernel.h"
+#include "cuda/runtime/capture.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/state.h"
+#include "tessera/buffer.h"
 
 namespace tessera::cuda {
 namespace {
 
-// Copies the lists of a block pattern into scratch, on the stream. CUDA takes pageable memory into
-// a staging buffer before it returns, so the pattern may go away at once. A graph that captures the
-// call captures the pattern's address, however: the pattern must then outlive the graph.
+// Copies the lists of a block pattern into scratch, on the stream, by way of pinned memory: the
+// host does not wait, and the pattern may go away at once. A captured graph reads the pattern's own
+// memory instead, at every launch: the pattern must outlive it.
 void move_lists_to_device(Context& ctx, Workspace::Frame& frame, const Mask& mask, MaskView& view) {
   if (mask.kind() != Mask::Kind::blocks) return;
   const BlockMask& pattern = mask.pattern();
   const std::span<const std::byte> lists = pattern.bytes();
   auto* to = frame.take<std::byte>(std::ssize(lists));
-  if (!lists.empty()) {
+  const auto stream = static_cast<cudaStream_t>(ctx.stream());
+  if (is_capturing(stream)) {
     const DeviceGuard guard(ctx.device());
-    check(cudaMemcpyAsync(to, lists.data(), lists.size_bytes(), cudaMemcpyHostToDevice,
-                          static_cast<cudaStream_t>(ctx.stream())),
+    check(cudaMemcpyAsync(to, lists.data(), lists.size_bytes(), cudaMemcpyHostToDevice, stream),
           "attention: copying the mask's lists");
+  } else {
+    copy_bytes(ctx, to, ctx.device(), lists.data(), Device::cpu(), std::ssize(lists));
   }
   view.offsets = reinterpret_cast<const std::int64_t*>(to);
   view.indices = reinterpret_cast<const std::int32_t*>(view.offsets + pattern.q_blocks() + 1);

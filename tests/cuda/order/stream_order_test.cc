@@ -16,6 +16,7 @@
 #include "cuda/runtime/state.h"
 #include "reference/test_tensor.h"
 #include "support/attention_case.h"
+#include "support/compare.h"
 #include "support/devices.h"
 #include "support/gated_case.h"
 #include "support/linear_case.h"
@@ -219,6 +220,30 @@ TEST_P(CudaOrderTest, Attention) {
       }
     });
   }
+}
+
+// The lists of a pattern go to the GPU while it works: attention() does not wait for it. The
+// pattern may go away at once.
+TEST_P(CudaOrderTest, PatternsAreNotWaitedFor) {
+  const auto pattern = [] { return BlockMask::local(16, 4096, 4096, 1); };  // over 64 KiB of lists
+  AttentionTensors tensors(ctx(), {.n_q = 40,
+                                   .n_k = 40,
+                                   .heads = 1,
+                                   .kv_heads = 1,
+                                   .dim = 16,
+                                   .mask = Mask::blocks(pattern()),
+                                   .dtype = DType::f16});
+  const Tensor& v = tensors.v;
+  const Buffer saved(v.bytes(), ctx().device());
+  copy_bytes(ctx(), saved.data(), ctx().device(), v.data, ctx().device(), v.bytes());
+  attention(ctx(), tensors.args);
+  const Array expected = tensors.out.read();
+  for (int i = 0; i < 20; ++i) write_late(ctx(), saved.data(), v.data, v.bytes());
+  tensors.args.mask = Mask::blocks(pattern());
+  attention(ctx(), tensors.args);
+  tensors.args.mask = Mask::full();
+  EXPECT_EQ(cudaStreamQuery(static_cast<cudaStream_t>(ctx().stream())), cudaErrorNotReady);
+  EXPECT_TRUE(identical(tensors.out.read(), expected));
 }
 
 }  // namespace
