@@ -1,5 +1,7 @@
 // Turns of a chat as token ids. What people write is text and nothing else: control tokens come
 // from the template alone.
+//
+// Threads: a ChatEncoder never changes, and any number may use it at the same time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // How the ids that a model reads begin.
-// Threads: a PromptEncoder never changes; several threads may use one at the same time.
+//
+// Threads: a PromptEncoder never changes, and any number may use it at the same time.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +15,7 @@ namespace tessera {
 
 // Begins a text as transformers' tokenizer(text) does. The post-processor of tokenizer.json adds
 // its special tokens; add_bos_token of tokenizer_config.json, true or false, then decides about the
-// bos token. A text that already begins with it gets no second one. Never changes: threads may
-// share it.
+// bos token. A text that already begins with it gets no second one.
 class PromptEncoder {
  public:
   // The tokenizer must outlive it. The folder may have a tokenizer_config.json.
