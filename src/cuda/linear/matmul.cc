@@ -26,7 +26,7 @@ constexpr std::uint64_t kMaxWorkspace = 32 << 20;
 // What cuBLASLt asks of its scratch memory, and the best alignment it knows of a matrix.
 constexpr std::int64_t kAlignment = 256;
 
-void check(cublasStatus_t status, const char* attempt) {
+void check_cublas(cublasStatus_t status, const char* attempt) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
   check_not_lost(fmt::format("cuBLASLt: {}", attempt));
   fail(ErrorCode::device, "cuBLASLt: {} failed: {}", attempt, cublasLtGetStatusString(status));
@@ -44,7 +44,7 @@ cublasLtHandle_t handle_of(Context& ctx) {
   std::shared_ptr<void>& kept = state_of(ctx).cublas_handle();
   if (!kept) {
     cublasLtHandle_t handle = nullptr;
-    check(cublasLtCreate(&handle), "starting");
+    check_cublas(cublasLtCreate(&handle), "starting");
     kept = std::shared_ptr<void>(
         handle, [](void* made) { cublasLtDestroy(static_cast<cublasLtHandle_t>(made)); });
   }
@@ -57,13 +57,14 @@ cudaDataType_t type_of(DType dtype) {
 
 template <typename T>
 void set(Operation& operation, cublasLtMatmulDescAttributes_t attribute, T value) {
-  check(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value)),
-        "describing a product");
+  check_cublas(cublasLtMatmulDescSetAttribute(&operation, attribute, &value, sizeof(value)),
+               "describing a product");
 }
 
 Operation make_operation(const Tensor& bias) {
   Operation operation{};
-  check(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  check_cublas(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+               "describing a product");
   set(operation, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   if (bias.defined()) {
     set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
@@ -74,17 +75,17 @@ Operation make_operation(const Tensor& bias) {
 
 Layout make_layout(const Tensor& matrix) {
   Layout layout{};
-  check(cublasLtMatrixLayoutInit(&layout, type_of(matrix.dtype),
-                                 static_cast<std::uint64_t>(matrix.shape[1]),
-                                 static_cast<std::uint64_t>(matrix.shape[0]), matrix.strides[0]),
-        "describing a matrix");
+  check_cublas(cublasLtMatrixLayoutInit(
+                   &layout, type_of(matrix.dtype), static_cast<std::uint64_t>(matrix.shape[1]),
+                   static_cast<std::uint64_t>(matrix.shape[0]), matrix.strides[0]),
+               "describing a matrix");
   return layout;
 }
 
 template <typename T>
 void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  check(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
-        "stating a preference");
+  check_cublas(cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof(value)),
+               "stating a preference");
 }
 
 // The largest power of two up to kAlignment that the matrix starts on a multiple of.
@@ -95,7 +96,7 @@ std::uint32_t alignment_of(const Tensor& matrix) {
 
 Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& c, const Tensor& d) {
   Preference preference{};
-  check(cublasLtMatmulPreferenceInit(&preference), "stating a preference");
+  check_cublas(cublasLtMatmulPreferenceInit(&preference), "stating a preference");
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kMaxWorkspace);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(a));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(b));
@@ -154,10 +155,11 @@ void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& o
   scratch = (scratch + kAlignment - 1) / kAlignment * kAlignment;
 
   const float one = 1.f, share_of_added = adds ? 1.f : 0.f;
-  check(cublasLtMatmul(handle, &operation, &one, weight.data, &a, x.data, &b, &share_of_added,
-                       added.data, &c, out.data, &d, &best.algo, reinterpret_cast<void*>(scratch),
-                       best.workspaceSize, static_cast<cudaStream_t>(ctx.stream())),
-        "multiplying");
+  check_cublas(
+      cublasLtMatmul(handle, &operation, &one, weight.data, &a, x.data, &b, &share_of_added,
+                     added.data, &c, out.data, &d, &best.algo, reinterpret_cast<void*>(scratch),
+                     best.workspaceSize, static_cast<cudaStream_t>(ctx.stream())),
+      "multiplying");
 }
 
 }  // namespace tessera::cuda
