@@ -3,6 +3,7 @@
 // Threads: the first lines of each header say what they may share.
 #pragma once
 
+#include "tessera/adjust_logits.h"
 #include "tessera/attention.h"
 #include "tessera/buffer.h"
 #include "tessera/cache_batch.h"
@@ -20,6 +21,7 @@
 #include "tessera/kv_append.h"
 #include "tessera/kv_cache.h"
 #include "tessera/linear.h"
+#include "tessera/logprobs.h"
 #include "tessera/mask.h"
 #include "tessera/model.h"
 #include "tessera/model_config.h"
@@ -32,12 +34,14 @@
 #include "tessera/rotary.h"
 #include "tessera/rotary_append.h"
 #include "tessera/sample.h"
+#include "tessera/sample_rows.h"
 #include "tessera/sampling.h"
 #include "tessera/sampling_options.h"
 #include "tessera/select.h"
 #include "tessera/softmax.h"
 #include "tessera/speculation.h"
 #include "tessera/tensor.h"
+#include "tessera/token_counts.h"
 #include "tessera/tokenizer.h"
 #include "tessera/trace.h"
 #include "tessera/version.h"

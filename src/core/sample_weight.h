@@ -6,7 +6,6 @@
 // contraction into fused multiply-adds.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
@@ -26,10 +25,11 @@ inline constexpr float kLightest = -44.f;
 
 // The factor that turns a difference of logits into an exponent of 2. It is limited to f32's range:
 // beyond that, a temperature acts as 0 on every difference that f32 logits can have.
-inline float weight_scale(double temperature) {
+TESSERA_HOST_DEVICE inline float weight_scale(double temperature) {
   constexpr double kLog2E = 1.4426950408889634;
-  return static_cast<float>(
-      std::min(kLog2E / temperature, static_cast<double>(std::numeric_limits<float>::max())));
+  constexpr double kMost = static_cast<double>(std::numeric_limits<float>::max());
+  const double scale = kLog2E / temperature;
+  return static_cast<float>(scale < kMost ? scale : kMost);
 }
 
 // 2^x on [0, 1] as a polynomial, good to 8.5e-8; exactly 1 at 0. The factors of x, x^2, ...
@@ -67,8 +67,17 @@ TESSERA_HOST_DEVICE inline std::uint64_t weight_share(std::uint64_t total, doubl
 }
 
 // The least weight that min_p accepts.
-inline std::uint64_t least_weight(double min_p) {
-  return static_cast<std::uint64_t>(std::ceil(min_p * static_cast<double>(kLargestWeight)));
+TESSERA_HOST_DEVICE inline std::uint64_t least_weight(double min_p) {
+  return static_cast<std::uint64_t>(ceil(min_p * static_cast<double>(kLargestWeight)));
+}
+
+// Whether a draw's options are in their ranges (ops/sampling_table.cc), for a kernel that reads
+// them.
+TESSERA_HOST_DEVICE inline bool accepts_draw(double temperature, std::int64_t top_k, double top_p,
+                                             double min_p) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  return temperature >= 0 && temperature < kInfinite && top_k >= 0 && top_p > 0 && top_p <= 1 &&
+         min_p >= 0 && min_p <= 1;
 }
 
 // floor(a * b / 2^64)

@@ -1,5 +1,5 @@
-// What the kernels of sample() have in common: the call, the largest logit, which all weights are
-// relative to, and sums of weights in shared memory.
+// What the kernels of sample() and sample_rows() have in common: the call, what a draw has of its
+// own, the largest logit, which all weights are relative to, and sums of weights in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -9,19 +9,58 @@
 #include "cuda/sampling/sample_kernels.h"
 #include "cuda/sampling/sort_keys.cuh"
 #include "cuda/tile/block_reduce.cuh"
+#include "tessera/sample_rows.h"
 
 namespace tessera::cuda {
 
-struct SampleCall {
-  Rows logits;
-  std::int64_t parts;
-  SampleScratch scratch;
+// A draw as kernels take it.
+struct DrawSetup {
+  std::int64_t row;     // of the logits; -1: no token can be drawn
   float scale;          // of differences: weight_scale()
+  bool greedy;          // the most likely token; nothing below matters
   bool head;            // not all are kept
   std::uint64_t top_k;  // 0: all
   double top_p;
   std::uint64_t least;  // weight, by min_p
   std::uint64_t seed, draw;
+};
+
+TESSERA_HOST_DEVICE inline DrawSetup setup_of(const DrawOptions& options, std::int64_t row,
+                                              std::int64_t logits) {
+  const DrawOptions& o = options;
+  const bool fine = accepts_draw(o.temperature, o.top_k, o.top_p, o.min_p);
+  const bool greedy = fine && o.temperature == 0;
+  const bool top_k = o.top_k > 0 && o.top_k < logits;
+  return {.row = fine ? row : -1,
+          .scale = weight_scale(!fine || greedy ? 1.0 : o.temperature),
+          .greedy = greedy,
+          .head = fine && !greedy && (top_k || o.top_p < 1),
+          .top_k = top_k ? static_cast<std::uint64_t>(o.top_k) : 0,
+          .top_p = o.top_p,
+          .least = least_weight(fine ? o.min_p : 0.0),
+          .seed = o.seed,
+          .draw = o.draw};
+}
+
+struct SampleCall {
+  Rows logits;
+  std::int64_t draws, parts;
+  SampleScratch scratch;
+  DrawSetup common;          // of sample(): draw d is from row d, by the random number draw + d
+  const std::int32_t* rows;  // of sample_rows(); of sample(): null
+  Rows options;              // of sample_rows(): a DrawOptions in each row
+
+  __device__ DrawSetup setup(std::int64_t d) const {
+    if (rows == nullptr) {
+      DrawSetup setup = common;
+      setup.row = d;
+      setup.draw += static_cast<std::uint64_t>(d);
+      return setup;
+    }
+    const std::int64_t row = rows[d];
+    return setup_of(*options.row<const DrawOptions>(d), row >= 0 && row < logits.rows() ? row : -1,
+                    logits.cols());
+  }
 
   template <typename T>
   __device__ ElementKeys<T> part_keys(std::int64_t row, std::int64_t part) const {
@@ -32,7 +71,7 @@ struct SampleCall {
 
 // What all weights of a row are relative to.
 struct LargestLogit {
-  Key key;
+  Key key;  // 0: there is no row
 
   // NaN or infinite: no token can be drawn.
   __device__ bool is_bad() const {
@@ -50,10 +89,10 @@ struct LargestLogit {
 };
 
 template <int kWarps>
-__device__ LargestLogit largest_of_row(const SampleCall& call, std::int64_t row) {
+__device__ LargestLogit largest_of_draw(const SampleCall& call, std::int64_t d) {
   Key largest = 0;
   for (std::int64_t p = threadIdx.x; p < call.parts; p += blockDim.x) {
-    const Key key = call.scratch.largest[row * call.parts + p];
+    const Key key = call.scratch.largest[d * call.parts + p];
     if (key > largest) largest = key;
   }
   return {block_reduce<kWarps>(largest, Max())};

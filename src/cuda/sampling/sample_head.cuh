@@ -1,5 +1,5 @@
 // Where the head of a row's order ends: the last token that top-k or top-p keeps. One block for
-// each row finds the bin in which the head ends; then, while the bin has more keys than are sorted
+// each draw finds the bin in which the head ends; then, while the bin has more keys than are sorted
 // at once, the next eight bits of the key; then the key itself. Keys come from the list if they fit
 // into it, else from the row.
 #pragma once
@@ -34,9 +34,9 @@ struct SampleHead {
 template <typename T>
 class HeadSearch {
  public:
-  __device__ HeadSearch(const SampleCall& call, std::int64_t row, LargestLogit largest,
-                        HeadRoom& room)
-      : call_(call), row_(row), largest_(largest), room_(room) {}
+  __device__ HeadSearch(const SampleCall& call, std::int64_t d, const DrawSetup& setup,
+                        LargestLogit largest, HeadRoom& room)
+      : call_(call), d_(d), row_(setup.row), scale_(setup.scale), largest_(largest), room_(room) {}
 
   __device__ Key total() const {
     return block_scan<kHeadWarps>(bin_weight(0) + bin_weight(1)).total;
@@ -60,18 +60,18 @@ class HeadSearch {
   static_assert(kBinsPerThread == 2);
 
   __device__ std::int64_t bin_at(int i) const {
-    return row_ * kSampleBins + kBinsPerThread * threadIdx.x + i;
+    return d_ * kSampleBins + kBinsPerThread * threadIdx.x + i;
   }
   __device__ Key bin_weight(int i) const { return call_.scratch.bin_weights[bin_at(i)]; }
   __device__ Key bin_count(int i) const { return call_.scratch.bin_counts[bin_at(i)]; }
   // fn(key) for the thread's share of the bin's keys that begin with the prefix.
   template <typename F>
   __device__ void for_each(Key mask, Key prefix, F&& fn) const {
-    const std::int32_t* const bins = call_.scratch.listed_bins + 2 * row_;
+    const std::int32_t* const bins = call_.scratch.listed_bins + 2 * d_;
     if (bins[0] <= bin_ && bin_ <= bins[1]) {
-      for (int i = static_cast<int>(threadIdx.x); i < call_.scratch.n_listed[row_];
+      for (int i = static_cast<int>(threadIdx.x); i < call_.scratch.n_listed[d_];
            i += kHeadThreads) {
-        const Key key = call_.scratch.listed[row_ * kSampleListed + i];
+        const Key key = call_.scratch.listed[d_ * kSampleListed + i];
         if ((key & mask) == prefix && largest_.bin(value_of(key)) == bin_) fn(key);
       }
       return;
@@ -83,7 +83,7 @@ class HeadSearch {
       if ((key & mask) == prefix) fn(key);
     });
   }
-  __device__ Key weight_of(Key key) const { return largest_.weight(value_of(key), call_.scale); }
+  __device__ Key weight_of(Key key) const { return largest_.weight(value_of(key), scale_); }
 
   // room: the bin's count; what is wanted of it; the weight of all bins before it.
   template <bool kByWeight>
@@ -171,7 +171,8 @@ class HeadSearch {
   }
 
   const SampleCall& call_;
-  std::int64_t row_;
+  std::int64_t d_, row_;
+  float scale_;
   LargestLogit largest_;
   HeadRoom& room_;
   int bin_ = 0;

@@ -1,14 +1,18 @@
-// Draws a token of each row, in two to five kernels. Long rows are cut into parts, one block each:
+// Draws tokens, in two to five kernels. A draw is from one row. Long rows are cut into parts, one
+// block each:
 //
 //   largest_of_parts   the largest key of each part (sort_keys.cuh)
 //   weigh_bins         with top-k or top-p: count and weight of the logits in each bin, by their
 //                      difference from the largest; the block that finishes last finds the bins
 //                      that hold the end of the head
 //   list_keys          the keys of these bins, in any order
-//   find_thresholds    a block for each row: the last key that is kept (sample_head.cuh)
-//   write_largest      where the most likely token is asked for, nothing else follows
+//   find_thresholds    a block for each draw: the last key that is kept (sample_head.cuh)
+//   write_largest      where sample() is asked for the most likely token: nothing else follows
 //   draw_tokens        the weight that is kept of each part; the block that finishes last finds the
 //                      part in which the random number falls, and the token in it
+//
+// sample_rows() launches all kernels but write_largest, because what its draws need is known only
+// on the GPU. A block ends at once where its draw needs nothing of it.
 //
 // Weights are whole numbers (core/sample_weight.h), so that atomic additions give the same sums in
 // every order, and the CPU's.
@@ -38,32 +42,35 @@ template <typename T>
 __global__ void __launch_bounds__(kPartThreads) largest_of_parts(SampleCall call) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
-    const std::int64_t row = b / call.parts, part = b % call.parts;
+  for (std::int64_t b = blockIdx.x; b < call.draws * call.parts; b += gridDim.x) {
+    const std::int64_t d = b / call.parts, part = b % call.parts;
+    const DrawSetup setup = call.setup(d);
     // For the kernels that follow.
-    for (std::int64_t i = part * kPartThreads + threadIdx.x; call.head && i < kSampleBins;
+    for (std::int64_t i = part * kPartThreads + threadIdx.x; setup.head && i < kSampleBins;
          i += call.parts * kPartThreads) {
-      call.scratch.bin_weights[row * kSampleBins + i] = 0;
-      call.scratch.bin_counts[row * kSampleBins + i] = 0;
+      call.scratch.bin_weights[d * kSampleBins + i] = 0;
+      call.scratch.bin_counts[d * kSampleBins + i] = 0;
     }
     Key largest = 0;
-    call.part_keys<T>(row, part).for_each([&](Key key) {
-      if (key > largest) largest = key;
-    });
+    if (setup.row >= 0) {
+      call.part_keys<T>(setup.row, part).for_each([&](Key key) {
+        if (key > largest) largest = key;
+      });
+    }
     largest = block_reduce<kPartWarps>(largest, Max());
     if (threadIdx.x != 0) continue;
     call.scratch.largest[b] = largest;
-    if (part == 0) call.scratch.arrived[row] = 0;
+    if (part == 0) call.scratch.arrived[d] = 0;
   }
 }
 
 // Which bins' keys are listed. With top-k: all up to the one in which the head ends, because top-p
 // may cut it again. Else: that one. None where there are too many keys.
-__device__ void choose_listed(const SampleCall& call, std::int64_t row) {
+__device__ void choose_listed(const SampleCall& call, std::int64_t d, const DrawSetup& setup) {
   constexpr int kEach = kSampleBins / kPartThreads;
   const std::int64_t begin = kEach * std::int64_t{threadIdx.x};
-  const Key* const weights = call.scratch.bin_weights + row * kSampleBins + begin;
-  const std::uint32_t* const counts = call.scratch.bin_counts + row * kSampleBins + begin;
+  const Key* const weights = call.scratch.bin_weights + d * kSampleBins + begin;
+  const std::uint32_t* const counts = call.scratch.bin_counts + d * kSampleBins + begin;
   Key weight = 0, count = 0;
   for (int i = 0; i < kEach; ++i) {
     weight += weights[i];
@@ -71,8 +78,8 @@ __device__ void choose_listed(const SampleCall& call, std::int64_t row) {
   }
   const auto weighed = block_scan<kPartWarps>(weight);
   const auto counted = block_scan<kPartWarps>(count);
-  const bool by_count = call.top_k > 0;
-  const Key wanted = by_count ? call.top_k : weight_share(weighed.total, call.top_p);
+  const bool by_count = setup.top_k > 0;
+  const Key wanted = by_count ? setup.top_k : weight_share(weighed.total, setup.top_p);
   Key before = by_count ? counted.before : weighed.before, counted_before = counted.before;
   for (int i = 0; i < kEach; ++i) {
     const Key here = by_count ? counts[i] : weights[i];
@@ -80,9 +87,9 @@ __device__ void choose_listed(const SampleCall& call, std::int64_t row) {
       const Key listed = counts[i] + (by_count ? counted_before : 0);
       const auto bin = static_cast<std::int32_t>(begin + i);
       const bool fits = listed <= kSampleListed;
-      call.scratch.listed_bins[2 * row] = !fits ? 1 : by_count ? 0 : bin;
-      call.scratch.listed_bins[2 * row + 1] = fits ? bin : 0;
-      call.scratch.n_listed[row] = 0;
+      call.scratch.listed_bins[2 * d] = !fits ? 1 : by_count ? 0 : bin;
+      call.scratch.listed_bins[2 * d + 1] = fits ? bin : 0;
+      call.scratch.n_listed[d] = 0;
     }
     before += here;
     counted_before += counts[i];
@@ -95,17 +102,19 @@ __global__ void __launch_bounds__(kPartThreads) weigh_bins(SampleCall call) {
   wait_for_earlier_kernels();
   __shared__ SharedWeights<kSampleBins> weights;
   __shared__ std::uint32_t counts[kSampleBins];
-  for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
-    const std::int64_t row = b / call.parts;
-    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
+  for (std::int64_t b = blockIdx.x; b < call.draws * call.parts; b += gridDim.x) {
+    const std::int64_t d = b / call.parts;
+    const DrawSetup setup = call.setup(d);
+    if (!setup.head) continue;
+    const LargestLogit largest = largest_of_draw<kPartWarps>(call, d);
     if (largest.is_bad()) continue;
     for (int i = static_cast<int>(threadIdx.x); i < kSampleBins; i += kPartThreads) {
       weights.low[i] = weights.high[i] = counts[i] = 0;
     }
     __syncthreads();
-    call.part_keys<T>(row, b % call.parts).for_each_value([&](float logit, std::int64_t) {
+    call.part_keys<T>(setup.row, b % call.parts).for_each_value([&](float logit, std::int64_t) {
       const int bin = largest.bin(logit);
-      const Key weight = largest.weight(logit, call.scale);
+      const Key weight = largest.weight(logit, setup.scale);
       if (weight > 0) weights.add(bin, weight);
       atomicAdd(&counts[bin], 1u);
     });
@@ -113,11 +122,11 @@ __global__ void __launch_bounds__(kPartThreads) weigh_bins(SampleCall call) {
     for (int i = static_cast<int>(threadIdx.x); i < kSampleBins; i += kPartThreads) {
       if (counts[i] == 0) continue;
       const Key weight = weights.at(i);
-      if (weight > 0) atomicAdd(&call.scratch.bin_weights[row * kSampleBins + i], weight);
-      atomicAdd(&call.scratch.bin_counts[row * kSampleBins + i], counts[i]);
+      if (weight > 0) atomicAdd(&call.scratch.bin_weights[d * kSampleBins + i], weight);
+      atomicAdd(&call.scratch.bin_counts[d * kSampleBins + i], counts[i]);
     }
-    if (comes_last(call.scratch.arrived + row, static_cast<int>(call.parts))) {
-      choose_listed(call, row);
+    if (comes_last(call.scratch.arrived + d, static_cast<int>(call.parts))) {
+      choose_listed(call, d, setup);
     }
     __syncthreads();
   }
@@ -127,18 +136,21 @@ template <typename T>
 __global__ void __launch_bounds__(kPartThreads) list_keys(SampleCall call) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
-    const std::int64_t row = b / call.parts;
-    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
+  for (std::int64_t b = blockIdx.x; b < call.draws * call.parts; b += gridDim.x) {
+    const std::int64_t d = b / call.parts;
+    const DrawSetup setup = call.setup(d);
+    if (!setup.head) continue;
+    const LargestLogit largest = largest_of_draw<kPartWarps>(call, d);
     if (largest.is_bad()) continue;
-    const std::int32_t first = call.scratch.listed_bins[2 * row];
-    const std::int32_t last = call.scratch.listed_bins[2 * row + 1];
-    call.part_keys<T>(row, b % call.parts).for_each_value([&](float logit, std::int64_t index) {
-      const int bin = largest.bin(logit);
-      if (bin < first || bin > last) return;
-      const std::int32_t at = atomicAdd(call.scratch.n_listed + row, 1);
-      call.scratch.listed[row * kSampleListed + at] = key_of(logit, index);
-    });
+    const std::int32_t first = call.scratch.listed_bins[2 * d];
+    const std::int32_t last = call.scratch.listed_bins[2 * d + 1];
+    call.part_keys<T>(setup.row, b % call.parts)
+        .for_each_value([&](float logit, std::int64_t index) {
+          const int bin = largest.bin(logit);
+          if (bin < first || bin > last) return;
+          const std::int32_t at = atomicAdd(call.scratch.n_listed + d, 1);
+          call.scratch.listed[d * kSampleListed + at] = key_of(logit, index);
+        });
   }
 }
 
@@ -147,37 +159,47 @@ __global__ void __launch_bounds__(kHeadThreads) find_thresholds(SampleCall call)
   let_next_kernel_start();
   wait_for_earlier_kernels();
   __shared__ HeadRoom room;
-  for (std::int64_t row = blockIdx.x; row < call.logits.rows(); row += gridDim.x) {
-    const LargestLogit largest = largest_of_row<kHeadWarps>(call, row);
+  for (std::int64_t d = blockIdx.x; d < call.draws; d += gridDim.x) {
+    const DrawSetup setup = call.setup(d);
+    if (!setup.head) continue;
+    const LargestLogit largest = largest_of_draw<kHeadWarps>(call, d);
     if (largest.is_bad()) continue;
-    HeadSearch<T> search(call, row, largest, room);
-    SampleHead head{0, call.top_p < 1 ? search.total() : 0};
-    if (call.top_k > 0) head = search.template find<false>(call.top_k);
-    if (call.top_p < 1) head = search.template find<true>(weight_share(head.weight, call.top_p));
-    if (threadIdx.x == 0) call.scratch.threshold[row] = head.last;
+    HeadSearch<T> search(call, d, setup, largest, room);
+    SampleHead head{0, setup.top_p < 1 ? search.total() : 0};
+    if (setup.top_k > 0) head = search.template find<false>(setup.top_k);
+    if (setup.top_p < 1) head = search.template find<true>(weight_share(head.weight, setup.top_p));
+    if (threadIdx.x == 0) call.scratch.threshold[d] = head.last;
   }
 }
 
 // ---- the draw -----------------------------------------------------------------------------------
 
+// The most likely token, or -1.
+template <typename Index>
+__device__ Index token_of(LargestLogit largest) {
+  return largest.is_bad() ? Index{-1} : static_cast<Index>(index_of(largest.key));
+}
+
 template <typename T, typename Index>
 class Draw {
  public:
-  __device__ Draw(const SampleCall& call, std::int64_t row, LargestLogit largest)
+  __device__ Draw(const SampleCall& call, std::int64_t d, const DrawSetup& setup,
+                  LargestLogit largest)
       : call_(call),
-        row_(row),
+        d_(d),
+        setup_(setup),
         largest_(largest),
-        threshold_(call.head ? call.scratch.threshold[row] : 0) {}
+        threshold_(setup.head ? call.scratch.threshold[d] : 0) {}
 
   __device__ Key kept_weight(float logit, std::int64_t index) const {
     if (key_of(logit, index) < threshold_) return 0;
-    const Key weight = largest_.weight(logit, call_.scale);
-    return weight >= call_.least ? weight : 0;
+    const Key weight = largest_.weight(logit, setup_.scale);
+    return weight >= setup_.least ? weight : 0;
   }
 
   __device__ Key weight_of_part(std::int64_t part) const {
     Key weight = 0;
-    call_.part_keys<T>(row_, part).for_each_value([&](float logit, std::int64_t index) {
+    call_.part_keys<T>(setup_.row, part).for_each_value([&](float logit, std::int64_t index) {
       weight += kept_weight(logit, index);
     });
     // With whole numbers, a scan's total is the sum.
@@ -191,11 +213,10 @@ class Draw {
     Key mine[2];
     for (int i = 0; i < 2; ++i) {
       const std::int64_t p = 2 * std::int64_t{threadIdx.x} + i;
-      mine[i] = p < call_.parts ? call_.scratch.weights[row_ * call_.parts + p] : 0;
+      mine[i] = p < call_.parts ? call_.scratch.weights[d_ * call_.parts + p] : 0;
     }
     const auto parts = block_scan<kPartWarps>(mine[0] + mine[1]);
-    const Key target = multiply_high(
-        draw_bits(call_.seed, call_.draw + static_cast<std::uint64_t>(row_)), parts.total);
+    const Key target = multiply_high(draw_bits(setup_.seed, setup_.draw), parts.total);
     Key before = parts.before;
     for (int i = 0; i < 2; ++i) {
       if (before <= target && target < before + mine[i]) {
@@ -211,7 +232,7 @@ class Draw {
 
  private:
   __device__ void draw_from_part(std::int64_t part, Key target, Index* id) const {
-    const T* logits = call_.logits.row<const T>(row_);
+    const T* logits = call_.logits.row<const T>(setup_.row);
     const std::int64_t begin = part * kSamplePart + kPerThread * std::int64_t{threadIdx.x};
     Key mine[kPerThread], own = 0;
 #pragma unroll
@@ -229,7 +250,8 @@ class Draw {
   }
 
   const SampleCall& call_;
-  std::int64_t row_;
+  std::int64_t d_;
+  const DrawSetup& setup_;
   LargestLogit largest_;
   Key threshold_;
 };
@@ -238,78 +260,108 @@ template <typename T, typename Index>
 __global__ void __launch_bounds__(kPartThreads) draw_tokens(SampleCall call, Rows ids) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  for (std::int64_t b = blockIdx.x; b < call.logits.rows() * call.parts; b += gridDim.x) {
-    const std::int64_t row = b / call.parts, part = b % call.parts;
+  for (std::int64_t b = blockIdx.x; b < call.draws * call.parts; b += gridDim.x) {
+    const std::int64_t d = b / call.parts, part = b % call.parts;
+    const DrawSetup setup = call.setup(d);
+    if (setup.greedy && part > 0) continue;
     // Ids have no dimension for the logits: they are numbered over all rows.
-    Index* const id = ids.row<Index>(row / ids.cols()) + row % ids.cols();
-    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
-    if (largest.is_bad()) {
-      if (part == 0 && threadIdx.x == 0) *id = -1;
+    Index* const id = ids.row<Index>(d / ids.cols()) + d % ids.cols();
+    const LargestLogit largest = largest_of_draw<kPartWarps>(call, d);
+    if (largest.is_bad() || setup.greedy) {
+      if (part == 0 && threadIdx.x == 0) *id = token_of<Index>(largest);
       continue;
     }
-    const Draw<T, Index> draw(call, row, largest);
+    const Draw<T, Index> draw(call, d, setup, largest);
     const Key weight = draw.weight_of_part(part);
     if (threadIdx.x == 0) call.scratch.weights[b] = weight;
-    if (comes_last(call.scratch.arrived + row, static_cast<int>(call.parts))) draw.draw(id);
+    if (comes_last(call.scratch.arrived + d, static_cast<int>(call.parts))) draw.draw(id);
   }
 }
 
-// The most likely token.
+// The most likely token of each draw.
 template <typename Index>
 __global__ void __launch_bounds__(kPartThreads) write_largest(SampleCall call, Rows ids) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  for (std::int64_t row = blockIdx.x; row < call.logits.rows(); row += gridDim.x) {
-    const LargestLogit largest = largest_of_row<kPartWarps>(call, row);
+  for (std::int64_t d = blockIdx.x; d < call.draws; d += gridDim.x) {
+    const LargestLogit largest = largest_of_draw<kPartWarps>(call, d);
     if (threadIdx.x != 0) continue;
-    const std::int64_t id = largest.is_bad() ? -1 : index_of(largest.key);
-    ids.row<Index>(row / ids.cols())[row % ids.cols()] = static_cast<Index>(id);
+    ids.row<Index>(d / ids.cols())[d % ids.cols()] = token_of<Index>(largest);
   }
+}
+
+// ---- launches -----------------------------------------------------------------------------------
+
+struct Grids {
+  Grids(Context& ctx, const SampleCall& call)
+      : draws(call.draws),
+        overlaps(state_of(ctx).limits().capability >= 90),
+        by_part{.blocks = call.draws * call.parts, .threads = kPartThreads, .overlaps = overlaps} {}
+
+  Grid by_draw(unsigned threads) const {
+    return {.blocks = draws, .threads = threads, .overlaps = overlaps};
+  }
+
+  std::int64_t draws;
+  bool overlaps;
+  Grid by_part;
+};
+
+template <typename T>
+void launch_head(const Launch& launch, const Grids& grids, const SampleCall& call) {
+  launch(weigh_bins<T>, grids.by_part, call);
+  launch(list_keys<T>, grids.by_part, call);
+  launch(find_thresholds<T>, grids.by_draw(kHeadThreads), call);
 }
 
 }  // namespace
 
-bool keeps_head(const SampleArgs& args) {
-  const bool top_k = args.top_k > 0 && args.top_k < args.logits.size(-1);
-  return args.temperature > 0 && (top_k || args.top_p < 1);
-}
-
-void sample_rows(Context& ctx, const SampleArgs& args, const SampleScratch& scratch) {
+void launch_sample(Context& ctx, const SampleArgs& args, const SampleScratch& scratch) {
   const Rows logits(args.logits);
-  const std::int64_t parts = sample_parts_of(logits.cols());
-  const bool greedy = args.temperature == 0, head = keeps_head(args);
-  const bool top_k = args.top_k > 0 && args.top_k < logits.cols();
+  const DrawSetup common = setup_of({.temperature = args.temperature,
+                                     .top_p = args.top_p,
+                                     .min_p = args.min_p,
+                                     .top_k = args.top_k,
+                                     .seed = args.seed,
+                                     .draw = args.draw},
+                                    0, logits.cols());
   const SampleCall call{.logits = logits,
-                        .parts = parts,
+                        .draws = logits.rows(),
+                        .parts = sample_parts_of(logits.cols()),
                         .scratch = scratch,
-                        .scale = weight_scale(greedy ? 1.0 : args.temperature),
-                        .head = head,
-                        .top_k = top_k ? static_cast<std::uint64_t>(args.top_k) : 0,
-                        .top_p = args.top_p,
-                        .least = least_weight(args.min_p),
-                        .seed = args.seed,
-                        .draw = args.draw};
-  const bool overlaps = state_of(ctx).limits().capability >= 90;
-  const Grid by_part{
-      .blocks = logits.rows() * parts, .threads = kPartThreads, .overlaps = overlaps};
-  const auto by_row = [&](unsigned threads) {
-    return Grid{.blocks = logits.rows(), .threads = threads, .overlaps = overlaps};
-  };
+                        .common = common,
+                        .rows = nullptr,
+                        .options = Rows(Tensor())};
+  const Grids grids(ctx, call);
   const Launch launch(ctx, "sample");
   with_float_type(args.logits.dtype, [&](auto element) {
     using T = decltype(element);
-    launch(largest_of_parts<T>, by_part, call);
-    if (head) {
-      launch(weigh_bins<T>, by_part, call);
-      launch(list_keys<T>, by_part, call);
-      launch(find_thresholds<T>, by_row(kHeadThreads), call);
-    }
+    launch(largest_of_parts<T>, grids.by_part, call);
+    if (common.head) launch_head<T>(launch, grids, call);
     with_index_type(args.ids.dtype, [&](auto index) {
       using Index = decltype(index);
-      if (greedy) return launch(write_largest<Index>, by_row(kPartThreads), call, Rows(args.ids));
-      launch(draw_tokens<T, Index>, by_part, call, Rows(args.ids));
+      if (common.greedy) {
+        return launch(write_largest<Index>, grids.by_draw(kPartThreads), call, Rows(args.ids));
+      }
+      launch(draw_tokens<T, Index>, grids.by_part, call, Rows(args.ids));
     });
   });
+}
+
+void launch_sample_rows(Context& ctx, const SampleRowsArgs& args, const SampleScratch& scratch) {
+  const Rows logits(args.logits);
+  const SampleCall call{.logits = logits,
+                        .draws = args.ids.numel(),
+                        .parts = sample_parts_of(logits.cols()),
+                        .scratch = scratch,
+                        .common = {},
+                        .rows = args.rows.ptr<const std::int32_t>(),
+                        .options = Rows(args.options)};
+  const Grids grids(ctx, call);
+  const Launch launch(ctx, "sample_rows");
+  launch(largest_of_parts<float>, grids.by_part, call);
+  launch_head<float>(launch, grids, call);
+  launch(draw_tokens<float, std::int32_t>, grids.by_part, call, Rows(args.ids));
 }
 
 }  // namespace tessera::cuda

@@ -1,9 +1,11 @@
-// The kernels of sample() on a GPU (sample_kernels.cu), and the scratch memory they share.
+// The kernels of sample() and sample_rows() on a GPU (sample_kernels.cu), and the scratch memory
+// they share.
 #pragma once
 
 #include <cstdint>
 
 #include "tessera/sample.h"
+#include "tessera/sample_rows.h"
 
 namespace tessera::cuda {
 
@@ -15,7 +17,7 @@ inline std::int64_t sample_parts_of(std::int64_t width) {
   return (width + kSamplePart - 1) / kSamplePart;
 }
 
-// Of all rows; what belongs to row r starts at r times the number in brackets.
+// Of all draws; what belongs to draw d starts at d times the number in brackets.
 struct SampleScratch {
   unsigned long long* largest;      // [parts] the largest key of each part
   unsigned long long* weights;      // [parts] the weight that is kept of each part
@@ -28,9 +30,7 @@ struct SampleScratch {
   std::int32_t* arrived;            // [1] blocks that have written their weight
 };
 
-// Whether only the head of the order is kept: then the bins and the threshold are needed.
-bool keeps_head(const SampleArgs& args);
-
-void sample_rows(Context& ctx, const SampleArgs& args, const SampleScratch& scratch);
+void launch_sample(Context& ctx, const SampleArgs& args, const SampleScratch& scratch);
+void launch_sample_rows(Context& ctx, const SampleRowsArgs& args, const SampleScratch& scratch);
 
 }  // namespace tessera::cuda

@@ -34,34 +34,42 @@ std::int64_t keys_of(std::int64_t rows, std::int64_t width, std::int64_t k) {
   return checked_mul(checked_mul(rows, select_parts_of(width)), k);
 }
 
-void select(Context& ctx, const char* op, const Tensor& x, std::int64_t k, const Tensor& values,
-            const Tensor& indices) {
-  check_length(op, x.size(-1));
+void select(Context& ctx, const char* op, DType dtype, const PickedRows& x, std::int64_t k,
+            const Tensor& values, const Tensor& indices) {
+  check_length(op, x.cols());
   if (indices.numel() == 0) return;
-  const Rows rows(x);
-  if (rows.rows() >= many_rows(ctx) || !parts_pay(rows.cols(), k)) {
-    return select_rows(ctx, op, x, k, values, indices);
+  if (x.rows() >= many_rows(ctx) || !parts_pay(x.cols(), k)) {
+    return select_rows(ctx, op, dtype, x, k, values, indices);
   }
   Workspace::Frame frame(ctx.workspace());
-  select_parts(ctx, op, x, k, frame.take<Key>(keys_of(rows.rows(), rows.cols(), k)), values,
+  select_parts(ctx, op, dtype, x, k, frame.take<Key>(keys_of(x.rows(), x.cols(), k)), values,
                indices);
 }
 
 }  // namespace
 
+std::int64_t select_scratch_bytes(Context& ctx, std::int64_t rows, std::int64_t width,
+                                  std::int64_t k) {
+  if (!parts_pay(width, k)) return 0;
+  const std::int64_t most = std::min(rows, many_rows(ctx) - 1);
+  return ScratchSize().add<Key>(keys_of(most, width, k)).bytes();
+}
 std::int64_t select_scratch_bytes(Context& ctx, const Tensor& x, std::int64_t k) {
-  const Rows rows(x);
-  if (!parts_pay(rows.cols(), k)) return 0;
-  const std::int64_t most = std::min(rows.rows(), many_rows(ctx) - 1);
-  return ScratchSize().add<Key>(keys_of(most, rows.cols(), k)).bytes();
+  return select_scratch_bytes(ctx, Rows(x).rows(), x.size(-1), k);
 }
 
 void argmax(Context& ctx, const ArgmaxArgs& args) {
-  select(ctx, "argmax", args.x, 1, Tensor(), args.indices);
+  select(ctx, "argmax", args.x.dtype, PickedRows(args.x), 1, Tensor(), args.indices);
 }
 
 void top_k(Context& ctx, const TopKArgs& args) {
-  select(ctx, "top_k", args.x, args.values.size(-1), args.values, args.indices);
+  select(ctx, "top_k", args.x.dtype, PickedRows(args.x), args.values.size(-1), args.values,
+         args.indices);
+}
+
+void top_of_picked(Context& ctx, const char* op, const Tensor& x, const Tensor& rows,
+                   const Tensor& values, const Tensor& indices) {
+  select(ctx, op, x.dtype, PickedRows(x, rows), values.size(-1), values, indices);
 }
 
 }  // namespace tessera::cuda

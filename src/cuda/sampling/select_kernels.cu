@@ -119,11 +119,11 @@ struct Chosen {
 
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kRowThreads)
-    top_of_rows(Rows x, std::int64_t k, Chosen<T, Index> chosen) {
+    top_of_rows(PickedRows x, std::int64_t k, Chosen<T, Index> chosen) {
   __shared__ Key keys[kCandidates];
   __shared__ int count;
   for (std::int64_t row = blockIdx.x; row < x.rows(); row += gridDim.x) {
-    const T* elements = x.row<const T>(row);
+    const T* elements = x.row<T>(row);
     write_top<kRowThreads>(ElementKeys<T>{elements, 0, x.cols()}, k, keys, &count,
                            [&](std::int64_t j, Key key) { chosen.write(elements, row, j, key); });
     __syncthreads();  // the keys are free
@@ -133,13 +133,13 @@ __global__ void __launch_bounds__(kRowThreads)
 // Block b has part b % parts of row b / parts, and leaves its k largest at found[b * k].
 template <typename T>
 __global__ void __launch_bounds__(kPartThreads)
-    top_of_parts(Rows x, std::int64_t parts, std::int64_t k, Key* found) {
+    top_of_parts(PickedRows x, std::int64_t parts, std::int64_t k, Key* found) {
   __shared__ Key keys[kCandidates];
   __shared__ int count;
   for (std::int64_t b = blockIdx.x; b < x.rows() * parts; b += gridDim.x) {
     const std::int64_t begin = b % parts * kPartElements;
     const std::int64_t end = begin + kPartElements < x.cols() ? begin + kPartElements : x.cols();
-    write_top<kPartThreads>(ElementKeys<T>{x.row<const T>(b / parts), begin, end}, k, keys, &count,
+    write_top<kPartThreads>(ElementKeys<T>{x.row<T>(b / parts), begin, end}, k, keys, &count,
                             [&](std::int64_t j, Key key) { found[b * k + j] = key; });
     __syncthreads();
   }
@@ -147,12 +147,12 @@ __global__ void __launch_bounds__(kPartThreads)
 
 template <typename T, typename Index>
 __global__ void __launch_bounds__(kRowThreads)
-    top_of_found(Rows x, std::int64_t parts, std::int64_t k, const Key* found,
+    top_of_found(PickedRows x, std::int64_t parts, std::int64_t k, const Key* found,
                  Chosen<T, Index> chosen) {
   __shared__ Key keys[kCandidates];
   __shared__ int count;
   for (std::int64_t row = blockIdx.x; row < x.rows(); row += gridDim.x) {
-    const T* elements = x.row<const T>(row);
+    const T* elements = x.row<T>(row);
     write_top<kRowThreads>(ListedKeys{found + row * parts * k, parts * k}, k, keys, &count,
                            [&](std::int64_t j, Key key) { chosen.write(elements, row, j, key); });
     __syncthreads();
@@ -161,11 +161,10 @@ __global__ void __launch_bounds__(kRowThreads)
 
 }  // namespace
 
-void select_rows(Context& ctx, const char* op, const Tensor& elements, std::int64_t k,
+void select_rows(Context& ctx, const char* op, DType dtype, const PickedRows& x, std::int64_t k,
                  const Tensor& values, const Tensor& indices) {
-  const Rows x(elements);
   const Launch launch(ctx, op);
-  with_float_type(elements.dtype, [&](auto element) {
+  with_float_type(dtype, [&](auto element) {
     with_index_type(indices.dtype, [&](auto index) {
       using T = decltype(element);
       using Index = decltype(index);
@@ -175,12 +174,11 @@ void select_rows(Context& ctx, const char* op, const Tensor& elements, std::int6
   });
 }
 
-void select_parts(Context& ctx, const char* op, const Tensor& elements, std::int64_t k,
+void select_parts(Context& ctx, const char* op, DType dtype, const PickedRows& x, std::int64_t k,
                   unsigned long long* found, const Tensor& values, const Tensor& indices) {
-  const Rows x(elements);
   const std::int64_t parts = select_parts_of(x.cols());
   const Launch launch(ctx, op);
-  with_float_type(elements.dtype, [&](auto element) {
+  with_float_type(dtype, [&](auto element) {
     using T = decltype(element);
     launch(top_of_parts<T>, {.blocks = x.rows() * parts, .threads = kPartThreads}, x, parts, k,
            found);

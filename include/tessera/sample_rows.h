@@ -1,0 +1,35 @@
+// Draws tokens from rows of logits, each draw with options of its own, in one call. Everything
+// about the draws but their number is read from the device.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/context.h"
+#include "tessera/tensor.h"
+
+namespace tessera {
+
+// As the fields of SampleArgs (sample.h), which has their ranges.
+struct DrawOptions {
+  double temperature = 1.0;
+  double top_p = 1.0;
+  double min_p = 0.0;
+  std::int64_t top_k = 0;
+  std::uint64_t seed = 0, draw = 0;  // the draw takes the seed's random number `draw`
+};
+// DrawOptions as numbers of 8 bytes, in memory that a kernel reads.
+inline constexpr std::int64_t kDrawOptionsWords = 6;
+static_assert(sizeof(DrawOptions) == kDrawOptionsWords * sizeof(std::int64_t));
+
+struct SampleRowsArgs {
+  Tensor logits{};   // [rows, n] f32; n at most 2^20
+  Tensor rows{};     // [draws] i32: the row that each draw is from; draws may share one
+  Tensor options{};  // [draws, kDrawOptionsWords] i64: a DrawOptions for each draw
+  Tensor ids{};      // [draws] i32
+};
+// The token of each draw, the same that sample() draws from its row with its options. It is -1
+// where the row holds NaN or +inf, or nothing but -inf; where there is no such row; and where an
+// option is out of its range. None of this is an error: contents are not read to check them.
+void sample_rows(Context& ctx, const SampleRowsArgs& args);
+
+}  // namespace tessera
