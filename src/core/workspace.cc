@@ -77,6 +77,7 @@ Workspace::Count::~Count() {
 // It counts as a frame, so that nothing is freed.
 Workspace::Elsewhere::Elsewhere(Workspace& workspace, std::vector<Buffer>& blocks)
     : workspace_(workspace),
+      use_(workspace.user_, kScratch),
       blocks_(blocks),
       block_(workspace.block_),
       block_used_(workspace.block_used_),

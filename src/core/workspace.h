@@ -80,6 +80,7 @@ class Workspace {
 
    private:
     Workspace& workspace_;
+    OneUser::Use use_;
     std::vector<Buffer>& blocks_;  // theirs, and meanwhile ours
     std::size_t block_;
     std::int64_t block_used_, used_;
