@@ -21,12 +21,19 @@ class ChunkPacer {
 
   // What a step took: tokens of streams and of prompts in it, and its time.
   void learn(std::int64_t stream_tokens, std::int64_t prompt_tokens, double seconds) {
-    if (prompt_tokens == 0 && stream_tokens > 0) {
+    const double prompts = static_cast<double>(prompt_tokens);
+    if (prompt_tokens == 0) {
       blend(stream_seconds_, seconds);
-    } else if (prompt_tokens >= kLeastToLearn) {
-      const double streams = stream_tokens > 0 ? stream_seconds_ : 0;
-      blend(token_seconds_,
-            std::max(seconds - streams, 0.1 * seconds) / static_cast<double>(prompt_tokens));
+    } else if (stream_tokens == 0) {
+      if (prompt_tokens >= kLeastToLearn) blend(token_seconds_, seconds / prompts);
+    } else if (stream_seconds_ == 0) {  // streams have never run alone: what the prompts leave
+      stream_seconds_ = std::max(seconds - token_seconds_ * prompts, kLeastShare * seconds);
+    } else if (token_seconds_ == 0) {
+      token_seconds_ = std::max(seconds - stream_seconds_, kLeastShare * seconds) / prompts;
+    } else {  // both were too long, or too short
+      const double ratio = seconds / (stream_seconds_ + token_seconds_ * prompts);
+      blend(stream_seconds_, ratio * stream_seconds_);
+      blend(token_seconds_, ratio * token_seconds_);
     }
   }
 

@@ -127,7 +127,9 @@ TEST_P(EngineTest, GivesTheSameTokensInAnyCompany) {
       }
     }
     const EngineStats stats = engine.stats();
-    EXPECT_GT(stats.preemptions, 0);
+    if (!small) {
+      EXPECT_GT(stats.preemptions, 0);  // with fewer requests it depends on who comes first
+    }
     EXPECT_GT(stats.cached_tokens, 0);
     EXPECT_EQ(stats.failed, 0);
   }
