@@ -40,6 +40,7 @@ class ChunkPacer {
  private:
   static constexpr std::int64_t kFirstChunk = 16;   // before anything was measured
   static constexpr std::int64_t kLeastToLearn = 4;  // fewer tokens say little about one
+  static constexpr double kLeastShare = 0.1;        // of a step that either of the two takes
   static constexpr double kNewShare = 0.25;         // of a measurement in the average
 
   static void blend(double& average, double value) {
