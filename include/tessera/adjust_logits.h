@@ -1,4 +1,6 @@
 // Logit bias and penalties, which change logits before a token is drawn from them.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,6 @@
 // How likely tokens were, by the logits that they were drawn from.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include "tessera/context.h"

@@ -1,5 +1,7 @@
 // Draws tokens from rows of logits, each draw with options of its own, in one call. Everything
 // about the draws but their number is read from the device.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
 #include <cstdint>

@@ -31,8 +31,8 @@ Json json_of(const ProgramRun& outcome) {
 }
 
 TEST(Generate, JsonHasWhatARunIs) {
-  const Json json =
-      json_of(generate(neox(), "--greedy --ignore-eos --max-tokens 5 --json 'Once upon'"));
+  const Json json = json_of(
+      generate(neox(), "--device cpu --greedy --ignore-eos --max-tokens 5 --json 'Once upon'"));
   EXPECT_EQ(json["prompt_ids"].size(), 9u);
   EXPECT_EQ(json["prompt_ids"][0], 'O' - 31);
   EXPECT_EQ(json["token_ids"].size(), 5u);
@@ -61,7 +61,8 @@ TEST(Generate, PlainTextIsTheTextOfTheJson) {
 }
 
 TEST(Generate, EndsWithTwoLinesOnWhatItTook) {
-  const ProgramRun outcome = generate(neox(), "--greedy --ignore-eos --max-tokens 4 abc");
+  const ProgramRun outcome =
+      generate(neox(), "--device cpu --greedy --ignore-eos --max-tokens 4 abc");
   ASSERT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 2) << outcome.err;
   for (const char* part : {"3 tokens in, 4 out (max_tokens): first ", " ms each, ", "weights ",
                            " (dense), KV ", ", peak ", "; cpu (", ", 1 thread)"}) {
