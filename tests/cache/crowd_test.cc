@@ -172,9 +172,9 @@ TEST_P(CacheCrowdTest, RandomStreamsInATinyPoolSeeTheirOwnTokens) {
       sum.evictions += crowd.stats().evictions;
     }
   }
-  // It was no easy life.
+  // It was no easy life. A GPU has fewer actions, because each of them waits for it many times.
   EXPECT_GT(refusals, 10);
-  EXPECT_GT(sum.hit_tokens, 30);
+  EXPECT_GT(sum.hit_tokens, GetParam().is_cpu() ? 30 : 5);
   EXPECT_GT(sum.evictions, 30);
 }
 
