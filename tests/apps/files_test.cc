@@ -143,8 +143,9 @@ TEST_F(Files, WeightsCanBeCopied) {
 TEST_F(Files, MemoryThatDoesNotSufficeIsASentence) {
   write_text(path("long"), "");
   fs::resize_file(path("long"), std::uintmax_t{1} << 30);
+  // Less than the prompt has, and enough for CUDA's libraries.
   const std::string limited =
-      "-c 'ulimit -v 600000; \"$0\" generate --max-tokens 1 --prompt-file " + path("long") + "' " +
+      "-c 'ulimit -v 1000000; \"$0\" generate --max-tokens 1 --prompt-file " + path("long") + "' " +
       TESSERA_PROGRAM;
   const ProgramRun outcome = run_program("/bin/sh", limited);
   EXPECT_EQ(outcome.status, 1);
