@@ -12,6 +12,7 @@ namespace tessera::app {
 // Runs the command; the result is the program's exit status.
 using Command = std::function<int()>;
 
+Command add_batch(CLI::App& app);
 Command add_chat(CLI::App& app);
 Command add_demo(CLI::App& app);
 Command add_devices(CLI::App& app);

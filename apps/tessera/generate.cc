@@ -10,8 +10,12 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "answers.h"
 #include "commands.h"
 #include "core/fail.h"
+#include "engine_setup.h"
+#include "generate_choices.h"
+#include "generation_flags.h"
 #include "help_format.h"
 #include "interrupt.h"
 #include "model_options.h"
@@ -19,21 +23,21 @@
 #include "output.h"
 #include "prompt.h"
 #include "run_summary.h"
-#include "sampling_flags.h"
 #include "trained_length.h"
 #include "usage_error.h"
 
 namespace tessera::app {
 namespace {
 
+constexpr std::int64_t kMostAnswers = 256;
+
 struct GenerateFlags {
   ModelOptions model;
-  SamplingFlags sampling;
+  GenerationFlags generation;
+  EngineFlags engine;
   std::optional<std::string> prompt, prompt_ids, prompt_file;
-  std::int64_t max_tokens = 256;
-  std::int64_t logprobs = -1;
-  bool ignore_eos = false, json = false, echo = false;
-  std::vector<std::string> stop;
+  std::int64_t n = 1;
+  bool json = false, echo = false;
 };
 
 struct Prompt {
@@ -75,43 +79,21 @@ void encode_prompt(const Session& session, Prompt& prompt) {
   }
 }
 
-// The cache of this run. A full one has room for prompt and text, and no more.
-KvCache make_generate_cache(Session& session, const GenerateFlags& options,
-                            std::int64_t prompt_tokens) {
+// Tokens of a full cache of this run: room for prompt and text, and no more.
+std::int64_t context_of(const Session& session, const GenerateFlags& options,
+                        const CachePolicy& policy, std::int64_t prompt_tokens) {
   const ModelConfig& config = session.model->config();
-  const CachePolicy policy = cache_policy(options.model, config);
-  const std::int64_t asked = full_context(options.model, config);
-  std::int64_t context = asked;
-  if (policy.kind == CachePolicy::Kind::full) {
-    if (prompt_tokens > context) {
-      fail(ErrorCode::invalid_argument,
-           "the prompt has {} tokens and the cache holds at most {}{}; shorten it, or {}",
-           prompt_tokens, context,
-           options.model.context > 0 ? "" : ", the length the model was trained for",
-           streaming_advice(config));
-    }
-    if (options.max_tokens > 0) context = std::min(context, prompt_tokens + options.max_tokens);
+  const std::int64_t context = full_context(options.model, config);
+  if (policy.kind != CachePolicy::Kind::full) return context;
+  if (prompt_tokens > context) {
+    fail(ErrorCode::invalid_argument,
+         "the prompt has {} tokens and the cache holds at most {}{}; shorten it, or {}",
+         prompt_tokens, context,
+         options.model.context > 0 ? "" : ", the length the model was trained for",
+         streaming_advice(config));
   }
-  KvCache cache = session.model->make_cache(*session.ctx, policy, context);
-  note_trained_length(session, policy, asked);
-  return cache;
-}
-
-nlohmann::json logprobs_json(const GenerateResult& result, const Tokenizer* tokenizer) {
-  const auto one = [&](const TokenLogprob& token) {
-    nlohmann::json json = {{"id", token.id}, {"logprob", token.logprob}};
-    const bool known = tokenizer != nullptr && token.id < tokenizer->vocab_size();
-    if (known) json["token"] = tokenizer->token(token.id);
-    return json;
-  };
-  nlohmann::json list = nlohmann::json::array();
-  for (const Sampled& sampled : result.sampled) {
-    nlohmann::json entry = one(sampled.token);
-    entry["top"] = nlohmann::json::array();
-    for (const TokenLogprob& token : sampled.top) entry["top"].push_back(one(token));
-    list.push_back(entry);
-  }
-  return list;
+  const std::int64_t max_tokens = options.generation.max_tokens;
+  return max_tokens > 0 ? std::min(context, prompt_tokens + max_tokens) : context;
 }
 
 void print_generated_json(const Session& session, const KvCache& cache, const Prompt& prompt,
@@ -159,29 +141,16 @@ class TextWriter {
   std::string prompt_;
 };
 
-GenerateOptions generate_options(const GenerateFlags& options) {
-  if (options.max_tokens == 0) fail_usage("--max-tokens 0 writes nothing; -1 sets no limit");
-  const SamplingOptions sampling = options.sampling.parsed();
-  check_sampling(sampling);
-  return {.max_tokens = options.max_tokens,
-          .ignore_eos = options.ignore_eos,
-          .stop = options.stop,
-          .sampling = sampling,
-          .top_logprobs = options.logprobs};
-}
-
-int run_generate(const GenerateFlags& options) {
-  Prompt prompt = read_prompt(options);
-  check_cache_options(options.model);
-  GenerateOptions generation = generate_options(options);
-  Session session = open_session(options.model);
-  encode_prompt(session, prompt);
-  KvCache cache =
-      make_generate_cache(session, options, static_cast<std::int64_t>(prompt.ids.size()));
+int run_plain(Session& session, const GenerateFlags& options, const Prompt& prompt,
+              const std::string& echo, GenerateOptions generation) {
+  const ModelConfig& config = session.model->config();
+  const CachePolicy policy = cache_policy(options.model, config);
+  KvCache cache = session.model->make_cache(
+      *session.ctx, policy, context_of(session, options, policy, std::ssize(prompt.ids)));
+  note_trained_length(session, policy, full_context(options.model, config));
   generation.cancel = &catch_interrupt();
-  const bool echo = !prompt.from_ids && (options.echo || isatty(STDOUT_FILENO) == 1);
   const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;
-  TextWriter writer(tokenizer, echo ? prompt.text : "");
+  TextWriter writer(tokenizer, echo);
   const GenerateResult result = generate(*session.ctx, *session.model, cache, tokenizer, prompt.ids,
                                          generation, [&](const GeneratedToken& token) {
                                            if (!options.json) writer.write(token);
@@ -189,16 +158,43 @@ int run_generate(const GenerateFlags& options) {
   if (!options.json) write_out("\n");
   if (result.reason == StopReason::context_full) {
     session.note(fmt::format("the context of {} tokens is full; {}", cache.options().max_tokens,
-                             streaming_advice(session.model->config())));
+                             streaming_advice(config)));
   }
+  const bool logprobs = options.generation.logprobs >= 0;
   if (options.json) {
-    print_generated_json(session, cache, prompt, result, options.logprobs >= 0);
-  } else if (options.logprobs >= 0) {
+    print_generated_json(session, cache, prompt, result, logprobs);
+  } else if (logprobs) {
     print_logprobs(result, tokenizer);
   }
   flush_out();
   fmt::print(stderr, "{}\n", summary_text(session, cache, result));
   return result.reason == StopReason::cancelled ? kInterruptedStatus : 0;
+}
+
+int run_generate(const GenerateFlags& options) {
+  Prompt prompt = read_prompt(options);
+  check_cache_options(options.model);
+  check_engine_flags(options.engine);
+  const GenerateOptions generation = options.generation.parsed();
+  Session session = open_session(options.model);
+  encode_prompt(session, prompt);
+  const bool is_echoed = !prompt.from_ids && (options.echo || isatty(STDOUT_FILENO) == 1);
+  const std::string echo = is_echoed ? prompt.text : "";
+  if (options.n == 1 && !options.engine.any()) {
+    return run_plain(session, options, prompt, echo, generation);
+  }
+  const ModelConfig& config = session.model->config();
+  const CachePolicy policy = cache_policy(options.model, config);
+  const std::int64_t context = context_of(session, options, policy, std::ssize(prompt.ids));
+  note_trained_length(session, policy, full_context(options.model, config));
+  return run_choices(session, options.model, options.engine,
+                     {.prompt_ids = prompt.ids,
+                      .echo = echo,
+                      .n = options.n,
+                      .context = context,
+                      .policy = policy,
+                      .generation = generation,
+                      .json = options.json});
 }
 
 }  // namespace
@@ -214,21 +210,16 @@ Command add_generate(CLI::App& app) {
                    "Read the prompt from a file (- is standard input), without its last newline")
       ->type_name("FILE");
   command
-      ->add_option("--max-tokens", options->max_tokens,
-                   "End after N tokens; -1: only at an end token, a stop text or Ctrl-C")
-      ->check(whole_number(-1))
+      ->add_option("-n,--answers", options->n,
+                   "Write N answers to the prompt; answer i draws with the seed --seed + i - 1")
+      ->check(whole_number(1, kMostAnswers))
       ->capture_default_str();
-  command->add_flag("--ignore-eos", options->ignore_eos, "Continue after an end token");
-  command->add_option("--stop", options->stop, "End before this text; repeatable")
-      ->allow_extra_args(false)
-      ->check(not_empty());
-  command
-      ->add_option("--logprobs", options->logprobs,
-                   "Report each token's log probability and the N most likely tokens")
-      ->check(whole_number(0, 1000));
+  add_generation_flags(*command, options->generation);
   command->add_flag("--echo", options->echo, "Print the prompt first, as on a terminal");
   command->add_flag("--json", options->json, "Print one JSON object at the end");
-  under_heading(*command, "Sampling", [&] { add_sampling_flags(*command, options->sampling); });
+  under_heading(*command, "Sampling",
+                [&] { add_sampling_flags(*command, options->generation.sampling); });
+  under_heading(*command, "Speed", [&] { add_engine_flags(*command, options->engine); });
   add_cache_options(*command, options->model);
   add_model_options(*command, options->model);
   command->footer(
@@ -236,6 +227,8 @@ Command add_generate(CLI::App& app) {
       "  tessera generate \"Once upon a time\"\n"
       "  tessera generate --model pythia-160m --weights int4 --greedy \"The capital of France "
       "is\"\n"
+      "  tessera generate -n 4 --max-tokens 60 \"Once upon a time\"\n"
+      "  tessera generate --model pythia-1b --draft pythia-70m --greedy \"The sea\"\n"
       "  tessera generate --attention-sinks 4 --max-tokens -1 --ignore-eos \"Once upon a time\"\n"
       "  tessera generate --prompt-ids 1,2,3 --max-tokens 8 --json | jq .token_ids");
   return [options] { return run_generate(*options); };

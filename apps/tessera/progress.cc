@@ -29,7 +29,7 @@ void Progress::clear() {
   std::fflush(stderr);
 }
 
-void Progress::update(std::int64_t done, std::int64_t total) {
+void Progress::update(std::int64_t done, std::int64_t total, const std::string& detail) {
   if (!on_terminal_ || total <= 0) return;
   const Clock::time_point now = Clock::now();
   if (now - start_ < kQuiet || now - last_ < kRefresh) return;
@@ -42,8 +42,9 @@ void Progress::update(std::int64_t done, std::int64_t total) {
     const double seconds = std::chrono::duration<double>(now - start_).count();
     left = fmt::format(", {:.0f} s left", seconds / share * (1 - share));
   }
-  fmt::print(stderr, "\r{} [{}{}] {:.0f}%{}\033[K", what_, std::string(filled, '='),
-             std::string(kBarWidth - filled, ' '), 100 * share, left);
+  fmt::print(stderr, "\r{} [{}{}] {:.0f}%{}{}{}\033[K", what_, std::string(filled, '='),
+             std::string(kBarWidth - filled, ' '), 100 * share, detail.empty() ? "" : ", ", detail,
+             left);
   std::fflush(stderr);
 }
 

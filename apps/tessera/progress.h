@@ -16,7 +16,8 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void update(std::int64_t done, std::int64_t total);
+  // `detail`: behind the share, such as "120 tokens/s".
+  void update(std::int64_t done, std::int64_t total, const std::string& detail = {});
   // Removes the bar from the screen.
   void clear();
   // As a function, for options that take one. It must not outlive this object.

@@ -99,14 +99,23 @@ std::string summary_text(const Session& session, const KvCache& cache,
                          const GenerateResult& result) {
   const Timing timing = timing_of(result);
   return fmt::format(
-      "{} tokens in, {} out ({}): first {:.1f} ms, then {:.2f} ms each, {:.1f}/s\n"
-      "weights {} ({}), KV {}, peak {}; {}",
+      "{} tokens in, {} out ({}): first {:.1f} ms, then {:.2f} ms each, {:.1f}/s\n{}",
       result.prompt_tokens, result.ids.size(), name(result.reason), timing.ttft_ms, timing.tpot_ms,
-      timing.tokens_per_s, size_text(session.model->weight_bytes()), weights_text(*session.model),
-      size_text(cache.bytes()), size_text(peak_rss_bytes()), device_text(*session.ctx));
+      timing.tokens_per_s, memory_text(session, cache.bytes()));
+}
+
+std::string memory_text(const Session& session, std::int64_t kv_bytes) {
+  return fmt::format("weights {} ({}), KV {}, peak {}; {}",
+                     size_text(session.model->weight_bytes()), weights_text(*session.model),
+                     size_text(kv_bytes), size_text(peak_rss_bytes()), device_text(*session.ctx));
 }
 
 nlohmann::json session_json(const Session& session, const KvCache& cache) {
+  return session_json(session, cache.options().policy, cache.bytes());
+}
+
+nlohmann::json session_json(const Session& session, const CachePolicy& policy,
+                            std::int64_t kv_bytes) {
   const Context& ctx = *session.ctx;
   return {{"model", session.directory.string()},
           {"device", to_string(ctx.device())},
@@ -115,12 +124,12 @@ nlohmann::json session_json(const Session& session, const KvCache& cache) {
           {"weights_text", weights_text(*session.model)},
           {"activations", activations_name(ctx)},
           {"dtype", name(session.model->dtype())},
-          {"cache", to_string(cache.options().policy)},
+          {"cache", to_string(policy)},
           {"threads", ctx.threads()},
           {"load_ms", 1e3 * session.load_seconds},
           {"memory_bytes",
            {{"weights", session.model->weight_bytes()},
-            {"kv_cache", cache.bytes()},
+            {"kv_cache", kv_bytes},
             {"workspace", ctx.workspace_peak_bytes()},
             {"peak_rss", peak_rss_bytes()}}},
           {"notes", session.notes},

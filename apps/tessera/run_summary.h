@@ -38,4 +38,9 @@ std::string summary_text(const Session& session, const KvCache& cache,
 // device, weights, memory_bytes, threads, notes, version, ...
 nlohmann::json session_json(const Session& session, const KvCache& cache);
 
+// The same of a run without a KvCache: "weights 93 MiB (int4), KV 12 MiB, peak 205 MiB; cpu (...)"
+std::string memory_text(const Session& session, std::int64_t kv_bytes);
+nlohmann::json session_json(const Session& session, const CachePolicy& policy,
+                            std::int64_t kv_bytes);
+
 }  // namespace tessera::app

@@ -100,8 +100,8 @@ TEST(Cli, TheKernelsDemoAgreesWithFloat64) {
 }
 
 TEST(Cli, EverySubcommandHelpsWithAnExample) {
-  for (const std::string command : {"", "chat", "demo", "devices", "generate", "info", "perplexity",
-                                    "quantize", "tokenize", "verify"}) {
+  for (const std::string command : {"", "batch", "chat", "demo", "devices", "generate", "info",
+                                    "perplexity", "quantize", "tokenize", "verify"}) {
     const Outcome outcome = run(command + " --help");
     EXPECT_EQ(outcome.status, 0);
     EXPECT_NE(outcome.output.find("  tessera " + command), std::string::npos) << outcome.output;
@@ -110,8 +110,8 @@ TEST(Cli, EverySubcommandHelpsWithAnExample) {
 }
 
 TEST(Cli, HelpFitsTheTerminalAndHasNoJargon) {
-  for (const std::string command : {"", "chat", "demo", "devices", "generate", "info", "perplexity",
-                                    "quantize", "tokenize", "verify"}) {
+  for (const std::string command : {"", "batch", "chat", "demo", "devices", "generate", "info",
+                                    "perplexity", "quantize", "tokenize", "verify"}) {
     for (const std::size_t width : {40u, 80u}) {
       setenv("COLUMNS", std::to_string(width).c_str(), 1);
       const std::string help = run(command + " --help").output;
