@@ -2,6 +2,7 @@
 // file, a zero byte, and the text. The ids to decode are made from the text's bytes.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,14 @@ void decode(const tessera::Tokenizer& tokenizer, const Ids& ids) {
 
 // A text of a size where quadratic time shows, made of the given one.
 void encode_long(const tessera::Tokenizer& tokenizer, std::string_view text) {
-  constexpr std::size_t kBytes = 32 << 10;
+  constexpr std::size_t kBytes = 128 << 10;
   std::string longer;
   while (longer.size() < kBytes) longer += text;
-  const tessera::fuzz::TimeBound bound(longer.size());
+  tessera::fuzz::TimeBound bound(longer.size());
   Ids ids;
-  if (takes([&] { ids = tokenizer.encode(longer); })) decode(tokenizer, ids);
+  if (!takes([&] { ids = tokenizer.encode(longer); })) return;
+  bound.add(ids.size());
+  decode(tokenizer, ids);
 }
 
 // Special tokens that stand for text: unknown characters, and bytes.
@@ -71,17 +74,21 @@ std::string unk_token(std::string_view json) {
              : std::string();
 }
 
-void use(const tessera::Tokenizer& tokenizer, std::string_view json, std::string_view text) {
+// True where the tokenizer takes the text.
+bool use(const tessera::Tokenizer& tokenizer, std::string_view json, std::string_view text,
+         tessera::fuzz::TimeBound& bound) {
   Ids ids;
-  if (takes([&] { ids = tokenizer.encode(text, {.add_special = true}); })) {
+  const bool taken = takes([&] { ids = tokenizer.encode(text, {.add_special = true}); });
+  if (taken) {
+    constexpr std::size_t kTimes = 6;  // that the text is encoded
+    bound.add(kTimes * ids.size());
     decode(tokenizer, ids);
     check_words(tokenizer, unk_token(json), text);
-    // One input in eight, chosen by itself: it takes as long as the others together.
-    if (text.size() > 1 && json.size() % 8 == 0) encode_long(tokenizer, text);
   }
   ids.clear();
   for (const char byte : text) ids.push_back(static_cast<signed char>(byte));  // some negative
   takes([&] { (void)tokenizer.decode(ids, true); });
+  return taken;
 }
 
 }  // namespace
@@ -92,11 +99,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view json = input.substr(0, end);
   const std::string_view text =
       end == std::string_view::npos ? std::string_view("a b\n1 \xc3\xa9") : input.substr(end + 1);
-  // Encodes a few times, and now and then a longer text.
-  const tessera::fuzz::TimeBound bound(size + (64 << 10));
   takes([&] {
-    const auto tokenizer = tessera::Tokenizer::from_json(json, "tokenizer.json");
-    use(tokenizer, json, text);
+    std::optional<tessera::Tokenizer> tokenizer;
+    bool taken = false;
+    {
+      tessera::fuzz::TimeBound bound(size);
+      tokenizer = tessera::Tokenizer::from_json(json, "tokenizer.json");
+      taken = use(*tokenizer, json, text, bound);
+    }
+    // One input in 32, chosen by itself: it takes as long as the others together.
+    if (taken && text.size() > 1 && json.size() % 32 == 0) encode_long(*tokenizer, text);
   });
   return 0;
 }
