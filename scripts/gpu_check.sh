@@ -83,7 +83,7 @@ few+=':*/AttentionBackwardTest.GroupedHeads/cuda:*/LinearTest.Ranks/cuda:*/Linea
 few+=':*/GatedLinearTest.DtypesLayouts*/cuda:*/DequantizeTest.IntoF16*/cuda:*/CudaLinearTest.TraceTellsTheKernel/cuda:*/CudaTilesTest.StreamedLayouts*/cuda:*/CudaTilesTest.OneRowByItsOwnKernel/cuda:*/CudaTilesTest.ManyRows/cuda:*/CudaWideTest.BordersOfTiles/cuda:*/CudaMmaTest.Layouts*/cuda:*/CudaMmaTest.WarpsAndBlocks*/cuda'
 few+=':*/CudaLinearTest.DecodesTheBitsOfTheCpu/cuda:*/CudaLinearTest.Encod*/cuda:*/KvAppendTest.*/cuda'
 few+=':*/TilePiecesTest.*/cuda:*/HopperTileTest.*/cuda:*/HopperCopiesTest.*/cuda:*/HopperWarpsTest.*/cuda:*/CudaStripsTest.Lay*/cuda:*/AttentionKernelsTest.RowsThatSeeNothing/cuda:*/HopperPatternsTest.RowsThat*/cuda:*/HopperPatternsTest.Layouts*/cuda:*/SampleTest.TiesGoToTheLowerIds/cuda:*/NormTest.DropsTheElements*/cuda'
-few+=':*/SampleRowsTest.OddSizes*/cuda:*/SampleRowsTest.DrawsWithout*/cuda:*/AdjustLogitsTest.OddSizes*/cuda:*/TokenCountsTest.*/cuda:*/LogprobsTest.OddSizes/cuda'
+few+=':*/SampleRowsTest.OddSizes*/cuda:*/SampleRowsTest.DrawsWithout*/cuda:*/AdjustLogitsTest.OddSizes*/cuda:*/TokenCountsTest.*/cuda:*/LogprobsTest.OddSizes/cuda:*/DeviceDrawsTest.Drafts*/cuda'
 few+=':*/ModelGolden.EveryLevelInOddSteps/cuda_neox_parallel:*/ModelGolden.EveryLevelInOddSteps/cuda_llama_int8_zero_points'
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 clean=() dirty=()

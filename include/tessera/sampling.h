@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tessera/sample.h"
+#include "tessera/sample_rows.h"
 #include "tessera/sampling_options.h"
 
 namespace tessera {
@@ -45,12 +46,22 @@ class Sampler {
   // The next draw as arguments of sample() in tessera/sample.h, which draws the same token on any
   // device. None if bias or penalties change the logits first. Give the drawn token to accept().
   std::optional<SampleArgs> next_draw() const;
+  // Its options for sample_rows(), whatever changes the logits first.
+  DrawOptions next_options() const;
   // Remembers a token as drawn.
   void accept(std::int32_t id);
+  // Takes the memory for every token of a vocabulary, so that accept() never allocates.
+  void reserve(std::int64_t vocab);
+
+  const SamplingOptions& options() const { return options_; }  // a bias is given once for each id
+  bool has_penalties() const;
+  std::uint64_t draws() const { return draws_; }  // so far
+  // The tokens that penalties are on, each once, and how often each of them was generated.
+  std::span<const std::int32_t> seen() const { return seen_; }
+  std::int32_t generated(std::int32_t id) const { return counts_[static_cast<std::size_t>(id)]; }
 
  private:
   bool is_greedy() const { return options_.greedy || options_.temperature == 0; }
-  bool has_penalties() const;
   std::span<const float> adjusted(std::span<const float> logits);
   float largest_of(std::span<const float> logits);
   void report(std::span<const float> logits, std::int64_t top_logprobs, Sampled& sampled);

@@ -85,7 +85,7 @@ EngineCore::EngineCore(Context& ctx, const Model& model, const EngineOptions& op
       scheduler_({.max_sequences = options_.max_sequences,
                   .max_step_tokens = options_.max_step_tokens,
                   .total_pages = pool_->options().pages}),
-      runner_(ctx, model, most_logits(options_), most_logits(options_) + options_.max_sequences),
+      runner_(ctx, model, most_logits(options_)),
       speculator_(make_speculator(ctx, model, options_.speculation,
                                   {.context = options_.context,
                                    .max_sequences = options_.max_sequences,
@@ -288,6 +288,7 @@ void EngineCore::add_draws(const CacheStep& step) {
     choice.ids.resize(choice.ids.size() - choice.drafts.size());  // drawn again, if they are right
     const auto draw_for = [&](Choice& from) {
       draws_.push_back({.sampler = &from.generation.sampler(),
+                        .stream = from.id,
                         .row = step.logit_begin[i],
                         .drafts = from.drafts,
                         .top_logprobs = from.generation.options().top_logprobs,

@@ -66,7 +66,7 @@ GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
   Generation generation(model.config(), tokenizer, options, prompt);
   GenerateResult& result = generation.result();
   model.reserve_workspace(ctx, cache.options(), 1);
-  StepRunner runner(ctx, model, 1, 1);
+  StepRunner runner(ctx, model, 1);
   if (!read_prompt(ctx, cache, runner, generation, prompt)) {
     generation.end(StopReason::cancelled);
     return std::move(result);

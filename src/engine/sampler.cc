@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <unordered_set>
 
 #include "core/fail.h"
+#include "core/penalty.h"
 #include "core/sample_weight.h"
 #include "cpu/sampling/draw.h"
 #include "ops/sampling_table.h"
@@ -47,11 +49,6 @@ void check_bias_ids(const SamplingOptions& options, std::int64_t vocab) {
        id, logit);
 }
 
-// A penalty is a difference of logits, so it is in f32 as they are.
-float penalised(float logit, double repetition) {
-  return static_cast<float>(logit > 0 ? logit / repetition : logit * repetition);
-}
-
 }  // namespace
 
 void check(const SamplingOptions& options, std::int64_t vocab) {
@@ -59,11 +56,24 @@ void check(const SamplingOptions& options, std::int64_t vocab) {
   check_bias_ids(options, vocab);
 }
 
+namespace {
+
+// Of the entries of an id, the last one counts.
+void keep_last_bias(std::vector<std::pair<std::int32_t, float>>& bias) {
+  std::unordered_set<std::int32_t> later;
+  std::reverse(bias.begin(), bias.end());
+  std::erase_if(bias, [&](const auto& entry) { return !later.insert(entry.first).second; });
+  std::reverse(bias.begin(), bias.end());
+}
+
+}  // namespace
+
 struct Sampler::Draw : cpu::TokenDraw {};
 
 Sampler::Sampler(const SamplingOptions& options)
     : options_(options), draw_(std::make_unique<Draw>()) {
   check_ranges(options_);
+  keep_last_bias(options_.logit_bias);
 }
 Sampler::~Sampler() = default;
 Sampler::Sampler(Sampler&&) noexcept = default;
@@ -89,6 +99,14 @@ void Sampler::see_prompt(std::span<const std::int32_t> ids) {
   }
 }
 
+void Sampler::reserve(std::int64_t vocab) {
+  const std::size_t size = static_cast<std::size_t>(vocab);
+  if (is_seen_.size() >= size) return;
+  is_seen_.resize(size);
+  counts_.resize(size);
+  seen_.reserve(size);
+}
+
 // ---- bias and penalties -------------------------------------------------------------------------
 
 bool Sampler::has_penalties() const {
@@ -102,11 +120,7 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
   if (o.logit_bias.empty() && (!penalties || seen_.empty())) return logits;
   check_bias_ids(o, static_cast<std::int64_t>(logits.size()));
   adjusted_.assign(logits.begin(), logits.end());
-  if (is_seen_.size() < logits.size()) {  // room for every token, so no drawn token allocates
-    is_seen_.resize(logits.size());
-    counts_.resize(logits.size());
-    seen_.reserve(logits.size());
-  }
+  reserve(static_cast<std::int64_t>(logits.size()));
   for (const auto& [id, bias] : o.logit_bias) {
     const std::size_t i = static_cast<std::size_t>(id);
     adjusted_[i] = logits[i] + bias;
@@ -118,10 +132,8 @@ std::span<const float> Sampler::adjusted(std::span<const float> logits) {
       fail(ErrorCode::invalid_argument, "token {} was seen, but there are only {} logits", id,
            adjusted_.size());
     }
-    float& logit = adjusted_[i];
-    logit = penalised(logit, o.repetition_penalty);
-    const int count = counts_[i];
-    if (count > 0) logit -= static_cast<float>(o.presence_penalty + o.frequency_penalty * count);
+    adjusted_[i] = penalised_logit(adjusted_[i], o.repetition_penalty, o.presence_penalty,
+                                   o.frequency_penalty, counts_[i]);
   }
   return adjusted_;
 }
@@ -188,6 +200,15 @@ std::optional<SampleArgs> Sampler::next_draw() const {
   args.seed = options_.seed;
   args.draw = draws_;
   return args;
+}
+
+DrawOptions Sampler::next_options() const {
+  return {.temperature = is_greedy() ? 0 : options_.temperature,
+          .top_p = options_.top_p,
+          .min_p = options_.min_p,
+          .top_k = options_.top_k,
+          .seed = options_.seed,
+          .draw = draws_};
 }
 
 void Sampler::accept(std::int32_t id) {

@@ -35,7 +35,7 @@ class ModelSpeculator final : public Speculator {
         limits_(limits),
         pool_(draft.make_pool(ctx, {.limits = batch_limits(limits), .prefix_cache = false})),
         batch_(ctx, *pool_, batch_limits(limits)),
-        runner_(ctx, draft, limits.max_sequences, limits.max_sequences) {}
+        runner_(ctx, draft, limits.max_sequences) {}
 
   void guess(std::span<Guess> streams) override {
     for (const Guess& stream : streams) prepare(stream);

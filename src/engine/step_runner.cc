@@ -1,23 +1,20 @@
 #include "engine/step_runner.h"
 
-#include <algorithm>
-#include <optional>
-
 #include "core/thread_pool.h"
 #include "tessera/buffer.h"
 #include "tessera/sample.h"
 
 namespace tessera {
 
-StepRunner::StepRunner(Context& ctx, const Model& model, std::int64_t max_rows,
-                       std::int64_t max_draws)
+StepRunner::StepRunner(Context& ctx, const Model& model, std::int64_t max_rows)
     : ctx_(ctx), model_(model), frame_(ctx.workspace()) {
   const std::int64_t vocab = model.config().vocab;
   logits_ = frame_.take(DType::f32, {max_rows, vocab});
-  drawn_ = frame_.take(DType::i32, {max_draws});
+  drawn_ = frame_.take(DType::i32, {max_rows});
   if (ctx.device().is_cpu()) return;
+  device_draws_.emplace(ctx, vocab, max_rows);
   host_logits_.resize(static_cast<std::size_t>(vocab));
-  host_drawn_.resize(static_cast<std::size_t>(max_draws));
+  host_drawn_.resize(static_cast<std::size_t>(max_rows));
 }
 
 void StepRunner::forward(const CacheStep& step) {
@@ -59,41 +56,36 @@ std::span<const float> StepRunner::host_row(std::int64_t row) {
   return host_logits_;
 }
 
-// A GPU draws where the logits are. Rows are copied to the host only if bias, penalties or logprobs
-// need all of them.
+// A GPU draws where the logits are.
 void StepRunner::draw_on_device(std::span<Draw> draws) {
-  std::int64_t used = 0;  // several draws may share a row, so ids are numbered on their own
-  for (const Draw& draw : draws) {
-    std::optional<SampleArgs> args = draw.sampler->next_draw();
-    const std::int64_t rows = 1 + std::ssize(draw.drafts);
-    if (args && draw.top_logprobs < 0) {
-      args->logits = logits_.slice(0, draw.row, draw.row + rows);
-      args->ids = drawn_.slice(0, used, used + rows);
-      sample(ctx_, *args);
-    }
-    used += rows;
+  const bool one_plain_draw = draws.size() == 1 && draws.front().top_logprobs < 0 &&
+                              draws.front().sampler->next_draw().has_value();
+  if (one_plain_draw) {
+    draw_alone(draws.front());
+  } else {
+    device_draws_->draw(logits_, draws);
   }
-  copy_bytes(ctx_, host_drawn_.data(), Device::cpu(), drawn_.data, ctx_.device(),
-             used * size_of(DType::i32));
-  const std::int32_t* ids = host_drawn_.data();
+  // The Sampler draws what needs the host, and names the logit that makes a draw impossible.
   for (Draw& draw : draws) {
-    // The Sampler draws what needs the host, and names the logit that makes a draw impossible.
-    if (draw.top_logprobs >= 0 || !draw.sampler->next_draw() || ids[0] < 0) {
-      draw_on_host(draw);
-    } else {
-      accept(draw, ids);
-    }
-    ids += 1 + draw.drafts.size();
+    if (draw.drawn->empty()) draw_on_host(draw);
   }
 }
 
-// Takes ids that the device has drawn, as long as drafts are right.
-void StepRunner::accept(Draw& draw, const std::int32_t* ids) {
+// A single draw without bias, penalties and log-probabilities needs no upload.
+void StepRunner::draw_alone(Draw& draw) {
+  SampleArgs args = *draw.sampler->next_draw();
+  const std::int64_t rows = 1 + std::ssize(draw.drafts);
+  args.logits = logits_.slice(0, draw.row, draw.row + rows);
+  args.ids = drawn_.slice(0, 0, rows);
+  sample(ctx_, args);
+  copy_bytes(ctx_, host_drawn_.data(), Device::cpu(), args.ids.data, ctx_.device(),
+             args.ids.bytes());
   draw.drawn->clear();
-  for (std::size_t i = 0; i <= draw.drafts.size() && ids[i] >= 0; ++i) {
-    draw.sampler->accept(ids[i]);
-    draw.drawn->push_back({.token = {.id = ids[i], .logprob = 0}});
-    if (i < draw.drafts.size() && ids[i] != draw.drafts[i]) return;
+  for (std::size_t i = 0; i <= draw.drafts.size() && host_drawn_[i] >= 0; ++i) {
+    const std::int32_t id = host_drawn_[i];
+    draw.sampler->accept(id);
+    draw.drawn->push_back({.token = {.id = id, .logprob = 0}});
+    if (i < draw.drafts.size() && id != draw.drafts[i]) return;
   }
 }
 

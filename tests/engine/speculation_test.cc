@@ -116,7 +116,7 @@ TEST(Speculation, DrawnTokensHaveTheDistributionOfTheModel) {
   for (const float logit : logits) total += std::exp(static_cast<double>(logit));
   Context ctx({.threads = 1});
   const FixedLogits model(logits);
-  StepRunner runner(ctx, model, 3, 3);
+  StepRunner runner(ctx, model, 3);
   CacheStep step;
   step.logits = 3;
   runner.forward(step);
