@@ -77,7 +77,8 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       ->type_name("DIR")
       ->check(not_empty());
   command.add_flag("--batch-invariant", flags.batch_invariant,
-                   "On a GPU: the same bits in any company, at some cost; a CPU gives them anyway");
+                   "The same bits whatever else runs; the CPU always gives that, a GPU refuses");
+  a CPU gives them anyway ");
 }
 
 void check_engine_flags(const EngineFlags& flags) {

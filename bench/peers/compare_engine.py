@@ -77,7 +77,7 @@ def transformers_batch(shape: pathlib.Path, lengths: list[tuple[int, int]]) -> f
     config = AutoConfig.from_pretrained(shape)
     with torch.device("cuda"):
         torch.set_default_dtype(torch.float16)
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa_paged").eval()
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="paged|sdpa").eval()
         torch.set_default_dtype(torch.float32)
     source = torch.Generator().manual_seed(1)
     prompts = [torch.randint(0, config.vocab_size, (n,), generator=source).tolist() for n, _ in lengths]

@@ -5,8 +5,7 @@
 //   events
 //
 // A request gives the same tokens alone and in company: its seed, its place in the stream and the
-// model decide them. On a GPU, logits may differ in their last bits with the number of streams,
-// unless EngineOptions::batch_invariant is set.
+// model decide them. On a GPU, logits may differ in their last bits with the number of streams.
 //
 // Threads: every function of Engine and RequestHandle may be called from any thread. The engine
 // runs its steps on a thread of its own. Until it is destroyed, it alone uses the Context.
@@ -42,6 +41,8 @@ struct EngineOptions {
   std::int64_t pages = 0;
   std::int64_t page_size = 64;  // tokens
   bool prefix_cache = true;     // find pages of earlier requests that began with the same tokens
+  // A row's bits do not depend on the other rows of a step. So it always is on the CPU; refused on
+  // a GPU, whose kernels sum in another order for other numbers of rows.
   bool batch_invariant = false;
   SpeculationOptions speculation{};
 };

@@ -68,6 +68,9 @@ struct Weight {
   Tensor zeros{};   // int4 and int8, optional: [out, blocks of a row], the code that means 0
   Tensor row_scales{};       // cuda_tiles only: f32, a factor for the sums of each row
   float tensor_scale = 1.f;  // nvfp4 only
+  // Dense only: nothing writes to it from now on, and all writes to it have ended. A GPU may then
+  // read it before the kernels ahead have ended. load_model() says so of a model's weights.
+  bool constant = false;
 
   static Weight dense(const Tensor& matrix);
   bool defined() const { return data.defined(); }

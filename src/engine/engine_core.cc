@@ -19,7 +19,13 @@ void require_option(bool holds, const char* name, std::int64_t value, const char
   fail(ErrorCode::invalid_argument, "{} is {}; it must be {}", name, value, accepted);
 }
 
-EngineOptions complete(EngineOptions options, const Model& model) {
+EngineOptions complete(EngineOptions options, const Context& ctx, const Model& model) {
+  if (options.batch_invariant && !ctx.device().is_cpu()) {
+    fail(ErrorCode::unsupported,
+         "batch_invariant is asked for on {}; only the CPU gives the same bits for any number of "
+         "streams so far: leave it out",
+         to_string(ctx.device()));
+  }
   require_option(options.context >= 0, "context", options.context, "0 (as trained) or more");
   require_option(options.max_sequences >= 1, "max_sequences", options.max_sequences, "1 or more");
   require_option(options.max_step_tokens >= 1, "max_step_tokens", options.max_step_tokens,
@@ -79,7 +85,7 @@ Error error_of(const std::exception_ptr& thrown) {
 EngineCore::EngineCore(Context& ctx, const Model& model, const EngineOptions& options)
     : ctx_(ctx),
       model_(model),
-      options_(complete(options, model)),
+      options_(complete(options, ctx, model)),
       pool_(model.make_pool(ctx, pool_request(options_))),
       batch_(ctx, *pool_, batch_limits(options_)),
       scheduler_({.max_sequences = options_.max_sequences,

@@ -41,8 +41,9 @@ class Batch : public testing::Test {
     return " --input '" + path("in.jsonl") + "' --output '" + path(output) + "' ";
   }
   ProgramRun batch(const std::string& arguments, const std::string& output = "out.jsonl") const {
-    return run_program(TESSERA_PROGRAM, "batch --threads 1 --max-tokens 5 --ignore-eos" +
-                                            batch_model().option() + files(output) + arguments);
+    return run_program(TESSERA_PROGRAM,
+                       "batch --device cpu --threads 1 --max-tokens 5 --ignore-eos" +
+                           batch_model().option() + files(output) + arguments);
   }
   std::string output(const std::string& name = "out.jsonl") const { return read_text(path(name)); }
   // The lines of a run that must succeed, by custom_id.

@@ -60,8 +60,9 @@ TEST(GenerateChoices, GuessesAheadDoNotChangeTheText) {
   const std::string draft = "--draft '" + choices_model().path().string() + "' ";
   for (const std::string sampling : {"--greedy ", "--temperature 1.5 --seed 3 "}) {
     const Json plain = generated_json(sampling + "abcabcabc");
-    for (const std::string& flags : {std::string("--speculate ngram "), draft,
-                                     std::string("--speculate off --batch-invariant ")}) {
+    for (const std::string& flags :
+         {std::string("--speculate ngram "), draft,
+          std::string("--speculate off --device cpu --batch-invariant ")}) {
       const Json json = generated_json(sampling + flags + "abcabcabc");
       EXPECT_EQ(json["token_ids"], plain["token_ids"]) << sampling << flags;
       EXPECT_EQ(json["text"], plain["text"]) << sampling << flags;

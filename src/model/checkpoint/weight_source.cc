@@ -16,8 +16,10 @@ Tensor WeightSource::constants(const std::vector<float>& values) {
 }
 
 Weight WeightSource::add_layer(const std::string& name, const Weight& weight) {
-  layers_.push_back({name, weight});
-  return weight;
+  Weight loaded = weight;
+  loaded.constant = true;  // finish() waits for the device
+  layers_.push_back({name, loaded});
+  return loaded;
 }
 
 Weight WeightSource::prepared(const std::string& layer, const PackedWeight& weight) {

@@ -136,6 +136,7 @@ void run_stream(const LinearCall& call, const StreamPlan& plan) {
   const StreamArgs args{
       .weights = {argument(weight), argument(product.gated() ? product.up : weight)},
       .matrices = product.gated() ? 2 : 1,
+      .constant = weight.constant && (!product.gated() || product.up.constant),
       .block_tiles = plan.tiles / plan.blocks,
       .longer_blocks = plan.tiles % plan.blocks,
       .pairs = row_pairs(weight),

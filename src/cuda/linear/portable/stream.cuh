@@ -22,11 +22,12 @@
 // Activations that do not fit into shared memory come in chunks along K: all of the above runs for
 // one chunk, then for the next, and the sums of both are added.
 //
-// The kernel overlaps with the one ahead of it: the first packed weights are loaded before that one
-// has ended. Dense ones only come into the second cache, because the kernel ahead may be the one
-// that writes them. Reading a layer's weights takes 3 to 30 us, so what happens before the first
-// and after the last of them counts: there is no division by a number that is not a constant, and
-// nothing is read from global memory at the end that could have been read at the start.
+// The kernel overlaps with the one ahead of it: the first weights are loaded before that one has
+// ended, if they are packed or constant. Others only come into the second cache, because the kernel
+// ahead may be the one that writes them. Reading a layer's weights takes 3 to 30 us, so what
+// happens before the first and after the last of them counts: there is no division by a number that
+// is not a constant, and nothing is read from global memory at the end that could have been read at
+// the start.
 //
 // The technique: fragments and mma.sync are step 5 of examples/learn (docs/LEARN.md).
 #pragma once
@@ -61,6 +62,7 @@ struct StreamWeight {
 struct StreamArgs {
   StreamWeight weights[2];
   int matrices;                    // 1, or 2: gate and up
+  bool constant;                   // dense weights that no kernel ahead writes
   int block_tiles, longer_blocks;  // tiles of a block; the first blocks have one more
   int pairs;                       // of slabs, along K
   int chunk_pairs;                 // of which activations are in shared memory together
@@ -283,14 +285,15 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
         next.advance(depth, args.pairs);
       }
     };
-    if constexpr (kDense) {
+    const bool loads_early = !kDense || args.constant;
+    if (loads_early) {
+      load_first();
+    } else if constexpr (kDense) {
       static_assert(!kChunks);  // so that pairs follow each other
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (begin + i < end) prefetch_pair<T>(args, weight, next.at + i, lane);
       }
-    } else {
-      load_first();
     }
     if (thread < tiles) shared.ranges[thread] = slots_of_tile(shares, thread, depth);
     if (first_pair == 0) {
@@ -307,7 +310,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
       ends.put_bias(1, up_bias);
     } else {
       stage_activations(args, first_pair, depth, shared.x);
-      if constexpr (kDense) load_first();
+      if (!loads_early) load_first();
       for (int i = 0; first_pair == 0 && i < args.matrices; ++i) {
         ends.put_bias(i, ends.load_bias(i));
       }
