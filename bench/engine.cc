@@ -22,6 +22,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -46,6 +47,12 @@ struct Options {
   int threads = 2, repeat = 3;
   bool batch_invariant = false, exact = false;
   std::string device = "cpu", speculate = "off";
+  std::string cache_dtype;  // empty: the model's
+
+  std::optional<DType> chosen_cache_dtype() const {
+    if (cache_dtype.empty()) return std::nullopt;
+    return cache_dtype == "f16" ? DType::f16 : cache_dtype == "bf16" ? DType::bf16 : DType::f32;
+  }
 };
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
@@ -100,9 +107,10 @@ std::int64_t weight_bytes_read(const Model& model) {
   return bytes;
 }
 
-std::int64_t kv_bytes_of_token(const Model& model) {
+std::int64_t kv_bytes_of_token(const Model& model, const Options& options) {
   const ModelConfig& config = model.config();
-  return 2 * config.layers * config.kv_heads * config.head_dim * size_of(model.dtype());
+  return 2 * config.layers * config.kv_heads * config.head_dim *
+         size_of(options.chosen_cache_dtype().value_or(model.dtype()));
 }
 
 nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& options,
@@ -114,6 +122,7 @@ nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& 
                   {.context = options.prompt + options.generate,
                    .max_sequences = streams,
                    .max_step_tokens = options.max_step,
+                   .cache_dtype = options.chosen_cache_dtype(),
                    .prefix_cache = false,
                    .batch_invariant = options.batch_invariant});
     std::vector<Timeline> timelines(static_cast<std::size_t>(streams));
@@ -152,7 +161,8 @@ nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& 
                           seconds_between(start, end));
   }
   const std::int64_t seen = options.prompt + options.generate / 2;
-  const std::int64_t bytes = weight_bytes_read(model) + streams * seen * kv_bytes_of_token(model);
+  const std::int64_t bytes =
+      weight_bytes_read(model) + streams * seen * kv_bytes_of_token(model, options);
   const double step_ms = 1e3 * quantile(steps, 0.5);
   const double floor_ms = 1e3 * static_cast<double>(bytes) / bandwidth;
   return {{"streams", streams},
@@ -192,6 +202,7 @@ nlohmann::json measure_trace(Context& ctx, const Model& model, const Options& op
                 {.context = options.context,
                  .max_sequences = options.max_sequences > 0 ? options.max_sequences : 32,
                  .max_step_tokens = options.max_step,
+                 .cache_dtype = options.chosen_cache_dtype(),
                  .batch_invariant = options.batch_invariant});
   std::vector<Timeline> timelines(arrivals.size());
   const Clock::time_point start = Clock::now();
@@ -252,6 +263,7 @@ void measure(const Options& options) {
       row["model"] = options.model.name();
       row["weights"] = weights;
       row["dtype"] = name(model->dtype());
+      row["cache_dtype"] = name(options.chosen_cache_dtype().value_or(model->dtype()));
       row["device"] = to_string(ctx.device());
       row["threads"] = ctx.threads();
       row["batch_invariant"] = options.batch_invariant;
@@ -294,6 +306,10 @@ int main(int argc, char** argv) {
   app.add_option("--repeat", options.repeat, "Runs with --streams; the median is reported")
       ->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
+  app.add_option("--cache-dtype", options.cache_dtype,
+                 "Type of keys and values; by default the model's. f16 and bf16 halve an f32 "
+                 "model's, on the CPU")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   app.add_flag("--batch-invariant", options.batch_invariant,
                "On a GPU: the same bits for any number of streams");
   app.add_flag("--exact", options.exact, "Do not round activations to 8 bits");

@@ -119,7 +119,7 @@ std::int64_t kv_bytes(const Engine& engine, const Model& model) {
   return page_pool_bytes({.layers = config.layers,
                           .kv_heads = config.kv_heads,
                           .head_dim = config.head_dim,
-                          .dtype = model.dtype(),
+                          .dtype = engine.options().cache_dtype.value_or(model.dtype()),
                           .pages = engine.options().pages,
                           .page_size = engine.options().page_size});
 }

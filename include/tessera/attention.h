@@ -31,9 +31,11 @@ struct PageTable {
 };
 
 struct AttentionArgs {
-  Tensor q{};       // [batch, n_q, heads, dim] f32, f16 or bf16; any strides, dim contiguous
-  Tensor k{}, v{};  // [batch, n_k, kv_heads, dim] of q's dtype; kv_heads divides heads
-  Tensor out{};     // like q
+  Tensor q{};  // [batch, n_q, heads, dim] f32, f16 or bf16; any strides, dim contiguous
+  // [batch, n_k, kv_heads, dim] of q's dtype; kv_heads divides heads. On the CPU, k and v may both
+  // be f16 or bf16 where q is f32.
+  Tensor k{}, v{};
+  Tensor out{};  // like q
   // Optional f32 [batch, heads, n_q]: the log of the sum of exponentials; -inf where every key is
   // masked.
   Tensor lse{};

@@ -40,7 +40,10 @@ struct EngineOptions {
   // tokens, or as many as half of the free memory holds.
   std::int64_t pages = 0;
   std::int64_t page_size = 64;  // tokens
-  bool prefix_cache = true;     // find pages of earlier requests that began with the same tokens
+  // Of keys and values. Default: the model's. On the CPU, f16 or bf16 halve those of an f32 model,
+  // and what the attention of many streams reads.
+  std::optional<DType> cache_dtype{};
+  bool prefix_cache = true;  // find pages of earlier requests that began with the same tokens
   // A row's bits do not depend on the other rows of a step. So it always is on the CPU; refused on
   // a GPU, whose kernels sum in another order for other numbers of rows.
   bool batch_invariant = false;

@@ -11,7 +11,9 @@ namespace tessera {
 struct KvAppendArgs {
   Tensor k{}, v{};  // [tokens, kv_heads, dim] f32, f16 or bf16; any strides, dim contiguous
   Tensor slots{};   // i32 [tokens]: page * page_size + row; distinct
-  Tensor k_pages{}, v_pages{};  // [pages, page_size, kv_heads, dim] of k's dtype
+  // [pages, page_size, kv_heads, dim] of k's dtype. On the CPU, f32 may be stored as f16 or bf16,
+  // rounded to nearest even.
+  Tensor k_pages{}, v_pages{};
 };
 // On the CPU, a slot out of range is refused before anything is written. A GPU, where checking
 // would mean waiting, drops that token.

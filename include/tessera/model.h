@@ -70,6 +70,8 @@ struct PoolRequest {
   std::int64_t pages = 0;       // 0: room for all sequences at their longest, or what fits
   std::int64_t page_size = 64;
   bool prefix_cache = true;
+  // Of keys and values. Default: the model's. On the CPU, f16 or bf16 halve those of an f32 model.
+  std::optional<DType> dtype{};
   // With pages = 0, the most of the memory that is free beside weights and workspace. 0: 0.9 on a
   // GPU, 0.5 on the CPU.
   double memory_share = 0;
@@ -116,9 +118,11 @@ class Model {
   void check_policy(const CachePolicy& policy) const;
   // A cache that fits the model, with this policy and these sizes. Reserves the workspace of its
   // steps. If the device has no room for both, Error (out_of_memory) says so before anything is
-  // allocated: what each needs, what is free, and the largest cache that would fit.
+  // allocated: what each needs, what is free, and the largest cache that would fit. `dtype` is that
+  // of keys and values, as in PoolRequest.
   KvCache make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
-                     std::int64_t max_step = 256, std::int64_t logit_rows = 1) const;
+                     std::int64_t max_step = 256, std::int64_t logit_rows = 1,
+                     std::optional<DType> dtype = std::nullopt) const;
   // A pool that fits the model. Reserves the workspace of the steps over it. If the device has no
   // room for one sequence at its longest, Error (out_of_memory) says so as make_cache() does.
   std::unique_ptr<PagePool> make_pool(Context& ctx, const PoolRequest& request) const;

@@ -17,8 +17,9 @@ struct RotaryAppendArgs {
   Rope rope{};            // at most dim dims
   bool turn_keys = true;  // false: keys are stored unrotated, for attention's rope_on_read
   Tensor slots{};         // i32 [tokens]: page * page_size + row; distinct
-  Tensor k_pages{}, v_pages{};  // [pages, page_size, kv_heads, dim] of q's dtype
-  Tensor q_out{};               // like q; may be the same view
+  // [pages, page_size, kv_heads, dim] of q's dtype. On the CPU, f32 may be stored as f16 or bf16.
+  Tensor k_pages{}, v_pages{};
+  Tensor q_out{};  // like q; may be the same view
 };
 // Gives the same bits as rotary() of q and of k followed by kv_append(), and treats positions and
 // slots that are out of range as they do.

@@ -65,7 +65,8 @@ PoolRequest pool_request(const EngineOptions& options) {
           .logit_rows = most_logits(options),
           .pages = options.pages,
           .page_size = options.page_size,
-          .prefix_cache = options.prefix_cache};
+          .prefix_cache = options.prefix_cache,
+          .dtype = options.cache_dtype};
 }
 
 }  // namespace

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/available_memory.h"
+#include "core/cache_dtype.h"
 #include "core/checked.h"
 #include "core/fail.h"
 #include "core/workspace.h"
@@ -96,6 +98,22 @@ CacheRequest cache_request(const Context& ctx, const Model& model, const KvCache
           .tokens = options.max_tokens};
 }
 
+DType checked_cache_dtype(const Context& ctx, std::optional<DType> chosen, DType of_model) {
+  const DType dtype = chosen.value_or(of_model);
+  if (!can_store(dtype, of_model)) {
+    fail(ErrorCode::invalid_argument, "a cache of {} does not fit a model of {}; choose {}{}",
+         name(dtype), name(of_model), name(of_model),
+         of_model == DType::f32 ? ", f16 or bf16" : "");
+  }
+  if (dtype != of_model && !ctx.device().is_cpu()) {
+    fail(ErrorCode::unsupported,
+         "a cache of {} for a model of {} is for the CPU only; on {} choose {}, or load the model "
+         "as {}",
+         name(dtype), name(of_model), to_string(ctx.device()), name(of_model), name(dtype));
+  }
+  return dtype;
+}
+
 [[noreturn]] void refuse_cache(Context& ctx, const Model& model, const KvCacheOptions& options,
                                std::int64_t logit_rows, const std::string& reason) {
   CacheRequest request = cache_request(ctx, model, options);
@@ -178,12 +196,13 @@ void Model::check_policy(const CachePolicy& policy) const {
 }
 
 KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
-                          std::int64_t max_step, std::int64_t logit_rows) const {
+                          std::int64_t max_step, std::int64_t logit_rows,
+                          std::optional<DType> dtype) const {
   check_policy(policy);
   const KvCacheOptions options{.layers = config_.layers,
                                .kv_heads = config_.kv_heads,
                                .head_dim = config_.head_dim,
-                               .dtype = dtype_,
+                               .dtype = model::checked_cache_dtype(ctx, dtype, dtype_),
                                .policy = policy,
                                .max_tokens = max_tokens,
                                .max_step = max_step};
@@ -205,7 +224,7 @@ std::unique_ptr<PagePool> Model::make_pool(Context& ctx, const PoolRequest& requ
   PagePoolOptions options{.layers = config_.layers,
                           .kv_heads = config_.kv_heads,
                           .head_dim = config_.head_dim,
-                          .dtype = dtype_,
+                          .dtype = model::checked_cache_dtype(ctx, request.dtype, dtype_),
                           .pages = 1,
                           .page_size = request.page_size,
                           .prefix_cache = request.prefix_cache};

@@ -37,6 +37,9 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
   forward.out.read_only = forward.lse.read_only = false;  // inputs of the backward pass
   check_attention(op, forward);
   op.require(forward.lse.defined(), "lse was not given; attention() writes it on request");
+  op.require(forward.k.dtype == forward.q.dtype,
+             "k is {} and q is {}; gradients need both in one dtype", name(forward.k.dtype),
+             name(forward.q.dtype));
   op.require(!forward.pages.defined(), "pages are for inference; gradients need dense k and v");
   op.require(!forward.rope_on_read.defined(),
              "rope_on_read is for inference; rotate the keys before and use plain attention");

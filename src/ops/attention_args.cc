@@ -19,8 +19,8 @@ void check_shapes(const OpScope& op, const AttentionArgs& args) {
   op.require(q.shape[2] >= 1, "q has no heads: {}", q);
   op.require(q.shape[3] >= 1 && q.shape[3] <= kMostDims,
              "head dim {} of q is not supported; it must be in 1..{}", q.shape[3], kMostDims);
-  op.input("k", k, {q.dtype});
-  op.input("v", v, {q.dtype});
+  op.stored_input("k", k, "q", q);
+  op.input("v", v, {k.dtype});
   const char* expected =
       args.pages.defined() ? "[pages, page_size, kv_heads, dim]" : "[batch, keys, kv_heads, dim]";
   op.require(k.rank == 4, "k must be {}, got {}", expected, k);

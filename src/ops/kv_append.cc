@@ -22,7 +22,7 @@ void kv_append(Context& ctx, const KvAppendArgs& args) {
            return "cuda";
          },
          [&] {
-           return OpCost{args.slots.bytes() + 2 * (args.k.bytes() + args.v.bytes()), 0};
+           return OpCost{args.slots.bytes() + kv_append_bytes(args), 0};
          });
 }
 

@@ -15,11 +15,11 @@ void check_kv_append(const OpScope& op, const KvAppendArgs& args) {
   op.same_shape("v", v, "k", k);
   op.input("slots", args.slots, {DType::i32});
   op.shape("slots", args.slots, {k.shape[0]});
-  op.output("k_pages", k_pages, {k.dtype});
+  op.stored_output("k_pages", k_pages, "k", k);
   op.require(k_pages.rank == 4 && k_pages.shape[2] == k.shape[1] && k_pages.shape[3] == k.shape[2],
              "k_pages must be [pages, page_size, {}, {}] for k {}, got {}", k.shape[1], k.shape[2],
              k, k_pages);
-  op.output("v_pages", v_pages, {k.dtype});
+  op.output("v_pages", v_pages, {k_pages.dtype});
   op.same_shape("v_pages", v_pages, "k_pages", k_pages);
   op.no_overlap("k_pages", k_pages, "v_pages", v_pages);
   for (const auto& [name, pages] : {std::pair{"k_pages", &k_pages}, {"v_pages", &v_pages}}) {
@@ -27,6 +27,10 @@ void check_kv_append(const OpScope& op, const KvAppendArgs& args) {
     op.no_overlap(name, *pages, "v", v);
     op.no_overlap(name, *pages, "slots", args.slots);
   }
+}
+
+std::int64_t kv_append_bytes(const KvAppendArgs& args) {
+  return 2 * args.k.numel() * (size_of(args.k.dtype) + size_of(args.k_pages.dtype));
 }
 
 // Memory for check_kv_slots(), which sorts the slots where it must.

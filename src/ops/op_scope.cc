@@ -115,6 +115,28 @@ void OpScope::no_overlap(const char* out_arg, const Tensor& out, const char* in_
           in_arg);
 }
 
+void OpScope::stored_input(const char* arg, const Tensor& stored, const char* computed_arg,
+                           const Tensor& computed) const {
+  if (computed.dtype != DType::f32) return input(arg, stored, {computed.dtype});
+  input(arg, stored, {DType::f32, DType::f16, DType::bf16});
+  one_dtype_on_gpu(arg, stored, computed_arg, computed);
+}
+
+void OpScope::stored_output(const char* arg, const Tensor& stored, const char* computed_arg,
+                            const Tensor& computed) const {
+  if (computed.dtype != DType::f32) return output(arg, stored, {computed.dtype});
+  output(arg, stored, {DType::f32, DType::f16, DType::bf16});
+  one_dtype_on_gpu(arg, stored, computed_arg, computed);
+}
+
+void OpScope::one_dtype_on_gpu(const char* arg, const Tensor& stored, const char* computed_arg,
+                               const Tensor& computed) const {
+  if (ctx_.device().is_cpu() || stored.dtype == computed.dtype) return;
+  throw OpError(ErrorCode::unsupported,
+                fmt::format("{}: {} is {} and {} is {}; on a GPU both must be of one dtype", op_,
+                            arg, name(stored.dtype), computed_arg, name(computed.dtype)));
+}
+
 void OpScope::no_kernel() const {
   throw OpError(
       ErrorCode::unsupported,

@@ -82,6 +82,12 @@ class OpScope {
     Workspace::Frame(ctx_.workspace()).take<char>(scratch_bytes());
     return true;
   }
+  // The checks of input() or output() for keys and values, which may be half of f32 on the CPU:
+  // `stored` has the dtype of `computed`, or is f16 or bf16 where that is f32.
+  void stored_input(const char* arg, const Tensor& stored, const char* computed_arg,
+                    const Tensor& computed) const;
+  void stored_output(const char* arg, const Tensor& stored, const char* computed_arg,
+                     const Tensor& computed) const;
   // Throws an error: the op has no kernel for the Context's device.
   [[noreturn]] void no_kernel() const;
 
@@ -112,6 +118,8 @@ class OpScope {
   }
 
  private:
+  void one_dtype_on_gpu(const char* arg, const Tensor& stored, const char* computed_arg,
+                        const Tensor& computed) const;
   void record(const char* kernel, std::string shapes, OpCost cost) const;
   [[noreturn]] void explain(const Error& error, const std::string& shapes) const;
 

@@ -23,11 +23,12 @@ constexpr std::int64_t kStreams = 33, kChunk = 45, kContext = 128;
 
 class Company {
  public:
-  Company(Context& ctx, const Model& model)
+  Company(Context& ctx, const Model& model, std::optional<DType> cache_dtype)
       : ctx_(ctx),
         model_(model),
         limits_{.max_tokens = 256, .max_sequences = 64, .max_pages_of_a_sequence = 16},
-        pool_(model.make_pool(ctx, {.limits = limits_, .logit_rows = 64, .page_size = 16})),
+        pool_(model.make_pool(
+            ctx, {.limits = limits_, .logit_rows = 64, .page_size = 16, .dtype = cache_dtype})),
         batch_(ctx, *pool_, limits_),
         logits_(DType::f32, {64, model.config().vocab}) {
     const CachePolicy policies[] = {CachePolicy::full(), CachePolicy::last(9),
@@ -112,11 +113,13 @@ struct Case {
   std::optional<Format> format{};
   Activations activations = Activations::exact;
   DType dtype = DType::f32;
+  std::optional<DType> cache_dtype{};
 };
 
 std::string describe(const Case& c) {
   return std::string(c.golden) + " " + std::string(c.format ? name(*c.format) : "dense") + " " +
-         std::string(name(c.dtype)) + (c.activations == Activations::int8 ? " int8" : "");
+         std::string(name(c.dtype)) + (c.activations == Activations::int8 ? " int8" : "") +
+         (c.cache_dtype ? " cache " + std::string(name(*c.cache_dtype)) : "");
 }
 
 TEST(BatchInvariance, LogitsAreTheSameBitsInAnyCompany) {
@@ -124,6 +127,7 @@ TEST(BatchInvariance, LogitsAreTheSameBitsInAnyCompany) {
   for (const char* golden : {"neox-parallel", "qwen3"}) {
     cases.push_back({golden});
     cases.push_back({golden, {}, Activations::exact, DType::bf16});
+    cases.push_back({golden, Format::int4, Activations::int8, DType::f32, DType::f16});
     for (const Format format :
          {Format::int8, Format::int4, Format::nvfp4, Format::mxfp4, Format::nf4, Format::fp8}) {
       cases.push_back({golden, format, Activations::exact});
@@ -135,7 +139,7 @@ TEST(BatchInvariance, LogitsAreTheSameBitsInAnyCompany) {
     LoadOptions options{.dtype = c.dtype};
     if (c.format) options.pack = QuantizeOptions{.format = *c.format};
     const auto model = load_model(ctx, data_path("goldens") / c.golden, options);
-    Company company(ctx, *model);
+    Company company(ctx, *model, c.cache_dtype);
     const std::vector<std::vector<float>> together = company.together();
     for (std::size_t i = 0; i < together.size(); ++i) {
       EXPECT_EQ(together[i], company.alone(i)) << describe(c) << ", stream " << i;

@@ -179,8 +179,8 @@ void check_pages(Context& ctx, std::int64_t page_size, const AttentionCase& c,
                  const std::vector<Hole>& holes = {}) {
   SCOPED_TRACE(c.text());
   AttentionTensors paged(ctx, c), dense(ctx, c);
-  const Paged pool(ctx, page_size, kLengths, dense.k.read(), dense.v.read(), c.dtype, c.layout,
-                   holes);
+  const Paged pool(ctx, page_size, kLengths, dense.k.read(), dense.v.read(), c.stored_dtype(),
+                   c.layout, holes);
   pool.put_into(paged.args);
   attention(ctx, paged.args);
   for (std::int64_t b = 0; b < c.batch; ++b) {
@@ -266,16 +266,19 @@ TEST_P(AttentionLayoutTest, PagesWithHolesGiveWhatDenseKeysGive) {
   for (const std::vector<Hole>& holes : kHoles) {
     for (std::int64_t page_size : {1, 5, 16, 64}) {
       for (std::int64_t n_q : {1, 3, 50}) {
-        check_pages(ctx(), page_size,
-                    {.batch = 5,
-                     .n_q = n_q,
-                     .n_k = kMostKeys,
-                     .heads = 4,
-                     .kv_heads = 2,
-                     .dim = 16,
-                     .mask = Mask::causal(),
-                     .layout = n_q == 3 ? Layout::sliced : Layout::contiguous},
-                    holes);
+        for (DType stored : stored_dtypes_of_f32(GetParam())) {
+          check_pages(ctx(), page_size,
+                      {.batch = 5,
+                       .n_q = n_q,
+                       .n_k = kMostKeys,
+                       .heads = 4,
+                       .kv_heads = 2,
+                       .dim = 16,
+                       .mask = Mask::causal(),
+                       .stored = stored,
+                       .layout = n_q == 3 ? Layout::sliced : Layout::contiguous},
+                      holes);
+        }
       }
     }
   }

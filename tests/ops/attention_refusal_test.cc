@@ -68,7 +68,7 @@ TEST_P(AttentionRefusalTest, RefusesWrongTensors) {
           {[](Args& a) { a.q.device = Device::cuda(3); },
            "attention: q is on cuda:3, but the context runs on " + to_string(GetParam())},
           {[](Args& a) { a.q.dtype = DType::i8; }, "attention: q is i8; accepted: f32, f16, bf16"},
-          {[](Args& a) { a.k.dtype = DType::f16; }, "attention: k is f16; accepted: f32"},
+          {[](Args& a) { a.k.dtype = DType::i8; }, "attention: k is i8; accepted: f32, f16, bf16"},
           {[](Args& a) { a.v.dtype = DType::bf16; }, "attention: v is bf16; accepted: f32"},
           {[](Args& a) { a.out.dtype = DType::f16; }, "attention: out is f16; accepted: f32"},
           {[](Args& a) { a.lse.dtype = DType::f16; }, "attention: lse is f16; accepted: f32"},

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "reference/kv_append.h"
+#include "reference/rounding.h"
 #include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
@@ -20,11 +22,15 @@ struct KvAppendCase {
   std::int64_t tokens = 7, heads = 3, dim = 5, pages = 4, page_size = 3;
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;
+  std::optional<DType> stored{};  // of the pages, where it is not dtype
+
+  DType stored_dtype() const { return stored.value_or(dtype); }
 
   std::string text() const {
     return std::to_string(tokens) + " tokens, " + std::to_string(heads) + " x " +
            std::to_string(dim) + " into " + std::to_string(pages) + " x " +
-           std::to_string(page_size) + " " + std::string(name(dtype)) + " " + to_string(layout);
+           std::to_string(page_size) + " " + std::string(name(dtype)) + " as " +
+           std::string(name(stored_dtype())) + " " + to_string(layout);
   }
 };
 
@@ -49,22 +55,26 @@ struct KvAppendCall {
       : k(ctx, random_normal({c.tokens, c.heads, c.dim}, 1), c.dtype, c.layout),
         v(ctx, random_normal({c.tokens, c.heads, c.dim}, 2), c.dtype, c.layout),
         slots(ctx, slot_values, DType::i32),
-        k_pages(
-            TestTensor::poisoned(ctx, {c.pages, c.page_size, c.heads, c.dim}, c.dtype, c.layout)),
-        v_pages(
-            TestTensor::poisoned(ctx, {c.pages, c.page_size, c.heads, c.dim}, c.dtype, c.layout)),
+        k_pages(TestTensor::poisoned(ctx, {c.pages, c.page_size, c.heads, c.dim}, c.stored_dtype(),
+                                     c.layout)),
+        v_pages(TestTensor::poisoned(ctx, {c.pages, c.page_size, c.heads, c.dim}, c.stored_dtype(),
+                                     c.layout)),
         args{k, v, slots, k_pages, v_pages} {}
 };
 
-// Tokens must match bit for bit, and everything that no slot names must stay poisoned.
+// Tokens must match bit for bit, once rounded to the dtype of the pages, and everything that no
+// slot names must stay poisoned.
 void check_kv_append(Context& ctx, const KvAppendCase& c) {
   SCOPED_TRACE(c.text());
   KvAppendCall call(ctx, c);
   const Array before = call.k_pages.read();
   kv_append(ctx, call.args);
   const Array slots = call.slots.read();
-  EXPECT_TRUE(identical(call.k_pages.read(), reference::kv_append(call.k.read(), slots, before)));
-  EXPECT_TRUE(identical(call.v_pages.read(), reference::kv_append(call.v.read(), slots, before)));
+  const auto expected = [&](const TestTensor& x) {
+    return reference::kv_append(reference::rounded(x.read(), c.stored_dtype()), slots, before);
+  };
+  EXPECT_TRUE(identical(call.k_pages.read(), expected(call.k)));
+  EXPECT_TRUE(identical(call.v_pages.read(), expected(call.v)));
   EXPECT_TRUE(call.k_pages.surroundings_intact() && call.v_pages.surroundings_intact());
   EXPECT_TRUE(call.k.untouched() && call.v.untouched() && call.slots.untouched());
 }
@@ -97,6 +107,30 @@ TEST_P(KvAppendTest, OddSizesDtypesAndLayouts) {
                               .page_size = 64,
                               .dtype = dtype,
                               .layout = layout});
+    }
+  }
+}
+
+TEST_P(KvAppendTest, F32IsStoredAsF16OrBf16OnTheCpu) {
+  for (DType stored : {DType::f16, DType::bf16}) {
+    for (Layout layout : kLayouts) {
+      if (!GetParam().is_cpu()) {
+        KvAppendCall call(ctx(), {.layout = layout, .stored = stored});
+        EXPECT_TRUE(refuses([&] { kv_append(ctx(), call.args); },
+                            "kv_append: k_pages is " + std::string(name(stored)) +
+                                " and k is f32; on a GPU both must be of one dtype",
+                            ErrorCode::unsupported));
+        EXPECT_TRUE(call.k_pages.untouched() && call.v_pages.untouched());
+        continue;
+      }
+      check_kv_append(ctx(), {.layout = layout, .stored = stored});
+      check_kv_append(ctx(), {.tokens = 113,
+                              .heads = 5,
+                              .dim = 33,
+                              .pages = 239,
+                              .page_size = 1,
+                              .layout = layout,
+                              .stored = stored});
     }
   }
 }
@@ -180,8 +214,10 @@ TEST_P(KvAppendTest, RefusesWrongArguments) {
        "kv_append: v must have the shape of k, f32[7, 3, 5], got f32[6, 3, 5]"},
       {[](KvAppendArgs& a) { a.slots = a.slots.slice(0, 0, 6); },
        "kv_append: slots must have shape [7], got i32[6]"},
-      {[](KvAppendArgs& a) { a.k_pages.dtype = DType::f16; },
-       "kv_append: k_pages is f16; accepted: f32"},
+      {[](KvAppendArgs& a) { a.k_pages.dtype = DType::i8; },
+       "kv_append: k_pages is i8; accepted: f32, f16, bf16"},
+      {[](KvAppendArgs& a) { a.v_pages.dtype = DType::f16; },
+       "kv_append: v_pages is f16; accepted: f32"},
       {[](KvAppendArgs& a) {
          a.k_pages = a.k_pages.view({4, 3, 5, 3});
        },

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "reference/kv_append.h"
 #include "reference/rotary.h"
+#include "reference/rounding.h"
 #include "reference/test_tensor.h"
 #include "support/compare.h"
 #include "support/devices.h"
@@ -23,6 +25,9 @@ struct RotaryAppendCase {
   Layout layout = Layout::contiguous;
   bool turn_keys = true;
   DType position_dtype = DType::i32;
+  std::optional<DType> stored{};  // of the pages, where it is not dtype
+
+  DType stored_dtype() const { return stored.value_or(dtype); }
 
   std::string text() const {
     return std::to_string(tokens) + " tokens, " + std::to_string(heads) + " and " +
@@ -31,7 +36,7 @@ struct RotaryAppendCase {
            (style == RopeStyle::half_split ? " half_split " : " interleaved ") +
            std::string(name(dtype)) + " " + to_string(layout) +
            (turn_keys ? "" : " keys as they are") + " positions " +
-           std::string(name(position_dtype));
+           std::string(name(position_dtype)) + " pages " + std::string(name(stored_dtype()));
   }
 };
 
@@ -72,7 +77,8 @@ struct RotaryAppendCall {
 
   static TestTensor pool(Context& ctx, const RotaryAppendCase& c) {
     const std::int64_t pages = (c.tokens + 1) / kPageSize + 1;
-    return TestTensor::poisoned(ctx, {pages, kPageSize, c.kv_heads, c.dim}, c.dtype, c.layout);
+    return TestTensor::poisoned(ctx, {pages, kPageSize, c.kv_heads, c.dim}, c.stored_dtype(),
+                                c.layout);
   }
 
   bool inputs_untouched() const {
@@ -142,8 +148,10 @@ void check_rotary_append(Context& ctx, const RotaryAppendCase& c) {
   rotary_append(ctx, call.args);
   EXPECT_TRUE(rotary_append_accurate(call.q_out.read(), call.turned(call.q), c.dtype));
   const Array keys = c.turn_keys ? call.turned(call.k) : call.k.read();
-  EXPECT_TRUE(rotary_append_accurate(in_slots(call.k_pages.read(), slots), keys, c.dtype));
-  EXPECT_TRUE(identical(call.v_pages.read(), reference::kv_append(call.v.read(), slots, before)));
+  EXPECT_TRUE(rotary_append_accurate(in_slots(call.k_pages.read(), slots), keys, c.stored_dtype()));
+  EXPECT_TRUE(identical(
+      call.v_pages.read(),
+      reference::kv_append(reference::rounded(call.v.read(), c.stored_dtype()), slots, before)));
   EXPECT_TRUE(call.q_out.surroundings_intact() && call.k_pages.surroundings_intact() &&
               call.v_pages.surroundings_intact());
   EXPECT_TRUE(call.inputs_untouched());
@@ -172,6 +180,24 @@ TEST_P(RotaryAppendTest, DtypesLayoutsAndStyles) {
         check_rotary_append(ctx(), {.style = style, .dtype = dtype, .layout = layout});
       }
       check_rotary_append(ctx(), {.dtype = dtype, .layout = layout, .turn_keys = false});
+    }
+  }
+}
+
+TEST_P(RotaryAppendTest, F32IsStoredAsF16OrBf16OnTheCpu) {
+  for (DType stored : {DType::f16, DType::bf16}) {
+    for (bool turn_keys : {true, false}) {
+      const RotaryAppendCase c{.turn_keys = turn_keys, .stored = stored};
+      if (GetParam().is_cpu()) {
+        check_rotary_append(ctx(), c);
+        continue;
+      }
+      RotaryAppendCall call(ctx(), c);
+      EXPECT_TRUE(refuses([&] { rotary_append(ctx(), call.args); },
+                          "rotary_append: k_pages is " + std::string(name(stored)) +
+                              " and k is f32; on a GPU both must be of one dtype",
+                          ErrorCode::unsupported));
+      EXPECT_TRUE(call.outputs_untouched());
     }
   }
 }

@@ -123,17 +123,23 @@ std::vector<Mask> every_mask(std::int64_t n_q, std::int64_t n_k) {
   return masks;
 }
 
+std::vector<DType> stored_dtypes_of_f32(Device device) {
+  if (!device.is_cpu()) return {DType::f32};
+  return {DType::f32, DType::f16, DType::bf16};
+}
+
 std::string AttentionCase::text() const {
   return fmt::format(
-      "batch {} n_q {} n_k {} heads {}/{} dim {} {} {} {} scale {} softcap {} dropout {}", batch,
-      n_q, n_k, heads, kv_heads, dim, mask.to_string(), name(dtype), to_string(layout), scale,
-      softcap, dropout.p);
+      "batch {} n_q {} n_k {} heads {}/{} dim {} {} {}/{} {} scale {} softcap {} dropout {}", batch,
+      n_q, n_k, heads, kv_heads, dim, mask.to_string(), name(dtype), name(stored_dtype()),
+      to_string(layout), scale, softcap, dropout.p);
 }
 
 AttentionTensors::AttentionTensors(Context& ctx, const AttentionCase& c)
     : q(ctx, random_normal({c.batch, c.n_q, c.heads, c.dim}, 1, c.spread), c.dtype, c.layout),
-      k(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 2, c.spread), c.dtype, c.layout),
-      v(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 3), c.dtype, c.layout),
+      k(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 2, c.spread), c.stored_dtype(),
+        c.layout),
+      v(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 3), c.stored_dtype(), c.layout),
       out(TestTensor::poisoned(ctx, {c.batch, c.n_q, c.heads, c.dim}, c.dtype, c.layout)),
       lse(TestTensor::poisoned(ctx, {c.batch, c.heads, c.n_q}, DType::f32, c.layout)),
       args{.q = q,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,14 +18,19 @@ namespace tessera::test {
 // Every kind of mask, at sizes for which some tiles are full, some partial and some skipped.
 std::vector<Mask> every_mask(std::int64_t n_q, std::int64_t n_k);
 
+// The dtypes that keys and values may have where q is f32: a GPU wants one dtype.
+std::vector<DType> stored_dtypes_of_f32(Device device);
+
 struct AttentionCase {
   std::int64_t batch = 1, n_q = 113, n_k = 113, heads = 2, kv_heads = 2, dim = 64;
   Mask mask{};
   DType dtype = DType::f32;
+  std::optional<DType> stored{};  // of k and v, where it is not dtype
   Layout layout = Layout::contiguous;
   float scale = 0.f, softcap = 0.f;
   Dropout dropout{};
   double spread = 1.0;  // standard deviation of q and k
+  DType stored_dtype() const { return stored.value_or(dtype); }
   std::string text() const;
 };
 

@@ -1,6 +1,7 @@
 // Attention of few queries over many cached keys. Only a handful of rows use each key and value, so
 // transposing or converting them first would not pay. Both are read once, in place, and f16 and
-// bf16 are promoted in registers. Memory bandwidth is the limit.
+// bf16 are promoted in registers. Memory bandwidth is the limit, so keys and values may be f16 or
+// bf16 where q is f32: Q is the type of q and out, T that of k and v.
 //
 //   keys     | chunk 0      | chunk 1      | chunk 2   |     a task: one chunk, a block of kv heads
 //            | 64 | 64 | .. | 64 | 64 | .. | 64 | ..   |     tiles of 64 keys, running softmax
@@ -21,7 +22,6 @@
 
 #include "core/checked.h"
 #include "core/thread_pool.h"
-#include "core/type_switch.h"
 #include "core/workspace.h"
 #include "cpu/attention/attention.h"
 #include "cpu/attention/chunks.h"
@@ -209,24 +209,24 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
 
 // ---- a chunk, and all of them ------------------------------------------------------------------
 
-template <typename T>
+template <typename Q>
 void store_result(const AttentionCall& call, const QueryTile& tile, std::int64_t r,
                   const float* out, float factor, float lse) {
   const std::int64_t i = tile.query(r), head = tile.head(r);
-  store_row(out, factor, call.dim, query_row<T>(call.args.out, tile.sequence, i, head));
+  store_row(out, factor, call.dim, query_row<Q>(call.args.out, tile.sequence, i, head));
   if (call.args.lse.defined()) *lse_at(call.args.lse, tile.sequence, i, head) = lse;
 }
 
 // Stores the results of one head of one chunk: in the output if the chunk is the whole sequence,
 // otherwise in the partial results.
-template <typename T>
+template <typename Q>
 void store_head(const AttentionCall& call, const QueryTile& tile, const Chunk& chunk,
                 const Running& running, const Partials& partials) {
   const bool is_all = chunk.begin == 0 && chunk.end == tile.sequence.n_k;
   for (std::int64_t r = 0; r < tile.rows(); ++r) {
     const Running row = running.from_row(r);
     if (is_all) {
-      store_result<T>(call, tile, r, row.out, row_factor(row), row_lse(row));
+      store_result<Q>(call, tile, r, row.out, row_factor(row), row_lse(row));
     } else {
       const std::int64_t at = chunk.partial + tile.kv_head * tile.rows() + r;
       store_row(row.out, row_factor(row), row.width, partials.out + at * row.width);
@@ -235,7 +235,7 @@ void store_head(const AttentionCall& call, const QueryTile& tile, const Chunk& c
   }
 }
 
-template <typename T>
+template <typename Q, typename T>
 void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chunk,
                  const HeadBlock& block, const Partials& partials, const Scratch& scratch) {
   const Mask& mask = call.args.mask;
@@ -245,7 +245,7 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
     return QueryTile{s, block.first + h, 0, s.n_q, call.group};
   };
   for (std::int64_t h = 0; h < block.count; ++h) {
-    load_queries<T>(call.args.q, tile_of(h), call.dim, call.q_factor, width,
+    load_queries<Q>(call.args.q, tile_of(h), call.dim, call.q_factor, width,
                     scratch.q + h * block.rows * width);
   }
   start(running, block.count * block.rows);
@@ -258,12 +258,12 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
     visit_keys<T>(call, s, block, {0, block.rows, k0, n, state}, width, scratch);
   }
   for (std::int64_t h = 0; h < block.count; ++h) {
-    store_head<T>(call, tile_of(h), chunk, running.from_row(h * block.rows), partials);
+    store_head<Q>(call, tile_of(h), chunk, running.from_row(h * block.rows), partials);
   }
 }
 
 // Merges the chunks of a sequence in order, into the results of its first chunk.
-template <typename T>
+template <typename Q>
 void merge_chunks(const AttentionCall& call, const QueryTile& tile, std::span<const Chunk> chunks,
                   const Partials& partials) {
   const std::int64_t width = padded(call.dim);
@@ -276,7 +276,7 @@ void merge_chunks(const AttentionCall& call, const QueryTile& tile, std::span<co
     for (const Chunk& chunk : chunks.subspan(1)) {
       merge_attention(out, lse, partials.out + at(chunk) * width, partials.lse[at(chunk)], width);
     }
-    store_result<T>(call, tile, r, out, 1.0f, *lse);
+    store_result<Q>(call, tile, r, out, 1.0f, *lse);
   }
 }
 
@@ -319,8 +319,9 @@ void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_
   const std::int64_t rows = rows_of_block(call, plan.most_rows);
   const std::int64_t worker_stride = worker_scratch(call, plan.most_rows);
   float* memory = frame.take<float>(checked_mul(ctx.threads(), worker_stride));
-  with_float_type(call.args.q.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_attention_types(call.args, [&](auto q_type, auto k_type) {
+    using Q = decltype(q_type);
+    using T = decltype(k_type);
     ctx.pool().parallel_for(
         std::ssize(plan.chunks) * blocks, [&](std::int64_t task, int worker) HWY_ATTR {
           const Chunk& chunk = plan.chunks[static_cast<std::size_t>(task / blocks)];
@@ -329,7 +330,7 @@ void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_
           const HeadBlock block{first, std::min(block_heads, call.kv_heads - first),
                                 s.n_q * call.group};
           Carver carver(memory + worker * worker_stride);
-          visit_chunk<T>(call, s, chunk, block, partials, Scratch(carver, rows, width));
+          visit_chunk<Q, T>(call, s, chunk, block, partials, Scratch(carver, rows, width));
         });
     if (plan.partial_rows == 0) return;
     ctx.pool().parallel_for(
@@ -339,7 +340,7 @@ void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_
           const std::span chunks(plan.chunks.begin() + plan.first[i],
                                  plan.chunks.begin() + plan.first[i + 1]);
           if (chunks.size() == 1) return;
-          merge_chunks<T>(call, {s, task % call.kv_heads, 0, s.n_q, call.group}, chunks, partials);
+          merge_chunks<Q>(call, {s, task % call.kv_heads, 0, s.n_q, call.group}, chunks, partials);
         });
   });
 }

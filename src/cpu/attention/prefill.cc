@@ -19,7 +19,6 @@
 
 #include "core/checked.h"
 #include "core/thread_pool.h"
-#include "core/type_switch.h"
 #include "core/workspace.h"
 #include "cpu/attention/attention.h"
 #include "cpu/attention/work.h"
@@ -85,23 +84,24 @@ void visit_strip(const AttentionCall& call, const QueryTile& tile, const Strip& 
   multiply_add(rows, width, n, {s, kKeyTile, 1}, scratch.key_rows, width, running.out, width);
 }
 
-template <typename T>
+template <typename Q>
 void store_tile(const AttentionCall& call, const QueryTile& tile, const Scratch& scratch) {
   for (std::int64_t r = 0; r < tile.rows(); ++r) {
     const Running row = scratch.running().from_row(r);
     const std::int64_t i = tile.query(r), head = tile.head(r);
     store_row(row.out, row_factor(row), call.dim,
-              query_row<T>(call.args.out, tile.sequence, i, head));
+              query_row<Q>(call.args.out, tile.sequence, i, head));
     if (call.args.lse.defined()) *lse_at(call.args.lse, tile.sequence, i, head) = row_lse(row);
   }
 }
 
-template <typename T>
+// Q is the type of q and out, T that of k and v.
+template <typename Q, typename T>
 void visit_tile(const AttentionCall& call, const QueryTile& tile, const Scratch& scratch) {
   const Mask& mask = call.args.mask;
   const std::int64_t shift = tile.sequence.shift(), n_k = tile.sequence.n_k;
   const std::int64_t q0 = tile.q0, q1 = tile.q0 + tile.queries;
-  load_queries<T>(call.args.q, tile, call.dim, call.q_factor, scratch.width, scratch.q);
+  load_queries<Q>(call.args.q, tile, call.dim, call.q_factor, scratch.width, scratch.q);
   start(scratch.running(), whole_blocks(tile.rows()));
   for (std::int64_t k = 0; (k = mask.next_visible(q0, q1, k, shift)) < n_k;) {
     const std::int64_t k0 = k / call.key_tile * call.key_tile;
@@ -111,7 +111,7 @@ void visit_tile(const AttentionCall& call, const QueryTile& tile, const Scratch&
     for_each_strip(call, tile, k0, n,
                    [&](const Strip& strip) HWY_ATTR { visit_strip(call, tile, strip, scratch); });
   }
-  store_tile<T>(call, tile, scratch);
+  store_tile<Q>(call, tile, scratch);
 }
 
 std::int64_t rows_of_tile(const AttentionCall& call, std::int64_t queries_per_tile) {
@@ -131,8 +131,9 @@ void prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> 
   const std::int64_t worker_stride = worker_scratch(call, queries_per_tile);
   Workspace::Frame frame(ctx.workspace());
   float* memory = frame.take<float>(checked_mul(ctx.threads(), worker_stride));
-  with_float_type(call.args.q.dtype, [&](auto type) {
-    using T = decltype(type);
+  with_attention_types(call.args, [&](auto q_type, auto k_type) {
+    using Q = decltype(q_type);
+    using T = decltype(k_type);
     const std::int64_t tasks = static_cast<std::int64_t>(items.size()) * call.kv_heads;
     ctx.pool().parallel_for(tasks, [&](std::int64_t task, int worker) HWY_ATTR {
       const WorkItem& item = items[static_cast<std::size_t>(task / call.kv_heads)];
@@ -140,7 +141,7 @@ void prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> 
       const QueryTile tile{sequence, task % call.kv_heads, item.begin,
                            std::min(queries_per_tile, sequence.n_q - item.begin), call.group};
       Carver carver(memory + worker * worker_stride);
-      visit_tile<T>(call, tile, Scratch(carver, rows, width));
+      visit_tile<Q, T>(call, tile, Scratch(carver, rows, width));
     });
   });
 }

@@ -1,41 +1,91 @@
 // Copies keys and values into the pages of a cache, token by token. All heads of a token are copied
-// at once if they are contiguous on both sides.
+// at once if they are contiguous on both sides. Pages of f16 or bf16 take f32 through vectors.
 #include "cpu/elementwise/kv_append.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
+#include "core/type_switch.h"
 #include "cpu/elementwise/for_each_row.h"
 
-namespace tessera::cpu {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/elementwise/kv_append.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "cpu/simd/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
+template <typename From, typename To>
+void store_elements(const From* from, To* to, std::size_t n) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memcpy(to, from, n * sizeof(To));
+  } else {
+    const hn::ScalableTag<float> d;
+    const std::size_t lanes = hn::Lanes(d);
+    for (std::size_t i = 0; i < n; i += lanes) {
+      const std::size_t count = std::min(lanes, n - i);
+      store_f32_up_to(d, load_f32_up_to(d, from + i, count), to + i, count);
+    }
+  }
+}
+
 // pages [pages, page_size, heads, dim] at `slot` = tensor [tokens, heads, dim] at `token`
-void copy_token(const Tensor& tensor, std::int64_t token, const Tensor& pages, std::int64_t slot) {
-  const std::int64_t item = size_of(tensor.dtype), heads = tensor.shape[1], dim = tensor.shape[2];
+template <typename From, typename To>
+void store_token(const Tensor& tensor, std::int64_t token, const Tensor& pages, std::int64_t slot) {
+  const std::int64_t heads = tensor.shape[1], dim = tensor.shape[2];
   const std::int64_t page = slot / pages.shape[1], row = slot % pages.shape[1];
-  const char* from = tensor.ptr<const char>() + token * tensor.strides[0] * item;
-  char* to = pages.ptr<char>() + (page * pages.strides[0] + row * pages.strides[1]) * item;
+  const From* from = tensor.ptr<const From>() + token * tensor.strides[0];
+  To* to = pages.ptr<To>() + page * pages.strides[0] + row * pages.strides[1];
   if (tensor.strides[1] == dim && pages.strides[2] == dim) {
-    std::memcpy(to, from, static_cast<std::size_t>(heads * dim * item));
-    return;
+    return store_elements(from, to, static_cast<std::size_t>(heads * dim));
   }
   for (std::int64_t h = 0; h < heads; ++h) {
-    std::memcpy(to + h * pages.strides[2] * item, from + h * tensor.strides[1] * item,
-                static_cast<std::size_t>(dim * item));
+    store_elements(from + h * tensor.strides[1], to + h * pages.strides[2],
+                   static_cast<std::size_t>(dim));
+  }
+}
+
+template <typename From, typename To>
+void store_tokens(Context& ctx, const KvAppendArgs& args) {
+  const std::int32_t* slots = args.slots.ptr<const std::int32_t>();
+  const std::int64_t elements = 2 * args.k.shape[1] * args.k.shape[2];
+  for_each_row(ctx.pool(), args.k.shape[0], elements, [&](std::int64_t token, int) HWY_ATTR {
+    store_token<From, To>(args.k, token, args.k_pages, slots[token]);
+    store_token<From, To>(args.v, token, args.v_pages, slots[token]);
+  });
+}
+
+void kv_append(Context& ctx, const KvAppendArgs& args) {
+  const DType stored = args.k_pages.dtype;
+  if (stored == args.k.dtype) {
+    with_float_type(stored,
+                    [&](auto type) { store_tokens<decltype(type), decltype(type)>(ctx, args); });
+  } else if (stored == DType::f16) {
+    store_tokens<float, Half>(ctx, args);
+  } else {
+    store_tokens<float, BFloat16>(ctx, args);
   }
 }
 
 }  // namespace
+}  // namespace tessera::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tessera::cpu {
+
+HWY_EXPORT(kv_append);
 
 void kv_append(Context& ctx, const KvAppendArgs& args) {
   if (args.k.numel() == 0) return;
-  const std::int32_t* slots = args.slots.ptr<const std::int32_t>();
-  const std::int64_t elements = 2 * args.k.shape[1] * args.k.shape[2];
-  for_each_row(ctx.pool(), args.k.shape[0], elements, [&](std::int64_t token, int) {
-    copy_token(args.k, token, args.k_pages, slots[token]);
-    copy_token(args.v, token, args.v_pages, slots[token]);
-  });
+  HWY_DYNAMIC_DISPATCH(kv_append)(ctx, args);
 }
 
 }  // namespace tessera::cpu
+#endif

@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 
+#include "core/cache_dtype.h"
 #include "core/fail.h"
 #include "core/format.h"
 #include "core/workspace.h"
@@ -53,7 +54,7 @@ void check_forward(const Context& ctx, const Model& model, const ForwardArgs& ar
   const CacheStep& step = *args.step;
   const PagePoolOptions& pool = step.pool->options();
   require(pool.layers == config.layers && pool.kv_heads == config.kv_heads &&
-              pool.head_dim == config.head_dim && pool.dtype == model.dtype(),
+              pool.head_dim == config.head_dim && can_store(pool.dtype, model.dtype()),
           "the cache is {}[{} layers, {} heads, {}], but the model needs {}[{} layers, {} heads, "
           "{}]; make it with make_cache() or make_pool()",
           name(pool.dtype), pool.layers, pool.kv_heads, pool.head_dim, name(model.dtype()),

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -47,8 +48,9 @@ class Stream {
     EXPECT_TRUE(logits.surroundings_intact());
     return logits.read();
   }
-  KvCache cache(const CachePolicy& policy = CachePolicy::full()) {
-    return model->make_cache(ctx, policy, 256, 64);
+  KvCache cache(const CachePolicy& policy = CachePolicy::full(),
+                std::optional<DType> dtype = std::nullopt) {
+    return model->make_cache(ctx, policy, 256, 64, 1, dtype);
   }
 
   Context ctx;
@@ -217,6 +219,39 @@ TEST(Forward, RefusesIdsBeyondTheVocabulary) {
   KvCache cache = stream.cache();
   const std::vector<std::int32_t> ids{1, 320};
   EXPECT_THROW(stream.run(cache, ids, 1), Error);
+}
+
+// The roundings of keys and values show in the logits, and stay small.
+TEST(MakeCache, KeepsF32KeysInHalfTheMemory) {
+  for (const char* model : {"neox-parallel", "llama-gqa"}) {
+    Stream stream(model, {.dtype = DType::f32});
+    for (const CachePolicy& policy : {CachePolicy::full(), CachePolicy::sinks(2, 9)}) {
+      const auto logits = [&](DType dtype) {
+        KvCache cache = stream.cache(policy, dtype);
+        EXPECT_EQ(cache.step(stream.ctx, std::vector<std::int32_t>{1}).pool->options().dtype,
+                  dtype);
+        cache.clear();
+        stream.run(cache, 0, 5, 0);
+        return stream.run(cache, 5, 10, 1);
+      };
+      const Array exact = logits(DType::f32);
+      for (DType dtype : {DType::f16, DType::bf16}) {
+        const Array rounded = logits(dtype);
+        EXPECT_FALSE(identical(rounded, exact));
+        EXPECT_TRUE(close(rounded, exact, 0, 8 * epsilon(dtype)));
+      }
+    }
+  }
+}
+
+TEST(MakeCache, RefusesADtypeThatDoesNotFitTheModel) {
+  Stream stream("llama-gqa", {.dtype = DType::bf16});
+  EXPECT_TRUE(refuses([&] { stream.cache(CachePolicy::full(), DType::f16); },
+                      "a cache of f16 does not fit a model of bf16; choose bf16"));
+  EXPECT_NO_THROW(stream.cache(CachePolicy::full(), DType::bf16));
+  Stream wide("llama-gqa", {.dtype = DType::f32});
+  EXPECT_TRUE(refuses([&] { wide.cache(CachePolicy::full(), DType::i8); },
+                      "a cache of i8 does not fit a model of f32; choose f32, f16 or bf16"));
 }
 
 TEST(MakeCache, RefusesSinksThatALayersWindowWouldHide) {
