@@ -33,8 +33,8 @@ struct LinearArgs {
 // (nvfp4 and mxfp4 lose nothing by this, as prepare() lays them out).
 //
 // Whatever an op has just computed can be x, a dense weight, the bias or the residual of the next
-// one on the same Context. Only the memory of a prepared weight, or of one with Weight::constant, is
-// constant: nothing may write to it any more, because a GPU reads it before the ops ahead have
+// one on the same Context. Only the memory of a prepared weight, or of one with Weight::constant,
+// is constant: nothing may write to it any more, because a GPU reads it before the ops ahead have
 // ended.
 void linear(Context& ctx, const LinearArgs& args);
 

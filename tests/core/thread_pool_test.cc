@@ -143,7 +143,7 @@ TEST(ThreadPool, LoopsOfSeveralThreadsRunOneAfterTheOther) {
 }
 
 // Runs in a process of its own, which may have little more memory than it has now.
-[[noreturn]] void start_too_many_threads() {
+[[noreturn, maybe_unused]] void start_too_many_threads() {
   std::ifstream file("/proc/self/statm");
   rlim_t pages = 0;
   file >> pages;
