@@ -1,8 +1,10 @@
 // How many tokens of prompts a step may take beside streams in progress, so that these hardly
-// notice: about as many as take the time of one ordinary step. Learned from the steps so far.
+// notice: as many as make the step about twice as long as without. The chunk grows while steps stay
+// below that and shrinks where they exceed it, so nothing needs to be known about the device.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 namespace tessera::engine {
@@ -10,46 +12,41 @@ namespace tessera::engine {
 class ChunkPacer {
  public:
   // `most`: tokens of a step.
-  explicit ChunkPacer(std::int64_t most) : most_(most) {}
+  explicit ChunkPacer(std::int64_t most) : most_(static_cast<double>(most)) {}
 
   // Tokens of prompts for the next step, if streams run in it.
-  std::int64_t chunk_tokens() const {
-    if (stream_seconds_ == 0 || token_seconds_ == 0) return std::min(kFirstChunk, most_);
-    const double tokens = stream_seconds_ / token_seconds_;
-    return static_cast<std::int64_t>(std::clamp(tokens, 1.0, static_cast<double>(most_)));
-  }
+  std::int64_t chunk_tokens() const { return static_cast<std::int64_t>(chunk_); }
 
   // What a step took: tokens of streams and of prompts in it, and its time.
   void learn(std::int64_t stream_tokens, std::int64_t prompt_tokens, double seconds) {
-    const double prompts = static_cast<double>(prompt_tokens);
+    if (stream_tokens == 0) return;
     if (prompt_tokens == 0) {
-      blend(stream_seconds_, seconds);
-    } else if (stream_tokens == 0) {
-      if (prompt_tokens >= kLeastToLearn) blend(token_seconds_, seconds / prompts);
-    } else if (stream_seconds_ == 0) {  // streams have never run alone: what the prompts leave
-      stream_seconds_ = std::max(seconds - token_seconds_ * prompts, kLeastShare * seconds);
-    } else if (token_seconds_ == 0) {
-      token_seconds_ = std::max(seconds - stream_seconds_, kLeastShare * seconds) / prompts;
-    } else {  // both were too long, or too short
-      const double ratio = seconds / (stream_seconds_ + token_seconds_ * prompts);
-      blend(stream_seconds_, ratio * stream_seconds_);
-      blend(token_seconds_, ratio * token_seconds_);
+      stream_seconds_ = stream_seconds_ == 0 ? seconds : blended(stream_seconds_, seconds);
+      return;
     }
+    // Streams that have never run alone take at most what the shortest step took.
+    if (stream_seconds_ == 0 || seconds < stream_seconds_) stream_seconds_ = seconds;
+    const double wanted = kLengthening * stream_seconds_;
+    const double change = std::clamp(wanted / seconds, kMostShrinking, kMostGrowth);
+    // A step that was not full says nothing about a larger one.
+    if (change > 1 && static_cast<double>(prompt_tokens) < std::floor(chunk_)) return;
+    chunk_ = std::clamp(change * chunk_, 1.0, most_);
   }
 
  private:
-  static constexpr std::int64_t kFirstChunk = 16;   // before anything was measured
-  static constexpr std::int64_t kLeastToLearn = 4;  // fewer tokens say little about one
-  static constexpr double kLeastShare = 0.1;        // of a step that either of the two takes
-  static constexpr double kNewShare = 0.25;         // of a measurement in the average
+  static constexpr double kLengthening = 2;      // of a step, by the prompts in it
+  static constexpr double kFirstChunk = 4;       // small: nothing is known yet
+  static constexpr double kMostGrowth = 1.5;     // from one step to the next
+  static constexpr double kMostShrinking = 0.5;  // one slow step may be somebody else's fault
+  static constexpr double kNewShare = 0.25;      // of a measurement in the average
 
-  static void blend(double& average, double value) {
-    average = average == 0 ? value : (1 - kNewShare) * average + kNewShare * value;
+  static double blended(double average, double value) {
+    return (1 - kNewShare) * average + kNewShare * value;
   }
 
-  std::int64_t most_;
+  double most_;
+  double chunk_ = std::min(kFirstChunk, most_);
   double stream_seconds_ = 0;  // of a step of streams alone
-  double token_seconds_ = 0;   // of one more token of a prompt
 };
 
 }  // namespace tessera::engine

@@ -15,33 +15,51 @@ double seconds_of(std::int64_t streams, std::int64_t prompts) {
   return (streams > 0 ? 3e-3 : 0) + 15e-6 * static_cast<double>(prompts);
 }
 
-TEST(ChunkPacer, AChunkTakesAboutTheTimeOfAStepOfStreams) {
-  ChunkPacer pacer(512);
-  EXPECT_EQ(pacer.chunk_tokens(), 16);  // nothing is known
-  pacer.learn(0, 448, seconds_of(0, 448));
-  // From here on streams never run alone.
-  for (int i = 0; i < 20; ++i) {
+void run_beside(ChunkPacer& pacer, int steps) {
+  for (int i = 0; i < steps; ++i) {
     const std::int64_t chunk = pacer.chunk_tokens();
     pacer.learn(8, chunk, seconds_of(8, chunk));
   }
-  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 200, 20);
 }
 
-TEST(ChunkPacer, FollowsAModelThatBecomesSlower) {
-  ChunkPacer pacer(512);
-  pacer.learn(0, 448, seconds_of(0, 448));
-  for (int i = 0; i < 20; ++i) pacer.learn(8, 0, seconds_of(8, 0));
-  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 200, 2);
-  for (int i = 0; i < 40; ++i) pacer.learn(8, 0, 2 * seconds_of(8, 0));
-  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 400, 4);
+TEST(ChunkPacer, AChunkTakesAboutTheTimeOfAStepOfStreams) {
+  ChunkPacer pacer(2048);
+  EXPECT_EQ(pacer.chunk_tokens(), 4);  // nothing is known
+  pacer.learn(0, 448, 1.0);            // the first step of all is slow, and says nothing
+  run_beside(pacer, 30);               // from here on streams never run alone
+  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 200, 40);
+}
+
+TEST(ChunkPacer, TheFirstLongPromptHardlyDelaysStreams) {
+  ChunkPacer pacer(2048);
+  for (int i = 0; i < 20; ++i) pacer.learn(1, 0, 2.5e-3);
+  for (int i = 0; i < 50; ++i) {  // a CPU: a token of a prompt takes 0.8 ms
+    const std::int64_t chunk = pacer.chunk_tokens();
+    const double seconds = 2.5e-3 + 0.8e-3 * static_cast<double>(chunk);
+    EXPECT_LE(seconds, 3 * 2.5e-3) << i;  // two ordinary steps later at most
+    pacer.learn(1, chunk, seconds);
+  }
+  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 3, 1);
+}
+
+TEST(ChunkPacer, OneSlowStepCostsLittleAndAShortPromptNothing) {
+  ChunkPacer pacer(2048);
+  run_beside(pacer, 40);
+  const std::int64_t chunk = pacer.chunk_tokens();
+  pacer.learn(8, 3, seconds_of(8, 3));
+  EXPECT_EQ(pacer.chunk_tokens(), chunk);
+  pacer.learn(8, chunk, 1.0);
+  EXPECT_GE(pacer.chunk_tokens(), chunk / 2 - 1);
+  run_beside(pacer, 10);
+  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), static_cast<double>(chunk), 20);
 }
 
 TEST(ChunkPacer, NeverStopsAPromptAndNeverExceedsAStep) {
   ChunkPacer pacer(100);
-  pacer.learn(0, 10, 10.0);
-  pacer.learn(4, 0, 1e-3);
+  for (int i = 0; i < 20; ++i) pacer.learn(4, 0, 1e-3);
+  for (int i = 0; i < 20; ++i) pacer.learn(4, pacer.chunk_tokens(), 1.0);
   EXPECT_EQ(pacer.chunk_tokens(), 1);
-  for (int i = 0; i < 60; ++i) pacer.learn(4, 0, 1e3);
+  for (int i = 0; i < 60; ++i) pacer.learn(4, pacer.chunk_tokens(), 1e-3);
   EXPECT_EQ(pacer.chunk_tokens(), 100);
 }
 
