@@ -1,0 +1,223 @@
+"""The page in a real browser, Debian's chromium."""
+import json
+import shutil
+import urllib.parse
+
+import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import WebDriverWait
+
+SECONDS = 60  # a test waits for what it wants to see, at most so long
+BROWSER, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
+pytestmark = pytest.mark.skipif(not BROWSER or not DRIVER, reason="chromium and chromium-driver are not installed")
+
+
+class Page:
+    """The page of a server in a browser of its own."""
+
+    def __init__(self, url: str, width: int = 1280, height: int = 860, scheme: str = "light"):
+        options = webdriver.ChromeOptions()
+        options.binary_location = BROWSER
+        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+        self.driver.set_page_load_timeout(SECONDS)
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        self.url, self.requested = url, []
+        self.driver.get(url)
+        self.until(lambda: self["words"].is_enabled() or self["key"].is_displayed())
+
+    def __getitem__(self, name: str):
+        return self.driver.find_element(By.ID, name)
+
+    def until(self, what):
+        return WebDriverWait(self.driver, SECONDS, 0.05).until(lambda _: what())
+
+    def set(self, name: str, value: str) -> None:
+        script = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('input', {bubbles: true}))"
+        self.driver.execute_script(script, name, value)
+
+    def write(self, words: str) -> None:
+        self["words"].send_keys(words + Keys.ENTER)
+
+    def answer(self) -> str:
+        return self.driver.execute_script("return [...document.querySelectorAll('.model-turn .words')].at(-1)?.textContent || ''")
+
+    def count(self, selector: str) -> int:
+        return len(self.driver.find_elements(By.CSS_SELECTOR, selector))
+
+    def idle(self) -> bool:
+        return self["go"].text != "Stop"
+
+    def errors(self) -> list[str]:
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+    def strangers(self) -> list[str]:
+        """Requests to anywhere but the server."""
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                self.requested.append(message["params"]["request"]["url"])
+        own = urllib.parse.urlsplit(self.url).netloc
+        return [url for url in self.requested if not url.startswith("data:") and urllib.parse.urlsplit(url).netloc != own]
+
+
+@pytest.fixture
+def browse(server, artefacts, request):
+    pages = []
+
+    def open_page(url: str = "", **options) -> Page:
+        pages.append(Page(url or f"{server.url}/", **options))
+        return pages[-1]
+
+    yield open_page
+    for page in pages:
+        page.driver.save_screenshot(str(artefacts / f"{request.node.name}.png"))
+        page.driver.quit()
+
+
+def test_streams_an_answer_without_an_error_or_a_stranger(browse, server, artefacts):
+    page = browse()
+    page.driver.save_screenshot(str(artefacts / "page_empty.png"))
+    page.set("max_tokens", "40")
+    page.set("temperature", "0")
+    page.write("Once upon a time")
+    page.until(lambda: page.count(".token") > 2)
+    page.until(page.idle)
+    answer = page.answer()
+    _, _, body = server.request("POST", "/v1/completions", {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0, "top_p": 0.95})
+    assert answer == json.loads(body)["choices"][0]["text"]
+    assert page.count(".token") > 20, "token by token"
+    assert "tokens/s" in page["ended"].text
+    page.until(lambda: " of " in page["pages"].text)
+    assert page.errors() == []
+    assert page.strangers() == []
+    assert any(url.endswith("/v1/completions") for url in page.requested)
+
+
+def test_the_stop_button_stops_the_server_too(browse, server):
+    page = browse()
+    page["endless"].click()
+    page.write("Once upon a time")
+    page.until(lambda: page.count(".token") > 30)
+    assert server.metrics()["tessera_sequences_running"] == 1
+    page["go"].click()
+    page.until(page.idle)
+    page.until(lambda: server.metrics()["tessera_sequences_running"] == 0)
+    assert "stopped by you" in page["ended"].text
+    length = len(page.answer())
+    assert length > 0
+    page.write("")  # Continue goes on from there
+    page.until(lambda: not page.idle())
+    page["words"].send_keys(Keys.ESCAPE)
+    page.until(page.idle)
+    assert page.errors() == []
+
+
+def test_settings_are_sent_and_kept(browse, server):
+    page = browse()
+    page.set("max_tokens", "5")
+    page.set("temperature", "0")
+    assert page["temperature-out"].text == "greedy"
+    page.write("The dog")
+    page.until(page.idle)
+    page.until(lambda: page["ended"].text.startswith("5 tokens"))
+    page.driver.refresh()
+    page.until(lambda: page["words"].is_enabled())
+    assert page["max_tokens"].get_attribute("value") == "5"
+    assert page.count(".turn") == 2, "the text survives a reload"
+    page["endless"].click()
+    before = page["cost"].text
+    page.set("window", "128")
+    assert page["cost"].text != before and "132 tokens" in page["cost"].text
+    page.set("window", "-3")
+    page.write("")
+    assert page.idle() and page.driver.switch_to.active_element.get_attribute("id") == "window"
+
+
+def test_probabilities_by_mouse_and_by_keyboard(browse):
+    page = browse()
+    page.set("max_tokens", "12")
+    page.set("temperature", "0")
+    page.write("Once upon a time")
+    page.until(lambda: page["go"].text == "Continue")
+    token = page.driver.find_elements(By.CSS_SELECTOR, ".token")[3]
+    ActionChains(page.driver).move_to_element(token).perform()
+    page.until(lambda: page["card"].is_displayed())
+    assert "%" in page["card"].text and page.count("#card li") >= 5
+    ActionChains(page.driver).send_keys(Keys.ESCAPE).perform()
+    assert not page["card"].is_displayed()
+    page.driver.execute_script("document.querySelector('.model-turn .words').focus()")
+    ActionChains(page.driver).send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT).perform()
+    page.until(lambda: page["card"].is_displayed())
+    assert "%" in page["spoken-token"].get_attribute("textContent")
+    assert page.errors() == []
+
+
+def test_text_is_never_markup(browse):
+    page = browse()
+    page.set("max_tokens", "2")
+    page.write("<img src=x onerror=alert(1)><script>window.hurt = 1</script>")
+    page.until(page.idle)
+    page.until(lambda: page.count(".turn") == 2)
+    assert page.count("#text img") == 0 and page.count("#text script") == 0
+    assert "<img src=x" in page["text"].text
+    assert page.driver.execute_script("return window.hurt") is None
+    assert page.errors() == []
+
+
+def test_what_a_screen_reader_hears(browse):
+    page = browse()
+    assert page.driver.execute_script(
+        "return [...document.querySelectorAll('input, textarea, button')].filter(e => !e.labels?.length && !e.textContent.trim() && !e.ariaLabel).map(e => e.id)") == []
+    page.set("max_tokens", "30")
+    page.write("Once upon a time")
+    page.until(page.idle)
+    spoken = page["spoken"].get_attribute("textContent")
+    assert spoken.startswith("Writing.") and "Finished: " in spoken
+    assert page.count("#spoken p") < 12, "sentences, not tokens"
+
+
+def test_a_refusal_is_said_in_plain_words(browse):
+    page = browse()
+    page.set("max_tokens", "2")
+    page.write("word " * 1000)
+    page.until(lambda: page.count(".notice") == 1)
+    assert "token" in page.driver.find_element(By.CSS_SELECTOR, ".notice p").text
+
+
+def test_a_key_is_asked_for_and_used(browse, start, artefacts):
+    guarded = start("guarded", "--api-key", "a-secret-of-tests")
+    page = browse(f"{guarded.url}/")
+    page.driver.save_screenshot(str(artefacts / "page_key.png"))
+    page["key"].send_keys("wrong" + Keys.ENTER)
+    page.until(lambda: "not accepted" in page["gate-words"].text)
+    page["key"].send_keys("a-secret-of-tests" + Keys.ENTER)
+    page.until(lambda: page["words"].is_enabled())
+    page.set("max_tokens", "3")
+    page.write("Once")
+    page.until(lambda: page["ended"].text.startswith("3 tokens"))
+    assert "a-secret-of-tests" not in page.driver.execute_script("return JSON.stringify(localStorage)")
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light"), (320, "dark")])
+def test_no_width_and_no_scheme_breaks_it(browse, width, scheme):
+    page = browse(width=width, height=800, scheme=scheme)
+    page.set("max_tokens", "60")
+    page.write("Once upon a time")
+    page.until(page.idle)
+    assert page.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing to scroll sideways"
+    assert page.driver.execute_script("return document.documentElement.dataset.theme") == scheme
+    if width < 600:
+        page["open-panel"].click()
+        page.until(lambda: page["temperature"].is_displayed())
+        page["close-panel"].click()
+        page.until(lambda: not page["temperature"].is_displayed())
+    assert page.errors() == []

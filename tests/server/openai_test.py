@@ -1,0 +1,205 @@
+"""The official OpenAI client against a live server."""
+import json
+import pathlib
+import shutil
+import subprocess
+
+import openai
+import pytest
+from served import PROMPT
+
+MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
+TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def model(client):
+    return client.models.list().data[0].id
+
+
+def command_line(program: str, *arguments: str) -> str:
+    out = subprocess.run([program, "generate", "--device", "cpu", "--json", *arguments, PROMPT], check=True, capture_output=True, text=True).stdout
+    return json.loads(out)["text"]
+
+
+def test_models(client, model):
+    assert client.models.retrieve(model).id == model
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("another")
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.95, "seed": 7}], ids=["greedy", "seeded"])
+def test_the_same_text_as_the_command_line_streamed_and_not(client, model, program, options):
+    flags = [f for name, value in options.items() for f in (f"--{name.replace('_', '-')}", str(value))]
+    expected = command_line(program, "--max-tokens", "32", *flags)
+    whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, **options)
+    chunks = list(client.completions.create(model=model, prompt=PROMPT, max_tokens=32, stream=True, **options))
+    assert whole.choices[0].text == expected
+    assert "".join(c.choices[0].text for c in chunks) == expected
+    assert whole.choices[0].finish_reason == chunks[-1].choices[0].finish_reason == "length"
+    assert len(chunks) > 16, "the answer comes in pieces"
+
+
+def test_usage_streamed_and_not(client, model):
+    whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=8, temperature=0)
+    chunks = list(client.completions.create(model=model, prompt=PROMPT, max_tokens=8, temperature=0, stream=True, stream_options={"include_usage": True}))
+    assert whole.usage.completion_tokens == 8
+    assert whole.usage.total_tokens == whole.usage.prompt_tokens + 8
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == 8
+    assert chunks[-1].usage.prompt_tokens == whole.usage.prompt_tokens
+
+
+def test_several_choices(client, model):
+    asked = {"model": model, "prompt": PROMPT, "max_tokens": 12, "temperature": 1, "seed": 3}
+    whole = client.completions.create(n=3, **asked)
+    assert [c.index for c in whole.choices] == [0, 1, 2]
+    assert len({c.text for c in whole.choices}) > 1
+    texts = ["", "", ""]
+    for chunk in client.completions.create(n=3, stream=True, **asked):
+        for choice in chunk.choices:
+            texts[choice.index] += choice.text
+    assert texts == [c.text for c in whole.choices]
+
+
+def test_log_probabilities(client, model):
+    answer = client.completions.create(model=model, prompt=PROMPT, max_tokens=6, temperature=0, logprobs=3).choices[0]
+    found = answer.logprobs
+    assert "".join(found.tokens) == answer.text
+    assert len(found.tokens) == len(found.token_logprobs) == len(found.top_logprobs) == 6
+    for token, own, top in zip(found.tokens, found.token_logprobs, found.top_logprobs):
+        assert own <= 0
+        assert top[token] == pytest.approx(own, abs=1e-5)
+        assert own == pytest.approx(max(top.values()), abs=1e-5), "greedy takes the likeliest"
+
+
+def test_stop_ends_before_the_words(client, model):
+    full = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, temperature=0).choices[0].text
+    word = full.split()[5]
+    stopped = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, temperature=0, stop=[word]).choices[0]
+    assert stopped.finish_reason == "stop"
+    assert stopped.text == full[: full.index(word)]
+    pieces = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, temperature=0, stop=word, stream=True)
+    assert "".join(c.choices[0].text for c in pieces) == stopped.text
+
+
+def test_echo_and_several_prompts(client, model):
+    answer = client.completions.create(model=model, prompt=[PROMPT, "The dog"], max_tokens=4, temperature=0, echo=True)
+    assert answer.choices[0].text.startswith(PROMPT)
+    assert answer.choices[1].text.startswith("The dog")
+
+
+def test_endless_streams_have_fields_of_their_own(client, model):
+    options = {"attention_sinks": 4, "window": 60, "ignore_eos": True, "cache_prompt": False}
+    answer = client.completions.create(model=model, prompt=PROMPT, max_tokens=160, temperature=0, extra_body=options)
+    assert answer.usage.completion_tokens == 160
+    assert answer.choices[0].finish_reason == "length"
+
+
+def test_a_stream_that_is_closed_frees_its_place(client, model, server):
+    stream = client.completions.create(model=model, prompt=PROMPT, max_tokens=100000, stream=True, extra_body={"attention_sinks": 4, "window": 60, "ignore_eos": True})
+    for _ in zip(range(5), stream):
+        pass
+    stream.close()
+    server.wait_until_idle(connections=False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("temperature", -1), ("max_tokens", -5), ("n", 0), ("n", 10**9), ("top_p", 2), ("logprobs", 1000), ("stop", [""]), ("stop", 5), ("prompt", {}),
+     ("logit_bias", {"x": 1}), ("window", -1), ("attention_sinks", 1.5), ("tools", []), ("response_format", {"type": "json_object"}), ("nonsense", 1)],
+)
+def test_bad_fields_are_refused_by_name(client, model, field, value):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=model, prompt=PROMPT, max_tokens=2, extra_body={field: value})
+    error = caught.value.body
+    assert field in error["message"], error
+    assert error["type"] == "invalid_request_error"
+
+
+def test_another_model_is_not_found(client):
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="gpt-4", prompt=PROMPT)
+
+
+def test_a_prompt_beyond_the_context_is_refused(client, model):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model=model, prompt="word " * 3000, max_tokens=2)
+    assert "token" in caught.value.body["message"]
+
+
+def test_a_chat_without_a_template_is_refused(client, model):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Hi"}])
+    assert "/v1/completions" in caught.value.body["message"] or "template" in caught.value.body["message"]
+
+
+# ---- chat ----
+
+
+@pytest.fixture(scope="module")
+def chat_server(start, artefacts):
+    """The bundled model with a chat template."""
+    folder = artefacts / "stories-chat"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(MODELS / "stories", folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}))
+    return start("chat", "--model", str(folder), "--api-key", "a-secret-of-tests")
+
+
+@pytest.fixture(scope="module")
+def chat(chat_server):
+    with openai.OpenAI(base_url=f"{chat_server.url}/v1", api_key="a-secret-of-tests", max_retries=0, timeout=60) as client:
+        yield client
+
+
+MESSAGES = [{"role": "system", "content": "Tell a story."}, {"role": "user", "content": "About a dog."}]
+
+
+def test_chat_streamed_and_not(chat):
+    model = chat.models.list().data[0].id
+    asked = {"model": model, "messages": MESSAGES, "max_completion_tokens": 16, "temperature": 0}
+    whole = chat.chat.completions.create(**asked)
+    assert whole.choices[0].message.role == "assistant"
+    assert whole.choices[0].message.content
+    chunks = list(chat.chat.completions.create(stream=True, **asked))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole.choices[0].message.content
+    as_text = chat.completions.create(model=model, prompt="system: Tell a story.\nuser: About a dog.\nassistant:", max_tokens=16, temperature=0)
+    assert as_text.choices[0].text == whole.choices[0].message.content
+
+
+def test_chat_log_probabilities(chat):
+    model = chat.models.list().data[0].id
+    answer = chat.chat.completions.create(model=model, messages=MESSAGES, max_tokens=5, temperature=0, logprobs=True, top_logprobs=2).choices[0]
+    assert "".join(t.token for t in answer.logprobs.content) == answer.message.content
+    for token in answer.logprobs.content:
+        assert len(token.top_logprobs) == 2
+        assert token.logprob == pytest.approx(token.top_logprobs[0].logprob, abs=1e-5)
+
+
+def test_a_wrong_key_is_refused(chat_server):
+    client = openai.OpenAI(base_url=f"{chat_server.url}/v1", api_key="another", max_retries=0)
+    with client, pytest.raises(openai.AuthenticationError) as caught:
+        client.models.list()
+    assert "another" not in str(caught.value.body)
+    assert "a-secret-of-tests" not in chat_server.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}), ("messages", []),
+     ("messages", [{"role": "robot", "content": "x"}]), ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])],
+)
+def test_what_a_chat_does_not_take_is_refused(chat, field, value):
+    model = chat.models.list().data[0].id
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat.chat.completions.create(model=model, messages=MESSAGES, max_tokens=2, extra_body={field: value})
+    assert field in caught.value.body["message"], caught.value.body

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Runs the tests of `tessera serve` from outside: clients, a browser, raw sockets.
+#   tests/server/run.sh [PROGRAM] [pytest's options]      PROGRAM: build/bin/tessera, or that of a sanitizer build
+# The Python packages go to build/server-venv. What the server logged and the screenshots of the page lie in
+# build/server-tests afterwards.
+#   --sockets-only     only what a client can do to the sockets: for builds with a sanitizer
+#   --malformed N      so many malformed requests (10000)
+#   --droppers N       so many clients that leave (1000)
+#   --long N           and one run of N requests, which watches the memory (20000 takes about 10 minutes)
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+program=build/bin/tessera
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then program=$1; shift; fi
+program=$(realpath "$program")
+
+venv=$root/build/server-venv
+wanted=$root/tests/server/requirements.txt
+if ! cmp -s "$wanted" "$venv/installed.txt"; then
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
+  cp "$wanted" "$venv/installed.txt"
+fi
+cd "$root/tests/server"
+exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 --program "$program" \
+  --artefacts "$root/build/server-tests/$(basename "$(dirname "$(dirname "$program")")")" "$@"
