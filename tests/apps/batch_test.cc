@@ -1,5 +1,6 @@
 // tessera batch, on a tiny random checkpoint: what it writes, what it refuses, and that a run that
 // was cut off goes on where it was.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +76,7 @@ std::vector<Json> many_requests() {
   std::vector<Json> requests;
   for (int i = 0; i < 24; ++i) {
     Json request = {
-        {"custom_id", "r" + std::to_string(i)},
+        {"custom_id", fmt::format("r{}", i)},
         {"prompt", std::string("abc") + std::string(static_cast<std::size_t>(i % 5), 'x')},
         {"max_tokens", 1 + i % 7},
         {"seed", i}};
