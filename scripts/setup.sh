@@ -16,6 +16,7 @@ libcli11-dev      header:CLI/CLI.hpp
 nlohmann-json3-dev header:nlohmann/json.hpp
 libpcre2-dev      header:pcre2.h
 libutf8proc-dev   header:utf8proc.h
+libboost-dev      header:boost/beast.hpp
 LIST
 }
 test_packages() {

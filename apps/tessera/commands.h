@@ -20,6 +20,7 @@ Command add_generate(CLI::App& app);
 Command add_info(CLI::App& app);
 Command add_perplexity(CLI::App& app);
 Command add_quantize(CLI::App& app);
+Command add_serve(CLI::App& app);
 Command add_tokenize(CLI::App& app);
 Command add_verify(CLI::App& app);
 

@@ -57,6 +57,7 @@ int run(int argc, char** argv) {
       "  tessera generate --model DIR --weights int4 --greedy \"The capital of France is\"\n"
       "  tessera chat --model DIR                   talk, turn by turn\n"
       "  tessera batch --input requests.jsonl --output results.jsonl\n"
+      "  tessera serve                              an OpenAI endpoint and a page, on port 8080\n"
       "  tessera info DIR                           what a checkpoint is\n"
       "  tessera perplexity --model DIR text.txt    how well it predicts a text\n"
       "  tessera tokenize --model DIR --text 'Once upon a time'\n"
@@ -69,6 +70,7 @@ int run(int argc, char** argv) {
   commands.emplace_back("generate", tessera::app::add_generate(app));
   commands.emplace_back("chat", tessera::app::add_chat(app));
   commands.emplace_back("batch", tessera::app::add_batch(app));
+  commands.emplace_back("serve", tessera::app::add_serve(app));
   commands.emplace_back("info", tessera::app::add_info(app));
   commands.emplace_back("perplexity", tessera::app::add_perplexity(app));
   commands.emplace_back("quantize", tessera::app::add_quantize(app));

@@ -114,7 +114,7 @@ LoadOptions load_options(const ModelOptions& options) {
     load.pack = QuantizeOptions{.format = format, .group = format == Format::int4 ? 32 : -1};
   }
   load.keep_dense = options.keep_dense;
-  if (options.no_mmap) load.files = FileAccess::copy;
+  load.files = options.no_mmap ? FileAccess::copy : options.files;
   return load;
 }
 
@@ -156,7 +156,9 @@ void Session::note(std::string text) {
   notes.push_back(std::move(text));
 }
 
-Session open_session(const ModelOptions& options) {
+Session open_session(
+    const ModelOptions& options,
+    const std::function<void(std::int64_t done, std::int64_t total)>& on_progress) {
   LoadOptions load = load_options(options);
   const auto start = std::chrono::steady_clock::now();
   Session session;
@@ -167,7 +169,10 @@ Session open_session(const ModelOptions& options) {
       .activations = options.activations == "exact" ? Activations::exact : Activations::int8});
   {
     Progress progress("loading");
-    load.progress = progress.callback();
+    load.progress = [&](std::int64_t done, std::int64_t total) {
+      progress.update(done, total);
+      if (on_progress) on_progress(done, total);
+    };
     session.model = load_model(*session.ctx, session.directory, load);
   }
   if (model::is_named(session.directory / "tokenizer.json")) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,7 @@ struct ModelOptions {
   std::string activations = "int8";
   int threads = 0;
   bool no_mmap = false;
+  FileAccess files = FileAccess::map;  // without --no-mmap
   // Of the cache.
   std::int64_t sinks = 0, window = 0, context = 0;  // 0: not given
 };
@@ -62,8 +64,11 @@ struct Session {
   // Throws where there is none, and says what to do: "give --prompt-ids".
   const Tokenizer& need_tokenizer(const std::string& instead) const;
 };
-// Shows a progress bar, and the model's notes on standard error.
-Session open_session(const ModelOptions& options);
+// Shows a progress bar, and the model's notes on standard error. `on_progress` is told as well;
+// what it throws ends the loading.
+Session open_session(
+    const ModelOptions& options,
+    const std::function<void(std::int64_t done, std::int64_t total)>& on_progress = {});
 
 // Options that contradict each other are refused here, before a model is loaded.
 void check_cache_options(const ModelOptions& options);

@@ -59,6 +59,8 @@ struct Request {
   GenerateOptions options{};
   std::int64_t n = 1;  // choices: so many answers to one prompt, which is read once
   CachePolicy policy{};
+  // Look for the beginning of the prompt in the prefix cache; EngineOptions has to allow it.
+  bool use_prefix_cache = true;
   int priority = 0;  // larger ones start first; no request waits for ever
   // The request ends with StopReason::deadline this long after submit(), finished or not.
   std::optional<std::chrono::milliseconds> deadline{};

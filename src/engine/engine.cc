@@ -98,6 +98,7 @@ RequestHandle Engine::Impl::submit(Request request) {
     choice->state = state;
     choice->index = index;
     choice->policy = request.policy;
+    choice->use_prefix_cache = request.use_prefix_cache;
     choice->priority = request.priority;
     choice->submitted = now;
     choice->usage.prompt_tokens = std::ssize(prompt);

@@ -46,11 +46,11 @@ std::int64_t most_logits(const EngineOptions& options) {
   return std::min(checked_mul(options.max_sequences, each), options.max_step_tokens);
 }
 
-// A window of as many tokens as the context has keeps room for a whole step besides, and may begin
-// and end within a page.
+// Sinks and a window of as many tokens as the context has keep room for a whole step besides. The
+// window may begin and end within a page, and the sinks lie on pages of their own.
 std::int64_t sequence_pages(const EngineOptions& options) {
   const std::int64_t tokens = checked_add(options.context, options.max_step_tokens);
-  return checked_add(ceil_div(tokens, options.page_size), 1);
+  return checked_add(ceil_div(tokens, options.page_size), 2);
 }
 
 CacheBatchLimits batch_limits(const EngineOptions& options) {
@@ -226,7 +226,8 @@ void EngineCore::admit_waiting(const PoolView& view) {
   while (const std::optional<RequestId> id = scheduler_.next_admission(view)) {
     Choice& choice = at(*id);
     choice.sequence.emplace(*pool_, choice.policy, options_.context, options_.max_step_tokens);
-    const std::int64_t cached = choice.sequence->find_prefix(choice.ids);
+    const std::int64_t cached =
+        choice.use_prefix_cache ? choice.sequence->find_prefix(choice.ids) : 0;
     if (!choice.started) {
       choice.started = true;
       choice.usage.cached_tokens = cached;

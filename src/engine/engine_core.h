@@ -41,6 +41,7 @@ struct Choice {
   std::shared_ptr<RequestHandle::State> state{};
   std::int64_t index = 0;  // among the request's choices
   CachePolicy policy{};
+  bool use_prefix_cache = true;
   int priority = 0;
   std::vector<std::int32_t> ids;  // the prompt, and what has been drawn
   Generation generation;

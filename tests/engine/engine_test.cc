@@ -167,6 +167,31 @@ TEST_P(EngineTest, TheAnswerEndsWhereTheContextDoes) {
   EXPECT_EQ(result.ids, alone(ctx(), *model, request).ids);
 }
 
+TEST_P(EngineTest, SinksAndWindowMayFillTheContext) {
+  const auto model = load("neox-serial-untied");
+  Engine engine(ctx(), *model, nullptr, {.context = kContext});
+  Request request = request_of(Ids(90, 1), kContext);
+  for (const std::int64_t sinks : {std::int64_t{1}, std::int64_t{4}, kContext / 2}) {
+    request.policy = CachePolicy::sinks(sinks, kContext - sinks);
+    EXPECT_EQ(engine.submit(request).wait()[0].ids.size(), static_cast<std::size_t>(kContext));
+  }
+}
+
+TEST_P(EngineTest, APromptIsReadAgainIfItsRequestSaysSo) {
+  const auto model = load("neox-serial-untied");
+  Engine engine(ctx(), *model, nullptr, {.context = kContext});
+  Request request = request_of(Ids(90, 1), 2);
+  const auto cached = [&] {
+    engine.submit(request).wait();
+    return engine.stats().cached_tokens;
+  };
+  EXPECT_EQ(cached(), 0);
+  request.use_prefix_cache = false;
+  EXPECT_EQ(cached(), 0);
+  request.use_prefix_cache = true;
+  EXPECT_GT(cached(), 0);
+}
+
 TEST_P(EngineTest, CancelledAndLateRequestsEndAndGiveTheirPagesBack) {
   const auto model = load("neox-serial-untied");
   Engine engine(ctx(), *model, nullptr, {.context = kContext, .prefix_cache = false});

@@ -19,9 +19,10 @@ def drop(server: Server, seed: int) -> int:
     connection = server.connect(timeout=60)
     came = 0
     try:
-        connection.sendall(data[: rng.randrange(len(data))] if rng.random() < 0.2 else data)
+        is_whole = rng.random() > 0.2
+        connection.sendall(data if is_whole else data[: rng.randrange(len(data))])
         wanted = rng.choice([0, 0, 1, 500, 3000])
-        if asked["stream"]:
+        if asked["stream"] and is_whole:
             while came < wanted:
                 part = connection.recv(4096)
                 if not part:

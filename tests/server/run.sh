@@ -22,5 +22,5 @@ if ! cmp -s "$wanted" "$venv/installed.txt"; then
   cp "$wanted" "$venv/installed.txt"
 fi
 cd "$root/tests/server"
-exec "$venv/bin/python" -m pytest -q -p no:cacheprovider --durations=5 --program "$program" \
-  --artefacts "$root/build/server-tests/$(basename "$(dirname "$(dirname "$program")")")" "$@"
+exec "$venv/bin/python" -m pytest -q -c pytest.ini --rootdir . -p no:cacheprovider --durations=5 "--program=$program" \
+  "--artefacts=$root/build/server-tests/$(basename "$(dirname "$(dirname "$program")")")" . "$@"

@@ -1,0 +1,73 @@
+#include "server/api_error.h"
+
+#include <exception>
+#include <string_view>
+
+#include "core/as_error.h"
+
+namespace tessera::server {
+namespace {
+
+constexpr int kRetrySeconds = 1;  // a queue of short answers moves on in about that time
+
+std::string_view error_type(int status) {
+  switch (status) {
+    case 401:
+      return "authentication_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return status >= 500 ? "server_error" : "invalid_request_error";
+  }
+}
+
+nlohmann::json text_or_null(const std::string& text) {
+  return text.empty() ? nlohmann::json() : nlohmann::json(text);
+}
+
+}  // namespace
+
+ApiError api_error(ErrorCode code, const std::string& message) {
+  ApiError error(500, message);
+  switch (code) {
+    case ErrorCode::invalid_argument:
+    case ErrorCode::unsupported:
+    case ErrorCode::overflow:
+    case ErrorCode::file:  // the only file of a request is its body
+      error.status = 400;
+      break;
+    case ErrorCode::busy:
+      error.status = 429;
+      error.retry_after_seconds = kRetrySeconds;
+      break;
+    case ErrorCode::out_of_memory:
+      error.status = 503;
+      error.retry_after_seconds = kRetrySeconds;
+      break;
+    case ErrorCode::device:
+      break;
+  }
+  return error;
+}
+
+ApiError caught_error() {
+  try {
+    rethrow_as_error("answering a request");
+  } catch (const ApiError& error) {
+    return error;
+  } catch (const Error& error) {
+    return api_error(error.code(), error.what());
+  } catch (const std::exception& error) {
+    return {500, fmt::format("something went wrong in the server: {}", error.what())};
+  }
+}
+
+nlohmann::json error_json(const ApiError& error) {
+  return {{"error",
+           {{"message", error.what()},
+            {"type", error_type(error.status)},
+            {"param", text_or_null(error.param)},
+            {"code", text_or_null(error.code)}}}};
+}
+
+}  // namespace tessera::server
