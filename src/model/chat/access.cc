@@ -82,7 +82,7 @@ Value slice_of(Run& run, const Value& object, const SliceBounds& bounds) {
   if (const auto* text = object.as<Text>()) return slice_text(run, *text, bounds);
   const auto* list = object.as<List>();
   if (list == nullptr || ((*list)->kind > ListKind::tuple && (*list)->kind != ListKind::range)) {
-    return make_undefined(fmt::format("a {} has no slices", type_name(object)));
+    run.refuse("a {} has no slices", type_name(object));
   }
   std::vector<Value> items;
   for (const std::size_t place : slice_places(run, bounds, (*list)->items.size())) {

@@ -12,6 +12,7 @@ Value get_method(Run& run, const Value& object, const CallArguments& arguments) 
   if (!arguments.named.empty()) run.refuse("get takes no named arguments");
   const auto [key, otherwise] = placed<2>(run, arguments, "get", {"key", "default"});
   if (key == nullptr) run.refuse("get needs a key");
+  check_key(run, *key);
   if (const Value* found = find_key(run, dict_of(object), *key)) return *found;
   return otherwise == nullptr ? Value(None{}) : *otherwise;
 }

@@ -85,9 +85,7 @@ bool contains(Run& run, const Value& container, const Value& item) {
     return find_in(text->view(), wanted->view()) != std::string_view::npos;
   }
   if (const auto* dict = container.as<Dict>()) {
-    if (item.is<Dict>() || (item.is<List>() && (*item.as<List>())->kind == ListKind::list)) {
-      run.refuse("a {} cannot be a key of a dict", type_name(item));
-    }
+    check_key(run, item);
     return find_key(run, **dict, item) != nullptr;
   }
   if (const auto* list = container.as<List>()) {

@@ -37,10 +37,7 @@ DictBuilder::DictBuilder(Run& run) : run_(run), data_(std::make_shared<DictData>
 
 void DictBuilder::set(const Value& key, Value value) {
   run_.step();
-  if (const auto* list = key.as<List>();
-      key.is<Dict>() || (list && (*list)->kind != ListKind::tuple)) {
-    run_.refuse("a {} cannot be a key of a dict", type_name(key));
-  }
+  check_key(run_, key);
   const int depth = std::max(depth_of(key), depth_of(value));
   data_->depth = std::max(data_->depth, checked_depth(run_, depth));
   if (const std::size_t old = index_of(run_, *data_, key); old != kNoEntry) {
@@ -58,6 +55,15 @@ void DictBuilder::set(const Value& key, Value value) {
 bool DictBuilder::has(const Value& key) const { return find_key(run_, *data_, key) != nullptr; }
 
 Value DictBuilder::take() { return Dict(std::move(data_)); }
+
+void check_key(const Run& run, const Value& key) {
+  const auto* list = key.as<List>();
+  if (key.is<Dict>() || (list != nullptr && (*list)->kind == ListKind::list)) {
+    run.refuse("a {} cannot be a key of a dict", type_name(key));
+  }
+  if (list == nullptr || (*list)->kind != ListKind::tuple) return;
+  for (const Value& item : (*list)->items) check_key(run, item);
+}
 
 const Value* find_key(Run& run, const DictData& dict, const Value& key) {
   const std::size_t index = index_of(run, dict, key);

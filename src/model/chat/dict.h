@@ -23,7 +23,6 @@ struct DictData {
 class DictBuilder {
  public:
   explicit DictBuilder(Run& run);
-  // Refuses a key that is a list or a dict.
   void set(const Value& key, Value value);
   bool has(const Value& key) const;
   Value take();
@@ -33,6 +32,8 @@ class DictBuilder {
   std::shared_ptr<DictData> data_;
 };
 
+// Refuses a list, a dict, and a tuple with one of these in it: they cannot be keys.
+void check_key(const Run& run, const Value& key);
 const Value* find_key(Run& run, const DictData& dict, const Value& key);
 Value pair_of(Run& run, const std::pair<Value, Value>& entry);
 

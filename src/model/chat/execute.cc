@@ -232,16 +232,18 @@ void Evaluator::place_macro_arguments(const Macro& macro, const CallArguments& a
   }
   if (macro.uses_varargs) scope_->set(run_, "varargs", make_tuple(run_, std::move(extra)));
   if (macro.uses_kwargs) scope_->set(run_, "kwargs", others.take());
+  // A default sees the parameters before it, and its own as not given.
+  for (const std::string& name : macro.parameters) {
+    scope_->set(run_, name, make_undefined(fmt::format("the parameter '{}' was not given", name)));
+  }
   const std::size_t without_default = count - macro.defaults.size();
   for (std::size_t i = 0; i < count; ++i) {
     const std::string& name = macro.parameters[i];
-    Value value = make_undefined(fmt::format("the parameter '{}' was not given", name));
     if (given[i] != nullptr) {
-      value = *given[i];
+      scope_->set(run_, name, *given[i]);
     } else if (i >= without_default) {
-      value = evaluate(*macro.defaults[i - without_default]);
+      scope_->set(run_, name, evaluate(*macro.defaults[i - without_default]));
     }
-    scope_->set(run_, name, std::move(value));
   }
 }
 

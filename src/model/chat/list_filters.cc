@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "model/chat/access.h"
 #include "model/chat/arguments.h"
@@ -148,6 +149,7 @@ Value unique_filter(Run& run, const Value& value, const CallArguments& arguments
   DictBuilder seen(run);
   for (const auto& [key, item] :
        keyed_items(run, value, path, truth_argument(case_sensitive, false))) {
+    check_key(run, key);
     if (!seen.has(key)) seen.set(key, item);
   }
   const Value dict = seen.take();
@@ -164,7 +166,7 @@ Value extreme_filter(Run& run, const Value& value, const CallArguments& argument
       keyed_items(run, value, path, truth_argument(case_sensitive, false));
   if (all.empty()) return make_undefined("there is no item to choose from");
   const Keyed* best = &all[0];
-  for (const Keyed& each : all) {
+  for (const Keyed& each : std::span(all).subspan(1)) {
     const bool better = kLargest ? less(run, best->first, each.first, ">")
                                  : less(run, each.first, best->first, "<");
     if (better) best = &each;
@@ -213,8 +215,13 @@ CallArguments rest_of(const CallArguments& arguments, std::size_t from) {
   return rest;
 }
 
+// For map, select and their like none and 0 are as good as an empty list.
+std::vector<Value> items_if_any(Run& run, const Value& value) {
+  return is_true(value) ? items_of(run, value) : std::vector<Value>();
+}
+
 Value map_filter(Run& run, const Value& value, const CallArguments& arguments) {
-  const std::vector<Value> items = items_of(run, value);
+  const std::vector<Value> items = items_if_any(run, value);
   std::vector<Value> results;
   if (arguments.positional.empty()) {
     const auto [path, otherwise] = placed<2>(run, arguments, "map", {"attribute", "default"});
@@ -242,7 +249,7 @@ Value select_filter(Run& run, const Value& value, const CallArguments& arguments
       has_test ? text_argument(run, &arguments.positional[name_at], "the filter") : Text();
   const CallArguments rest = rest_of(arguments, name_at + 1);
   std::vector<Value> chosen;
-  for (const Value& item : items_of(run, value)) {
+  for (const Value& item : items_if_any(run, value)) {
     const Value tested = kByMember ? at_path(run, item, arguments.positional[0]) : item;
     const bool passes = has_test ? passes_test(run, name.view(), tested, rest) : is_true(tested);
     if (passes == kWanted) chosen.push_back(item);

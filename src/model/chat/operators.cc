@@ -238,7 +238,13 @@ Value format_percent(Run& run, const Text& format, const std::vector<Value>& val
     if (kind == 'd' && !is_integer(value)) run.refuse("%d of a float is not supported");
     out.add(kind == 'd' ? to_text(run, integer_of(value)) : to_text(run, value));
   }
-  if (next < values.size()) run.refuse("a format has fewer directives than values");
+  // Python lets a single thing that has items go unused.
+  const bool may_be_left =
+      next == 0 && values.size() == 1 &&
+      (values[0].is<Dict>() || values[0].is<List>() || values[0].is<Undefined>());
+  if (next < values.size() && !may_be_left) {
+    run.refuse("a format has fewer directives than values");
+  }
   out.add(format, plain, bytes.size());
   return out.take();
 }

@@ -66,7 +66,7 @@ Value indent_filter(Run& run, const Value& value, const CallArguments& arguments
   const auto [width, first, blank] =
       placed<3>(run, arguments, "indent", {"width", "first", "blank"});
   const Text indent = indentation(run, width, 4, "indent");
-  const Text text = to_text(run, value);
+  const Text text = text_argument(run, &value, "indent");
   std::vector<Value> lines = split_lines(run, text, false);
   // A newline at the end makes one more line, which is empty.
   if (text.empty() || text.view().ends_with('\n')) lines.emplace_back(Text());
@@ -80,11 +80,6 @@ Value indent_filter(Run& run, const Value& value, const CallArguments& arguments
     out.add(line);
   }
   return out.take();
-}
-
-Value wordcount_filter(Run& run, const Value& value, const CallArguments& arguments) {
-  placed<0>(run, arguments, "wordcount", {});
-  return static_cast<std::int64_t>(split_at_spaces(run, to_text(run, value), -1, false).size());
 }
 
 // As transformers defines it: json.dumps() without escapes for HTML.
@@ -111,7 +106,7 @@ struct NamedTextFilter {
   std::string_view name;
   FilterFunction filter;
 };
-constexpr std::array<NamedTextFilter, 13> kTextFilters = {{
+constexpr std::array<NamedTextFilter, 12> kTextFilters = {{
     {"upper", case_filter<upper>},
     {"lower", case_filter<lower>},
     {"capitalize", case_filter<capitalized>},
@@ -123,7 +118,6 @@ constexpr std::array<NamedTextFilter, 13> kTextFilters = {{
     {"join", join_filter},
     {"format", format_filter},
     {"indent", indent_filter},
-    {"wordcount", wordcount_filter},
     {"tojson", tojson_filter},
 }};
 

@@ -160,7 +160,7 @@ FILTERS = [
     "{{ [1, 2, 3] | sum }}{{ [{'v': 2}, {'v': 3}] | sum(attribute='v', start=10) }}{{ [3, 1] | min }}{{ ['b', 'A'] | max }}{{ [] | max }}",
     "{{ 'a\\n\\nb\\n' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | indent('> ', blank=true) }}|{{ '' | indent(2, first=true) }}",
     "{{ -5 | abs }}{{ 2.567 | round(2) }}{{ 2.5 | round }}{{ 7 | round }}{{ 2.1 | round(method='ceil') }}{{ 2.19 | round(1, 'floor') }}",
-    "{{ [1, 2, 3, 4, 5] | batch(2) | list }}{{ [1, 2, 3] | batch(2, 'x') | list }}{{ 'a b  c' | wordcount }}",
+    "{{ [1, 2, 3, 4, 5] | batch(2) | list }}{{ [1, 2, 3] | batch(2, 'x') | list }}",
     "{{ '%s-%d%%' % ('a', 5) }}{{ '%s' % 'x' }}{{ '%s %s' | format(1, [2]) }}",
     "{{ 'x' | nonexistent }}",
     "{{ 'x' | upper(1) }}",

@@ -11,7 +11,7 @@ FILTERS = [
     "tojson", "tojson(indent=1)", "default('d')", "default('d', true)", "replace('a', 'bb')", "int", "float", "abs",
     "sort", "reverse", "unique | list", "map('string') | list", "select | list", "map(attribute='role') | list",
     "selectattr('role') | list", "rejectattr('content') | list", "sum", "min", "max", "batch(2) | list", "items | list",
-    "reject('none') | list", "select('string') | list", "indent(2)", "round", "dictsort", "wordcount", "safe",
+    "reject('none') | list", "select('string') | list", "indent(2)", "round", "dictsort",
 ]
 TESTS = [
     "defined", "undefined", "none", "string", "mapping", "iterable", "sequence", "number", "integer", "boolean", "true",
@@ -53,7 +53,7 @@ class RandomTemplates:
             case 10:
                 return f"[{inner}, {self.expression(depth - 1)}]"
             case _:
-                return self.pick([f"not {inner}", f"-{inner}", "{'k': " + inner + "}", f"({inner},)"])
+                return self.pick([f"(not {inner})", f"(-{inner})", "{'k': " + inner + "}", f"({inner},)"])
 
     def tag(self, inside: str, kind: str = "%") -> str:
         left = self.pick(["", "", "-", "+" if kind == "%" else ""])

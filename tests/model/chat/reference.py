@@ -1,5 +1,6 @@
 """jinja2, set up as transformers sets it up for chat templates, and our interpreter behind a pipe."""
 
+import copy
 import datetime
 import json
 import subprocess
@@ -74,11 +75,10 @@ class Outcome:
 
 
 def by_jinja2(env: ImmutableSandboxedEnvironment, case: Case) -> Outcome:
-    given = {"tools": None, "documents": None} | case.variables | case.tokens
+    # A copy: | indent of a list changes the list in jinja2.
+    given = copy.deepcopy({"tools": None, "documents": None, "messages": case.messages} | case.variables | case.tokens)
     try:
-        text = env.from_string(case.source).render(
-            messages=case.messages, add_generation_prompt=case.add_generation_prompt, **given
-        )
+        text = env.from_string(case.source).render(add_generation_prompt=case.add_generation_prompt, **given)
     except Exception as error:  # whatever a template does wrong is an exception of Python
         return Outcome(None, f"{type(error).__name__}: {error}")
     return Outcome(text)
