@@ -29,6 +29,7 @@ clang-tidy        command:clang-tidy
 clang             command:clang++
 libclang-rt-dev   package:libclang-rt-dev
 python3           command:python3
+python3-jinja2    package:python3-jinja2
 LIST
 }
 # For `make docs`.

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "batch_run.h"
+#include "chat_template_option.h"
 #include "commands.h"
 #include "engine_setup.h"
 #include "generation_flags.h"
@@ -88,15 +89,6 @@ void print_batch_json(const nlohmann::json& json) {
   write_out(json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
 }
 
-const ChatTemplate* template_of(const BatchFlags& options, const Session& session) {
-  if (!options.template_name.empty()) return &chat_template(options.template_name);
-  try {
-    return detect_chat_template(session.directory);
-  } catch (const Error&) {
-    return nullptr;  // of no known kind: only lines with messages need one, and they say so
-  }
-}
-
 std::int64_t concurrency_of(const BatchFlags& options, const Context& ctx) {
   if (options.concurrency > 0) return options.concurrency;
   return ctx.device().is_cpu() ? kConcurrentOnCpu : kConcurrentOnGpu;
@@ -110,7 +102,7 @@ int run_with_model(const BatchFlags& options, const GenerateOptions& defaults, I
   const std::int64_t context = full_context(options.model, config);
   note_trained_length(session, policy, context);
   const std::unique_ptr<Model> draft = load_draft(session, options.model, options.engine);
-  const RequestReader reader(session, defaults, policy, template_of(options, session));
+  const RequestReader reader(session, defaults, policy, options.template_name);
   const std::int64_t concurrency = concurrency_of(options, *session.ctx);
   const auto start = std::chrono::steady_clock::now();
   BatchRun run(session, engine_options(options.engine, draft.get(), policy, context, concurrency),
@@ -173,14 +165,7 @@ Command add_batch(CLI::App& app) {
                    "Sequences that run at the same time; by default 32 on a GPU, 8 on the CPU")
       ->check(whole_number(1, kMostConcurrent));
   add_generation_flags(*command, options->generation);
-  std::vector<std::string> names;
-  names.reserve(chat_templates().size());
-  for (const ChatTemplate& chat : chat_templates()) names.push_back(chat.name);
-  command
-      ->add_option("--template", options->template_name,
-                   "How messages are written; by default as the checkpoint says")
-      ->type_name("NAME")
-      ->check(one_of(names));
+  add_chat_template_option(*command, options->template_name);
   command->add_flag("--json", options->json, "Print the summary as a JSON object");
   under_heading(*command, "Sampling",
                 [&] { add_sampling_flags(*command, options->generation.sampling); });

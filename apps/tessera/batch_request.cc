@@ -129,15 +129,7 @@ std::vector<ChatMessage> read_messages(const JsonView& line) {
   std::vector<ChatMessage> messages;
   for (const Json& item : value) {
     const JsonView view(item, fmt::format("{}, messages[{}]", line.where(), messages.size()));
-    const std::string role = view.string("role");
-    using Role = ChatMessage::Role;
-    if (role != "system" && role != "user" && role != "assistant") {
-      refuse_field(view, "role", item["role"], "system, user or assistant");
-    }
-    messages.push_back({role == "system" ? Role::system
-                        : role == "user" ? Role::user
-                                         : Role::assistant,
-                        view.string("content")});
+    messages.push_back({view.string("role"), view.string("content")});
   }
   return messages;
 }
@@ -145,11 +137,21 @@ std::vector<ChatMessage> read_messages(const JsonView& line) {
 }  // namespace
 
 RequestReader::RequestReader(const Session& session, GenerateOptions defaults,
-                             const CachePolicy& policy, const ChatTemplate* chat)
+                             const CachePolicy& policy, const std::string& template_name)
     : session_(session), defaults_(std::move(defaults)), policy_(policy) {
   if (!session.tokenizer) return;
   prompt_.emplace(*session.tokenizer, session.model->config(), session.directory);
-  if (chat != nullptr) chat_.emplace(*prompt_, *chat);
+  if (!template_name.empty()) {
+    chat_.emplace(*prompt_, chat_template(template_name));
+    return;
+  }
+  try {
+    if (auto chat = folder_chat_template(session.directory)) {
+      chat_.emplace(*prompt_, *std::move(chat));
+    }
+  } catch (const Error& error) {
+    why_no_chat_ = error.what();  // only lines with messages need one
+  }
 }
 
 Request RequestReader::read(const nlohmann::json& json, const std::string& where) const {
@@ -179,11 +181,9 @@ Request RequestReader::read(const nlohmann::json& json, const std::string& where
   }
   if (!chat_) {
     fail(ErrorCode::invalid_argument,
-         "{}: the model has no chat template for messages; choose one with --template, or give "
-         "prompt",
-         where);
+         "{}: {}; choose a template with --chat-template, or give prompt", where, why_no_chat_);
   }
-  request.prompt_ids = chat_->begin(read_messages(line));
+  request.prompt_ids = chat_->encode(read_messages(line));
   if (chat_->turn_end() >= 0) request.options.stop_ids = {chat_->turn_end()};
   return request;
 }

@@ -14,9 +14,10 @@ namespace tessera::app {
 
 class RequestReader {
  public:
-  // `defaults`: for what a line does not say. `chat`: how messages are written; may be null.
+  // `defaults`: for what a line does not say. `template_name`: how messages are written; empty: as
+  // the model's folder says.
   RequestReader(const Session& session, GenerateOptions defaults, const CachePolicy& policy,
-                const ChatTemplate* chat);
+                const std::string& template_name);
   RequestReader(const RequestReader&) = delete;
   RequestReader& operator=(const RequestReader&) = delete;
 
@@ -30,6 +31,7 @@ class RequestReader {
   CachePolicy policy_;
   std::optional<PromptEncoder> prompt_;  // none without a tokenizer
   std::optional<ChatEncoder> chat_;
+  std::string why_no_chat_ = "the model has no chat template for messages";
 };
 
 }  // namespace tessera::app

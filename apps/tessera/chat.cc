@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "chat_template_option.h"
 #include "commands.h"
 #include "conversation.h"
 #include "help_format.h"
@@ -42,12 +43,12 @@ struct ChatFlags {
   std::vector<std::string> stop;
 };
 
-const ChatTemplate& choose_template(const ChatFlags& options, Session& session) {
+ChatTemplate choose_template(const ChatFlags& options, Session& session) {
   if (!options.template_name.empty()) return chat_template(options.template_name);
-  if (const ChatTemplate* found = detect_chat_template(session.directory)) return *found;
+  if (auto found = folder_chat_template(session.directory)) return *std::move(found);
   session.note(
-      "this model has no chat template: it continues your text as it stands (--template chooses "
-      "one)");
+      "this model has no chat template: it continues your text as it stands (--chat-template "
+      "chooses one)");
   return chat_template("plain");
 }
 
@@ -142,7 +143,7 @@ int run_chat(const ChatFlags& options) {
   check_sampling(sampling);
   Session session = open_session(options.model);
   check_system(session.need_tokenizer("use a folder that has one"), options.system);
-  const ChatTemplate& chat = choose_template(options, session);
+  const ChatTemplate chat = choose_template(options, session);
   KvCache cache = make_chat_cache(session, options.model);
   Conversation conversation(session,
                             {.system = options.system,
@@ -167,14 +168,7 @@ int run_chat(const ChatFlags& options) {
 Command add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "Talk with a model, turn by turn");
   const auto options = std::make_shared<ChatFlags>();
-  std::vector<std::string> names;
-  names.reserve(chat_templates().size());
-  for (const ChatTemplate& chat : chat_templates()) names.push_back(chat.name);
-  command
-      ->add_option("--template", options->template_name,
-                   "How turns are written, if not as the model's folder says")
-      ->type_name("NAME")
-      ->check(one_of(names));
+  add_chat_template_option(*command, options->template_name);
   command->add_option("--system", options->system, "What the model is told before the first turn");
   command->add_option("--max-tokens", options->max_tokens, "The most tokens of an answer")
       ->check(whole_number(1))

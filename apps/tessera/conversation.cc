@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <utility>
 
 #include "interrupt.h"
@@ -9,14 +10,14 @@
 
 namespace tessera::app {
 
-Conversation::Conversation(const Session& session, ConversationOptions options,
-                           const ChatTemplate& chat, KvCache& cache)
+Conversation::Conversation(const Session& session, ConversationOptions options, ChatTemplate chat,
+                           KvCache& cache)
     : session_(session),
       options_(std::move(options)),
       cache_(cache),
       tokenizer_(*session.tokenizer),
       prompt_(tokenizer_, session.model->config(), session.directory),
-      chat_(prompt_, chat) {
+      chat_(prompt_, std::move(chat)) {
   if (chat_.turn_end() >= 0) options_.generate.stop_ids = {chat_.turn_end()};
   check(options_.generate.sampling, session.model->config().vocab);
 }
@@ -24,54 +25,59 @@ Conversation::Conversation(const Session& session, ConversationOptions options,
 Turn Conversation::answer(const std::string& user,
                           const std::function<void(std::string_view)>& on_text) {
   Turn turn;
-  std::vector<std::int32_t> ids;
-  turn.refusal = refusal(user, ids);
+  Reading reading;
+  turn.refusal = refusal(user, reading);
   if (!turn.refusal.empty()) return turn;
+  if (reading.from_start) cache_.clear();
   options_.generate.cancel = &catch_interrupt();
   // The same words get another answer: each turn has its own seed.
   ++options_.generate.sampling.seed;
   turn.result =
-      generate(*session_.ctx, *session_.model, cache_, &tokenizer_, ids, options_.generate,
+      generate(*session_.ctx, *session_.model, cache_, &tokenizer_, reading.ids, options_.generate,
                [&](const GeneratedToken& token) { on_text(token.text); });
   if (turn.result.reason == StopReason::context_full) turn.notes.push_back(full_text());
-  remember(turn);
+  remember(user, turn);
   return turn;
 }
 
 void Conversation::reset() {
   cache_.clear();
   carry_.clear();
+  messages_.clear();
   first_ = true;
 }
 
-// What the model has not read yet: the end of the last answer, and this turn.
-std::vector<std::int32_t> Conversation::next_ids(const std::string& user) const {
-  if (first_) {
-    std::vector<ChatMessage> messages;
-    if (!options_.system.empty()) {
-      messages.push_back({ChatMessage::Role::system, options_.system});
-    }
-    messages.push_back({ChatMessage::Role::user, user});
-    return chat_.begin(messages);
-  }
-  std::vector<std::int32_t> ids = carry_;
-  const std::vector<std::int32_t> turn = chat_.next(user);
-  ids.insert(ids.end(), turn.begin(), turn.end());
-  return ids;
+// The pages of old tokens are used again: earlier turns are gone, and nothing can be read again.
+bool Conversation::is_endless() const {
+  return cache_.options().policy.kind != CachePolicy::Kind::full;
 }
 
-std::string Conversation::refusal(const std::string& user, std::vector<std::int32_t>& ids) const {
+Conversation::Reading Conversation::next_reading(const std::string& user) const {
+  std::vector<ChatMessage> messages = messages_;
+  if (first_ && !options_.system.empty()) messages.push_back({"system", options_.system});
+  messages.push_back({"user", user});
+  if (first_) return {chat_.encode(messages), true};
+  const auto turn =
+      is_endless() ? std::optional(chat_.next(user)) : chat_.encode_after_answer(messages);
+  if (!turn) return {chat_.encode(messages), true};
+  // The end of the last answer comes first.
+  Reading reading{carry_, false};
+  reading.ids.insert(reading.ids.end(), turn->begin(), turn->end());
+  return reading;
+}
+
+std::string Conversation::refusal(const std::string& user, Reading& reading) const {
   try {
-    ids = next_ids(user);
+    reading = next_reading(user);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::invalid_argument) throw;
     return fmt::format("this turn was left out: {}", error.what());
   }
-  if (ids.empty()) return "an empty line has no tokens for this model; write something";
+  if (reading.ids.empty()) return "an empty line has no tokens for this model; write something";
   const KvCacheOptions& o = cache_.options();
-  const std::int64_t wanted = cache_.seen() + static_cast<std::int64_t>(ids.size());
-  const bool fits = o.policy.kind != CachePolicy::Kind::full || wanted <= o.max_tokens;
-  return fits ? "" : full_text();
+  const std::int64_t wanted =
+      (reading.from_start ? 0 : cache_.seen()) + static_cast<std::int64_t>(reading.ids.size());
+  return is_endless() || wanted <= o.max_tokens ? "" : full_text();
 }
 
 std::string Conversation::full_text() const {
@@ -81,13 +87,17 @@ std::string Conversation::full_text() const {
 
 // The last token has not been through the model: it goes ahead of the next turn. The token that
 // ends an answer follows it, where the model did not write that itself.
-void Conversation::remember(Turn& turn) {
+void Conversation::remember(const std::string& user, Turn& turn) {
   const GenerateResult& result = turn.result;
   if (result.ids.empty()) {
     turn.notes.emplace_back(
         "interrupted while your turn was being read; the conversation starts over");
     return reset();
   }
+  if (first_ && !options_.system.empty()) messages_.push_back({"system", options_.system});
+  messages_.push_back({"user", user});
+  messages_.push_back({"assistant", result.text});
+  if (is_endless()) messages_.clear();
   first_ = false;
   carry_.clear();
   const std::int32_t last = result.ids.back();

@@ -1,5 +1,5 @@
 // A chat: turns over one KV cache that lives as long as the conversation. Each turn reads only what
-// is new.
+// is new, unless the template writes earlier turns anew; then the model reads all of them again.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +27,8 @@ struct Turn {
 
 class Conversation {
  public:
-  // All of them must outlive the conversation. The session has a tokenizer.
-  Conversation(const Session& session, ConversationOptions options, const ChatTemplate& chat,
+  // Session and cache must outlive the conversation. The session has a tokenizer.
+  Conversation(const Session& session, ConversationOptions options, ChatTemplate chat,
                KvCache& cache);
 
   // Text that is not UTF-8, is empty or does not fit is refused for this turn only. `on_text` gets
@@ -40,10 +40,16 @@ class Conversation {
   const GenerateResult& total() const { return total_; }
 
  private:
-  std::vector<std::int32_t> next_ids(const std::string& user) const;
-  std::string refusal(const std::string& user, std::vector<std::int32_t>& ids) const;
+  // What the model has not read yet.
+  struct Reading {
+    std::vector<std::int32_t> ids;
+    bool from_start;  // into an empty cache
+  };
+  Reading next_reading(const std::string& user) const;
+  std::string refusal(const std::string& user, Reading& reading) const;
+  bool is_endless() const;
   std::string full_text() const;
-  void remember(Turn& turn);
+  void remember(const std::string& user, Turn& turn);
 
   const Session& session_;
   ConversationOptions options_;
@@ -51,7 +57,8 @@ class Conversation {
   const Tokenizer& tokenizer_;
   PromptEncoder prompt_;
   ChatEncoder chat_;
-  std::vector<std::int32_t> carry_;  // what the model wrote last and has not read yet
+  std::vector<std::int32_t> carry_;    // what the model wrote last and has not read yet
+  std::vector<ChatMessage> messages_;  // all of them, unless the chat is endless
   bool first_ = true;
   GenerateResult total_;
 };

@@ -10,6 +10,7 @@
 #include "checkpoint_summary.h"
 #include "commands.h"
 #include "core/size_text.h"
+#include "model/chat/program.h"
 #include "model/checkpoint/input_file.h"
 #include "model_options.h"
 #include "run_summary.h"
@@ -27,7 +28,7 @@ struct Info {
   ModelConfig config;
   CheckpointSummary checkpoint;
   std::optional<std::int64_t> tokens;  // of the tokenizer
-  std::string chat;                    // its template; empty: none
+  std::string chat;                    // the file with its template; empty: none
 };
 
 Info read_info(const ModelOptions& options) {
@@ -40,8 +41,10 @@ Info read_info(const ModelOptions& options) {
     info.tokens = Tokenizer::from_file(info.directory).vocab_size();
   }
   try {
-    const ChatTemplate* chat = detect_chat_template(info.directory);
-    if (chat != nullptr) info.chat = chat->name;
+    if (const auto chat = folder_chat_template(info.directory)) {
+      info.chat = chat->name;
+      model::chat::Program{chat->source};  // refuses what the interpreter does not know
+    }
   } catch (const Error& error) {
     info.checkpoint.notes.emplace_back(error.what());
   }

@@ -1,5 +1,5 @@
-// Turns of a chat as token ids. What people write is text and nothing else: control tokens come
-// from the template alone.
+// Conversations as token ids, written by the model's own chat template. What people write is text
+// and nothing else: control tokens come from the template alone.
 //
 // Threads: a ChatEncoder never changes, and any number may use it at the same time.
 #pragma once
@@ -7,62 +7,92 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tessera/prompt.h"
 
 namespace tessera {
 
-// The texts around the parts of a conversation; special tokens are written as text.
-//
-//   system_open  S system_close   user_open U user_close   A   turn_end turn_gap   user_open ...
+// How messages become one text: a program in the part of Jinja that chat templates use, rendered as
+// transformers renders it.
 struct ChatTemplate {
-  std::string name;
-  std::string system_open, system_close;
-  std::string user_open, user_close;  // user_close ends where the answer begins
-  std::string turn_end;               // the token that ends an answer; empty: none
-  std::string turn_gap;               // between turn_end and the next user_open
-  // The system text is part of the first user turn: it follows user_open.
-  bool system_in_user = false;
+  std::string name;    // "chatml", or the file of the folder's own: "chat_template.jinja"
+  std::string source;  // Jinja
+  // The special tokens that the template may name: {"bos_token", "<s>"}.
+  std::vector<std::pair<std::string, std::string>> tokens{};
+  // The ids begin as those of any prompt do (PromptEncoder::begin). A folder's own template writes
+  // its bos token itself.
+  bool begins_as_prompt = false;
 };
 
 // Everything that can be named: chatml, llama3, llama2, mistral, zephyr, plain.
 const std::vector<ChatTemplate>& chat_templates();
 // Throws with the list where there is none of this name.
 const ChatTemplate& chat_template(std::string_view name);
-// From chat_template.jinja or tokenizer_config.json of the folder. Null where neither has a
-// template. Throws where Tessera does not know the template.
-const ChatTemplate* detect_chat_template(const std::filesystem::path& directory);
+// The folder's own: chat_template.jinja, else chat_template of tokenizer_config.json, which is a
+// text or a list with an entry named "default". Empty where there is none. The template is only
+// read: ChatEncoder refuses one that is wrong.
+std::optional<ChatTemplate> folder_chat_template(const std::filesystem::path& directory);
 
 struct ChatMessage {
-  enum class Role : std::uint8_t { system, user, assistant };
-  Role role;
-  std::string content;
+  std::string role;     // system, user, assistant, tool, ...: the template says which it takes
+  std::string content;  // UTF-8
+  // More members as a JSON object, such as {"reasoning_content": "..."}; empty: none. A role or
+  // content among them takes the place of the above.
+  std::string fields{};
 };
 
-// Writes turns as the template says and encodes them. The ids of ordinary words are those of the
-// whole text in one piece. In a message, of whatever role, a special token or a token that the
-// template writes stays text: "hi<|im_end|>" does not end a turn. Markers that are no tokens, such
-// as [INST] of llama2, are text in the template too, and nothing tells them from a user's.
-// Refuses messages that are not UTF-8.
+struct ChatOptions {
+  // The text ends where the next answer begins.
+  bool add_generation_prompt = true;
+  // More variables for the template as a JSON object, such as {"enable_thinking": false}; empty:
+  // none. They may not be named messages, add_generation_prompt or as a special token is.
+  std::string variables{};
+  // What strftime_now() tells in local time, in seconds since 1970; empty: the clock.
+  std::optional<std::int64_t> unix_time{};
+};
+
+// Writes conversations as the template says and encodes them. The ids of ordinary words are those
+// of the whole text in one piece. In a message or a variable, a special token or a token that the
+// template writes stays text: "hi<|im_end|>" does not end a turn. This holds for every part of a
+// message that reaches the text, whatever the template does with it. A role counts as the
+// template's own word if it is one of those that models are trained with (system, developer, user,
+// assistant, tool, ...). Markers that are no tokens, such as [INST] of llama2, are text in the
+// template too, and nothing tells them from a user's.
+//
+// A template cannot read anything but what it is given, and it cannot run for ever: its steps, its
+// depth and its memory are bounded. What it does beyond that, and whatever it refuses itself
+// (raise_exception), is an Error with the line and column. So are messages that are not UTF-8.
 class ChatEncoder {
  public:
-  // The encoder of prompts must outlive it.
+  // The encoder of prompts must outlive it. Throws where the template is no Jinja that Tessera
+  // knows.
   ChatEncoder(const PromptEncoder& prompt, ChatTemplate chat);
   ~ChatEncoder();
   ChatEncoder(ChatEncoder&&) noexcept;
   ChatEncoder& operator=(ChatEncoder&&) noexcept;
 
-  // A conversation from its start to where the next answer begins: perhaps a system message, then
-  // user and assistant in turn, a user last.
-  std::vector<std::int32_t> begin(std::span<const ChatMessage> messages) const;
-  // One more turn, for a model that has read the rest: what follows an answer and its turn_end().
-  std::vector<std::int32_t> next(std::string_view user) const;
+  // A conversation as text, and as ids.
+  std::string render(std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+  std::vector<std::int32_t> encode(std::span<const ChatMessage> messages,
+                                   const ChatOptions& options = {}) const;
 
-  // The token that ends an answer; -1: none.
+  // For a model that wrote the last assistant message itself, after it had read the messages before
+  // that one: what it still has to read after its answer and turn_end(). Empty where that cannot be
+  // appended, because the template writes earlier turns in another way than it wrote them first
+  // (without their thoughts, for example): then read encode() from the start.
+  std::optional<std::vector<std::int32_t>> encode_after_answer(
+      std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
+  // One more turn of an endless chat: what the template writes between an answer with its
+  // turn_end() and the next answer, in a conversation of no other turns.
+  std::vector<std::int32_t> next(std::string_view user, const ChatOptions& options = {}) const;
+
+  // The token that the template writes behind an answer; -1: none.
   std::int32_t turn_end() const;
   const ChatTemplate& chat() const;
 

@@ -1,0 +1,22 @@
+// Upper and lower case, and kinds of characters, as Python's strings have them. A character whose
+// case takes several characters keeps its form, but for the German sharp s.
+#pragma once
+
+#include "model/chat/text.h"
+
+namespace tessera::model::chat {
+
+Text upper(Run& run, const Text& text);
+Text lower(Run& run, const Text& text);
+Text capitalized(Run& run, const Text& text);  // the first character large, the others small
+Text title(Run& run, const Text& text);        // str.title(): each word's first letter large
+// Jinja's filter of that name: words begin behind white space and - ( { [ <.
+Text title_filtered(Run& run, const Text& text);
+
+bool is_space(char32_t c);  // str.isspace()
+bool is_letter(char32_t c);
+bool is_digit(char32_t c);
+bool is_upper(char32_t c);
+bool is_lower(char32_t c);
+
+}  // namespace tessera::model::chat
