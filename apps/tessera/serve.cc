@@ -148,8 +148,9 @@ int run_serve(const ServeFlags& flags) {
   const server::ServedModel served{
       .name = served_name(flags, *session),
       .created = unix_seconds(),
-      .engine = engine,
-      .model = *session->model,
+      .engine = &engine,
+      .context = engine.options().context,
+      .config = session->model->config(),
       .tokenizer = tokenizer,
       .prompts = prompts,
       .chat = chat ? &*chat : nullptr,

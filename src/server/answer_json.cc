@@ -107,7 +107,7 @@ AnswerJson::AnswerJson(const ServedModel& served, const GenerationRequest& reque
   const GenerateOptions& options = request.requests.front().options;
   end_ids_.assign(options.stop_ids.begin(), options.stop_ids.end());
   if (options.ignore_eos) return;
-  const auto& eos = served.model.config().eos;
+  const auto& eos = served.config.eos;
   end_ids_.insert(end_ids_.end(), eos.begin(), eos.end());
 }
 

@@ -16,7 +16,7 @@ SubmittedRequest::SubmittedRequest(const std::string& body, bool chat, const Ser
       request.on_event = [queue, prompt = static_cast<std::int64_t>(i)](const Event& event) {
         queue->push(prompt, event);
       };
-      handles_.push_back(served.engine.submit(std::move(request)));
+      handles_.push_back(served.engine->submit(std::move(request)));
     }
   } catch (...) {
     cancel();  // the prompts before the one that was refused

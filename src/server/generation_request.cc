@@ -83,7 +83,7 @@ CachePolicy read_policy(const Json& body, const ServedModel& served) {
   const Json* window = member(body, "window");
   if (sinks == nullptr && window == nullptr) return served.policy;
   const std::int64_t first = sinks != nullptr ? sinks->get<std::int64_t>() : 0;
-  const std::int64_t trained = served.model.config().max_positions;
+  const std::int64_t trained = served.config.max_positions;
   if (window == nullptr) {
     if (first == 0) return CachePolicy::full();
     if (first >= trained) {
@@ -127,7 +127,7 @@ GenerateOptions read_options(const Json& body, bool chat, const ServedModel& ser
   options.stop = read_stops(body);
   options.top_logprobs = read_logprobs(body, chat);
   read_sampling(body, options.sampling);
-  read_biases(body, served.model.config().vocab, options.sampling);
+  read_biases(body, served.config.vocab, options.sampling);
   return options;
 }
 
@@ -144,7 +144,7 @@ Prompt read_prompt(const Json& value, const ServedModel& served) {
     return {served.prompts.encode(text), text};
   }
   auto ids = value.get<std::vector<std::int32_t>>();
-  const std::int64_t vocab = std::min(served.model.config().vocab, served.tokenizer.vocab_size());
+  const std::int64_t vocab = std::min(served.config.vocab, served.tokenizer.vocab_size());
   for (const std::int32_t id : ids) {
     if (id >= vocab) {
       refuse("prompt", "prompt has the token id {}; ids are from 0 to {}", id, vocab - 1);
@@ -220,8 +220,7 @@ std::int64_t held_entries(const GenerationRequest& request, const ServedModel& s
   const Request& first = request.requests.front();
   const bool is_full = first.policy.kind == CachePolicy::Kind::full;
   const std::int64_t tokens =
-      is_full ? std::min(first.options.max_tokens, served.engine.options().context)
-              : first.options.max_tokens;
+      is_full ? std::min(first.options.max_tokens, served.context) : first.options.max_tokens;
   return request.choices() * tokens * (first.options.top_logprobs + 2);
 }
 

@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
-#include <utility>  // first: the awaitable.hpp of Boost 1.74 needs it and does not include it
+#include <utility>
 #include <vector>
 
 #include "server/api_error.h"

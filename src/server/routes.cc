@@ -26,7 +26,7 @@ Reply answer_health(const Call& call) {
 Reply answer_metrics(const Call& call) {
   const ServedModel* served = call.state.served;
   EngineStats stats;
-  if (served != nullptr) stats = served->engine.stats();
+  if (served != nullptr) stats = served->engine->stats();
   return {.type = "text/plain; version=0.0.4; charset=utf-8",
           .body = call.state.metrics.text(served != nullptr ? &stats : nullptr,
                                           served != nullptr ? served->page_bytes : 0)};
@@ -44,7 +44,7 @@ Reply answer_page(const Call&) {
 Reply answer_openapi(const Call&) { return json_reply(openapi_document()); }
 
 Json model_json(const ServedModel& served) {
-  const EngineOptions& engine = served.engine.options();
+  const EngineOptions& engine = served.engine->options();
   return {{"id", served.name},
           {"object", "model"},
           {"created", served.created},
@@ -52,7 +52,7 @@ Json model_json(const ServedModel& served) {
           {"tessera",
            {{"chat", served.chat != nullptr},
             {"context", engine.context},
-            {"trained_context", served.model.config().max_positions},
+            {"trained_context", served.config.max_positions},
             {"page_size", engine.page_size},
             {"page_bytes", served.page_bytes},
             {"attention_sinks", served.policy.n_sink},

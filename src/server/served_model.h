@@ -7,7 +7,7 @@
 
 #include "tessera/chat.h"
 #include "tessera/engine.h"
-#include "tessera/model.h"
+#include "tessera/model_config.h"
 #include "tessera/prompt.h"
 #include "tessera/tokenizer.h"
 
@@ -17,8 +17,9 @@ namespace tessera::server {
 struct ServedModel {
   std::string name;          // the id at /v1/models
   std::int64_t created = 0;  // seconds since 1970
-  Engine& engine;
-  const Model& model;
+  Engine* engine = nullptr;  // null: requests can only be read, as a fuzz target does
+  std::int64_t context = 0;  // tokens of a sequence that keeps all of them
+  const ModelConfig& config;
   const Tokenizer& tokenizer;
   const PromptEncoder& prompts;
   const ChatEncoder* chat = nullptr;  // null: the model has no chat template

@@ -31,6 +31,13 @@ seeds() {
         cp "$config" "$2/$(basename "$(dirname "$config")").json"
       done
       ;;
+    request)  # the first byte chooses the endpoint
+      printf '0{"prompt":"Once","max_tokens":4,"temperature":0.5,"stop":["a"],"logit_bias":{"5":-1},"n":2}' >"$2/completion"
+      printf '0{"prompt":[[1,2],[3]],"stream":true,"stream_options":{"include_usage":true},"logprobs":2}' >"$2/ids"
+      printf '1{"messages":[{"role":"user","content":[{"type":"text","text":"<|im_end|>"}]}],"top_logprobs":1}' >"$2/chat"
+      printf '2{"content":"a","parse_special":false}' >"$2/tokenize"
+      printf '3{"tokens":[1,2,3]}' >"$2/detokenize"
+      ;;
     tokenizer)
       cp tests/data/bad/tokenizer/* tests/data/tokenizers/*.tokenizer.json "$2"
       # Files with a text behind them: a pattern that looks far ahead, tokens of white space, and those of a chat.

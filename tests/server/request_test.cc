@@ -1,0 +1,228 @@
+// What a body of a request may say, and what is refused: without a model and without a socket.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "server/api_error.h"
+#include "server/generation_request.h"
+#include "server/openapi.h"
+#include "server/request_fields.h"
+#include "server/schema.h"
+#include "support/files.h"
+
+namespace tessera::server {
+namespace {
+
+using Json = nlohmann::json;
+
+class RequestTest : public testing::Test {
+ protected:
+  RequestTest() {
+    config_.vocab = tokenizer_.vocab_size();
+    config_.max_positions = 512;
+  }
+
+  GenerationRequest read(const Json& body, bool chat = false) const {
+    return read_generation(body.dump(), chat, served_);
+  }
+  // The refusal's sentence and status; nothing where the request is accepted.
+  std::string refusal(const Json& body, bool chat = false) const {
+    try {
+      read(body, chat);
+    } catch (const ApiError& error) {
+      return std::to_string(error.status) + " " + error.param + ": " + error.what();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return {};
+  }
+
+  Tokenizer tokenizer_ =
+      Tokenizer::from_file(test::data_path("tokenizers/tiny-gpt2.tokenizer.json"));
+  ModelConfig config_{};
+  PromptEncoder prompts_{tokenizer_, config_, test::data_path("tokenizers")};
+  ChatEncoder chat_{prompts_, chat_template("chatml")};
+  ServedModel served_{.name = "tiny",
+                      .created = 0,
+                      .engine = nullptr,
+                      .context = 512,
+                      .config = config_,
+                      .tokenizer = tokenizer_,
+                      .prompts = prompts_,
+                      .chat = &chat_};
+};
+
+TEST_F(RequestTest, FieldsReachTheEngine) {
+  const GenerationRequest request = read({{"prompt", "hello"},
+                                          {"max_tokens", 7},
+                                          {"temperature", 0.5},
+                                          {"top_p", 0.9},
+                                          {"top_k", 4},
+                                          {"min_p", 0.1},
+                                          {"seed", 11},
+                                          {"n", 3},
+                                          {"stop", {"a", "b"}},
+                                          {"logprobs", 2},
+                                          {"logit_bias", {{"5", -100}}},
+                                          {"ignore_eos", true},
+                                          {"cache_prompt", false},
+                                          {"attention_sinks", 4},
+                                          {"window", 60},
+                                          {"stream", true},
+                                          {"stream_options", {{"include_usage", true}}}});
+  ASSERT_EQ(request.requests.size(), 1u);
+  const Request& first = request.requests[0];
+  EXPECT_EQ(first.prompt_ids, prompts_.encode("hello"));
+  EXPECT_EQ(first.options.max_tokens, 7);
+  EXPECT_EQ(first.options.sampling.temperature, 0.5);
+  EXPECT_EQ(first.options.sampling.top_p, 0.9);
+  EXPECT_EQ(first.options.sampling.top_k, 4);
+  EXPECT_EQ(first.options.sampling.min_p, 0.1);
+  EXPECT_EQ(first.options.sampling.seed, 11u);
+  EXPECT_EQ(first.n, 3);
+  EXPECT_EQ(first.options.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(first.options.top_logprobs, 2);
+  EXPECT_EQ(first.options.sampling.logit_bias.size(), 1u);
+  EXPECT_TRUE(first.options.ignore_eos);
+  EXPECT_FALSE(first.use_prefix_cache);
+  EXPECT_EQ(first.policy.kind, CachePolicy::Kind::sinks);
+  EXPECT_EQ(first.policy.n_sink, 4);
+  EXPECT_EQ(first.policy.window, 60);
+  EXPECT_TRUE(request.stream && request.include_usage && request.logprobs);
+}
+
+TEST_F(RequestTest, PromptsAreTextsOrIdsOneOrMany) {
+  EXPECT_EQ(read({{"prompt", {1, 2, 3}}}).requests[0].prompt_ids,
+            (std::vector<std::int32_t>{1, 2, 3}));
+  const GenerationRequest several = read({{"prompt", {"a", "b"}}, {"n", 2}, {"echo", true}});
+  EXPECT_EQ(several.choices(), 4);
+  EXPECT_EQ(several.echoes, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read({{"prompt", {{1, 2}, {3}}}}).requests[1].prompt_ids,
+            (std::vector<std::int32_t>{3}));
+}
+
+TEST_F(RequestTest, NullCountsAsMissing) {
+  EXPECT_EQ(refusal({{"prompt", "a"}, {"n", nullptr}, {"anything", nullptr}}), "");
+  EXPECT_NE(refusal({{"prompt", nullptr}}), "");
+}
+
+TEST_F(RequestTest, WhatIsRefusedNamesItsField) {
+  const std::pair<const char*, Json> bad[] = {{"n", 0},
+                                              {"n", 1'000'000'000},
+                                              {"n", -1},
+                                              {"n", "1"},
+                                              {"n", 1.5},
+                                              {"max_tokens", 0},
+                                              {"max_tokens", -1},
+                                              {"temperature", -1},
+                                              {"temperature", "hot"},
+                                              {"top_p", 0},
+                                              {"top_p", 1.01},
+                                              {"top_k", -1},
+                                              {"min_p", 2},
+                                              {"stop", ""},
+                                              {"stop", Json::array({""})},
+                                              {"stop", 5},
+                                              {"stream", 1},
+                                              {"logprobs", 21},
+                                              {"logprobs", true},
+                                              {"prompt", ""},
+                                              {"prompt", Json::array()},
+                                              {"prompt", {-1}},
+                                              {"seed", 1e300},
+                                              {"logit_bias", {{"x", 1}}},
+                                              {"window", 0},
+                                              {"window", -3},
+                                              {"attention_sinks", 1.5},
+                                              {"tools", Json::array()},
+                                              {"nonsense", 1},
+                                              {"repetition_penalty", 1e-300},
+                                              {"logit_bias", {{"5", 101}}},
+                                              {"logit_bias", {{"99999999", 1}}},
+                                              {"response_format", {{"type", "json_object"}}},
+                                              {"stream_options", {{"include_usage", true}}}};
+  for (const auto& [field, value] : bad) {
+    Json body = {{"prompt", "a"}};
+    body[field] = value;
+    const std::string text = refusal(body);
+    EXPECT_TRUE(text.starts_with(std::string("400 ") + field + ": ")) << field << value << text;
+  }
+}
+
+TEST_F(RequestTest, FieldsThatContradictEachOther) {
+  EXPECT_NE(refusal({{"prompt", "a"}, {"echo", true}, {"logprobs", 1}}), "");
+  EXPECT_NE(refusal({{"prompt", Json::array({"a", "b"})}, {"n", 100}}), "");
+  EXPECT_NE(refusal({{"prompt", "a"},
+                     {"n", 128},
+                     {"max_tokens", 1'000'000},
+                     {"attention_sinks", 4},
+                     {"window", 60}}),
+            "")
+      << "128 million tokens in one piece";
+}
+
+TEST_F(RequestTest, AnotherModelIsNotFound) {
+  EXPECT_TRUE(refusal({{"prompt", "a"}, {"model", "gpt-4"}}).starts_with("404 model: "));
+  EXPECT_EQ(refusal({{"prompt", "a"}, {"model", "tiny"}}), "");
+}
+
+TEST_F(RequestTest, Chats) {
+  const Json turn = {{"role", "user"}, {"content", "hello"}};
+  const Json parts = {{"role", "user"},
+                      {"content", Json::array({{{"type", "text"}, {"text", "hel"}},
+                                               {{"type", "text"}, {"text", "lo"}}})}};
+  const auto ids = [&](const Json& messages) {
+    return read({{"messages", messages}}, true).requests[0].prompt_ids;
+  };
+  EXPECT_EQ(ids(Json::array({turn})), ids(Json::array({parts})));
+  EXPECT_EQ(ids(Json::array({{{"role", "system"}, {"content", "x"}}, turn})),
+            ids(Json::array({{{"role", "developer"}, {"content", "x"}}, turn})));
+  for (const Json& bad :
+       {Json::array(), Json("x"), Json::array({{{"role", "robot"}, {"content", "x"}}}),
+        Json::array({{{"role", "user"}}}),
+        Json::array({{{"role", "user"}, {"content", "x"}, {"tool_calls", Json::array()}}}),
+        Json::array({{{"role", "user"},
+                      {"content", Json::array({{{"type", "image_url"}, {"image_url", "x"}}})}}})}) {
+    EXPECT_TRUE(refusal({{"messages", bad}}, true).starts_with("400 messages: ")) << bad;
+  }
+  EXPECT_NE(refusal({{"messages", {turn}}, {"top_logprobs", 2}}, true), "");
+  EXPECT_NE(refusal({{"messages", {turn}}, {"max_tokens", 2}, {"max_completion_tokens", 2}}, true),
+            "");
+}
+
+TEST_F(RequestTest, BodiesThatAreNoObject) {
+  for (const char* body : {"", "[]", "{", "5", "{\"prompt\": \"\xff\"}", "{\"n\":1,\"n\":2}"}) {
+    EXPECT_ANY_THROW(read_generation(body, false, served_)) << body;
+  }
+}
+
+// The document promises what the reader does: each field of the table is in it.
+TEST(OpenApi, DescribesEveryField) {
+  const Json& schemas = openapi_document()["components"]["schemas"];
+  for (const RequestField& field : request_fields(Body::completion)) {
+    EXPECT_TRUE(schemas["CompletionRequest"]["properties"].contains(field.name)) << field.name;
+  }
+}
+
+TEST(Schema, Matches) {
+  const Json number = {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}};
+  EXPECT_TRUE(matches(1, number));
+  EXPECT_FALSE(matches(0, number));
+  EXPECT_FALSE(matches(1.5, number));
+  EXPECT_FALSE(matches("1", number));
+  EXPECT_TRUE(matches(2.0, {{"type", "integer"}}));
+  EXPECT_FALSE(matches(2.5, {{"type", "integer"}}));
+  EXPECT_TRUE(matches("\xc3\xa9", {{"type", "string"}, {"maxLength", 1}})) << "one character";
+  const Json object = {{"type", "object"},
+                       {"properties", {{"a", number}}},
+                       {"required", {"a"}},
+                       {"additionalProperties", false}};
+  EXPECT_TRUE(matches({{"a", 1}}, object));
+  EXPECT_FALSE(matches({{"a", 2}}, object));
+  EXPECT_FALSE(matches({{"a", 1}, {"b", 1}}, object));
+  EXPECT_FALSE(matches(Json::object(), object));
+}
+
+}  // namespace
+}  // namespace tessera::server
