@@ -29,7 +29,8 @@ ClientWatch::ClientWatch(tcp::socket& socket, beast::flat_buffer& buffer, bool m
 
 Task<void> ClientWatch::watch(std::shared_ptr<Shared> shared) {
   error_code error;
-  while (!error && shared->buffer.size() < kMostPipelinedBytes) {
+  // stop() may have come before this coroutine began.
+  while (!error && !shared->is_stopping && shared->buffer.size() < kMostPipelinedBytes) {
     const std::size_t count = co_await shared->socket.async_read_some(
         shared->buffer.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
     shared->buffer.commit(count);

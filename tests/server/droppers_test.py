@@ -15,7 +15,7 @@ def drop(server: Server, seed: int) -> int:
              "ignore_eos": True, "seed": seed}
     if asked["max_tokens"] == 100000 or rng.random() < 0.4:
         asked |= {"attention_sinks": 4, "window": 60}
-    data = post("/v1/completions", asked)
+    data = post("/v1/completions", asked, "Connection: close")
     connection = server.connect(timeout=60)
     came = 0
     try:

@@ -9,7 +9,7 @@ import pytest
 from served import PROMPT
 
 MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
-TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 
 
 @pytest.fixture(scope="module")
