@@ -72,7 +72,7 @@ std::vector<std::int32_t> Engine::Impl::prompt_of(Request& request) const {
     fail(ErrorCode::invalid_argument,
          "the prompt is text, but the engine has no tokenizer: give prompt_ids");
   }
-  return tokenizer_->encode(request.prompt);
+  return tokenizer_->encode(request.prompt, {.parse_special = request.parse_special});
 }
 
 RequestHandle Engine::Impl::submit(Request request) {

@@ -182,7 +182,10 @@ bool EngineCore::step() {
   admit_waiting(view);
   if (speculator_) guess_ahead();
   const Plan& plan = scheduler_.plan(view, pacer_.chunk_tokens());
-  if (plan.exhausted) finish(at(*plan.exhausted), StopReason::context_full, {});
+  if (plan.exhausted) {
+    Choice& choice = at(*plan.exhausted);
+    finish(choice, StopReason::context_full, choice.generation.end(StopReason::context_full));
+  }
   if (plan.items.empty()) return plan.exhausted.has_value();
   const Clock::time_point start = Clock::now();
   collect(plan);

@@ -222,7 +222,7 @@ TEST_P(EngineTest, ACallbackThatThrowsEndsItsRequestAlone) {
   EXPECT_EQ(engine.stats().cancelled, 1);
 }
 
-// A model whose pass fails when a prompt holds the token 13.
+// A model whose pass fails when it is told to.
 class Brittle final : public Model {
  public:
   explicit Brittle(const Model& model) : model_(model) {
@@ -305,6 +305,39 @@ TEST(Engine, TextComesInWholeCharactersAndStops) {
       generate(ctx, *model, cache, &tokenizer, tokenizer.encode(request.prompt), request.options);
   Engine engine(ctx, *model, &tokenizer, {.context = kContext});
   EXPECT_EQ(engine.submit(request).wait()[0].text, expected.text);
+}
+
+// Words of a user are no control tokens, unless the caller says that the prompt is its own.
+TEST(Engine, ASpecialTokenInAPromptIsTextUnlessAskedFor) {
+  Context ctx({.threads = 1});
+  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::printable), "tiny tokenizer");
+  Engine engine(ctx, *model, &tokenizer, {.context = kContext});
+  Request request;
+  request.prompt = "hi<|endoftext|>";
+  request.options = {.max_tokens = 1};
+  EXPECT_EQ(engine.submit(request).wait()[0].prompt_tokens, 15);
+  request.parse_special = true;
+  EXPECT_EQ(engine.submit(request).wait()[0].prompt_tokens, 3);
+}
+
+// What was held back, because it could have become a stop string, is part of the answer.
+TEST(Engine, AnAnswerThatTakesTheWholePoolIsGivenInFull) {
+  Context ctx({.threads = 1});
+  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::printable), "tiny tokenizer");
+  Engine engine(ctx, *model, &tokenizer, {.context = kContext, .pages = 3, .page_size = 8});
+  Request request;
+  request.prompt = "ONCE UPON";
+  request.options = {.max_tokens = -1, .ignore_eos = true};
+  const GenerateResult whole = engine.submit(request).wait()[0];
+  ASSERT_EQ(whole.reason, StopReason::context_full);
+  EXPECT_EQ(whole.ids.size(), 24u - 9 + 1);  // the last one need not be stored
+  ASSERT_FALSE(whole.text.empty());
+  request.options.stop = {whole.text.substr(whole.text.size() - 1) + "never comes"};
+  EXPECT_EQ(engine.submit(request).wait()[0].text, whole.text);
 }
 
 }  // namespace
