@@ -3,8 +3,12 @@
 #include "tessera/engine.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <thread>
@@ -305,6 +309,36 @@ TEST(Engine, TextComesInWholeCharactersAndStops) {
       generate(ctx, *model, cache, &tokenizer, tokenizer.encode(request.prompt), request.options);
   Engine engine(ctx, *model, &tokenizer, {.context = kContext});
   EXPECT_EQ(engine.submit(request).wait()[0].text, expected.text);
+}
+
+// Threads of this process want a stack that its limit of addresses does not have.
+[[noreturn, maybe_unused]] void start_engine_without_room_for_a_thread() {
+  Context ctx({.threads = 1});
+  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, std::size_t{1} << 40);
+  pthread_setattr_default_np(&attributes);
+  const rlimit limit{.rlim_cur = rlim_t{1} << 39, .rlim_max = rlim_t{1} << 39};
+  setrlimit(RLIMIT_AS, &limit);
+  try {
+    const Engine engine(ctx, *model, nullptr, {.context = kContext});
+    std::fputs("the engine started", stderr);
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(error.code() == ErrorCode::device ? 1 : 2);
+  }
+  std::_Exit(0);
+}
+
+TEST(Engine, AThreadThatCannotStartIsASentence) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers need more address space than the test allows";
+#else
+  EXPECT_EXIT(start_engine_without_room_for_a_thread(), testing::ExitedWithCode(1),
+              "^the engine's thread could not start \\(Resource temporarily unavailable\\); end "
+              "other threads first$");
+#endif
 }
 
 // Words of a user are no control tokens, unless the caller says that the prompt is its own.
