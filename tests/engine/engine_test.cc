@@ -161,6 +161,19 @@ TEST_P(EngineTest, ABadRequestIsRefusedAlone) {
   EXPECT_EQ(good.wait()[0].ids.size(), 20u);
 }
 
+TEST_P(EngineTest, RefusesOptionsThatMakeNoSense) {
+  const auto model = load("neox-serial-untied");
+  const auto refused = [&](const char* why, const EngineOptions& options) {
+    EXPECT_EQ(refusal_of([&] { const Engine engine(ctx(), *model, nullptr, options); }), why);
+  };
+  refused("context is -1; it must be 0 (as trained) or more", {.context = -1});
+  refused("max_sequences is 0; it must be 1 or more", {.max_sequences = 0});
+  refused("max_step_tokens is 0; it must be 1 or more", {.max_step_tokens = 0});
+  refused("max_waiting is -1; it must be 0 or more", {.max_waiting = -1});
+  refused("pages is -1; it must be 0 (as many as fit) or more", {.pages = -1});
+  refused("page_size is 0; it must be 1 or more", {.page_size = 0});
+}
+
 TEST_P(EngineTest, TheAnswerEndsWhereTheContextDoes) {
   const auto model = load("neox-serial-untied");
   Engine engine(ctx(), *model, nullptr, {.context = kContext});
@@ -235,6 +248,7 @@ class Brittle final : public Model {
   }
   void forward(Context& ctx, const ForwardArgs& args) const override {
     if (fails) throw Error(ErrorCode::device, "the pass failed");
+    if (throws_a_number) throw 5;  // NOLINT: a model of somebody else may throw anything
     model_.forward(ctx, args);
   }
   std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
@@ -242,7 +256,7 @@ class Brittle final : public Model {
                                std::int64_t logit_rows) const override {
     return model_.workspace_bytes(ctx, pool, limits, logit_rows);
   }
-  mutable std::atomic<bool> fails = false;
+  mutable std::atomic<bool> fails = false, throws_a_number = false;
 
  private:
   const Model& model_;
@@ -255,6 +269,12 @@ TEST_P(EngineTest, AFailingStepEndsItsRequestsAndTheEngineGoesOn) {
   model.fails = true;
   EXPECT_EQ(refusal_of([&] { engine.submit(request_of({1, 2}, 5)).wait(); }), "the pass failed");
   model.fails = false;
+  model.throws_a_number = true;
+  EXPECT_EQ(refusal_of([&] {
+              engine.submit(request_of({1, 2}, 5)).wait();
+            }),
+            "a step has thrown something that is no std::exception");
+  model.throws_a_number = false;
   const Request request = request_of({1, 2}, 5);
   const Ids ids = engine.submit(request).wait()[0].ids;
   EXPECT_TRUE(engine.drain_until(std::chrono::steady_clock::now() + std::chrono::seconds(10)));
