@@ -3,6 +3,7 @@
 //   many_requests MODEL_FOLDER [PROMPT...]
 //
 // Each answer is the one that its prompt gets alone: company changes the speed, not the text.
+#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -40,12 +41,15 @@ int main(int argc, char** argv) {
       handles.push_back(engine.submit(request));
     }
     // Tokens can be had one by one as well: handle.next(), or Request::on_event.
+    std::size_t tokens = 0;
     for (std::size_t i = 0; i < handles.size(); ++i) {
-      std::printf("%s%s\n\n", prompts[i].c_str(), handles[i].wait()[0].text.c_str());
+      const tessera::GenerateResult result = handles[i].wait()[0];
+      std::printf("%s%s\n\n", prompts[i].c_str(), result.text.c_str());
+      tokens += result.ids.size();
     }
-    const tessera::EngineStats stats = engine.stats();
-    std::printf("%lld tokens in %lld steps\n", static_cast<long long>(stats.generated_tokens),
-                static_cast<long long>(stats.steps));
+    // All answers are there; wait for the end of the last step, so that it is counted too.
+    engine.drain_until(std::chrono::steady_clock::now() + std::chrono::seconds(1));
+    std::printf("%zu tokens in %lld steps\n", tokens, static_cast<long long>(engine.stats().steps));
   } catch (const tessera::Error& error) {
     std::fprintf(stderr, "many_requests: %s\n", error.what());
     return 1;

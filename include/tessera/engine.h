@@ -154,7 +154,7 @@ class Engine {
   // If a step fails, the requests in it end with Event::Kind::failed and the reason; the engine
   // goes on with the others.
   RequestHandle submit(Request request);
-  EngineStats stats() const;
+  EngineStats stats() const;             // up to the end of the latest step
   const EngineOptions& options() const;  // as used: with the numbers that were 0
   // Refuses new requests from now on, and waits until all have ended or the time has come.
   // Returns false in the latter case.
