@@ -192,7 +192,7 @@ void EngineCore::admit_waiting(const PoolView& view) {
 // Guesses the next tokens of the streams, as many for each as are likely to pay.
 void EngineCore::guess_ahead() {
   std::erase_if(streams_, [&](RequestId id) { return !choices_.contains(id) || !at(id).sequence; });
-  const double row_cost = row_cost_.in_tokens(std::ssize(streams_));
+  const double cost = row_cost_.in_tokens(std::ssize(streams_), speculator_->seconds_per_guess());
   guesses_.clear();
   for (const RequestId id : streams_) {
     Choice& choice = at(id);
@@ -205,10 +205,11 @@ void EngineCore::guess_ahead() {
     if (choice.policy.kind == CachePolicy::Kind::full) {
       room = std::min(room, options_.context - std::ssize(choice.ids));
     }
+    room = std::max<std::int64_t>(room, 0);
     guesses_.push_back(
         {.id = id,
          .ids = choice.ids,
-         .count = choice.draft_length.next(row_cost, std::max<std::int64_t>(room, 0)),
+         .count = options_.speculation.adaptive ? choice.draft_length.next(cost, room) : room,
          .drafts = &choice.drafts});
   }
   speculator_->guess(guesses_);
