@@ -14,7 +14,7 @@
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "model/architectures/config_parts.h"
-#include "model/architectures/decoder.h"
+#include "model/architectures/layered_model.h"
 #include "model/architectures/registry.h"
 #include "model/architectures/shared_weights.h"
 #include "tessera/linear.h"
@@ -77,7 +77,7 @@ struct Norm {
   Tensor weight, bias;  // [hidden]
 };
 
-class GptNeox final : public Decoder {
+class GptNeox final : public LayeredModel {
  public:
   GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights);
 
@@ -100,7 +100,7 @@ class GptNeox final : public Decoder {
 };
 
 GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
-    : Decoder(config, dtype) {
+    : LayeredModel(config, dtype) {
   const std::int64_t hidden = config.hidden;
   const auto read_norm = [&](const std::string& name) {
     return Norm{weights.vector(name + ".weight", hidden), weights.vector(name + ".bias", hidden)};

@@ -14,7 +14,7 @@
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "model/architectures/config_parts.h"
-#include "model/architectures/decoder.h"
+#include "model/architectures/layered_model.h"
 #include "model/architectures/registry.h"
 #include "model/architectures/shared_weights.h"
 #include "tessera/linear.h"
@@ -124,7 +124,7 @@ constexpr ModuleNames kLlamaModules{.table = "model.embed_tokens",
                                     .down = ".mlp.down_proj",
                                     .final_norm = "model.norm"};
 
-class Llama final : public Decoder {
+class Llama final : public LayeredModel {
  public:
   Llama(const ModelConfig& config, DType dtype, WeightSource& weights);
 
@@ -148,7 +148,7 @@ class Llama final : public Decoder {
 };
 
 Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
-    : Decoder(config, dtype) {
+    : LayeredModel(config, dtype) {
   const std::int64_t hidden = config.hidden, intermediate = config.intermediate;
   const std::int64_t q_rows = config.heads * config.head_dim;
   const std::int64_t kv_rows = config.kv_heads * config.head_dim;

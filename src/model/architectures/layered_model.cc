@@ -1,11 +1,11 @@
-#include "model/architectures/decoder.h"
+#include "model/architectures/layered_model.h"
 
 #include "model/architectures/config_parts.h"
 #include "model/stream_memory.h"
 
 namespace tessera::model {
 
-void Decoder::forward(Context& ctx, const ForwardArgs& args) const {
+void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
   run_pass(
       ctx, *this, args,
       {.embedding = embedding_,
@@ -15,18 +15,18 @@ void Decoder::forward(Context& ctx, const ForwardArgs& args) const {
        .final_norm = [&](const Tensor& x, const Tensor& out) { run_final_norm(ctx, x, out); }});
 }
 
-std::int64_t Decoder::workspace_bytes(Context& ctx, const KvCacheOptions& cache,
-                                      std::int64_t logit_rows) const {
+std::int64_t LayeredModel::workspace_bytes(Context& ctx, const KvCacheOptions& cache,
+                                           std::int64_t logit_rows) const {
   return count_workspace(ctx, *this, cache, logit_rows);
 }
 
-std::int64_t Decoder::workspace_bytes(Context& ctx, const PagePoolOptions& pool,
-                                      const CacheBatchLimits& limits,
-                                      std::int64_t logit_rows) const {
+std::int64_t LayeredModel::workspace_bytes(Context& ctx, const PagePoolOptions& pool,
+                                           const CacheBatchLimits& limits,
+                                           std::int64_t logit_rows) const {
   return count_workspace(ctx, *this, pool, limits, logit_rows);
 }
 
-void Decoder::finish_reading(WeightSource& weights) {
+void LayeredModel::finish_reading(WeightSource& weights) {
   rope_ = {.inv_freq = weights.constants(rope_frequencies(config_.rope))};
   weights.finish();
   linear_layers_ = weights.take_layers();

@@ -10,7 +10,7 @@
 
 namespace tessera::model {
 
-class Decoder : public Model {
+class LayeredModel : public Model {
  public:
   void forward(Context& ctx, const ForwardArgs& args) const final;
   std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
@@ -20,7 +20,7 @@ class Decoder : public Model {
   void check_files() const final { storage_.check_files(); }
 
  protected:
-  Decoder(const ModelConfig& config, DType dtype) {
+  LayeredModel(const ModelConfig& config, DType dtype) {
     config_ = config;
     dtype_ = dtype;
   }
