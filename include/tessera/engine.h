@@ -1,8 +1,7 @@
 // Many conversations on one model: requests come in from any thread, and each step of the engine
 // runs the next tokens of all of them through the model in one pass.
 //
-//   submit() --> queue --> Scheduler --> one step: prompts in chunks, streams a token each -->
-//   events
+//   submit() --> queue --> Scheduler --> step: chunks of prompts, a token of each stream --> events
 //
 // A request gives the same tokens alone and in company: its seed, its place in the stream and the
 // model decide them. On a GPU, logits may differ in their last bits with the number of streams.
@@ -44,8 +43,8 @@ struct EngineOptions {
   // and what the attention of many streams reads.
   std::optional<DType> cache_dtype{};
   bool prefix_cache = true;  // find pages of earlier requests that began with the same tokens
-  // A row's bits do not depend on the other rows of a step. So it always is on the CPU; refused on
-  // a GPU, whose kernels sum in another order for other numbers of rows.
+  // A row's bits do not depend on the other rows of a step. The CPU always works this way. Refused
+  // on a GPU, whose kernels sum in another order for other numbers of rows.
   bool batch_invariant = false;
   SpeculationOptions speculation{};
 };
@@ -53,7 +52,7 @@ struct EngineOptions {
 struct Request {
   std::string prompt{};                    // text, or
   std::vector<std::int32_t> prompt_ids{};  // ids, not both
-  // Special tokens written in `prompt` are text of the user unless this is set.
+  // Special tokens written in `prompt` are a user's words, that is text, unless this is set.
   bool parse_special = false;
   // With n > 1, choice i draws with the seed sampling.seed + i.
   GenerateOptions options{};
@@ -157,7 +156,7 @@ class Engine {
   // If a step fails, the requests in it end with Event::Kind::failed and the reason; the engine
   // goes on with the others.
   RequestHandle submit(Request request);
-  EngineStats stats() const;
+  EngineStats stats() const;             // up to the end of the latest step
   const EngineOptions& options() const;  // as used: with the numbers that were 0
   // Refuses new requests from now on, and waits until all have ended or the time has come.
   // Returns false in the latter case.

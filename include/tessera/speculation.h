@@ -17,7 +17,10 @@ struct SpeculationOptions {
     draft,  // what a smaller model with the same tokenizer says
   };
   Kind kind = Kind::off;
-  std::int64_t max_tokens = 8;   // guessed at a time; fewer while few are right, none if it costs
+  std::int64_t max_tokens = 8;  // guessed at a time
+  // Guesses less while few are right, and nothing where guessing takes more time than it saves.
+  // false: always max_tokens.
+  bool adaptive = true;
   const Model* draft = nullptr;  // for Kind::draft; must outlive the engine
 };
 

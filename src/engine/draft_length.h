@@ -2,8 +2,9 @@
 // chance that it is right is above what the row costs.
 //
 //   chance of guess i:  p^i, where p is how often guesses of this stream were right lately
-//   cost of a row:      c, the share of a step's time that a row more takes, counted in tokens that
-//                       the step would have made in that time
+//   cost of a guess:    c, the share of a step's time that a row more takes, and the guess itself
+//                       where a model makes it, counted in tokens that the step would have made in
+//                       that time
 //
 // So d guesses are made with p^d > c, and none if p <= c.
 #pragma once
@@ -27,15 +28,18 @@ class RowCost {
     xy_ += x * seconds;
   }
 
-  // What one more row costs in a step of this many streams, in tokens. kUnknown until steps of
-  // different sizes have been seen.
-  double in_tokens(std::int64_t streams) const {
+  // What one more row for each of this many streams costs, in tokens of each; guessing what is in
+  // it takes `guess_seconds`. A row costs kUnknown until steps of different sizes have been seen.
+  double in_tokens(std::int64_t streams, double guess_seconds = 0) const {
+    if (weight_ == 0) return kUnknown;
     const double spread = weight_ * xx_ - x_ * x_;
-    if (spread < kLeastSpread * weight_ * weight_) return kUnknown;
+    if (spread < kLeastSpread * weight_ * weight_) {
+      return kUnknown + guess_seconds * weight_ / y_;
+    }
     const double slope = std::max((weight_ * xy_ - x_ * y_) / spread, 0.0);
     const double step = y_ / weight_ + slope * (static_cast<double>(streams) - x_ / weight_);
     if (step <= 0) return kUnknown;
-    return slope * static_cast<double>(streams) / step;
+    return (slope * static_cast<double>(streams) + guess_seconds) / step;
   }
 
  private:
@@ -48,7 +52,7 @@ class RowCost {
 
 class DraftLength {
  public:
-  // Guesses for the next step, given the cost of a row in tokens.
+  // Guesses for the next step, given what each costs in tokens.
   std::int64_t next(double row_cost, std::int64_t most) {
     const double cost = std::clamp(row_cost, 0.01, 1.0);
     std::int64_t length = 0;

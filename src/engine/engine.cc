@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <utility>
 
+#include "core/as_error.h"
 #include "core/fail.h"
 #include "engine/engine_core.h"
 
@@ -21,7 +23,12 @@ class Engine::Impl {
  public:
   Impl(Context& ctx, const Model& model, const Tokenizer* tokenizer, const EngineOptions& options)
       : model_(model), tokenizer_(tokenizer), core_(ctx, model, options), stats_(core_.stats()) {
-    thread_ = std::thread([this] { work(); });
+    try {
+      thread_ = std::thread([this] { work(); });
+    } catch (const std::system_error& error) {
+      fail(ErrorCode::device, "the engine's thread could not start ({}); end other threads first",
+           error.code().message());
+    }
   }
 
   ~Impl() {
@@ -72,7 +79,7 @@ std::vector<std::int32_t> Engine::Impl::prompt_of(Request& request) const {
     fail(ErrorCode::invalid_argument,
          "the prompt is text, but the engine has no tokenizer: give prompt_ids");
   }
-  return tokenizer_->encode(request.prompt);
+  return tokenizer_->encode(request.prompt, {.parse_special = request.parse_special});
 }
 
 RequestHandle Engine::Impl::submit(Request request) {
@@ -165,10 +172,13 @@ void Engine::Impl::add_all(std::vector<std::unique_ptr<Choice>>& arrivals) {
 
 Engine::Engine(Context& ctx, const Model& model, const Tokenizer* tokenizer,
                const EngineOptions& options)
-    : impl_(std::make_unique<Impl>(ctx, model, tokenizer, options)) {}
+    : impl_(as_error("starting an engine",
+                     [&] { return std::make_unique<Impl>(ctx, model, tokenizer, options); })) {}
 Engine::~Engine() = default;
 
-RequestHandle Engine::submit(Request request) { return impl_->submit(std::move(request)); }
+RequestHandle Engine::submit(Request request) {
+  return as_error("submitting a request", [&] { return impl_->submit(std::move(request)); });
+}
 EngineStats Engine::stats() const { return impl_->stats(); }
 const EngineOptions& Engine::options() const { return impl_->options(); }
 bool Engine::drain_until(std::chrono::steady_clock::time_point time) {

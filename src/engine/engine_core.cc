@@ -6,67 +6,13 @@
 
 #include "core/checked.h"
 #include "core/fail.h"
+#include "engine/engine_limits.h"
 
 namespace tessera::engine {
 namespace {
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
-}
-
-void require_option(bool holds, const char* name, std::int64_t value, const char* accepted) {
-  if (holds) return;
-  fail(ErrorCode::invalid_argument, "{} is {}; it must be {}", name, value, accepted);
-}
-
-EngineOptions complete(EngineOptions options, const Context& ctx, const Model& model) {
-  if (options.batch_invariant && !ctx.device().is_cpu()) {
-    fail(ErrorCode::unsupported,
-         "batch_invariant is asked for on {}; only the CPU gives the same bits for any number of "
-         "streams so far: leave it out",
-         to_string(ctx.device()));
-  }
-  require_option(options.context >= 0, "context", options.context, "0 (as trained) or more");
-  require_option(options.max_sequences >= 1, "max_sequences", options.max_sequences, "1 or more");
-  require_option(options.max_step_tokens >= 1, "max_step_tokens", options.max_step_tokens,
-                 "1 or more");
-  require_option(options.max_waiting >= 0, "max_waiting", options.max_waiting, "0 or more");
-  require_option(options.pages >= 0, "pages", options.pages, "0 (as many as fit) or more");
-  require_option(options.page_size >= 1, "page_size", options.page_size, "1 or more");
-  if (options.context == 0) options.context = model.config().max_positions;
-  options.max_step_tokens = std::max(options.max_step_tokens, options.max_sequences);
-  return options;
-}
-
-// The most rows of logits in a step: each sequence has the one after its newest token, and those
-// after its drafts.
-std::int64_t most_logits(const EngineOptions& options) {
-  const bool drafts = options.speculation.kind != SpeculationOptions::Kind::off;
-  const std::int64_t each = 1 + (drafts ? options.speculation.max_tokens : 0);
-  return std::min(checked_mul(options.max_sequences, each), options.max_step_tokens);
-}
-
-// Sinks and a window of as many tokens as the context has keep room for a whole step besides. The
-// window may begin and end within a page, and the sinks lie on pages of their own.
-std::int64_t sequence_pages(const EngineOptions& options) {
-  const std::int64_t tokens = checked_add(options.context, options.max_step_tokens);
-  return checked_add(ceil_div(tokens, options.page_size), 2);
-}
-
-CacheBatchLimits batch_limits(const EngineOptions& options) {
-  return {.max_tokens = options.max_step_tokens,
-          .max_sequences = options.max_sequences,
-          .max_pages_of_a_sequence = sequence_pages(options),
-          .batch_invariant = options.batch_invariant};
-}
-
-PoolRequest pool_request(const EngineOptions& options) {
-  return {.limits = batch_limits(options),
-          .logit_rows = most_logits(options),
-          .pages = options.pages,
-          .page_size = options.page_size,
-          .prefix_cache = options.prefix_cache,
-          .dtype = options.cache_dtype};
 }
 
 }  // namespace
@@ -80,13 +26,15 @@ Error error_of(const std::exception_ptr& thrown) {
     return {ErrorCode::out_of_memory, "there is no memory left for this step"};
   } catch (const std::exception& error) {
     return {ErrorCode::device, error.what()};
+  } catch (...) {
+    return {ErrorCode::device, "a step has thrown something that is no std::exception"};
   }
 }
 
 EngineCore::EngineCore(Context& ctx, const Model& model, const EngineOptions& options)
     : ctx_(ctx),
       model_(model),
-      options_(complete(options, ctx, model)),
+      options_(complete_options(options, ctx, model)),
       pool_(model.make_pool(ctx, pool_request(options_))),
       batch_(ctx, *pool_, batch_limits(options_)),
       scheduler_({.max_sequences = options_.max_sequences,
@@ -182,7 +130,10 @@ bool EngineCore::step() {
   admit_waiting(view);
   if (speculator_) guess_ahead();
   const Plan& plan = scheduler_.plan(view, pacer_.chunk_tokens());
-  if (plan.exhausted) finish(at(*plan.exhausted), StopReason::context_full, {});
+  if (plan.exhausted) {
+    Choice& choice = at(*plan.exhausted);
+    finish(choice, StopReason::context_full, choice.generation.end(StopReason::context_full));
+  }
   if (plan.items.empty()) return plan.exhausted.has_value();
   const Clock::time_point start = Clock::now();
   collect(plan);
@@ -242,7 +193,7 @@ void EngineCore::admit_waiting(const PoolView& view) {
 // Guesses the next tokens of the streams, as many for each as are likely to pay.
 void EngineCore::guess_ahead() {
   std::erase_if(streams_, [&](RequestId id) { return !choices_.contains(id) || !at(id).sequence; });
-  const double row_cost = row_cost_.in_tokens(std::ssize(streams_));
+  const double cost = row_cost_.in_tokens(std::ssize(streams_), speculator_->seconds_per_guess());
   guesses_.clear();
   for (const RequestId id : streams_) {
     Choice& choice = at(id);
@@ -255,10 +206,11 @@ void EngineCore::guess_ahead() {
     if (choice.policy.kind == CachePolicy::Kind::full) {
       room = std::min(room, options_.context - std::ssize(choice.ids));
     }
+    room = std::max<std::int64_t>(room, 0);
     guesses_.push_back(
         {.id = id,
          .ids = choice.ids,
-         .count = choice.draft_length.next(row_cost, std::max<std::int64_t>(room, 0)),
+         .count = options_.speculation.adaptive ? choice.draft_length.next(cost, room) : room,
          .drafts = &choice.drafts});
   }
   speculator_->guess(guesses_);

@@ -26,6 +26,8 @@ class Speculator {
   virtual ~Speculator() = default;
   // Fills the drafts of each stream, with as many as wanted or fewer.
   virtual void guess(std::span<Guess> streams) = 0;
+  // What one more guess for all streams takes, as measured; 0: next to nothing, or not known yet.
+  virtual double seconds_per_guess() const { return 0; }
   // The stream has ended.
   virtual void forget(RequestId id) = 0;
 };

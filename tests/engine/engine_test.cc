@@ -3,8 +3,12 @@
 #include "tessera/engine.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <string>
 #include <thread>
@@ -157,6 +161,19 @@ TEST_P(EngineTest, ABadRequestIsRefusedAlone) {
   EXPECT_EQ(good.wait()[0].ids.size(), 20u);
 }
 
+TEST_P(EngineTest, RefusesOptionsThatMakeNoSense) {
+  const auto model = load("neox-serial-untied");
+  const auto refused = [&](const char* why, const EngineOptions& options) {
+    EXPECT_EQ(refusal_of([&] { const Engine engine(ctx(), *model, nullptr, options); }), why);
+  };
+  refused("context is -1; it must be 0 (as trained) or more", {.context = -1});
+  refused("max_sequences is 0; it must be 1 or more", {.max_sequences = 0});
+  refused("max_step_tokens is 0; it must be 1 or more", {.max_step_tokens = 0});
+  refused("max_waiting is -1; it must be 0 or more", {.max_waiting = -1});
+  refused("pages is -1; it must be 0 (as many as fit) or more", {.pages = -1});
+  refused("page_size is 0; it must be 1 or more", {.page_size = 0});
+}
+
 TEST_P(EngineTest, TheAnswerEndsWhereTheContextDoes) {
   const auto model = load("neox-serial-untied");
   Engine engine(ctx(), *model, nullptr, {.context = kContext});
@@ -247,7 +264,7 @@ TEST_P(EngineTest, ACallbackThatThrowsEndsItsRequestAlone) {
   EXPECT_EQ(engine.stats().cancelled, 1);
 }
 
-// A model whose pass fails when a prompt holds the token 13.
+// A model whose pass fails when it is told to.
 class Brittle final : public Model {
  public:
   explicit Brittle(const Model& model) : model_(model) {
@@ -256,6 +273,7 @@ class Brittle final : public Model {
   }
   void forward(Context& ctx, const ForwardArgs& args) const override {
     if (fails) throw Error(ErrorCode::device, "the pass failed");
+    if (throws_a_number) throw 5;  // NOLINT: a model of somebody else may throw anything
     model_.forward(ctx, args);
   }
   std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
@@ -263,7 +281,7 @@ class Brittle final : public Model {
                                std::int64_t logit_rows) const override {
     return model_.workspace_bytes(ctx, pool, limits, logit_rows);
   }
-  mutable std::atomic<bool> fails = false;
+  mutable std::atomic<bool> fails = false, throws_a_number = false;
 
  private:
   const Model& model_;
@@ -276,6 +294,12 @@ TEST_P(EngineTest, AFailingStepEndsItsRequestsAndTheEngineGoesOn) {
   model.fails = true;
   EXPECT_EQ(refusal_of([&] { engine.submit(request_of({1, 2}, 5)).wait(); }), "the pass failed");
   model.fails = false;
+  model.throws_a_number = true;
+  EXPECT_EQ(refusal_of([&] {
+              engine.submit(request_of({1, 2}, 5)).wait();
+            }),
+            "a step has thrown something that is no std::exception");
+  model.throws_a_number = false;
   const Request request = request_of({1, 2}, 5);
   const Ids ids = engine.submit(request).wait()[0].ids;
   EXPECT_TRUE(engine.drain_until(std::chrono::steady_clock::now() + std::chrono::seconds(10)));
@@ -330,6 +354,69 @@ TEST(Engine, TextComesInWholeCharactersAndStops) {
       generate(ctx, *model, cache, &tokenizer, tokenizer.encode(request.prompt), request.options);
   Engine engine(ctx, *model, &tokenizer, {.context = kContext});
   EXPECT_EQ(engine.submit(request).wait()[0].text, expected.text);
+}
+
+// Threads of this process want a stack that its limit of addresses does not have.
+[[noreturn, maybe_unused]] void start_engine_without_room_for_a_thread() {
+  Context ctx({.threads = 1});
+  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, std::size_t{1} << 40);
+  pthread_setattr_default_np(&attributes);
+  const rlimit limit{.rlim_cur = rlim_t{1} << 39, .rlim_max = rlim_t{1} << 39};
+  setrlimit(RLIMIT_AS, &limit);
+  try {
+    const Engine engine(ctx, *model, nullptr, {.context = kContext});
+    std::fputs("the engine started", stderr);
+  } catch (const Error& error) {
+    std::fputs(error.what(), stderr);
+    std::_Exit(error.code() == ErrorCode::device ? 1 : 2);
+  }
+  std::_Exit(0);
+}
+
+TEST(Engine, AThreadThatCannotStartIsASentence) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the sanitizers need more address space than the test allows";
+#else
+  EXPECT_EXIT(start_engine_without_room_for_a_thread(), testing::ExitedWithCode(1),
+              "^the engine's thread could not start \\(Resource temporarily unavailable\\); end "
+              "other threads first$");
+#endif
+}
+
+// Words of a user are no control tokens, unless the caller says that the prompt is its own.
+TEST(Engine, ASpecialTokenInAPromptIsTextUnlessAskedFor) {
+  Context ctx({.threads = 1});
+  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::printable), "tiny tokenizer");
+  Engine engine(ctx, *model, &tokenizer, {.context = kContext});
+  Request request;
+  request.prompt = "hi<|endoftext|>";
+  request.options = {.max_tokens = 1};
+  EXPECT_EQ(engine.submit(request).wait()[0].prompt_tokens, 15);
+  request.parse_special = true;
+  EXPECT_EQ(engine.submit(request).wait()[0].prompt_tokens, 3);
+}
+
+// What was held back, because it could have become a stop string, is part of the answer.
+TEST(Engine, AnAnswerThatTakesTheWholePoolIsGivenInFull) {
+  Context ctx({.threads = 1});
+  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
+  const Tokenizer tokenizer =
+      Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::printable), "tiny tokenizer");
+  Engine engine(ctx, *model, &tokenizer, {.context = kContext, .pages = 3, .page_size = 8});
+  Request request;
+  request.prompt = "ONCE UPON";
+  request.options = {.max_tokens = -1, .ignore_eos = true};
+  const GenerateResult whole = engine.submit(request).wait()[0];
+  ASSERT_EQ(whole.reason, StopReason::context_full);
+  EXPECT_EQ(whole.ids.size(), 24u - 9 + 1);  // the last one need not be stored
+  ASSERT_FALSE(whole.text.empty());
+  request.options.stop = {whole.text.substr(whole.text.size() - 1) + "never comes"};
+  EXPECT_EQ(engine.submit(request).wait()[0].text, whole.text);
 }
 
 }  // namespace

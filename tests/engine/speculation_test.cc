@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "engine/draft_length.h"
@@ -88,6 +90,17 @@ TEST(RowCost, IsTheShareOfAStepThatARowTakes) {
   }
   EXPECT_NEAR(cost.in_tokens(1), 1.0 / 4.0, 1e-6);
   EXPECT_NEAR(cost.in_tokens(3), 3.0 / 6.0, 1e-6);
+  // A model that guesses takes its time as well.
+  EXPECT_NEAR(cost.in_tokens(3, 1.5e-3), 4.5 / 6.0, 1e-6);
+}
+
+TEST(RowCost, CountsTheGuessBeforeTheRowIsKnown) {
+  RowCost cost;
+  EXPECT_DOUBLE_EQ(cost.in_tokens(1), 0.3);
+  EXPECT_DOUBLE_EQ(cost.in_tokens(1, 1.0), 0.3);  // no step has been seen yet
+  cost.learn(1, 2e-3);
+  EXPECT_DOUBLE_EQ(cost.in_tokens(1), 0.3);
+  EXPECT_DOUBLE_EQ(cost.in_tokens(1, 1e-3), 0.8);
 }
 
 // A model whose logits are the same after every token.
@@ -181,13 +194,61 @@ TEST_P(SpeculationTest, TheTextIsTheSameAsWithout) {
   EngineStats stats;
   const std::vector<Ids> plain = texts_of(ctx(), *model, {}, &stats);
   EXPECT_EQ(stats.drafted_tokens, 0);
-  EXPECT_EQ(texts_of(ctx(), *model, {.kind = SpeculationOptions::Kind::ngram}, &stats), plain);
-  EXPECT_GT(stats.accepted_tokens, 0);
-  // The best draft model there is: the model itself.
-  EXPECT_EQ(texts_of(ctx(), *model, {.kind = SpeculationOptions::Kind::draft, .draft = model.get()},
-                     &stats),
-            plain);
-  EXPECT_GT(stats.accept_rate(), 0.5);
+  for (const bool adaptive : {true, false}) {
+    EXPECT_EQ(texts_of(ctx(), *model,
+                       {.kind = SpeculationOptions::Kind::ngram, .adaptive = adaptive}, &stats),
+              plain);
+    EXPECT_GT(stats.accepted_tokens, 0);
+    // The best draft model there is: the model itself.
+    EXPECT_EQ(
+        texts_of(
+            ctx(), *model,
+            {.kind = SpeculationOptions::Kind::draft, .adaptive = adaptive, .draft = model.get()},
+            &stats),
+        plain);
+    EXPECT_GT(stats.accept_rate(), 0.5);
+    if (!adaptive) {
+      EXPECT_GT(stats.drafted_tokens, stats.generated_tokens / 2);
+    }
+  }
+}
+
+// A model that takes its time.
+class Slow final : public Model {
+ public:
+  explicit Slow(const Model& model) : model_(model) {
+    config_ = model.config();
+    dtype_ = model.dtype();
+  }
+  void forward(Context& ctx, const ForwardArgs& args) const override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    model_.forward(ctx, args);
+  }
+
+ private:
+  const Model& model_;
+};
+
+// Its guesses are always right, but take longer than the tokens themselves.
+TEST(Speculation, ADraftModelThatDoesNotPayIsLeftAlone) {
+  Context ctx({.threads = 1});
+  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
+  const Slow draft(*model);
+  const auto drafted = [&](bool adaptive) {
+    Engine engine(
+        ctx, *model, nullptr,
+        {.context = 160,
+         .speculation = {
+             .kind = SpeculationOptions::Kind::draft, .adaptive = adaptive, .draft = &draft}});
+    Request request;
+    request.prompt_ids = {1, 2, 3};
+    request.options = {.max_tokens = 60, .ignore_eos = true, .sampling = {.greedy = true}};
+    engine.submit(request).wait();
+    engine.drain_until(std::chrono::steady_clock::now() + std::chrono::seconds(10));
+    return engine.stats().drafted_tokens;
+  };
+  EXPECT_GT(drafted(false), 40);
+  EXPECT_LT(drafted(true), 10);
 }
 
 TEST(Speculation, RefusesADraftModelOfAnotherVocabulary) {

@@ -2,10 +2,6 @@
 // vectors of f32.
 #include "cpu/elementwise/embedding.h"
 
-#include <algorithm>
-#include <cstring>
-#include <type_traits>
-
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cpu/elementwise/for_each_row.h"
@@ -15,25 +11,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/simd/vector-inl.h"
+#include "cpu/simd/copy_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
-
-template <typename From, typename To>
-void convert_row(const From* from, To* to, std::size_t n) {
-  if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, n * sizeof(To));
-  } else {
-    const hn::ScalableTag<float> d;
-    const std::size_t lanes = hn::Lanes(d);
-    for (std::size_t i = 0; i < n; i += lanes) {
-      const std::size_t count = std::min(lanes, n - i);
-      store_f32_up_to(d, load_f32_up_to(d, from + i, count), to + i, count);
-    }
-  }
-}
 
 template <typename Index, typename From, typename To>
 void copy_rows(Context& ctx, const EmbeddingArgs& args) {
@@ -41,7 +23,7 @@ void copy_rows(Context& ctx, const EmbeddingArgs& args) {
   const std::size_t n = static_cast<std::size_t>(table.cols());
   for_each_row(ctx.pool(), out.rows(), out.cols(), [&](std::int64_t i, int) HWY_ATTR {
     const Index id = ids.row<const Index>(i / ids.cols())[i % ids.cols()];
-    convert_row(table.row<const From>(id), out.row<To>(i), n);
+    copy_row(table.row<const From>(id), out.row<To>(i), n);
   });
 }
 

@@ -2,10 +2,7 @@
 // at once if they are contiguous on both sides. Pages of f16 or bf16 take f32 through vectors.
 #include "cpu/elementwise/kv_append.h"
 
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
 
 #include "core/type_switch.h"
 #include "cpu/elementwise/for_each_row.h"
@@ -15,25 +12,11 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
-#include "cpu/simd/vector-inl.h"
+#include "cpu/simd/copy_row-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
-
-template <typename From, typename To>
-void store_elements(const From* from, To* to, std::size_t n) {
-  if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, n * sizeof(To));
-  } else {
-    const hn::ScalableTag<float> d;
-    const std::size_t lanes = hn::Lanes(d);
-    for (std::size_t i = 0; i < n; i += lanes) {
-      const std::size_t count = std::min(lanes, n - i);
-      store_f32_up_to(d, load_f32_up_to(d, from + i, count), to + i, count);
-    }
-  }
-}
 
 // pages [pages, page_size, heads, dim] at `slot` = tensor [tokens, heads, dim] at `token`
 template <typename From, typename To>
@@ -43,11 +26,11 @@ void store_token(const Tensor& tensor, std::int64_t token, const Tensor& pages, 
   const From* from = tensor.ptr<const From>() + token * tensor.strides[0];
   To* to = pages.ptr<To>() + page * pages.strides[0] + row * pages.strides[1];
   if (tensor.strides[1] == dim && pages.strides[2] == dim) {
-    return store_elements(from, to, static_cast<std::size_t>(heads * dim));
+    return copy_row(from, to, static_cast<std::size_t>(heads * dim));
   }
   for (std::int64_t h = 0; h < heads; ++h) {
-    store_elements(from + h * tensor.strides[1], to + h * pages.strides[2],
-                   static_cast<std::size_t>(dim));
+    copy_row(from + h * tensor.strides[1], to + h * pages.strides[2],
+             static_cast<std::size_t>(dim));
   }
 }
 

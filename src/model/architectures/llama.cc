@@ -14,10 +14,9 @@
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "model/architectures/config_parts.h"
-#include "model/architectures/forward.h"
+#include "model/architectures/layered_model.h"
 #include "model/architectures/registry.h"
 #include "model/architectures/shared_weights.h"
-#include "model/stream_memory.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
 
@@ -125,24 +124,16 @@ constexpr ModuleNames kLlamaModules{.table = "model.embed_tokens",
                                     .down = ".mlp.down_proj",
                                     .final_norm = "model.norm"};
 
-class Llama final : public Model {
+class Llama final : public LayeredModel {
  public:
   Llama(const ModelConfig& config, DType dtype, WeightSource& weights);
-  void forward(Context& ctx, const ForwardArgs& args) const override;
-  std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
-                               std::int64_t logit_rows) const override {
-    return count_workspace(ctx, *this, cache, logit_rows);
-  }
-  std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
-                               const CacheBatchLimits& limits,
-                               std::int64_t logit_rows) const override {
-    return count_workspace(ctx, *this, pool, limits, logit_rows);
-  }
-  void check_files() const override { storage_.check_files(); }
 
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
-                 const FinishedRows& rows, const Tensor& out) const;
+                 const FinishedRows& rows, const Tensor& out) const override;
+  void run_final_norm(Context& ctx, const Tensor& x, const Tensor& out) const override {
+    norm(ctx, final_norm_, x, out);
+  }
   void norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tensor& out) const;
 
   struct Layer {
@@ -152,17 +143,12 @@ class Llama final : public Model {
     Dense gate, up, down;   // twice [intermediate, hidden], [hidden, intermediate]
   };
 
-  Weight embedding_;  // [vocab, hidden]
   std::vector<Layer> layers_;
   Tensor final_norm_;  // [hidden]
-  Weight head_;        // [vocab, hidden]
-  Rope rope_;
-  WeightStorage storage_;
 };
 
-Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
-  config_ = config;
-  dtype_ = dtype;
+Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
+    : LayeredModel(config, dtype) {
   const std::int64_t hidden = config.hidden, intermediate = config.intermediate;
   const std::int64_t q_rows = config.heads * config.head_dim;
   const std::int64_t kv_rows = config.kv_heads * config.head_dim;
@@ -193,13 +179,7 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights) {
   }
   final_norm_ = weights.vector(std::string(kLlamaModules.final_norm) + ".weight", hidden);
   head_ = ends.read_head(embedding_);
-  rope_ = {.inv_freq = weights.constants(rope_frequencies(config.rope))};
-
-  weights.finish();
-  linear_layers_ = weights.take_layers();
-  weight_bytes_ = weights.bytes();
-  notes_ = weights.take_notes();
-  storage_ = weights.take_storage();
+  finish_reading(weights);
 }
 
 void Llama::norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tensor& out) const {
@@ -207,17 +187,6 @@ void Llama::norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tens
            {.x = x, .weight = weight, .eps = static_cast<float>(config_.norm_eps), .out = out});
 }
 
-void Llama::forward(Context& ctx, const ForwardArgs& args) const {
-  run_pass(
-      ctx, *this, args,
-      {.embedding = embedding_,
-       .head = head_,
-       .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
-                        const Tensor& out) { run_layer(ctx, args, layer, x, rows, out); },
-       .final_norm = [&](const Tensor& x, const Tensor& out) { norm(ctx, final_norm_, x, out); }});
-}
-
-// Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
 void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                       const FinishedRows& rows, const Tensor& out) const {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];

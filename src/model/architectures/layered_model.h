@@ -1,0 +1,44 @@
+// What all architectures so far have in common: an embedding, layers over a residual stream, a last
+// norm and a head. An architecture adds its tensors, its layer and its norm.
+#pragma once
+
+#include <cstdint>
+
+#include "model/architectures/forward.h"
+#include "model/checkpoint/weight_source.h"
+#include "tessera/model.h"
+
+namespace tessera::model {
+
+class LayeredModel : public Model {
+ public:
+  void forward(Context& ctx, const ForwardArgs& args) const final;
+  std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
+                               std::int64_t logit_rows) const final;
+  std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
+                               const CacheBatchLimits& limits, std::int64_t logit_rows) const final;
+  void check_files() const final { storage_.check_files(); }
+
+ protected:
+  LayeredModel(const ModelConfig& config, DType dtype) {
+    config_ = config;
+    dtype_ = dtype;
+  }
+  // Reads the frequencies of the rotation, and takes over what the weights are stored in. Called
+  // when all tensors have been asked for.
+  void finish_reading(WeightSource& weights);
+
+  // Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
+  virtual void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
+                         const FinishedRows& rows, const Tensor& out) const = 0;
+  virtual void run_final_norm(Context& ctx, const Tensor& x, const Tensor& out) const = 0;
+
+  Weight embedding_;  // [vocab, hidden]
+  Weight head_;       // [vocab, hidden]
+  Rope rope_;
+
+ private:
+  WeightStorage storage_;
+};
+
+}  // namespace tessera::model
