@@ -6,7 +6,7 @@ namespace tessera::model::chat {
 namespace {
 
 // The longest published templates take some ten thousand steps for a conversation.
-constexpr std::uint64_t kStepsAtStart = 10'000'000, kStepsPerByte = 1;
+constexpr std::uint64_t kStepsAtStart = 5'000'000, kStepsPerByte = 1;
 constexpr std::size_t kMemoryAtStart = std::size_t{64} << 20, kMemoryPerByte = 16;
 // A level takes a few hundred bytes of the stack, some thousand under a sanitizer.
 constexpr int kMostLevels = 600;

@@ -48,7 +48,7 @@ class Run {
   }
 
  private:
-  static constexpr std::size_t kBytesPerStep = 128;
+  static constexpr std::size_t kBytesPerStep = 512;
 
   std::uint64_t steps_left_;
   std::size_t memory_;
