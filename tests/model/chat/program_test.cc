@@ -133,6 +133,11 @@ TEST(ChatProgram, RefusesWithLineAndColumn) {
   for (const auto& c : cases) {
     EXPECT_EQ(refusal_of(c.source), joined({"chat template, ", c.expected})) << c.source;
   }
+  EXPECT_EQ(refusal_of("{{ [1] | map('a\\n\\x07') | list }}"),
+            "chat template, line 1, column 10: there is no filter 'a\\x0a\\x07'");
+  const std::string long_name(100'000, 'n');
+  EXPECT_EQ(refusal_of(joined({"{{ ", long_name, "() }}"})),
+            joined({"chat template, line 1, column 100004: '", long_name.substr(0, 399), "..."}));
   EXPECT_EQ(refusal_of("a\xff"), "the chat template is not UTF-8: byte 1 is 0xFF");
   EXPECT_EQ(refusal_of(std::string(2 << 20, 'a')),
             "the chat template has 2097152 bytes, at most 1048576 are read");
