@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <iterator>
 #include <memory>
@@ -14,8 +15,11 @@
 #include <string_view>
 #include <vector>
 
+#include "chat_template_option.h"
 #include "commands.h"
+#include "model/checkpoint/input_file.h"
 #include "tessera/tokenizer.h"
+#include "tokenize_chat.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -23,8 +27,10 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
+constexpr std::int64_t kMaxChatFile = 64 << 20;  // bytes
+
 struct TokenizeFlags {
-  std::string tokenizer, model, text, ids;
+  std::string tokenizer, model, text, ids, chat, template_name;
   bool has_text = false, decode = false, add_special = false, skip_special = false, json = false;
   bool no_parse_special = false;
 };
@@ -77,19 +83,43 @@ int decode_ids(const Tokenizer& tokenizer, const TokenizeFlags& options) {
   return 0;
 }
 
+void print_ids(const Tokenizer& tokenizer, const Ids& ids) {
+  for (const std::int32_t id : ids) {
+    fmt::print("{:>7}  {}{}\n", id, nlohmann::json(tokenizer.token(id)).dump(),
+               tokenizer.is_special(id) ? "  special" : "");
+  }
+  fmt::print("{} token{}: {}\n", ids.size(), ids.size() == 1 ? "" : "s", fmt::join(ids, ","));
+}
+
 int encode_text(const Tokenizer& tokenizer, const TokenizeFlags& options) {
   const std::string text = options.has_text ? options.text : read_standard_input("a text");
   const Ids ids = tokenizer.encode(
       text, {.add_special = options.add_special, .parse_special = !options.no_parse_special});
   if (options.json) {
     fmt::print("{}\n", as_json(tokenizer, ids).dump());
-    return 0;
+  } else {
+    print_ids(tokenizer, ids);
   }
-  for (const std::int32_t id : ids) {
-    fmt::print("{:>7}  {}{}\n", id, nlohmann::json(tokenizer.token(id)).dump(),
-               tokenizer.is_special(id) ? "  special" : "");
+  return 0;
+}
+
+int encode_chat(const Tokenizer& tokenizer, const TokenizeFlags& options) {
+  const bool piped = options.chat == "-";
+  const std::string json = piped ? read_standard_input("messages as JSON")
+                                 : model::read_small_file(options.chat, kMaxChatFile);
+  const std::filesystem::path directory =
+      options.model.empty() ? std::filesystem::path(options.tokenizer).parent_path()
+                            : std::filesystem::path(options.model);
+  const ChatTokens chat = tokenize_chat(tokenizer, directory, options.template_name, json,
+                                        piped ? "standard input" : options.chat);
+  if (options.json) {
+    nlohmann::json result = as_json(tokenizer, chat.ids);
+    result["text"] = chat.text;
+    fmt::print("{}\n", result.dump());
+  } else {
+    fmt::print("{}\n\n", chat.text);
+    print_ids(tokenizer, chat.ids);
   }
-  fmt::print("{} token{}: {}\n", ids.size(), ids.size() == 1 ? "" : "s", fmt::join(ids, ","));
   return 0;
 }
 
@@ -101,7 +131,8 @@ int run_tokenize(const TokenizeFlags& options) {
   if (options.decode) parse_given_ids(options.ids);
   const Tokenizer tokenizer =
       Tokenizer::from_file(options.tokenizer.empty() ? options.model : options.tokenizer);
-  return options.decode ? decode_ids(tokenizer, options) : encode_text(tokenizer, options);
+  if (options.decode) return decode_ids(tokenizer, options);
+  return options.chat.empty() ? encode_text(tokenizer, options) : encode_chat(tokenizer, options);
 }
 
 }  // namespace
@@ -129,12 +160,20 @@ Command add_tokenize(CLI::App& app) {
   command
       ->add_flag("--skip-special", options->skip_special, "With --decode: leave out special tokens")
       ->needs(ids);
+  CLI::Option* chat = command->add_option(
+      "--chat", options->chat,
+      "Messages as JSON, - for standard input: a list of {role, content}, or an object with "
+      "\"messages\" and more variables; prints the text that the chat template makes of them, and "
+      "its tokens");
+  chat->type_name("FILE")->excludes(text)->excludes(special)->excludes(as_text)->excludes(ids);
+  add_chat_template_option(*command, options->template_name);
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(
       "Examples:\n"
       "  tessera tokenize --model DIR --text 'Once upon a time'\n"
       "  tessera tokenize --model DIR --no-parse-special --text 'hi<|im_end|>'\n"
       "  tessera tokenize --tokenizer tokenizer.json --json < story.txt\n"
+      "  tessera tokenize --model DIR --chat messages.json\n"
       "  tessera tokenize --model DIR --decode 1,9038,2501,263,931");
   return [options, text, ids] {
     options->has_text = text->count() > 0;

@@ -149,13 +149,13 @@ TEST_F(Batch, MessagesGoThroughTheChatTemplate) {
   const Json answer = {{"role", "assistant"}, {"content", "de"}};
   write_requests({{{"custom_id", "one"}, {"messages", Json::array({user})}},
                   {{"custom_id", "three"}, {"messages", Json::array({user, answer, user})}},
-                  {{"custom_id", "wrong"}, {"messages", Json::array({user, answer})}}});
-  const auto found = results("--greedy --template mistral");
+                  {{"custom_id", "wrong"}, {"messages", Json::array({user, user})}}});
+  const auto found = results("--greedy --chat-template mistral");
   const std::string turn = "[INST] abc [/INST]";
   EXPECT_EQ(found.at("one")["token_ids"], generated("--greedy '" + turn + "'")["token_ids"]);
   EXPECT_EQ(found.at("three")["token_ids"],
             generated("--greedy '" + turn + "de</s>" + turn + "'")["token_ids"]);
-  EXPECT_NE(found.at("wrong")["error"].get<std::string>().find("no user message at its end"),
+  EXPECT_NE(found.at("wrong")["error"].get<std::string>().find("user and assistant take turns"),
             std::string::npos);
 }
 

@@ -126,42 +126,78 @@ TEST_F(Chat, ATurnThatIsNotUtf8IsLeftOutAndTheChatGoesOn) {
   EXPECT_NE(system.err.find("--system: the text is not UTF-8"), std::string::npos) << system.err;
 }
 
-TEST_F(Chat, TemplatesAreKnownByTheirMarkers) {
-  const struct {
-    const char *markers, *prompt;
-  } cases[] = {
-      {"{{'<|im_start|>'}}",
-       "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n"
-       "<|im_start|>assistant\n"},
-      {"<|start_header_id|>",
-       "<|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|><|start_header_id|>user"
-       "<|end_header_id|>\n\nhello<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
-      {"[INST] <<SYS>>", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nhello [/INST]"},
-      {"[INST]", "[INST] Be kind.\n\nhello [/INST]"},
-      {"<|assistant|> eos_token", "<|system|>\nBe kind.</s>\n<|user|>\nhello</s>\n<|assistant|>\n"},
-  };
-  for (const auto& c : cases) {
-    folder.write("tokenizer_config.json", with_template(c.markers));
-    const ProgramRun outcome = chat(folder, "--max-tokens 4 --system 'Be kind.'", "hello\n");
-    // A newline at the end of a prompt file is dropped, so this adds one more.
-    EXPECT_EQ(outcome.out, generated(folder, std::string(c.prompt) + "\n", 4) + "\n") << c.markers;
-    EXPECT_EQ(outcome.err.find("no chat template"), std::string::npos);
-  }
-  folder.write("chat_template.jinja", "<|im_start|>");  // overrides tokenizer_config.json
-  EXPECT_EQ(
-      chat(folder, "--max-tokens 4", "hello\n").out,
-      generated(folder, "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n\n", 4) + "\n");
+TEST_F(Chat, TheFoldersOwnTemplateIsUsed) {
+  folder.write("tokenizer_config.json",
+               with_template("{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}\n"
+                             "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"));
+  const ProgramRun outcome = chat(folder, "--max-tokens 4 --system 'Be kind.'", " hello \n");
+  EXPECT_EQ(outcome.out, generated(folder, "<system>Be kind.\n<user>hello\n<assistant>", 4) + "\n");
+  EXPECT_EQ(outcome.err.find("no chat template"), std::string::npos);
+  // This file comes first.
+  folder.write("chat_template.jinja", "{{ messages[-1].content | upper }}");
+  EXPECT_EQ(chat(folder, "--max-tokens 4", "hello\n").out, generated(folder, "HELLO", 4) + "\n");
 }
 
-TEST_F(Chat, ATemplateThatIsNotKnownIsRefused) {
-  folder.write("tokenizer_config.json", with_template("{{ messages }} <turn>"));
-  const ProgramRun unknown = chat(folder, "", "hello\n");
-  EXPECT_EQ(unknown.status, 1);
-  EXPECT_NE(unknown.err.find("choose one with --template"), std::string::npos) << unknown.err;
-  const ProgramRun wrong = chat(folder, "--template chatmll", "hello\n");
+TEST_F(Chat, NamedTemplatesTakeThePlaceOfTheFolders) {
+  folder.write("chat_template.jinja", "{{ 1 / 0 }}");
+  const struct {
+    const char *name, *prompt;
+  } cases[] = {
+      {"chatml",
+       "<|im_start|>system\nBe kind.<|im_end|>\n<|im_start|>user\nhello<|im_end|>\n"
+       "<|im_start|>assistant\n"},
+      {"llama3",
+       "<|start_header_id|>system<|end_header_id|>\n\nBe kind.<|eot_id|><|start_header_id|>user"
+       "<|end_header_id|>\n\nhello<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"},
+      {"llama2", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nhello [/INST]"},
+      {"mistral", "[INST] Be kind.\n\nhello [/INST]"},
+      {"zephyr", "<|system|>\nBe kind.</s>\n<|user|>\nhello</s>\n<|assistant|>\n"},
+      {"plain", "Be kind.\nhello"},
+  };
+  for (const auto& c : cases) {
+    const ProgramRun outcome =
+        chat(folder, std::string("--max-tokens 4 --system 'Be kind.' --chat-template ") + c.name,
+             "hello\n");
+    // A newline at the end of a prompt file is dropped, so this adds one more.
+    EXPECT_EQ(outcome.out, generated(folder, std::string(c.prompt) + "\n", 4) + "\n") << c.name;
+  }
+}
+
+// The template writes earlier answers without their last letter: the model reads all of them again.
+TEST(PlainChat, ATemplateThatWritesEarlierTurnsAnewIsReadFromTheStart) {
+  const ModelFolder folder("neox-serial-untied", TinyVocabulary::printable);
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}{{ m.content[:-1] if m.role == 'assistant' else m.content }}"
+               "{% endfor %}");
+  const std::string flags = " --logit-bias 0=-inf ";
+  const std::string first = generated(folder, "hello", 6, flags);
+  const std::string kept = first.substr(0, first.size() - 1);
+  const std::string second = generated(folder, "hello" + kept + "you?", 6, flags);
+  const std::string third = generated(
+      folder, "hello" + kept + "you?" + second.substr(0, second.size() - 1) + "so", 6, flags);
+  EXPECT_EQ(chat(folder, "--max-tokens 6" + flags, "hello\nyou?\nso\n").out,
+            first + "\n" + second + "\n" + third + "\n");
+}
+
+TEST_F(Chat, ATemplateThatIsWrongIsRefusedWithItsPlace) {
+  folder.write("chat_template.jinja", "{% for m in messages %}\n  {% include 'x' %}{% endfor %}");
+  const ProgramRun outcome = chat(folder, "", "hello\n");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("chat template, line 2, column 6: 'include' is not supported"),
+            std::string::npos)
+      << outcome.err;
+  folder.write("chat_template.jinja", "{{ raise_exception('only in May') }}");
+  const ProgramRun raised = chat(folder, "", "hello\n");
+  EXPECT_EQ(raised.status, 0);
+  EXPECT_NE(
+      raised.err.find("this turn was left out: chat template, line 1, column 19: the template "
+                      "refuses this conversation: \"only in May\""),
+      std::string::npos)
+      << raised.err;
+  const ProgramRun wrong = chat(folder, "--chat-template chatmll", "hello\n");
   EXPECT_EQ(wrong.status, 2);
-  EXPECT_NE(wrong.err.find("--template chatmll: must be chatml, llama3, llama2, mistral, zephyr or "
-                           "plain"),
+  EXPECT_NE(wrong.err.find("--chat-template chatmll: must be chatml, llama3, llama2, mistral, "
+                           "zephyr or plain"),
             std::string::npos)
       << wrong.err;
 }
@@ -185,6 +221,20 @@ TEST_F(Chat, NotesACacheBeyondTheTrainedLength) {
                              "sensible window is 512 (--window 512)"),
             std::string::npos)
       << outcome.err;
+}
+
+TEST_F(Chat, RunsForEverWithATemplateOfItsOwn) {
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>");
+  std::string turns;
+  for (int i = 0; i < 10; ++i) turns += "hello\n";
+  const auto lines =
+      json_lines(chat(folder, "--json --attention-sinks 4 --window 60 --max-tokens 20", turns).out);
+  ASSERT_EQ(lines.size(), 10u);
+  // <user>hello<assistant>, each byte a token; then also the last token of the answer before it.
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["prompt_tokens"], i == 0 ? 22 : 23) << lines[i];
+  }
 }
 
 TEST_F(Chat, RunsForEverWithAttentionSinks) {

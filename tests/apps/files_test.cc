@@ -70,7 +70,7 @@ TEST_F(Files, AChatTemplateMayHaveANameThatIsNoText) {
                  {"name": "default", "template": "<|im_start|>"}]})");
   const ProgramRun outcome = run_program(TESSERA_PROGRAM, "info --json" + model_.option());
   ASSERT_EQ(outcome.status, 0) << outcome.err;
-  EXPECT_EQ(nlohmann::json::parse(outcome.out)["chat_template"], "chatml");
+  EXPECT_EQ(nlohmann::json::parse(outcome.out)["chat_template"], "tokenizer_config.json");
 }
 
 TEST_F(Files, LoopsOfLinksAreNamed) {

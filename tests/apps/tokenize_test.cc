@@ -6,6 +6,7 @@
 
 #include "apps/program.h"
 #include "support/files.h"
+#include "support/model_folder.h"
 
 namespace tessera::test {
 namespace {
@@ -124,6 +125,52 @@ TEST(TokenizeCommand, BadInputIsRefusedWithASentence) {
     EXPECT_NE(outcome.status, 0) << c.arguments;
     EXPECT_NE(outcome.output.find(c.expected), std::string::npos) << outcome.output;
   }
+}
+
+TEST(TokenizeCommand, AChatIsWrittenByTheFoldersTemplate) {
+  const ModelFolder folder("llama-int4", TinyVocabulary::bytes);
+  folder.write("chat_template.jinja",
+               "{% for m in messages %}{{ m.role }}: {{ m.content }}{{ note }}\n{% endfor %}"
+               "{% if add_generation_prompt %}assistant:{% endif %}");
+  folder.write("list.json", R"([{"role": "user", "content": "hi<|endoftext|>"}])");
+  folder.write("object.json", R"({"messages": [{"content": "hi", "role": "user"}], "note": "!",
+                                  "add_generation_prompt": false})");
+  const auto tokens = [&](const std::string& file) {
+    const Outcome outcome = run("tokenize --json" + folder.option() + "--chat '" +
+                                (folder.path() / file).string() + "'");
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    return nlohmann::json::parse(outcome.output);
+  };
+  const auto list = tokens("list.json");
+  EXPECT_EQ(list["text"], "user: hi<|endoftext|>\nassistant:");
+  EXPECT_EQ(list["ids"].size(), list["text"].get<std::string>().size());  // no token of the model
+  EXPECT_EQ(tokens("object.json")["text"], "user: hi!\n");
+  const Outcome plain =
+      run("tokenize" + folder.option() + "--chat '" + (folder.path() / "list.json").string() + "'");
+  EXPECT_EQ(plain.output.find("user: hi<|endoftext|>\nassistant:\n\n"), 0u) << plain.output;
+  EXPECT_NE(plain.output.find("\n32 tokens: "), std::string::npos) << plain.output;
+}
+
+TEST(TokenizeCommand, AChatThatIsWrongIsRefused) {
+  const ModelFolder folder("llama-int4", TinyVocabulary::bytes);
+  const std::string file = (folder.path() / "chat.json").string();
+  const auto refused = [&](const std::string& json, const std::string& arguments = "") {
+    write_text(file, json);
+    const Outcome outcome =
+        run("tokenize" + folder.option() + arguments + " --chat '" + file + "'");
+    EXPECT_EQ(outcome.status, 1) << outcome.output;
+    return outcome.output;
+  };
+  const std::string good = R"([{"role": "user", "content": "a"}])";
+  EXPECT_NE(refused(good).find("has no chat template; choose one with --chat-template"),
+            std::string::npos);
+  EXPECT_NE(refused("5").find("chat.json: a list of messages is needed"), std::string::npos);
+  EXPECT_NE(refused("[5]").find("chat.json: message 0 must be an object with a role"),
+            std::string::npos);
+  EXPECT_NE(refused("{").find("chat.json"), std::string::npos);
+  EXPECT_NE(refused(R"([{"role": "tool", "content": "a"}])", "--chat-template llama2")
+                .find("user and assistant take turns"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -48,6 +48,10 @@ seeds() {
         "$model" >"$2/white_space"
       printf '{%s,"added_tokens":[{"id":9,"content":"<|im_end|>","special":true}]}\0a<|im_end|>b' "$model" >"$2/chat"
       ;;
+    chat)
+      # A template, a zero byte, and messages.
+      python3 -B tests/fuzz/chat_seeds.py "$2"
+      ;;
   esac
 }
 

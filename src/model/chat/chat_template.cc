@@ -28,7 +28,10 @@ constexpr const char* kZephyr = R"({%- for message in messages -%}
 {%- endfor -%}
 {{ '<|assistant|>\n' if add_generation_prompt }})";
 
-constexpr const char* kPlain = R"({{ messages | map(attribute='content') | join('\n') }})";
+// An answer continues the text of its user.
+constexpr const char* kPlain = R"({%- for message in messages -%}
+{{ message.content + ('\n' if message.role != 'user' and not loop.last else '') }}
+{%- endfor -%})";
 
 // The system text is part of the first user turn. These two differ in what stands around it, and
 // behind an answer.

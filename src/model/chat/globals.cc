@@ -8,7 +8,6 @@
 #include "model/chat/arguments.h"
 #include "model/chat/dict.h"
 #include "model/chat/write_value.h"
-#include "model/checkpoint/quote.h"
 
 namespace tessera::model::chat {
 namespace {
@@ -78,8 +77,8 @@ Value make_namespace(Run& run, CallArguments& arguments, Owned& owned) {
 
 [[noreturn]] Value raise(Run& run, CallArguments& arguments) {
   const auto [message] = placed<1>(run, arguments, "raise_exception", {"message"});
-  run.refuse("the template refuses this conversation: {}",
-             message == nullptr ? "no reason" : in_quotes(to_text(run, *message).view()));
+  run.refuse("the template refuses this conversation: \"{}\"",
+             message == nullptr ? "" : to_text(run, *message).view());
 }
 
 Value format_time(Run& run, CallArguments& arguments, std::int64_t unix_time) {

@@ -111,8 +111,12 @@ std::vector<Keyed> keyed_items(Run& run, const Value& value, const Value* path,
 }
 
 std::vector<Value> sorted_items(Run& run, std::vector<Keyed> all, bool reverse) {
+  // Equal ones need no order.
+  const auto goes_before = [&](const Value& a, const Value& b) {
+    return !equal(run, a, b) && less(run, a, b, "<");
+  };
   std::stable_sort(all.begin(), all.end(), [&](const Keyed& a, const Keyed& b) {
-    return reverse ? less(run, b.first, a.first, "<") : less(run, a.first, b.first, "<");
+    return reverse ? goes_before(b.first, a.first) : goes_before(a.first, b.first);
   });
   std::vector<Value> items;
   for (Keyed& each : all) items.push_back(std::move(each.second));

@@ -109,7 +109,12 @@ Program::Program(std::string_view source) : parsed_(parse_template(checked_sourc
 
 Rendered Program::render(std::span<const ChatMessage> messages, const ChatOptions& options,
                          const Tokens& tokens) const {
-  Run run(size_of_input(messages, options));
+  return render(messages, options, tokens, RunLimits::of_input(size_of_input(messages, options)));
+}
+
+Rendered Program::render(std::span<const ChatMessage> messages, const ChatOptions& options,
+                         const Tokens& tokens, RunLimits limits) const {
+  Run run(limits);
   Owned owned;
   Scope globals;
   add_globals(run, globals, owned, options.unix_time.value_or(std::time(nullptr)));

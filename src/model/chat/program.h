@@ -25,6 +25,8 @@ class Program {
   using Tokens = std::vector<std::pair<std::string, std::string>>;
   Rendered render(std::span<const ChatMessage> messages, const ChatOptions& options,
                   const Tokens& tokens) const;
+  Rendered render(std::span<const ChatMessage> messages, const ChatOptions& options,
+                  const Tokens& tokens, RunLimits limits) const;
 
   // Every text that the template may write by itself.
   const std::vector<std::string>& literals() const { return parsed_.literals; }

@@ -20,10 +20,18 @@ struct Position {
 // "chat template, line 3, column 14: what is wrong"
 [[noreturn]] void refuse_at(Position at, ErrorCode code, const std::string& what);
 
+// What a rendering may use.
+struct RunLimits {
+  std::uint64_t steps;
+  std::size_t memory;  // bytes
+
+  // Both grow with what the template is given.
+  static RunLimits of_input(std::size_t bytes);
+};
+
 class Run {
  public:
-  // Both bounds grow with what the template is given.
-  explicit Run(std::size_t input_bytes);
+  explicit Run(RunLimits limits) : limits_(limits) {}
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
@@ -48,10 +56,9 @@ class Run {
   }
 
  private:
-  static constexpr std::size_t kBytesPerStep = 128;
+  static constexpr std::size_t kBytesPerStep = 512;
 
-  std::uint64_t steps_left_;
-  std::size_t memory_;
+  RunLimits limits_;  // the steps are those that are left
   std::size_t used_ = 0;
   int depth_ = 0;
 };

@@ -66,10 +66,11 @@ void TextBuilder::add(const Text& text, std::size_t begin, std::size_t end) {
   const auto& spans = text.foreign();
   auto span = std::upper_bound(spans.begin(), spans.end(), begin,
                                [](std::size_t at, const Span& s) { return at < s.end; });
-  for (; span != spans.end() && span->begin < end; ++span) {
-    run_->step();
+  std::size_t count = 0;
+  for (; span != spans.end() && span->begin < end; ++span, ++count) {
     mark(start + std::max(span->begin, begin) - begin, start + std::min(span->end, end) - begin);
   }
+  run_->step(count / 8);
 }
 
 Text TextBuilder::take() {
