@@ -30,6 +30,12 @@ libclang-rt-dev   package:libclang-rt-dev
 python3           command:python3
 LIST
 }
+# For the tests of pages. Ubuntu has it only as a snap; the tests skip without it.
+browser_packages() {
+  cat <<'LIST'
+chromium          command:chromium
+LIST
+}
 # For `make docs`.
 docs_packages() {
   cat <<'LIST'

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <bit>
 #include <vector>
 
 #include "core/thread_pool.h"
@@ -15,25 +15,25 @@ namespace tessera::profile {
 namespace {
 
 constexpr int kRounds = 15;
-constexpr std::int64_t kMebi = 1 << 20;
+constexpr std::int64_t kMebi = 1 << 20, kLeastBlock = 1 << 14;
 
+// Each thread has a part of the block. It reads a small one several times, which a clock can then
+// time, and which a cache of its own may hold.
 double cpu_bandwidth(Context& ctx, std::int64_t bytes) {
-  const std::int64_t chunk = std::max<std::int64_t>(bytes / (8 * ctx.threads()), 4096) / 8 * 8;
-  const std::int64_t chunks = std::max<std::int64_t>(bytes / chunk, 1);
-  const Buffer buffer(chunks * chunk);
-  std::fill_n(static_cast<std::uint64_t*>(buffer.data()), chunks * chunk / 8, 1u);
+  const std::int64_t threads = ctx.threads(), words = bytes / 8 / threads;
+  const Buffer buffer(8 * words * threads);
+  auto* memory = static_cast<std::uint64_t*>(buffer.data());
+  std::fill_n(memory, words * threads, 1u);
+  const std::int64_t passes = std::max<std::int64_t>(1, 32 * kMebi / (8 * words * threads));
   std::atomic<std::uint64_t> sum = 0;
-  // Small blocks are read several times in a round, which a clock can then time.
-  const std::int64_t passes = std::max<std::int64_t>(1, 32 * kMebi / (chunks * chunk));
   const Timing timing = time_rounds(kRounds, [&] {
-    for (std::int64_t pass = 0; pass < passes; ++pass) {
-      ctx.pool().parallel_runs(chunks, [&](std::int64_t i, int) {
-        const auto* from = static_cast<const std::uint64_t*>(buffer.data()) + i * chunk / 8;
-        sum += cpu::sum_memory(from, chunk / 8);
-      });
-    }
+    ctx.pool().parallel_for(threads, [&](std::int64_t part, int) {
+      for (std::int64_t pass = 0; pass < passes; ++pass) {
+        sum += cpu::sum_memory(memory + part * words, words);
+      }
+    });
   });
-  return static_cast<double>(passes * chunks * chunk) / timing.median;
+  return static_cast<double>(8 * passes * words * threads) / timing.median;
 }
 
 double gpu_bandwidth(Context& ctx) {
@@ -94,7 +94,7 @@ double Ceilings::floor_seconds(std::int64_t bytes, std::int64_t flops,
 }
 
 double measure_read_bandwidth(Context& ctx, std::int64_t bytes) {
-  return ctx.device().is_cpu() ? cpu_bandwidth(ctx, std::max(bytes, 64 * std::int64_t{1024}))
+  return ctx.device().is_cpu() ? cpu_bandwidth(ctx, std::max(bytes, kLeastBlock))
                                : gpu_bandwidth(ctx);
 }
 
@@ -109,6 +109,14 @@ Ceilings measure_ceilings(Context& ctx, std::int64_t bytes) {
   return {.read_bandwidth = bandwidth,
           .f32_rate = f32,
           .matrix_rate = std::max(f32, cpu_rate(ctx, cpu::peak_dot8))};
+}
+
+double Bandwidths::over(std::int64_t bytes) {
+  const auto size = static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::clamp(bytes, kLeastBlock, kAllOfMemory))));
+  const auto found = by_size_.find(size);
+  if (found != by_size_.end()) return found->second;
+  return by_size_[size] = measure_read_bandwidth(ctx_, size);
 }
 
 }  // namespace tessera::profile

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string_view>
 
 #include "tessera/context.h"
@@ -30,5 +31,18 @@ inline constexpr std::int64_t kAllOfMemory = std::int64_t{192} << 20;
 double measure_read_bandwidth(Context& ctx, std::int64_t bytes = kAllOfMemory);
 // Takes about half a second.
 Ceilings measure_ceilings(Context& ctx, std::int64_t bytes = kAllOfMemory);
+
+// The bandwidths of blocks of several sizes, each measured when it is first asked for: of the
+// caches that hold small ones, and of memory.
+class Bandwidths {
+ public:
+  explicit Bandwidths(Context& ctx) : ctx_(ctx) {}
+  // The size is rounded up to a power of two.
+  double over(std::int64_t bytes);
+
+ private:
+  Context& ctx_;
+  std::map<std::int64_t, double> by_size_;
+};
 
 }  // namespace tessera::profile

@@ -7,6 +7,7 @@
 
 #include "core/checked.h"
 #include "core/philox.h"
+#include "core/traced_work.h"
 #include "engine/engine_core.h"
 #include "profile/gpu_watch.h"
 #include "profile/kernel_times.h"
@@ -36,6 +37,9 @@ class EngineRunner::Impl {
       (timed.*phase).entries =
           time_entries((traced.*phase).entries, (traced.*phase).order, (timed.*phase).kernels)
               .entries;
+      // What the host does meanwhile is no time of the GPU.
+      std::erase_if((timed.*phase).entries,
+                    [](const TraceEntry& entry) { return entry.kernel == TracedWork::kKernel; });
     }
     return timed;
   }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/build_config.h"
+#include "core/traced_work.h"
 #include "cuda/runtime/kernel_timer.h"
 #include "cuda/runtime/op_names.h"
 
@@ -40,7 +41,7 @@ class CallOrder::Impl final : public cuda::OpListener {
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (entries[i].calls == calls_[i]) continue;
       calls_[i] = entries[i].calls;
-      order_.push_back(i);
+      if (entries[i].kernel != TracedWork::kKernel) order_.push_back(i);
     }
   }
 

@@ -149,5 +149,14 @@ TEST(Ceilings, AreMeasuredAndPlausible) {
   EXPECT_GE(measured.matrix_rate, measured.f32_rate);
 }
 
+TEST(Ceilings, BandwidthsAreMeasuredOncePerSize) {
+  Context ctx({.threads = 2});
+  Bandwidths bandwidths(ctx);
+  const double small = bandwidths.over(20'000);
+  EXPECT_GT(small, 0);
+  EXPECT_EQ(bandwidths.over(32'000), small);  // the same power of two
+  EXPECT_EQ(bandwidths.over(1), bandwidths.over(16'384));
+}
+
 }  // namespace
 }  // namespace tessera::profile

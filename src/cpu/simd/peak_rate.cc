@@ -4,6 +4,9 @@
 //   sums   s0  s1  s2  ...  s11        each step adds to all of them
 #include "cpu/simd/peak_rate.h"
 
+#include <cstddef>
+#include <utility>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/simd/peak_rate.cc"
 #include <hwy/foreach_target.h>
@@ -18,6 +21,12 @@ namespace {
 // Two units with a latency of four cycles need eight sums; there are sixteen registers or more.
 constexpr int kFmaSums = 12;
 
+// With constant indices, so that all sums stay in registers.
+template <class V, std::size_t... i>
+HWY_INLINE void add_to_all(V (&sums)[kFmaSums], V factor, V addend, std::index_sequence<i...>) {
+  ((sums[i] = hn::MulAdd(sums[i], factor, addend)), ...);
+}
+
 PeakWork run_fma(std::int64_t rounds) {
   constexpr int kUnrolled = 16;
   const hn::ScalableTag<float> d;
@@ -27,7 +36,7 @@ PeakWork run_fma(std::int64_t rounds) {
   for (int i = 0; i < kFmaSums; ++i) sums[i] = hn::Set(d, static_cast<float>(i));
   for (std::int64_t round = 0; round < rounds; ++round) {
     for (int step = 0; step < kUnrolled; ++step) {
-      for (int i = 0; i < kFmaSums; ++i) sums[i] = hn::MulAdd(sums[i], factor, addend);
+      add_to_all(sums, factor, addend, std::make_index_sequence<kFmaSums>());
     }
   }
   V total = sums[0];
@@ -37,24 +46,26 @@ PeakWork run_fma(std::int64_t rounds) {
           .result = hn::GetLane(hn::SumOfLanes(d, total))};
 }
 
-// One vector of weights for each sum, as in a tile of weights.
-constexpr int kDotSums = 8, kDotSteps = 4;
+// All sums use the same weights: those stay in registers too, as in a tile that serves many tokens.
+constexpr int kDotSums = 12, kDotSteps = 4;
+
+template <class D, class V, std::size_t... i>
+HWY_INLINE void dot_all(D d, const V* weights, const std::int8_t* x, V (&sums)[kDotSums],
+                        std::index_sequence<i...>) {
+  const V* const of[kDotSums] = {(static_cast<void>(i), weights)...};
+  dot8<Dot8Range::narrow, kDotSteps, kDotSums>(d, of, x, sums);
+}
 
 PeakWork run_dot8(std::int64_t rounds) {
   const hn::ScalableTag<std::int32_t> d;
   using V = hn::Vec<decltype(d)>;
-  V weights[kDotSums][kDotSteps], sums[kDotSums];
-  const V* of[kDotSums];
-  for (int i = 0; i < kDotSums; ++i) {
-    for (int step = 0; step < kDotSteps; ++step) weights[i][step] = hn::Set(d, 0x01010101);
-    sums[i] = hn::Zero(d);
-    of[i] = weights[i];
-  }
-  const V* const(&columns)[kDotSums] = of;
+  V weights[kDotSteps], sums[kDotSums];
+  for (V& weight : weights) weight = hn::Set(d, 0x01010101);
+  for (int i = 0; i < kDotSums; ++i) sums[i] = hn::Set(d, i);
   alignas(64) std::int8_t x[4 * kDotSteps];
   for (int i = 0; i < 4 * kDotSteps; ++i) x[i] = static_cast<std::int8_t>(i % 3 - 1);
   for (std::int64_t round = 0; round < rounds; ++round) {
-    dot8<Dot8Range::narrow, kDotSteps, kDotSums>(d, columns, x, sums);
+    dot_all(d, weights, x, sums, std::make_index_sequence<kDotSums>());
   }
   V total = sums[0];
   for (int i = 1; i < kDotSums; ++i) total = hn::Add(total, sums[i]);

@@ -14,7 +14,7 @@ struct PeakWork {
 
 // Fused multiply-adds of f32 on registers. A multiply-add counts as two flops.
 PeakWork peak_fma(std::int64_t rounds);
-// 8-bit dot products on the first-level cache: what packed products with 8-bit activations use.
+// 8-bit dot products on registers: what packed products with 8-bit activations use.
 PeakWork peak_dot8(std::int64_t rounds);
 // Adds up memory in whole vectors: what reading alone can reach.
 std::uint64_t sum_memory(const std::uint64_t* from, std::int64_t count);
