@@ -24,6 +24,7 @@ step() {
 
 step "packages"
 ensure_packages build_packages test_packages docs_packages
+ensure_packages browser_packages || echo "There is no chromium: the tests of pages are skipped."
 
 cuda=OFF emulated=OFF
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "core/thread_pool.h"
+#include "profile/ceilings.h"
 #include "random_matrix.h"
-#include "read_bandwidth.h"
 #include "tessera/attention.h"
 #include "tessera/linear.h"
 #include "tessera/quant.h"
@@ -155,7 +155,7 @@ std::vector<Decode> decode_cases(Context& ctx, const Tensor& dense) {
 void bar_decode(Context& ctx, Report& report) {
   constexpr std::int64_t n = kDecodeSize;
   report.section("decode: 1 row, 4096 x 4096, weights from memory");
-  const double bandwidth = bench::read_bandwidth(ctx);
+  const double bandwidth = profile::measure_read_bandwidth(ctx);
   fmt::print("memory reads {:.1f} GB/s\n", bandwidth * 1e-9);
   const Buffer dense = random_matrix(n, n, 3, 0.02f), x = random_matrix(1, n, 4, 1.f);
   const Buffer out(DType::f32, {1, n});

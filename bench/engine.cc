@@ -29,7 +29,7 @@
 
 #include "bench_model.h"
 #include "core/philox.h"
-#include "read_bandwidth.h"
+#include "profile/ceilings.h"
 #include "tessera/tessera.h"
 
 namespace {
@@ -258,7 +258,7 @@ void measure(const Options& options) {
                  .threads = options.threads,
                  .activations = options.exact ? Activations::exact : Activations::int8});
     const std::unique_ptr<Model> model = bench::make_model(ctx, options.model, weights);
-    if (bandwidth == 0) bandwidth = bench::read_bandwidth(ctx);
+    if (bandwidth == 0) bandwidth = profile::measure_read_bandwidth(ctx);
     const auto print = [&](nlohmann::json row) {
       row["model"] = options.model.name();
       row["weights"] = weights;

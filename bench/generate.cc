@@ -21,9 +21,9 @@
 
 #include "bench_model.h"
 #include "core/build_config.h"
-#include "core/philox.h"
 #include "cuda/linear/choose.h"
-#include "read_bandwidth.h"
+#include "profile/ceilings.h"
+#include "profile/engine_run.h"
 #include "tessera/tessera.h"
 
 namespace {
@@ -52,15 +52,6 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::vector<std::int32_t> random_ids(std::int64_t count, std::int64_t vocab) {
-  std::vector<std::int32_t> ids;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const PhiloxWords drawn = philox(1, {static_cast<std::uint32_t>(i), 0, 0, 0});
-    ids.push_back(static_cast<std::int32_t>(drawn[0] % static_cast<std::uint32_t>(vocab)));
-  }
-  return ids;
-}
-
 // One model on one Context.
 class Runner {
  public:
@@ -70,7 +61,7 @@ class Runner {
         total_(std::max(options.prompt, options.context + options.generate)),
         step_(options.step),
         cache_(model.make_cache(ctx, CachePolicy::full(), total_, options.step)),
-        ids_(random_ids(total_, model.config().vocab)),
+        ids_(profile::random_ids(total_, model.config().vocab)),
         logits_(DType::f32, {1, model.config().vocab}, ctx.device()) {}
 
   // Runs `count` tokens after `context` others, at most `step` at once. Each step computes its last
@@ -193,7 +184,7 @@ nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string
 // is too short to time, and a median ignores other load on the machine.
 void measure_stream(Context& ctx, const Model& model, const Options& options) {
   constexpr std::int64_t kBlock = 64, kBlocks = 25, kYoung = 2000;
-  const std::vector<std::int32_t> host = random_ids(4096, model.config().vocab);
+  const std::vector<std::int32_t> host = profile::random_ids(4096, model.config().vocab);
   const CachePolicy policy = CachePolicy::sinks(options.sinks, options.window);
   KvCache cache = model.make_cache(ctx, policy, 0, 1);
   Buffer logits(DType::f32, {1, model.config().vocab}, ctx.device());
@@ -257,7 +248,7 @@ void measure(const Options& options, int threads) {
       measure_stream(ctx, *model, options);
       continue;
     }
-    if (bandwidth == 0) bandwidth = bench::read_bandwidth(ctx);
+    if (bandwidth == 0) bandwidth = profile::measure_read_bandwidth(ctx);
     fmt::print("{}\n", measure_speed(ctx, *model, weights, bandwidth, options).dump());
     std::fflush(stdout);
   }

@@ -32,6 +32,12 @@ python3           command:python3
 python3-jinja2    package:python3-jinja2
 LIST
 }
+# For the tests of pages. Ubuntu has it only as a snap; the tests skip without it.
+browser_packages() {
+  cat <<'LIST'
+chromium          command:chromium
+LIST
+}
 # For `make docs`.
 docs_packages() {
   cat <<'LIST'

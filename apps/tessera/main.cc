@@ -63,6 +63,8 @@ int run(int argc, char** argv) {
       "  tessera tokenize --model DIR --text 'Once upon a time'\n"
       "  tessera quantize --model IN --format nvfp4 --out OUT\n"
       "  tessera verify --model DIR                 check its results on this machine\n"
+      "  tessera bench all --quick                  how fast this machine is\n"
+      "  tessera profile --model DIR                where a token's time goes\n"
       "  tessera demo                               a story, then an endless stream\n"
       "  tessera devices --json                     what this machine can run on");
 
@@ -76,6 +78,8 @@ int run(int argc, char** argv) {
   commands.emplace_back("quantize", tessera::app::add_quantize(app));
   commands.emplace_back("tokenize", tessera::app::add_tokenize(app));
   commands.emplace_back("verify", tessera::app::add_verify(app));
+  commands.emplace_back("bench", tessera::app::add_bench(app));
+  commands.emplace_back("profile", tessera::app::add_profile(app));
   commands.emplace_back("devices", tessera::app::add_devices(app));
   commands.emplace_back("demo", tessera::app::add_demo(app));
   std::vector<std::string> names;

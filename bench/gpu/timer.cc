@@ -8,9 +8,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "../read_bandwidth.h"
 #include "core/fail.h"
 #include "noise.h"
+#include "profile/ceilings.h"
 #include "tessera/linear.h"
 
 namespace tessera::bench {
@@ -121,7 +121,7 @@ Ceilings measure_ceilings(Context& ctx) {
   const Matrix out = noise.matrix(DType::bf16, kSide, kSide, 3);
   const LinearArgs args{.x = a.view, .weight = Weight::dense(b.view), .out = out.view};
   const Time product = time_calls(ctx, 4, [&](int) { linear(ctx, args); });
-  return {.bytes_per_s = read_bandwidth(ctx),
+  return {.bytes_per_s = profile::measure_read_bandwidth(ctx),
           .flops_per_s = 2e6 * static_cast<double>(kSide * kSide * kSide) / product.us};
 }
 

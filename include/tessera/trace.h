@@ -17,25 +17,42 @@ struct TraceEntry {
   std::string kernel;  // which implementation ran: "cpu.tiles.int8"
   std::string shapes;  // "x f32[1, 4096] weight nvfp4[4096, 4096]"
   std::int64_t calls = 0;
-  double seconds = 0;      // of all calls
-  std::int64_t bytes = 0;  // of all calls: each input read once, each output written once
-  std::int64_t flops = 0;  // of all calls
+  double seconds = 0;             // of all calls
+  std::int64_t bytes = 0;         // of all calls: each input read once, each output written once
+  std::int64_t flops = 0;         // of all calls
+  std::int64_t layer = kNoLayer;  // of a model; only where the trace keeps layers apart
+
+  static constexpr std::int64_t kNoLayer = -1;
 };
 
 class Trace {
  public:
   bool enabled() const { return enabled_; }
   void enable(bool on = true) { enabled_ = on; }
-  void clear() { entries_.clear(); }
+  void clear() {
+    entries_.clear();
+    overhead_seconds_ = 0;
+  }
+  // Keeps the calls of a model's layers apart. Off by default: a layer's calls are like the next's.
+  void separate_layers(bool on = true) { separate_layers_ = on; }
+  // Calls from now on belong to this layer, or to none.
+  void enter_layer(std::int64_t layer) { layer_ = layer; }
 
-  // One entry for each distinct (op, kernel, shapes), in order of first call.
+  // One entry for each distinct (op, kernel, shapes), and layer if these are apart, in order of
+  // first call.
   const std::vector<TraceEntry>& entries() const { return entries_; }
   // Calls of one op; with a kernel, only those that ran on it.
   std::int64_t calls(std::string_view op, std::string_view kernel = {}) const;
-  void record(const TraceEntry& call);
+  void record(TraceEntry call);
+  // What recording itself has taken since clear(). It lies between the calls, never in their times;
+  // a profile takes it off the time of the whole.
+  double overhead_seconds() const { return overhead_seconds_; }
+  void add_overhead(double seconds) { overhead_seconds_ += seconds; }
 
  private:
-  bool enabled_ = false;
+  bool enabled_ = false, separate_layers_ = false;
+  std::int64_t layer_ = TraceEntry::kNoLayer;
+  double overhead_seconds_ = 0;
   std::vector<TraceEntry> entries_;
 };
 

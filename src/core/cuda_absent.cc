@@ -24,6 +24,8 @@ void release(void*, Device) noexcept {}
 void synchronize(void*, Device) { refuse(); }
 void upload(BackendState&, void*, const void*, std::int64_t) { refuse(); }
 void copy(void*, Device, const void*, Device, std::int64_t, void*) { refuse(); }
+void begin_op(const char*) noexcept {}
+void end_op() noexcept {}
 std::unique_ptr<BackendGraph> capture(Context&, FunctionRef<void()>, const BackendGraph*) {
   refuse();
 }

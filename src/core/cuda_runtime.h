@@ -39,6 +39,11 @@ void upload(BackendState& state, void* to, const void* from, std::int64_t bytes)
 void copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes,
           void* stream);
 
+// Names the work of a thread from begin_op() to end_op() for tools that watch: as an NVTX range,
+// and for the kernel timer (src/cuda/runtime/op_names.h). `op` must live until the program ends.
+void begin_op(const char* op) noexcept;
+void end_op() noexcept;
+
 // The CUDA side of capture() (core/captured_graph.h).
 std::unique_ptr<BackendGraph> capture(Context& ctx, FunctionRef<void()> work,
                                       const BackendGraph* same_memory);

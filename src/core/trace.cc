@@ -1,5 +1,7 @@
 #include "tessera/trace.h"
 
+#include <utility>
+
 namespace tessera {
 
 std::int64_t Trace::calls(std::string_view op, std::string_view kernel) const {
@@ -10,9 +12,11 @@ std::int64_t Trace::calls(std::string_view op, std::string_view kernel) const {
   return count;
 }
 
-void Trace::record(const TraceEntry& call) {
+void Trace::record(TraceEntry call) {
+  if (separate_layers_) call.layer = layer_;
   for (TraceEntry& entry : entries_) {
-    if (entry.op == call.op && entry.kernel == call.kernel && entry.shapes == call.shapes) {
+    if (entry.op == call.op && entry.kernel == call.kernel && entry.shapes == call.shapes &&
+        entry.layer == call.layer) {
       entry.calls += call.calls;
       entry.seconds += call.seconds;
       entry.bytes += call.bytes;
@@ -20,7 +24,7 @@ void Trace::record(const TraceEntry& call) {
       return;
     }
   }
-  entries_.push_back(call);
+  entries_.push_back(std::move(call));
 }
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "core/fail.h"
+#include "core/traced_work.h"
 #include "engine/engine_limits.h"
 
 namespace tessera::engine {
@@ -114,6 +115,7 @@ std::int64_t EngineCore::pages_to_store(const Choice& choice, std::int64_t token
 // ---- a step ------------------------------------------------------------------------------------
 
 bool EngineCore::step() {
+  TracedWork scheduling(ctx_.trace(), "schedule");
   end_cancelled_and_late();
   const auto free_pages = [&] { return pool_->free_pages(); };
   const auto next_step = [&](RequestId id, std::int64_t wanted) {
@@ -128,7 +130,11 @@ bool EngineCore::step() {
   const PoolView view{free_pages, next_step, to_store, release};
 
   admit_waiting(view);
-  if (speculator_) guess_ahead();
+  if (speculator_) {  // a draft model has ops of its own
+    scheduling.end();
+    guess_ahead();
+    scheduling.begin("schedule");
+  }
   const Plan& plan = scheduler_.plan(view, pacer_.chunk_tokens());
   if (plan.exhausted) {
     Choice& choice = at(*plan.exhausted);
@@ -139,6 +145,7 @@ bool EngineCore::step() {
   collect(plan);
   try {
     const CacheStep& step = batch_.step(ctx_, parts_);
+    scheduling.end();
     runner_.forward(step);
     batch_.commit();
     add_draws(step);
@@ -147,6 +154,7 @@ bool EngineCore::step() {
     fail_step(error_of(std::current_exception()));
     return true;
   }
+  const TracedWork delivering(ctx_.trace(), "deliver");
   take_all_drawn();
   const double seconds = seconds_between(start, Clock::now());
   pacer_.learn(stream_tokens_, prompt_tokens_, seconds);

@@ -1,6 +1,7 @@
 #include "engine/step_runner.h"
 
 #include "core/thread_pool.h"
+#include "core/traced_work.h"
 #include "tessera/buffer.h"
 #include "tessera/sample.h"
 
@@ -24,6 +25,7 @@ void StepRunner::forward(const CacheStep& step) {
 
 void StepRunner::draw(std::span<Draw> draws) {
   if (!ctx_.device().is_cpu()) return draw_on_device(draws);
+  const TracedWork drawing(ctx_.trace(), "draw");
   ctx_.pool().parallel_for(std::ssize(draws), [&](std::int64_t i, int) {
     draw_on_host(draws[static_cast<std::size_t>(i)]);
   });

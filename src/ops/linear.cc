@@ -6,6 +6,7 @@
 #include "core/build_config.h"
 #include "cpu/linear/linear.h"
 #include "cuda/linear/linear.h"
+#include "ops/apart_adds.h"
 #include "ops/check_tiles.h"
 #include "ops/op_scope.h"
 
@@ -106,6 +107,7 @@ std::string_view name(Activation activation) {
 }
 
 void linear(Context& ctx, const LinearArgs& args) {
+  if (has_apart_adds(ctx, args)) return linear_with_apart_adds(ctx, args);
   const OpScope op(ctx, "linear");
   check_linear(op, args);
   if (op.only_counts([&] { return linear_scratch_bytes(ctx, args); })) return;

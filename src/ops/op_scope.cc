@@ -143,18 +143,27 @@ void OpScope::no_kernel() const {
       fmt::format("{}: this build has no kernel for {}; run it on the CPU", op_, ctx_.device()));
 }
 
-void OpScope::record(const char* kernel, std::string shapes, OpCost cost) const {
+OpScope::Clock::time_point OpScope::wait_for_end() const {
   // Not through the Context: a fault that shows up here was caused by this op, and explain() says
   // so.
   if (ctx_.stream()) cuda::synchronize(ctx_.stream(), ctx_.device());
-  const std::chrono::duration<double> elapsed = Clock::now() - start_;
-  ctx_.trace().record({.op = op_,
-                       .kernel = kernel,
-                       .shapes = std::move(shapes),
-                       .calls = 1,
-                       .seconds = elapsed.count(),
-                       .bytes = cost.bytes,
-                       .flops = cost.flops});
+  return Clock::now();
+}
+
+void OpScope::record(const char* kernel, Clock::time_point end, std::string shapes,
+                     OpCost cost) const {
+  const auto seconds = [](Clock::duration time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  Trace& trace = ctx_.trace();
+  trace.record({.op = op_,
+                .kernel = kernel,
+                .shapes = std::move(shapes),
+                .calls = 1,
+                .seconds = seconds(end - start_),
+                .bytes = cost.bytes,
+                .flops = cost.flops});
+  trace.add_overhead(seconds(Clock::now() - end));
 }
 
 void OpScope::explain(const Error& error, const std::string& shapes) const {

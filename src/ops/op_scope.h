@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/build_config.h"
+#include "core/cuda_runtime.h"
 #include "core/fail.h"
 #include "core/format.h"
 #include "core/workspace.h"
@@ -110,17 +111,38 @@ class OpScope {
   template <typename Shapes, typename Kernel, typename Cost>
   void run(Shapes&& shapes, Kernel&& kernel, Cost&& cost) const {
     try {
-      const char* name = kernel();
-      if (ctx_.trace().enabled()) record(name, shapes(), cost());
+      const char* name = named(kernel);
+      if (ctx_.trace().enabled()) {
+        const Clock::time_point end = wait_for_end();  // before any text is made
+        record(name, end, shapes(), cost());
+      }
     } catch (const Error& error) {
       explain(error, shapes());
     }
   }
 
  private:
+  // Runs the kernel under the op's name, which Nsight's tools show.
+  template <typename Kernel>
+  const char* named(Kernel&& kernel) const {
+    if constexpr (kHaveCuda) {
+      if (!ctx_.device().is_cpu()) {
+        const NamedWork work(op_);
+        return kernel();
+      }
+    }
+    return kernel();
+  }
+  struct NamedWork {
+    explicit NamedWork(const char* op) { cuda::begin_op(op); }
+    ~NamedWork() { cuda::end_op(); }
+    NamedWork(const NamedWork&) = delete;
+    NamedWork& operator=(const NamedWork&) = delete;
+  };
   void one_dtype_on_gpu(const char* arg, const Tensor& stored, const char* computed_arg,
                         const Tensor& computed) const;
-  void record(const char* kernel, std::string shapes, OpCost cost) const;
+  Clock::time_point wait_for_end() const;
+  void record(const char* kernel, Clock::time_point end, std::string shapes, OpCost cost) const;
   [[noreturn]] void explain(const Error& error, const std::string& shapes) const;
 
   Context& ctx_;

@@ -144,7 +144,7 @@ class Layers(unittest.TestCase):
         self.assertEqual(levels, sorted(set(levels)))
         for one, other in (("cpu", "cuda"), ("modules", "cache"), ("apps", "python")):
             self.assertEqual(self.order.level[one], self.order.level[other])
-        self.assertEqual(self.order.aside, {"reference"})
+        self.assertEqual(self.order.aside, {"reference", "profile"})
 
 
 class MadeUpTrees(unittest.TestCase):

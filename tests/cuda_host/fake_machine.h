@@ -38,6 +38,7 @@ struct Record {  // one cudaEventRecord
   CUstream_st* stream = nullptr;
   bool reached = false;
   bool captured = false;  // it belongs to a graph, and nobody can wait for it
+  std::int64_t tick = 0;  // when it was reached, on the fake GPU's clock
 };
 
 }  // namespace tessera::test::fake
@@ -75,6 +76,7 @@ struct Machine {
   std::set<CUgraph_st*> graphs;
   std::set<CUgraphExec_st*> executables;
   CUstream_st per_thread;  // cudaStreamPerThread
+  std::int64_t ticks = 0;  // a microsecond for each event
 
   const Gpu& current_gpu() const { return gpus[static_cast<std::size_t>(current)]; }
 };

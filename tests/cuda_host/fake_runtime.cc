@@ -271,7 +271,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     CUstream_st* on = find(stream);
     if (!on || !machine().events.count(event)) return cudaErrorInvalidResourceHandle;
     event->last = std::make_shared<Record>(Record{on, false, on->capturing});
-    push(*on, [record = event->last] { record->reached = true; });
+    push(*on, [record = event->last] {
+      record->reached = true;
+      record->tick = ++machine().ticks;
+    });
     return cudaSuccess;
   });
 }
@@ -282,6 +285,18 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
     if (event->last && event->last->captured) return cudaErrorCapturedEvent;
     ++machine().counters.waits;
     reach(event->last);
+    return cudaSuccess;
+  });
+}
+
+cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
+  return enter("cudaEventElapsedTime", [&] {
+    if (!machine().events.count(start) || !machine().events.count(end) || !start->last ||
+        !end->last) {
+      return cudaErrorInvalidResourceHandle;
+    }
+    if (!start->last->reached || !end->last->reached) return cudaErrorNotReady;
+    *ms = 1e-3f * static_cast<float>(end->last->tick - start->last->tick);
     return cudaSuccess;
   });
 }

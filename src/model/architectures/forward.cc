@@ -110,12 +110,15 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   embedding(ctx, {.ids = step.ids, .table = parts.embedding, .out = x});
   if (args.observe) args.observe(0, x);
   for (std::int64_t i = 0; i < layers - 1; ++i) {
+    ctx.trace().enter_layer(i);
     parts.run_layer(i, x, all_rows(step), x);
     if (args.observe) args.observe(i + 1, x);
   }
   const FinishedRows rows = rows_of_last_layer(args);
   const Tensor last = rows.count > 0 ? take_rows(ctx, frame, rows, x) : Tensor{};
+  ctx.trace().enter_layer(layers - 1);
   parts.run_layer(layers - 1, x, rows, last);
+  ctx.trace().enter_layer(TraceEntry::kNoLayer);
   if (rows.count == 0) return;
 
   const Tensor normed = frame.take(model.dtype(), {rows.count, hidden});

@@ -1,0 +1,15 @@
+// One sentence on a row of a breakdown: worth optimising or not, and why.
+#pragma once
+
+#include <string>
+
+#include "profile/breakdown.h"
+
+namespace tessera::profile {
+
+// Needs share, gains and worth_it of the row.
+std::string advice_for(const BreakdownRow& row, const Ceilings& ceilings);
+// For an op that the plan promises and the trace did not see.
+std::string advice_never(const PromisedOp& op);
+
+}  // namespace tessera::profile
