@@ -41,6 +41,9 @@ cmake --build build
 step "tests"
 ctest --test-dir build --output-on-failure -j "$(nproc)"
 
+step "Python package"
+tests/python/run.sh
+
 if [ "$fast" = no ]; then
   step "format and lint"
   scripts/lint.sh

@@ -28,6 +28,8 @@ clang-tidy        command:clang-tidy
 clang             command:clang++
 libclang-rt-dev   package:libclang-rt-dev
 python3           command:python3
+python3-venv      venv:
+python3-dev       python_header:
 LIST
 }
 # For `make docs`.
@@ -41,6 +43,8 @@ is_present() {
   case "$1" in
     command:*) command -v "${1#command:}" >/dev/null ;;
     header:*) [ -e "/usr/include/${1#header:}" ] || [ -e "/usr/local/include/${1#header:}" ] ;;
+    venv:) python3 -c 'import ensurepip, venv' 2>/dev/null ;;  # of the python3 on PATH, whosever it is
+    python_header:) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null ;;
     package:*) dpkg-query -W -f='${Status}' "${1#package:}" 2>/dev/null | grep -q 'install ok installed' ;;
   esac
 }

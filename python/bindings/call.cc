@@ -29,6 +29,20 @@ Device device_of(const nb::dlpack::dltensor& tensor, const std::string& where) {
   }
 }
 
+// Shape and strides. Where an array has no elements, or a dimension one, its library may give any
+// stride: those become the contiguous ones.
+void set_strides(Tensor& tensor, const nb::dlpack::dltensor& from) {
+  std::int64_t contiguous = 1;
+  bool empty = from.strides == nullptr;
+  for (int i = 0; i < from.ndim; ++i) empty = empty || from.shape[i] == 0;
+  for (int i = from.ndim - 1; i >= 0; --i) {
+    const auto at = static_cast<std::size_t>(i);
+    tensor.shape[at] = from.shape[i];
+    tensor.strides[at] = empty || from.shape[i] == 1 ? contiguous : from.strides[i];
+    contiguous *= from.shape[i];
+  }
+}
+
 bool is_numpy(nb::handle object) {
   static PyTypeObject* numpy_array = nullptr;
   if (numpy_array == nullptr) {
@@ -172,13 +186,7 @@ Tensor Call::checked(const char* name, const nb::dlpack::dltensor& from, void* d
   tensor.read_only = !writable;
   tensor.device = device_of(from, where);
   tensor.rank = from.ndim;
-  std::int64_t contiguous = 1;
-  for (int i = from.ndim - 1; i >= 0; --i) {
-    const auto at = static_cast<std::size_t>(i);
-    tensor.shape[at] = from.shape[i];
-    tensor.strides[at] = from.strides != nullptr ? from.strides[i] : contiguous;
-    contiguous *= from.shape[i];
-  }
+  set_strides(tensor, from);
   found_on(tensor.device);
   return tensor;
 }

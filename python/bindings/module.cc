@@ -6,6 +6,7 @@
 NB_MODULE(_native, m) {
   using namespace tessera::python;
   m.doc() = "Tessera's ops, models and engine, as the C++ headers have them.";
+  nanobind::set_leak_warnings(false);  // libraries that end after us hold masks and weights
   m.attr("__version__") = tessera::version();
   m.def("_forget_default_contexts", &forget_default_contexts,
         "In the child of a fork: the parent's worker threads are gone.");

@@ -83,12 +83,11 @@ _register("linear", _linear_backward, _linear_setup)
 # ---- norms -----------------------------------------------------------------------------------------------------------
 
 
-def _kept(x: Tensor, dropout_p: float, seed: Tensor | None, op) -> Tensor | None:
-    """What dropout multiplied each element of x with: the same op drops the same places of a tensor of ones."""
+def _kept(x: Tensor, dropout_p: float, seed: Tensor | None) -> Tensor | None:
+    """What dropout multiplied each element of x with: it drops the same places of a tensor of ones."""
     if dropout_p == 0:
         return None
-    weight = x.new_ones(x.shape[-1])
-    return op(torch.ones_like(x), [torch.zeros_like(x)], weight, dropout_p=dropout_p, seed=seed)[1]
+    return OPS.rms_norm(torch.ones_like(x), [torch.zeros_like(x)], x.new_ones(x.shape[-1]), 1e-5, dropout_p, seed)[1]
 
 
 def _norm_setup(ctx, inputs, output, has_bias: bool) -> None:
@@ -123,22 +122,22 @@ def _norm_parts(ctx, d_out, d_sum, centred: bool):
     return d_s.to(summed.dtype), d_weight, d_bias
 
 
-def _norm_inputs(ctx, d_s: Tensor, op):
+def _norm_inputs(ctx, d_s: Tensor):
     """Gradients of x and of the residuals."""
     seed = ctx.saved_tensors[2] if len(ctx.saved_tensors) > 2 else None
-    kept = _kept(d_s, ctx.dropout_p, seed, op)
+    kept = _kept(d_s, ctx.dropout_p, seed)
     return d_s if kept is None else d_s * kept, [d_s] * ctx.residuals
 
 
 def _layer_norm_backward(ctx, d_out, d_sum):
     d_s, d_weight, d_bias = _norm_parts(ctx, d_out, d_sum, centred=True)
-    d_x, d_residuals = _norm_inputs(ctx, d_s, OPS.layer_norm)
+    d_x, d_residuals = _norm_inputs(ctx, d_s)
     return d_x, d_residuals, d_weight, d_bias, None, None, None
 
 
 def _rms_norm_backward(ctx, d_out, d_sum):
     d_s, d_weight, _ = _norm_parts(ctx, d_out, d_sum, centred=False)
-    d_x, d_residuals = _norm_inputs(ctx, d_s, OPS.rms_norm)
+    d_x, d_residuals = _norm_inputs(ctx, d_s)
     return d_x, d_residuals, d_weight, None, None, None
 
 

@@ -81,13 +81,13 @@ def _attention_backward_fake(d_out, q, k, v, out, lse, mask, scale, softcap, dro
 
 
 define(
-    "attention(Tensor q, Tensor k, Tensor v, int[] mask, float scale=0.0, float softcap=0.0, float dropout_p=0.0, "
-    "Tensor? seed=None) -> (Tensor, Tensor)",
+    "attention(Tensor q, Tensor k, Tensor v, int[] mask, float scale, float softcap, float dropout_p, "
+    "Tensor? seed) -> (Tensor, Tensor)",
     _attention, _attention_fake,
 )
 define(
     "attention_backward(Tensor d_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, int[] mask, "
-    "float scale=0.0, float softcap=0.0, float dropout_p=0.0, Tensor? seed=None) -> (Tensor, Tensor, Tensor)",
+    "float scale, float softcap, float dropout_p, Tensor? seed) -> (Tensor, Tensor, Tensor)",
     _attention_backward, _attention_backward_fake,
 )
 
@@ -124,8 +124,8 @@ def _dequantize_fake(packed, packed_spec):
 
 
 define(
-    "linear(Tensor x, Tensor prepared, int[] prepared_spec, Tensor packed, int[] packed_spec, Tensor? bias=None, "
-    "str activation='none', Tensor? residual=None) -> Tensor",
+    "linear(Tensor x, Tensor prepared, int[] prepared_spec, Tensor packed, int[] packed_spec, Tensor? bias, "
+    "str activation, Tensor? residual) -> Tensor",
     _linear, _linear_fake,
 )
 define("dequantize(Tensor packed, int[] packed_spec) -> Tensor", _dequantize, _dequantize_fake)
@@ -162,13 +162,13 @@ def _norm_fake(x, residuals, *_):
 
 
 define(
-    "layer_norm(Tensor x, Tensor[] residuals, Tensor weight, Tensor? bias=None, float eps=1e-05, "
-    "float dropout_p=0.0, Tensor? seed=None) -> (Tensor, Tensor)",
+    "layer_norm(Tensor x, Tensor[] residuals, Tensor weight, Tensor? bias, float eps, "
+    "float dropout_p, Tensor? seed) -> (Tensor, Tensor)",
     _layer_norm, _norm_fake,
 )
 define(
-    "rms_norm(Tensor x, Tensor[] residuals, Tensor weight, float eps=1e-05, float dropout_p=0.0, "
-    "Tensor? seed=None) -> (Tensor, Tensor)",
+    "rms_norm(Tensor x, Tensor[] residuals, Tensor weight, float eps, float dropout_p, "
+    "Tensor? seed) -> (Tensor, Tensor)",
     _rms_norm, _norm_fake,
 )
 
@@ -187,5 +187,5 @@ def _rotary_fake(x, positions, inv_freq, style):
 
 
 define(
-    "rotary(Tensor x, Tensor positions, Tensor inv_freq, str style='half_split') -> Tensor", _rotary, _rotary_fake
+    "rotary(Tensor x, Tensor positions, Tensor inv_freq, str style) -> Tensor", _rotary, _rotary_fake
 )

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from .. import _native
 from ..torch.functional import attention
 from ..torch.modules import FusedFP4Linear
-from .patching import Patch, patch_of
+from .attending import NAME
+from .patching import Patch, patch_of, replace
 
 BOUNDS = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.15}  # those of `tessera verify`
 
@@ -57,8 +58,6 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
 @contextlib.contextmanager
 def reference(model: nn.Module, done: Patch) -> Iterator[None]:
     """The model's own code meanwhile, with the weights that packing left: what the kernels must reproduce."""
-    from .patching import attending, replace
-
     forwards = [module.__dict__.pop("forward", None) for module in done.layers]
     packed = {name: model.get_submodule(name) for name in done.dense}
     for name, layer in packed.items():
@@ -72,7 +71,7 @@ def reference(model: nn.Module, done: Patch) -> Iterator[None]:
         yield
     finally:
         if done.attention:
-            model.set_attn_implementation(attending.NAME)
+            model.set_attn_implementation(NAME)
         for name, layer in packed.items():
             replace(model, name, layer)
         for module, forward in zip(done.layers, forwards, strict=True):
@@ -93,7 +92,8 @@ def layouts(x: Tensor) -> dict[str, Tensor]:
 
 
 def check_kernels(report: Report, model: nn.Module, done: Patch, bound: float) -> None:
-    dtype, device = model.dtype, model.device
+    dtype = model.dtype if model.dtype in BOUNDS else torch.float32
+    device = model.device
     generator = torch.Generator().manual_seed(0)
 
     def random(*shape: int) -> Tensor:
@@ -220,8 +220,6 @@ def verify(model: nn.Module, ids: Tensor, tokens: int = 16) -> Report:
 
 def time_before(model: nn.Module, done: Patch, ids: Tensor, tokens: int) -> float:
     """The unpatched model's time: its own code and its own dense layers."""
-    from .patching import replace
-
     with reference(model, done):
         standing = {name: model.get_submodule(name) for name in done.dense}
         for name, layer in done.dense.items():
