@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import tessera
 
@@ -13,6 +14,9 @@ GPUS = [d.device for d in tessera.devices() if d.device.startswith("cuda") and d
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+torch.set_num_threads(1)  # small tensors: threads that wait for each other cost more than they gain
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
