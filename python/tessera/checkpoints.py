@@ -77,9 +77,13 @@ def perplexity(
     from .llm import Loaded
 
     loaded = model.loaded if hasattr(model, "loaded") else Loaded(model, **options)
-    ids = loaded.tokenizer.encode(text) if isinstance(text, str) else list(text)
+    if isinstance(text, str):
+        bos = loaded.prompt.bos
+        ids = loaded.tokenizer.encode(text)
+    else:
+        ids, bos = [int(i) for i in text], -1
     # A Context of its own: the engine of an LLM has the other one to itself.
     ctx = _native.Context(loaded.ctx.device, share_threads_with=loaded.ctx, activations=loaded.ctx.activations)
     return _native.measure_perplexity(
-        ctx, loaded.model, ids, context=context, stride=stride, bos=loaded.prompt.bos, streaming=streaming
+        ctx, loaded.model, ids, context=context, stride=stride, bos=bos, streaming=streaming
     )

@@ -102,8 +102,17 @@ class Loaded:
         self.model = _native.load_model(
             self.ctx, self.directory, dtype=dtype, weights=weights, keep_dense=list(keep_dense), mmap=mmap
         )
-        self.tokenizer = _native.Tokenizer.from_file(self.directory)
-        self.prompt = _native.PromptEncoder(self.tokenizer, self.model.config, self.directory)
+        self.tokenizer: _native.Tokenizer | None = None  # without it, prompts and answers are ids
+        self._prompt: _native.PromptEncoder | None = None
+        if (self.directory / "tokenizer.json").exists():
+            self.tokenizer = _native.Tokenizer.from_file(self.directory)
+            self._prompt = _native.PromptEncoder(self.tokenizer, self.model.config, self.directory)
+
+    @property
+    def prompt(self) -> _native.PromptEncoder:
+        if self._prompt is None:
+            raise _native.Error(f"{self.directory} has no tokenizer.json, so text cannot be read; give token ids")
+        return self._prompt
 
 
 class LLM:
@@ -130,7 +139,7 @@ class LLM:
         self._engine = _native.Engine(self.loaded.ctx, self.loaded.model, self.loaded.tokenizer, **engine_options)
 
     @property
-    def tokenizer(self) -> _native.Tokenizer:
+    def tokenizer(self) -> _native.Tokenizer | None:
         return self.loaded.tokenizer
 
     @property

@@ -10,6 +10,7 @@ import threading
 import time
 
 import pytest
+import transformers
 
 import tessera
 
@@ -123,7 +124,7 @@ def test_ctrl_c_ends_a_generation(llm):
     assert len(llm.generate(PROMPT, tessera.SamplingParams(max_tokens=3))[0].token_ids) == 3
 
 
-def test_tokenizer_perplexity_and_packing_a_checkpoint(llm, tmp_path):
+def test_tokenizer_and_perplexity(llm):
     tokenizer = tessera.load_tokenizer()
     assert tokenizer.decode(tokenizer.encode(PROMPT)) == PROMPT
     text = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. " * 4
@@ -131,8 +132,19 @@ def test_tokenizer_perplexity_and_packing_a_checkpoint(llm, tmp_path):
     assert ours.tokens > 50 and 1 < ours.ppl < 60
     stream = tessera.perplexity(None, text, streaming=(4, 60), device="cpu")
     assert abs(stream.nll - ours.nll) < 1.0
-    out = tessera.quantize(tessera.default_model(), tmp_path / "packed", format="nvfp4")
-    packed = tessera.perplexity(out, text, device="cpu")
-    assert 0 < abs(packed.nll - ours.nll) < 0.3
+
+
+def test_a_checkpoint_is_packed(tmp_path):
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=1
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "dense")
+    ids = [(7 * i * i) % 64 for i in range(64)]
+    dense = tessera.perplexity(tmp_path / "dense", ids, device="cpu")
+    out = tessera.quantize(tmp_path / "dense", tmp_path / "packed", format="nvfp4")
+    packed = tessera.perplexity(out, ids, device="cpu")
+    assert 0 < abs(packed.nll - dense.nll) < 0.1
     with pytest.raises(tessera.Error, match="exists|not empty|force"):
-        tessera.quantize(tessera.default_model(), out)
+        tessera.quantize(tmp_path / "dense", out)
+    with pytest.raises(tessera.Error, match="is a folder; name the folder to write with out="):
+        tessera.quantize(tmp_path / "dense")

@@ -71,7 +71,7 @@ def test_a_patched_model_passes_all_five_checks_and_can_be_restored(name):
 def test_packed_layers_are_called_and_counted(name, format):
     model, ids = make(name), prompt()
     before = model(ids).logits
-    head = "embed_out" if name.startswith("neox") else "lm_head"
+    head = "lm_head" if hasattr(model, "lm_head") else "embed_out"
     tf.patch(model, linear=format, keep_dense=[head])
     packed = [n for n, m in model.named_modules() if isinstance(m, FusedFP4Linear)]
     report = tf.verify(model, ids, tokens=8)
@@ -177,19 +177,18 @@ def test_a_streaming_model_runs_past_its_window_in_constant_memory(name):
     tf.unpatch(model)
 
 
-def test_streaming_agrees_with_tesseras_own_engine():
+def test_streaming_agrees_with_tesseras_own_engine(tmp_path):
     """The same checkpoint in transformers with our patch, and in tessera.LLM: the same tokens, far past the window."""
-    folder = tessera.default_model()
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    tf.patch(model, streaming=(4, 60))
-    ids = tessera.load_tokenizer().encode("Once upon a time")
-    out = model.generate(
-        torch.tensor([ids]), max_new_tokens=150, min_new_tokens=150, do_sample=False, pad_token_id=0
-    )[0, len(ids) :].tolist()
-    llm = tessera.LLM(device="cpu", streaming=(4, 60), max_sequences=1, context=256)
+    model, ids = make("llama"), prompt()
+    model.save_pretrained(tmp_path)
+    tf.patch(model, streaming=(4, 28))
+    out = model.generate(ids, max_new_tokens=150, min_new_tokens=150, do_sample=False)[0, 12:].tolist()
+    llm = tessera.LLM(tmp_path, device="cpu", streaming=(4, 28), max_sequences=1, context=128)
     forbidden = {i: float("-inf") for i in llm.config.eos}
     params = tessera.SamplingParams(temperature=0, max_tokens=150, ignore_eos=True, logit_bias=forbidden)
-    assert llm.generate([ids], params)[0].token_ids == out
+    assert llm.generate(ids.tolist(), params)[0].token_ids == out
+    with pytest.raises(tessera.Error, match="no tokenizer.json, so text cannot be read"):
+        llm.generate("Once")
 
 
 def test_refusals_are_sentences():

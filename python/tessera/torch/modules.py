@@ -104,7 +104,7 @@ def quantize_model(
 
     keep_dense: names as in named_modules(), where * stands for anything. A pattern that matches nothing is refused.
 
-    >>> tessera.torch.quantize_model(model, "nvfp4", keep_dense=["*.attention.dense", "embed_out"])
+    >>> tessera.torch.quantize_model(model, "nvfp4", keep_dense=["*.attention.dense", "lm_head"])
     """
     layers = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and name]
     for pattern in keep_dense:

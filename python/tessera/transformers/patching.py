@@ -45,7 +45,7 @@ def patch(
     layers in, but those that keep_dense names (patterns as in "*.attention.dense"; a tied head stays). streaming:
     (sinks, window) for endless streams, on GPT-NeoX and the Llama family. The dense layers are kept for unpatch().
 
-    >>> tessera.transformers.patch(model, linear="nvfp4", keep_dense=["embed_out"], streaming=(4, 1020))
+    >>> tessera.transformers.patch(model, linear="nvfp4", keep_dense=["lm_head"], streaming=(4, 1020))
     """
     if patch_of(model) is not None:
         raise _native.Error("this model is patched already; unpatch() it first")
