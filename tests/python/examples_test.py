@@ -1,11 +1,13 @@
 """The examples run, and say what they promise."""
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
 from conftest import ROOT
 
 EXAMPLES = ROOT / "examples" / "python"
@@ -13,7 +15,10 @@ EXAMPLES = ROOT / "examples" / "python"
 
 def run(name: str, *arguments: str) -> str:
     command = [sys.executable, str(EXAMPLES / name), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # One thread for torch, as in the tests.
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

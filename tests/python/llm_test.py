@@ -49,7 +49,8 @@ def test_stops_choices_bias_and_logprobs(llm):
     assert result.finish_reason == "stop_string" and "." not in result.text
     (result,) = llm.generate(PROMPT, tessera.SamplingParams(max_tokens=6, n=3, seed=5))
     assert [o.index for o in result.outputs] == [0, 1, 2]
-    assert result.outputs[1].token_ids == llm.generate(PROMPT, tessera.SamplingParams(max_tokens=6, seed=6))[0].token_ids
+    (sixth,) = llm.generate(PROMPT, tessera.SamplingParams(max_tokens=6, seed=6))
+    assert result.outputs[1].token_ids == sixth.token_ids
     (plain,) = llm.generate(PROMPT, tessera.SamplingParams(temperature=0, max_tokens=4, logprobs=2))
     for token, probable in zip(plain.token_ids, plain.outputs[0].logprobs, strict=True):
         assert token in probable and max(probable.values()) == probable[token] <= 0

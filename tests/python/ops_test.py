@@ -51,7 +51,7 @@ def test_attention_over_pages_and_with_keys_turned_as_they_are_read(rng):
     k, v, q = f32(rng, 7, 2, dims), f32(rng, 7, 2, dims), f32(rng, 1, 1, 4, dims)
     kp, vp = np.zeros((3, page, 2, dims), np.float32), np.zeros((3, page, 2, dims), np.float32)
     table = np.array([[2, 0]], np.int32)
-    slots = np.array([2 * page + i for i in range(4)] + [i for i in range(3)], np.int32)
+    slots = np.array([2 * page + i for i in range(4)] + list(range(3)), np.int32)
     tessera.kv_append(k=k, v=v, slots=slots, k_pages=kp, v_pages=vp)
     rope = tessera.Rope(np.float32(tessera.rope_inv_freq(dims)))
     pages = tessera.PageTable(table, np.array([7], np.int32))

@@ -31,7 +31,7 @@ def records(*tensors: Tensor | None) -> bool:
 
 
 def call(op, recorded: bool, *arguments):
-    """op(*arguments). What nobody differentiates goes past autograd's Python code, which takes longer than small ops."""
+    """op(*arguments). What nobody differentiates goes past autograd's Python code, which is slow for small ops."""
     if recorded:
         return op(*arguments)
     with torch._C._AutoDispatchBelowAutograd():

@@ -20,7 +20,7 @@ ACTIVATIONS = {
 
 
 class FusedFP4Linear(nn.Module):
-    """act(x W^T + b) with packed weights: decoding, product, bias and activation in one call. Gradients flow to x and b.
+    """act(x W^T + b) with packed weights: decoding, product, bias and activation in one call. x and b have gradients.
 
     format: nvfp4, mxfp4, nf4, int4, int8 or fp8. `from_linear` packs a trained layer.
 

@@ -93,8 +93,8 @@ define(
 
 
 # ---- linear ----------------------------------------------------------------------------------------------------------
-# A packed weight is two tensors of bytes and where their parts lie (`Weight.spec`): `packed`, as checkpoints store it, and
-# `prepared`, as the kernels read it.
+# A packed weight is two tensors of bytes and where their parts lie (`Weight.spec`): `packed`, as checkpoints store it,
+# and `prepared`, as the kernels read it.
 
 OUT, IN = 2, 3  # places of the sizes in a spec
 

@@ -51,7 +51,7 @@ def patch(
         raise _native.Error("this model is patched already; unpatch() it first")
     done = Patch(attention, linear, streaming, layers=attention_modules(model))
     if (attention or streaming) and not done.layers:
-        raise _native.Error(f"{type(model).__name__} has no attention layer that uses transformers' attention interface")
+        raise _native.Error(f"{type(model).__name__} has no layer that uses transformers' attention interface")
     done.own_attention = model.config._attn_implementation
     model._tessera_patch = done
     try:

@@ -80,7 +80,7 @@ def rotate(x: Tensor, first: int, inv_freq: Tensor) -> Tensor:
 
 
 def merge(outs: list[Tensor], lses: list[Tensor]) -> Tensor:
-    """Attention over two sets of keys from the attention over each: outs [batch, n, heads, dim], lses [batch, heads, n]."""
+    """Attention over two sets of keys from that over each: outs [batch, n, heads, dim], lses [batch, heads, n]."""
     total = torch.logaddexp(lses[0], lses[1])
     weights = [torch.exp(lse - total).transpose(1, 2).unsqueeze(-1) for lse in lses]
     return sum(out.float() * weight for out, weight in zip(outs, weights, strict=True)).to(outs[0].dtype)
@@ -89,10 +89,10 @@ def merge(outs: list[Tensor], lses: list[Tensor]) -> Tensor:
 def attend_stream(
     q: Tensor, keys: Tensor, values: Tensor, seen: int, sinks: int, window: int, inv_freq: Tensor, scale: float
 ) -> Tensor:
-    """Queries [batch, n, heads, dim] of the newest n tokens, over all keys that any of them sees. `seen`: tokens before.
+    """Queries [batch, n, heads, dim] of the newest n tokens, over all keys that any of them sees; `seen` came before.
 
-    Until the window is full, a token's position is its place in the stream. From then on a query is at sinks + window - 1:
-    its distance to a key of the window is the true one, and its distance to a sink stays the same.
+    Until the window is full, a token's position is its place in the stream. From then on a query is at the end of the
+    cache: its distance to a key of the window is the true one, and its distance to a sink stays the same.
     """
     capacity, n = sinks + window, q.shape[1]
     early = min(max(capacity - seen, 0), n)  # these see every token before them
@@ -105,7 +105,7 @@ def attend_stream(
                 mask=_native.Mask.causal(), scale=scale,
             )
         )
-    if n - early == 1 and keys.shape[1] >= capacity:  # the usual step: one token, one kernel, keys turned as they are read
+    if n - early == 1 and keys.shape[1] >= capacity:  # the usual step: one token, one kernel
         place = torch.tensor([capacity - 1], device=q.device)
         newest = [torch.cat([x[:, :sinks], x[:, x.shape[1] - window :]], dim=1) for x in (keys, values)]
         outs.append(
@@ -122,8 +122,7 @@ def attend_stream(
 def attend_late(
     q: Tensor, keys: Tensor, values: Tensor, sinks: int, window: int, inv_freq: Tensor, scale: float
 ) -> Tensor:
-    """Several queries, all past the window's first filling: the sinks at their fixed distance, and the window at the true
-    one, merged."""
+    """Several queries, all past the window's first filling: sinks at their fixed distance, window at the true one."""
     n = q.shape[1]
     place = torch.full((n,), sinks + window - 1, device=q.device)
     of_sinks = _native.attention(

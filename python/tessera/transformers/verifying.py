@@ -120,11 +120,12 @@ def check_kernels(report: Report, model: nn.Module, done: Patch, bound: float) -
 def check_trace(report: Report, model: nn.Module, done: Patch, ids: Tensor) -> None:
     """One pass under the trace: every layer called us, and the kernels ran as often as the layers say."""
     trace = _native.default_context(str(model.device)).trace
-    packed = {name: 0 for name in done.dense}
-    hooks = [
-        model.get_submodule(name).register_forward_hook(lambda *_, name=name: packed.__setitem__(name, packed[name] + 1))
-        for name in packed
-    ]
+    packed = dict.fromkeys(done.dense, 0)
+
+    def count(name: str) -> None:
+        packed[name] += 1
+
+    hooks = [model.get_submodule(n).register_forward_hook(lambda *_, name=n: count(name)) for n in packed]
     was_on = trace.enabled
     trace.clear()
     trace.enable()
