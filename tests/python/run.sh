@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package against the library of a build folder, and tests the installed package.
-#   tests/python/run.sh [BUILD] [pytest's options]      BUILD: build, already built
+#   tests/python/run.sh [BUILD] [pytest's options]      BUILD: build, where everything is built
 # The library is not compiled again: the wheel links an installed copy of BUILD. The virtual environment is
 # BUILD/python-venv; packages come from PyPI, once.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=$root/build
-if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then build=$(realpath "$1"); shift; fi
+if [ $# -gt 0 ] && [ -e "$1/CMakeCache.txt" ]; then build=$(realpath "$1"); shift; fi
+if [ ! -e "$build/CMakeCache.txt" ]; then
+  echo "run.sh: $build is not built; run cmake there first, as ./test.sh does" >&2
+  exit 2
+fi
 
 venv=$build/python-venv
 wanted=$root/tests/python/requirements.txt
