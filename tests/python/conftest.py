@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 import tessera
 
@@ -16,6 +17,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 
+settings.register_profile("same", derandomize=True, database=None)
+settings.load_profile("same")
 torch.set_num_threads(1)  # small tensors: threads that wait for each other cost more than they gain
 
 
