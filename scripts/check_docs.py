@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINE = 120
-FOLDERS = ("apps", "bench", "cmake", "docs", "examples", "include", "models", "scripts", "src", "tests")
+FOLDERS = ("apps", "bench", "cmake", "docs", "examples", "include", "models", "python", "scripts", "src", "tests")
 HISTORY = ("docs/notebook/", "CHANGELOG.md")
 
 LINK = re.compile(r"""(?:\]\(|src=")([^()\s"]+)""")

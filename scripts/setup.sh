@@ -30,12 +30,15 @@ clang             command:clang++
 libclang-rt-dev   package:libclang-rt-dev
 python3           command:python3
 python3-jinja2    package:python3-jinja2
+python3-venv      venv:
+python3-dev       python_header:
 LIST
 }
 # For the tests of pages. Ubuntu has it only as a snap; the tests skip without it.
 browser_packages() {
   cat <<'LIST'
 chromium          command:chromium
+chromium-driver   command:chromedriver
 LIST
 }
 # For `make docs`.
@@ -49,6 +52,8 @@ is_present() {
   case "$1" in
     command:*) command -v "${1#command:}" >/dev/null ;;
     header:*) [ -e "/usr/include/${1#header:}" ] || [ -e "/usr/local/include/${1#header:}" ] ;;
+    venv:) python3 -c 'import ensurepip, venv' 2>/dev/null ;;  # of the python3 on PATH, whosever it is
+    python_header:) python3 -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null ;;
     package:*) dpkg-query -W -f='${Status}' "${1#package:}" 2>/dev/null | grep -q 'install ok installed' ;;
   esac
 }

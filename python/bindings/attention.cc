@@ -1,0 +1,117 @@
+#include "tessera/attention.h"
+
+#include "bind.h"
+#include "call.h"
+#include "rope_object.h"
+
+namespace tessera::python {
+
+using namespace nb::literals;
+
+namespace {
+
+// tessera.PageTable: arrays of the user.
+struct PageTableObject {
+  nb::object table, lengths, holes;
+};
+
+PageTable pages_argument(Call& call, nb::handle object) {
+  if (object.is_none()) return {};
+  if (!nb::isinstance<PageTableObject>(object)) {
+    refuse("attention: pages must be a tessera.PageTable(table, lengths, holes)");
+  }
+  const PageTableObject& pages = nb::cast<const PageTableObject&>(object);
+  return {.table = call.input("pages.table", pages.table),
+          .lengths = call.input("pages.lengths", pages.lengths),
+          .holes = call.input("pages.holes", pages.holes)};
+}
+
+bool is_true(nb::handle object) { return object.ptr() == Py_True; }
+
+nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object out, nb::object lse,
+                         const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                         nb::handle q_offsets, nb::handle k_offsets, nb::handle pages,
+                         nb::handle rope_on_read, nb::handle ctx) {
+  Call call("attention", ctx);
+  AttentionArgs args;
+  args.q = call.input("q", q);
+  args.k = call.input("k", k);
+  args.v = call.input("v", v);
+  args.out = call.output("out", out, q, args.q.dtype, shape_of(args.q));
+  const bool wants_lse = is_true(lse);
+  if (wants_lse && args.q.rank == 4) {
+    lse = nb::none();
+    args.lse =
+        call.output("lse", lse, q, DType::f32, {args.q.shape[0], args.q.shape[2], args.q.shape[1]});
+  } else if (!wants_lse && lse.ptr() != Py_False) {
+    args.lse = call.output("lse", lse);
+  }
+  args.mask = mask;
+  args.scale = scale;
+  args.softcap = softcap;
+  args.dropout = dropout;
+  args.q_offsets = call.input("q_offsets", q_offsets);
+  args.k_offsets = call.input("k_offsets", k_offsets);
+  args.pages = pages_argument(call, pages);
+  args.rope_on_read = rope_argument(call, "rope_on_read", rope_on_read);
+  call.run([&](Context& c) { attention(c, args); });
+  return wants_lse ? nb::make_tuple(out, lse) : out;
+}
+
+nb::object run_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
+                        nb::handle d_out, nb::object d_q, nb::object d_k, nb::object d_v,
+                        const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                        nb::handle q_offsets, nb::handle k_offsets, nb::handle ctx) {
+  Call call("attention_backward", ctx);
+  AttentionBackwardArgs args;
+  args.forward.q = call.input("q", q);
+  args.forward.k = call.input("k", k);
+  args.forward.v = call.input("v", v);
+  args.forward.out = call.input("out", out);
+  args.forward.lse = call.input("lse", lse);
+  args.forward.mask = mask;
+  args.forward.scale = scale;
+  args.forward.softcap = softcap;
+  args.forward.dropout = dropout;
+  args.forward.q_offsets = call.input("q_offsets", q_offsets);
+  args.forward.k_offsets = call.input("k_offsets", k_offsets);
+  args.d_out = call.input("d_out", d_out);
+  args.d_q = call.output("d_q", d_q, q, args.forward.q.dtype, shape_of(args.forward.q));
+  args.d_k = call.output("d_k", d_k, k, args.forward.k.dtype, shape_of(args.forward.k));
+  args.d_v = call.output("d_v", d_v, v, args.forward.v.dtype, shape_of(args.forward.v));
+  call.run([&](Context& c) { attention_backward(c, args); });
+  return nb::make_tuple(d_q, d_k, d_v);
+}
+
+}  // namespace
+
+void bind_attention(nb::module_& m) {
+  nb::class_<PageTableObject>(m, "PageTable",
+                              "Where the keys of each sequence lie in a pool of pages.")
+      .def(
+          "__init__",
+          [](PageTableObject* self, nb::object table, nb::object lengths, nb::object holes) {
+            new (self) PageTableObject{std::move(table), std::move(lengths), std::move(holes)};
+          },
+          "table"_a, "lengths"_a, "holes"_a = nb::none(),
+          "table: int32 [batch, pages]; lengths: int32 [batch]; holes: int32 [batch, 2].");
+  m.def("attention", &run_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a = nb::none(),
+        "lse"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f,
+        "dropout"_a = Dropout(), "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(),
+        "pages"_a = nb::none(), "rope_on_read"_a = nb::none(), "ctx"_a = nb::none(),
+        "out = dropout(softmax(softcap(scale q k^T) + mask)) v\n\n"
+        "q: [batch, n_q, heads, dim] of f32, f16 or bf16; k, v: [batch, n_k, kv_heads, dim], or\n"
+        "page pools with `pages`. lse: f32 [batch, heads, n_q], or True for a new one; then the\n"
+        "result is (out, lse). scale 0 is 1 / sqrt(dim).\n\n"
+        ">>> out = tessera.attention(q=q, k=k, v=v, mask=tessera.Mask.causal())");
+  m.def("attention_backward", &run_backward, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,
+        "d_out"_a, "d_q"_a = nb::none(), "d_k"_a = nb::none(), "d_v"_a = nb::none(),
+        "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(),
+        "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(), "ctx"_a = nb::none(),
+        "The gradients of attention(): (d_q, d_k, d_v), like q, k and v. Takes what attention()\n"
+        "was given, with the out and lse that it wrote.\n\n"
+        ">>> d_q, d_k, d_v = tessera.attention_backward(q=q, k=k, v=v, out=out, lse=lse,\n"
+        "...                                            d_out=d_out)");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,30 @@
+#include "tessera/kv_append.h"
+
+#include "bind.h"
+#include "call.h"
+
+namespace tessera::python {
+
+using namespace nb::literals;
+
+void bind_kv_append(nb::module_& m) {
+  m.def(
+      "kv_append",
+      [](nb::handle k, nb::handle v, nb::handle slots, nb::handle k_pages, nb::handle v_pages,
+         nb::handle ctx) {
+        Call call("kv_append", ctx);
+        KvAppendArgs args;
+        args.k = call.input("k", k);
+        args.v = call.input("v", v);
+        args.slots = call.input("slots", slots);
+        args.k_pages = call.output("k_pages", k_pages);
+        args.v_pages = call.output("v_pages", v_pages);
+        call.run([&](Context& c) { kv_append(c, args); });
+      },
+      nb::kw_only(), "k"_a, "v"_a, "slots"_a, "k_pages"_a, "v_pages"_a, "ctx"_a = nb::none(),
+      "Writes k and v [tokens, kv_heads, dim] into the pools k_pages and v_pages\n"
+      "[pages, page_size, kv_heads, dim], at slots (int32 [tokens]: page * page_size + row).\n\n"
+      ">>> tessera.kv_append(k=k, v=v, slots=slots, k_pages=kp, v_pages=vp)");
+}
+
+}  // namespace tessera::python

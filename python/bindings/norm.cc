@@ -1,0 +1,73 @@
+#include "tessera/norm.h"
+
+#include <nanobind/stl/vector.h>
+
+#include "bind.h"
+#include "call.h"
+
+namespace tessera::python {
+
+using namespace nb::literals;
+
+namespace {
+
+using NormOp = void (*)(Context&, const NormArgs&);
+
+nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight, nb::handle bias,
+                    const std::vector<nb::object>& residuals, nb::object sum, float eps,
+                    const Dropout& dropout, nb::object out, nb::handle ctx) {
+  Call call(name, ctx);
+  NormArgs args;
+  args.x = call.input("x", x);
+  if (residuals.size() > args.residuals.size()) {
+    refuse(std::string(name) + ": " + std::to_string(residuals.size()) +
+           " residuals were given; none to three are taken");
+  }
+  for (std::size_t i = 0; i < residuals.size(); ++i) {
+    args.residuals[i] = call.input("residuals", residuals[i]);
+  }
+  args.weight = call.input("weight", weight);
+  args.bias = call.input("bias", bias);
+  args.eps = eps;
+  args.dropout = dropout;
+  args.out = call.output("out", out, x, args.x.dtype, shape_of(args.x));
+  if (!residuals.empty()) {
+    args.sum = call.output("sum", sum, x, args.x.dtype, shape_of(args.x));
+  } else {
+    args.sum = call.output("sum", sum);  // refused by the op if it is given
+  }
+  call.run([&](Context& c) { op(c, args); });
+  return residuals.empty() ? out : nb::make_tuple(out, sum);
+}
+
+}  // namespace
+
+void bind_norm(nb::module_& m) {
+  m.def(
+      "layer_norm",
+      [](nb::handle x, nb::handle weight, nb::handle bias, const std::vector<nb::object>& residuals,
+         nb::object sum, float eps, const Dropout& dropout, nb::object out, nb::handle ctx) {
+        return run_norm(&layer_norm, "layer_norm", x, weight, bias, residuals, std::move(sum), eps,
+                        dropout, std::move(out), ctx);
+      },
+      nb::kw_only(), "x"_a, "weight"_a, "bias"_a = nb::none(),
+      "residuals"_a = std::vector<nb::object>(), "sum"_a = nb::none(), "eps"_a = 1e-5f,
+      "dropout"_a = Dropout(), "out"_a = nb::none(), "ctx"_a = nb::none(),
+      "LayerNorm of s = dropout(x) + residuals over the last dimension. x: [..., n] of f32, f16\n"
+      "or bf16; weight, bias: [n]. Returns out, or (out, sum) with residuals.\n\n"
+      ">>> out, s = tessera.layer_norm(x=branch, residuals=[hidden], weight=w, bias=b)");
+  m.def(
+      "rms_norm",
+      [](nb::handle x, nb::handle weight, const std::vector<nb::object>& residuals, nb::object sum,
+         float eps, const Dropout& dropout, nb::object out, nb::handle ctx) {
+        return run_norm(&rms_norm, "rms_norm", x, weight, nb::none(), residuals, std::move(sum),
+                        eps, dropout, std::move(out), ctx);
+      },
+      nb::kw_only(), "x"_a, "weight"_a, "residuals"_a = std::vector<nb::object>(),
+      "sum"_a = nb::none(), "eps"_a = 1e-5f, "dropout"_a = Dropout(), "out"_a = nb::none(),
+      "ctx"_a = nb::none(),
+      "RMSNorm of s = dropout(x) + residuals; as layer_norm, without a bias.\n\n"
+      ">>> out = tessera.rms_norm(x=x, weight=w, eps=1e-6)");
+}
+
+}  // namespace tessera::python

@@ -1,0 +1,42 @@
+#include "tessera/token_counts.h"
+
+#include "bind.h"
+#include "call.h"
+
+namespace tessera::python {
+
+using namespace nb::literals;
+
+void bind_token_counts(nb::module_& m) {
+  m.def(
+      "fill_counts",
+      [](nb::handle counts, std::int64_t slot, nb::handle ids, nb::handle values, nb::handle ctx) {
+        Call call("fill_counts", ctx);
+        FillCountsArgs args;
+        args.counts = call.output("counts", counts);
+        args.slot = slot;
+        args.ids = call.input("ids", ids);
+        args.values = call.input("values", values);
+        call.run([&](Context& c) { fill_counts(c, args); });
+      },
+      nb::kw_only(), "counts"_a, "slot"_a, "ids"_a = nb::none(), "values"_a = nb::none(),
+      "ctx"_a = nb::none(),
+      "Sets the counts of a slot (a row of counts, int32 [slots, n]): those of ids (int32 [m]) to\n"
+      "values (int32 [m]; without them, the mark of the prompt), all others to 0.\n\n"
+      ">>> tessera.fill_counts(counts=counts, slot=0, ids=prompt_ids)");
+  m.def(
+      "count_tokens",
+      [](nb::handle counts, nb::handle ids, nb::handle slots, nb::handle ctx) {
+        Call call("count_tokens", ctx);
+        CountTokensArgs args;
+        args.counts = call.output("counts", counts);
+        args.ids = call.input("ids", ids);
+        args.slots = call.input("slots", slots);
+        call.run([&](Context& c) { count_tokens(c, args); });
+      },
+      nb::kw_only(), "counts"_a, "ids"_a, "slots"_a, "ctx"_a = nb::none(),
+      "Adds 1 to the count of each token (ids: int32 [draws]) in its slot (int32 [draws]).\n\n"
+      ">>> tessera.count_tokens(counts=counts, ids=ids, slots=slots)");
+}
+
+}  // namespace tessera::python

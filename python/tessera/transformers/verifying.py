@@ -1,0 +1,232 @@
+"""verify(): proof that a patched model computes what it did, on our kernels, and what that gains."""
+
+import contextlib
+import copy
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .. import _native
+from ..torch.functional import attention
+from ..torch.modules import FusedFP4Linear
+from .attending import NAME
+from .patching import Patch, patch_of, replace
+
+BOUNDS = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.15}  # those of `tessera verify`
+
+
+@dataclass
+class Check:
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass
+class Report:
+    """The five checks, in order; print it. `layers` has the calls of each layer in one pass."""
+
+    checks: list[Check] = field(default_factory=list)
+    layers: dict[str, int] = field(default_factory=dict)
+    fallbacks: dict[str, str] = field(default_factory=dict)
+    hidden_errors: list[float] = field(default_factory=list)
+    ms_before: float = 0.0
+    ms_after: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+    def add(self, name: str, ok: bool, detail: str) -> None:
+        self.checks.append(Check(name, ok, detail))
+
+    def __str__(self) -> str:
+        lines = [f"{'ok  ' if c.ok else 'FAIL'} {c.name}: {c.detail}" for c in self.checks]
+        return "\n".join(lines + [f"fell back: {name}: {why}" for name, why in self.fallbacks.items()])
+
+
+def relative(ours: Tensor, theirs: Tensor) -> float:
+    """max|a - b| / max|b|, as `tessera verify` has it."""
+    scale = theirs.float().abs().max().item()
+    return (ours.float() - theirs.float()).abs().max().item() / (scale or 1.0)
+
+
+@contextlib.contextmanager
+def reference(model: nn.Module, done: Patch) -> Iterator[None]:
+    """The model's own code meanwhile, with the weights that packing left: what the kernels must reproduce."""
+    forwards = [module.__dict__.pop("forward", None) for module in done.layers]
+    packed = {name: model.get_submodule(name) for name in done.dense}
+    for name, layer in packed.items():
+        dense = copy.copy(done.dense[name])
+        dense._parameters = {**dense._parameters}
+        dense._parameters["weight"] = nn.Parameter(layer.dense_weight().to(done.dense[name].weight.dtype), False)
+        replace(model, name, dense)
+    if done.attention:
+        model.set_attn_implementation(done.own_attention)
+    try:
+        yield
+    finally:
+        if done.attention:
+            model.set_attn_implementation(NAME)
+        for name, layer in packed.items():
+            replace(model, name, layer)
+        for module, forward in zip(done.layers, forwards, strict=True):
+            if forward is not None:
+                module.forward = forward
+
+
+def layouts(x: Tensor) -> dict[str, Tensor]:
+    """The same values [batch, seq, heads, dim] in four kinds of memory."""
+    wide = torch.zeros(x.shape[0], x.shape[1] + 3, x.shape[2] + 2, x.shape[3], dtype=x.dtype, device=x.device)
+    wide[:, 1 : 1 + x.shape[1], 1 : 1 + x.shape[2]] = x
+    return {
+        "contiguous": x.contiguous(),
+        "permuted": x.permute(2, 0, 1, 3).contiguous().permute(1, 2, 0, 3),
+        "viewed": x.reshape(x.shape[0], x.shape[1], -1).contiguous().view(x.shape),
+        "sliced": wide[:, 1 : 1 + x.shape[1], 1 : 1 + x.shape[2]],
+    }
+
+
+def check_kernels(report: Report, model: nn.Module, done: Patch, bound: float) -> None:
+    dtype = model.dtype if model.dtype in BOUNDS else torch.float32
+    device = model.device
+    generator = torch.Generator().manual_seed(0)
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).to(device=device, dtype=dtype)
+
+    q, k, v = random(2, 19, 4, 64), random(2, 19, 2, 64), random(2, 19, 2, 64)
+    grouped = [x.double().repeat_interleave(2, dim=2).transpose(1, 2) for x in (k, v)]
+    expected = nn.functional.scaled_dot_product_attention(q.double().transpose(1, 2), *grouped, is_causal=True)
+    worst = 0.0
+    for name, laid in layouts(q).items():
+        got = attention(laid, layouts(k)[name], layouts(v)[name], _native.Mask.causal())
+        worst = max(worst, relative(got, expected.transpose(1, 2)))
+    for name in done.dense:
+        layer: FusedFP4Linear = model.get_submodule(name)
+        x = random(3, layer.in_features * 2)[:, layer.in_features :]  # sliced rows
+        bias = None if layer.bias is None else layer.bias.double()
+        worst = max(worst, relative(layer(x), nn.functional.linear(x.double(), layer.dense_weight().double(), bias)))
+    report.add(
+        "kernels", worst <= bound,
+        f"contiguous, permuted, viewed and sliced tensors, {len(done.dense)} packed layers: max rel {worst:.2e}",
+    )
+
+
+def check_trace(report: Report, model: nn.Module, done: Patch, ids: Tensor) -> None:
+    """One pass under the trace: every layer called us, and the kernels ran as often as the layers say."""
+    trace = _native.default_context(str(model.device)).trace
+    packed = dict.fromkeys(done.dense, 0)
+
+    def count(name: str) -> None:
+        packed[name] += 1
+
+    hooks = [model.get_submodule(n).register_forward_hook(lambda *_, name=n: count(name)) for n in packed]
+    was_on = trace.enabled
+    trace.clear()
+    trace.enable()
+    done.calls.clear()
+    try:
+        model(ids, use_cache=False)
+    finally:
+        entries, calls = trace.entries, {op: trace.calls(op) for op in ("attention", "linear")}
+        trace.enable(was_on)
+        trace.clear()
+        for hook in hooks:
+            hook.remove()
+    names = {id(m): name for name, m in model.named_modules()}
+    if done.attention or done.streaming:
+        for module in done.layers:
+            report.layers[names[id(module)]] = done.calls.attention.get(module.layer_idx, 0)
+            if module.layer_idx in done.calls.fallbacks:
+                report.fallbacks[names[id(module)]] = done.calls.fallbacks[module.layer_idx]
+    attention_calls = sum(report.layers.values())
+    report.layers.update(packed)
+    silent = [name for name, count in report.layers.items() if count == 0]
+    proven = calls["attention"] >= attention_calls and calls["linear"] >= sum(packed.values())
+    kernels = sorted({entry.kernel for entry in entries if entry.op in ("attention", "linear")})
+    detail = (
+        f"{attention_calls} attention and {sum(packed.values())} linear calls of {len(report.layers)} layers, "
+        f"traced {calls['attention']} and {calls['linear']}, kernels {', '.join(kernels) or 'none'}"
+    )
+    if silent:
+        detail += f"; never called: {', '.join(silent)}"
+    report.add("call trace", proven and not silent and not report.fallbacks and bool(report.layers), detail)
+
+
+def timed_generate(model: nn.Module, ids: Tensor, tokens: int) -> tuple[list[int], float]:
+    """New tokens, and milliseconds for each after the first."""
+    options: dict[str, Any] = {"do_sample": False, "use_cache": True, "pad_token_id": 0}
+    mask = torch.ones_like(ids)
+
+    def run(count: int) -> tuple[list[int], float]:
+        if ids.is_cuda:
+            torch.cuda.synchronize()
+        start = time.perf_counter()
+        out = model.generate(ids, attention_mask=mask, min_new_tokens=count, max_new_tokens=count, **options)
+        if ids.is_cuda:
+            torch.cuda.synchronize()
+        return out[0, ids.shape[1] :].tolist(), time.perf_counter() - start
+
+    run(1)
+    _, first = run(1)
+    new, total = run(tokens)
+    return new, 1000 * max(total - first, 0.0) / max(tokens - 1, 1)
+
+
+@torch.no_grad()
+def verify(model: nn.Module, ids: Tensor, tokens: int = 16) -> Report:
+    """Five checks of a patched model on a prompt (ids: [1, n]): kernels, hidden states, tokens, call trace, time.
+
+    The reference is the model's own code, with the weights that packing left; what packing itself changes is for a
+    perplexity to say. With streaming, the prompt and the tokens must fit into sinks + window, where both see the same.
+    """
+    done = patch_of(model)
+    if done is None:
+        raise _native.Error("verify: this model is not patched; patch() it first")
+    if done.streaming and ids.shape[1] + tokens > sum(done.streaming):
+        raise _native.Error(
+            f"verify: {ids.shape[1]} + {tokens} tokens do not fit into sinks and window of {done.streaming}; past them "
+            "the model's own code sees other tokens"
+        )
+    was_training = model.training
+    model.eval()
+    bound = BOUNDS.get(model.dtype, 0.15)
+    report = Report()
+    check_kernels(report, model, done, bound)
+    ours = model(ids, output_hidden_states=True, use_cache=False).hidden_states
+    new_after, report.ms_after = timed_generate(model, ids, tokens)
+    with reference(model, done):
+        theirs = model(ids, output_hidden_states=True, use_cache=False).hidden_states
+        new_before, _ = timed_generate(model, ids, tokens)
+    report.ms_before = time_before(model, done, ids, tokens)
+    report.hidden_errors = [relative(a, b) for a, b in zip(ours, theirs, strict=True)]
+    worst = max(report.hidden_errors)
+    report.add("hidden states", worst <= bound, f"{len(ours)} levels, max rel {worst:.2e} (bound {bound:g})")
+    agreed = next((i for i, (a, b) in enumerate(zip(new_after, new_before, strict=True)) if a != b), tokens)
+    report.add("tokens", agreed == tokens, f"{agreed} of {tokens} greedy tokens agree from the start")
+    check_trace(report, model, done, ids)
+    report.add(
+        "time", True,
+        f"{report.ms_before:.2f} ms a token before, {report.ms_after:.2f} ms after: "
+        f"{report.ms_before / max(report.ms_after, 1e-9):.2f}x",
+    )
+    model.train(was_training)
+    return report
+
+
+def time_before(model: nn.Module, done: Patch, ids: Tensor, tokens: int) -> float:
+    """The unpatched model's time: its own code and its own dense layers."""
+    with reference(model, done):
+        standing = {name: model.get_submodule(name) for name in done.dense}
+        for name, layer in done.dense.items():
+            replace(model, name, layer)
+        try:
+            return timed_generate(model, ids, tokens)[1]
+        finally:
+            for name, layer in standing.items():
+                replace(model, name, layer)

@@ -1,0 +1,254 @@
+"""Arrays of other libraries: no copies, memory kept alive, odd strides, read-only arrays, refusals."""
+
+import contextlib
+import gc
+import sys
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reference
+import tessera
+
+
+def test_a_torch_tensor_is_written_in_place():
+    x, out = torch.randn(3, 8), torch.empty(3, 8)
+    assert tessera.softmax(x=x, out=out) is out
+    torch.testing.assert_close(out, torch.softmax(x, -1))
+
+
+def test_new_outputs_come_from_the_library_of_the_input():
+    assert type(tessera.softmax(x=np.ones((2, 4), np.float32))) is np.ndarray
+    assert type(tessera.softmax(x=torch.ones(2, 4))) is torch.Tensor
+    assert type(tessera.softmax(x=tessera.Tensor([2, 4]))) is tessera.Tensor
+    half = tessera.convert(x=np.ones((2, 4), np.float32), dtype="bf16")  # numpy has no bf16
+    assert type(half) is tessera.Tensor and half.dtype == "bf16"
+    assert torch.from_dlpack(half).dtype is torch.bfloat16
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_torch_dtypes_go_through(dtype):
+    x = torch.randn(4, 16).to(dtype)
+    torch.testing.assert_close(tessera.softmax(x=x), torch.softmax(x.float(), -1).to(dtype), atol=8e-3, rtol=1e-2)
+
+
+def test_parameters_and_tensors_with_gradients_are_read_as_they_are():
+    weight = torch.nn.Parameter(torch.randn(8))
+    x = torch.randn(2, 8, requires_grad=True)
+    torch.testing.assert_close(
+        tessera.rms_norm(x=x, weight=weight), torch.nn.functional.rms_norm(x, (8,), weight, 1e-5).detach()
+    )
+
+
+def test_our_tensors_are_viewed_without_a_copy():
+    ours = tessera.Tensor([3, 4])
+    array, tensor = ours.numpy(), torch.from_dlpack(ours)
+    array[:] = 7
+    assert tensor.eq(7).all() and np.from_dlpack(ours)[0, 0] == 7
+    tensor[1, 2] = 9
+    assert array[1, 2] == 9
+    del ours, tensor
+    gc.collect()
+    assert array[1, 2] == 9  # the array keeps the memory
+
+
+def test_a_view_keeps_packed_memory_alive():
+    storage = tessera.quantize(np.ones((64, 64), np.float32)).storage.numpy()
+    before = storage.copy()
+    gc.collect()
+    np.ones(10**6)
+    np.testing.assert_array_equal(storage, before)
+
+
+def test_read_only_arrays_are_inputs_and_never_outputs():
+    x = np.ones((2, 4), np.float32)
+    x.flags.writeable = False
+    np.testing.assert_allclose(tessera.softmax(x=x), 0.25)
+    with pytest.raises(tessera.Error, match="softmax: out is read-only; give an array that can be written to"):
+        tessera.softmax(x=np.ones((2, 4), np.float32), out=x)
+
+
+def refused(match, **arguments):
+    with pytest.raises(tessera.Error, match=match) as caught:
+        tessera.softmax(**arguments)
+    assert caught.value.code == "invalid_argument"
+
+
+def test_what_is_no_array_is_refused_in_a_sentence():
+    x = np.ones((2, 4), np.float32)
+    refused(r"softmax: x is a str; give an array", x="hello")
+    refused(r"softmax: x is a list; give an array", x=[1.0, 2.0])
+    refused(r"softmax: x has elements of 64 bits", x=np.ones((2, 4)))
+    refused(r"softmax: x has 7 dimensions; Tessera takes 1 to 6", x=np.ones([1] * 7, np.float32))
+    refused(r"softmax: ctx is a str; give a tessera.Context", x=x, ctx="cpu")
+    refused(r"native byte order|elements of", x=x.astype(">f4"))
+    refused(r"scale", x=x, scale=-1.0)
+    with pytest.raises(TypeError):
+        tessera.softmax(x=x, depth=3)
+
+
+def test_errors_are_the_sentences_of_the_library():
+    q = np.ones((1, 2, 3, 64), np.float32)
+    with pytest.raises(tessera.Error, match="attention: ") as caught:
+        tessera.attention(q=q, k=q[:, :, :2], v=q[:, :, :2])
+    assert isinstance(caught.value, RuntimeError) and caught.value.code == "invalid_argument"
+    with pytest.raises(tessera.Error, match="no such|exist|config.json") as caught:
+        tessera.LLM("/nowhere")
+    assert caught.value.code == "file"
+    with pytest.raises(tessera.Error, match="format"):
+        tessera.quantize(np.ones((4, 32), np.float32), format="int3")
+
+
+sizes = st.integers(1, 7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), sizes, sizes, st.sampled_from([1, 2, 4]), st.sampled_from([64, 80, 128]))
+def test_attention_on_odd_shapes_and_strides(data, batch, n, groups, dim):
+    """Steps and transposed dimensions: the values decide, not the memory."""
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
+
+    def draw(heads):
+        steps = [data.draw(st.sampled_from([1, 2, 3])) for _ in range(3)]
+        order = data.draw(st.permutations([0, 1, 2]))
+        shape = [batch, n, heads]
+        memory = rng.standard_normal([shape[i] * steps[i] for i in order] + [dim], dtype=np.float32)
+        inverse = [order.index(i) for i in range(3)]
+        return memory.transpose([*inverse, 3])[:: steps[0], :: steps[1], :: steps[2]]
+
+    q, k, v = draw(2 * groups), draw(groups), draw(groups)
+    assert q.shape == (batch, n, 2 * groups, dim)
+    out = tessera.attention(q=q, k=k, v=v, mask=tessera.Mask.causal())
+    np.testing.assert_allclose(out, reference.attention(q, k, v, tessera.Mask.causal().allows)[0], atol=5e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 70), st.integers(1, 70), st.integers(0, 3))
+def test_linear_on_odd_shapes(rows, in_features, out_features, offset):
+    rng = np.random.default_rng(rows + 8 * in_features)
+    memory = rng.standard_normal((rows, in_features + offset), dtype=np.float32)
+    x, w = memory[:, offset:], rng.standard_normal((out_features, in_features), dtype=np.float32)
+    np.testing.assert_allclose(tessera.linear(x=x, weight=w), x.astype(np.float64) @ w.T, atol=1e-4)
+
+
+def test_sizes_of_zero_and_one_have_no_stride_to_object_to():
+    assert tessera.softmax(x=np.empty((0, 4), np.float32)).shape == (0, 4)
+    column = np.ones((3, 8), np.float32)[:, ::8]
+    assert column.strides[1] != 4
+    np.testing.assert_array_equal(tessera.softmax(x=column), np.ones((3, 1)))
+    refused("negative stride", x=np.ones((3, 8), np.float32)[::-1])
+
+
+def test_calls_leave_no_references_and_no_memory():
+    """10,000 calls: reference counts as before, and the process no larger."""
+    x, w, out = np.ones((2, 64), np.float32), np.ones((8, 64), np.float32), np.empty((2, 8), np.float32)
+    t = torch.ones(2, 64)
+    packed = tessera.prepare(tessera.quantize(w))
+
+    def calls(count):
+        for _ in range(count):
+            tessera.linear(x=x, weight=packed, out=out)
+            tessera.softmax(x=t)
+            tessera.softmax(x=x)
+            with contextlib.suppress(tessera.Error):
+                tessera.linear(x=x, weight=w, out=t)
+
+    calls(1000)
+    gc.collect()
+    counts = [sys.getrefcount(o) for o in (x, w, out, t, packed)]
+    before = resident_bytes()
+    calls(10_000)
+    gc.collect()
+    assert [sys.getrefcount(o) for o in (x, w, out, t, packed)] == counts
+    assert resident_bytes() - before < 2 << 20
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096
+
+
+def test_threads_call_at_the_same_time():
+    """Each thread has a Context of its own, and the GIL is let go during the work."""
+    x = np.random.default_rng(0).standard_normal((64, 512), dtype=np.float32)
+    expected, wrong = tessera.softmax(x=x), []
+
+    def work():
+        for _ in range(50):
+            if not np.array_equal(tessera.softmax(x=x), expected):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_context_that_another_thread_uses_is_refused_and_not_shared():
+    ctx = tessera.Context("cpu", threads=1)
+    big = np.ones((1, 2048, 8, 64), np.float32)
+    errors, started = [], threading.Event()
+
+    def long_call():
+        started.set()
+        tessera.attention(q=big, k=big, v=big, ctx=ctx)
+
+    thread = threading.Thread(target=long_call)
+    thread.start()
+    started.wait()
+    while thread.is_alive():
+        try:
+            tessera.softmax(x=np.ones((1, 4), np.float32), ctx=ctx)
+        except tessera.Error as error:
+            errors.append(str(error))
+    thread.join()
+    assert any("another thread is using this Context" in error for error in errors)
+
+
+def test_a_child_of_fork_computes():
+    import multiprocessing
+
+    tessera.softmax(x=np.ones((64, 512), np.float32))
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply(child_sum) == pytest.approx(64.0)
+
+
+def child_sum() -> float:
+    return float(tessera.softmax(x=np.ones((64, 512), np.float32)).sum())
+
+
+@pytest.mark.gpu
+def test_cuda_tensors_on_a_stream_of_their_own():
+    """The op begins after what torch's current stream was asked, and torch goes on after the op."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        x = torch.zeros(1024, 1024, device="cuda")
+        for _ in range(20):
+            torch.cuda._sleep(1_000_000)
+            x += 1
+            y = tessera.softmax(x=x)
+            total = y.sum(-1)
+        torch.testing.assert_close(total, torch.ones_like(total))
+    assert y.device.type == "cuda" and x.eq(20).all()
+
+
+@pytest.mark.gpu
+def test_cuda_attention_agrees_with_torch():
+    q, k, v = (torch.randn(2, 65, 4, 64, device="cuda", dtype=torch.float16) for _ in range(3))
+    out = tessera.attention(q=q, k=k, v=v, mask=tessera.Mask.causal())
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        *(x.transpose(1, 2).float() for x in (q, k, v)), is_causal=True
+    ).transpose(1, 2)
+    torch.testing.assert_close(out.float(), expected, atol=4e-3, rtol=1e-2)
+
+
+@pytest.mark.gpu
+def test_arrays_of_two_devices_are_refused():
+    with pytest.raises(tessera.Error):
+        tessera.softmax(x=torch.ones(2, 4, device="cuda"), out=torch.ones(2, 4))

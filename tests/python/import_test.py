@@ -1,0 +1,63 @@
+"""The package as it is installed: quick to import, without torch, in an environment of its own, with its program."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import pytest
+
+import tessera
+
+PACKAGE = Path(tessera.__file__).parent
+
+
+def run(*command, **options) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True, **options).stdout
+
+
+def test_the_import_takes_less_than_a_fifth_of_a_second_and_no_torch():
+    code = (
+        "import sys, time; start = time.process_time(); import tessera; took = time.process_time() - start;"
+        "print(took, 'torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    took, torch_came, numpy_came = min(run(sys.executable, "-c", code).split() for _ in range(5))
+    assert float(took) < 0.2
+    assert (torch_came, numpy_came) == ("False", "False")
+
+
+def test_python_m_tessera_is_the_program():
+    version = run(sys.executable, "-m", "tessera", "--version")
+    assert tessera.__version__ in version
+    failed = subprocess.run([sys.executable, "-m", "tessera", "nonsense"], capture_output=True, check=False)
+    assert failed.returncode == 2
+
+
+def test_every_function_has_a_docstring_and_the_stub_names_it():
+    stub = (PACKAGE / "_native.pyi").read_text()
+    for name in tessera.__all__:
+        if name in ("__version__", "torch", "transformers"):
+            continue
+        assert getattr(tessera, name).__doc__, name
+    for name in ("attention", "linear", "layer_norm", "quantize"):
+        assert f"def {name}(" in stub
+    assert (PACKAGE / "py.typed").exists()
+
+
+@pytest.mark.skipif("TESSERA_WHEEL" not in os.environ, reason="run.sh makes a wheel; this is another way to run")
+def test_the_wheel_works_in_another_environment(tmp_path):
+    wheel = os.environ["TESSERA_WHEEL"]
+    venv.create(tmp_path / "other", with_pip=False)
+    python = tmp_path / "other" / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "--no-deps", "--no-index", "--quiet", wheel)
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    text = run(python, "-c", (
+        "import tessera; p = tessera.SamplingParams(temperature=0, max_tokens=5);"
+        "print(tessera.LLM(device='cpu').generate('Once upon a time', p)[0].text)"
+    ), cwd=tmp_path, env=clean)
+    told = run(tmp_path / "other/bin/tessera", "generate", "Once upon a time", "--greedy", "--max-tokens", "5",
+               "--device", "cpu", cwd=tmp_path, env=clean)
+    assert text.strip() and text.strip() in told
+    assert importlib.metadata.version("tessera") == tessera.__version__

@@ -1,0 +1,151 @@
+"""LLM: the same tokens as the command line, many prompts, streams, chat, Ctrl-C."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import transformers
+
+import tessera
+
+PROMPT = "Once upon a time"
+
+
+def command_line(*arguments: str) -> dict:
+    command = [sys.executable, "-m", "tessera", "generate", PROMPT, "--device", "cpu", "--json", *arguments]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def test_the_tokens_are_those_of_the_command_line(llm):
+    for params, flags in (
+        (tessera.SamplingParams(max_tokens=24, seed=11), ["--max-tokens", "24", "--seed", "11"]),
+        (tessera.SamplingParams(temperature=0, max_tokens=24), ["--max-tokens", "24", "--greedy"]),
+    ):
+        (ours,) = llm.generate(PROMPT, params)
+        theirs = command_line(*flags)
+        assert ours.token_ids == theirs["token_ids"] and ours.text == theirs["text"]
+        assert ours.prompt_token_ids == theirs["prompt_ids"]
+        assert ours.finish_reason == theirs["stop_reason"] == "max_tokens"
+
+
+def test_prompts_together_give_what_each_gives_alone(llm):
+    prompts = ["The cat", "A dog and", llm.tokenizer.encode("Lily saw")]
+    params = [tessera.SamplingParams(max_tokens=12, seed=i) for i in range(3)]
+    together = llm.generate(prompts, params)
+    for prompt, one, result in zip(prompts, params, together, strict=True):
+        assert llm.generate([prompt], one)[0].token_ids == result.token_ids
+    with pytest.raises(tessera.Error, match="3 prompts and 2 SamplingParams"):
+        llm.generate(prompts, params[:2])
+
+
+def test_stops_choices_bias_and_logprobs(llm):
+    (result,) = llm.generate(PROMPT, tessera.SamplingParams(temperature=0, max_tokens=64, stop=["."]))
+    assert result.finish_reason == "stop_string" and "." not in result.text
+    (result,) = llm.generate(PROMPT, tessera.SamplingParams(max_tokens=6, n=3, seed=5))
+    assert [o.index for o in result.outputs] == [0, 1, 2]
+    (sixth,) = llm.generate(PROMPT, tessera.SamplingParams(max_tokens=6, seed=6))
+    assert result.outputs[1].token_ids == sixth.token_ids
+    (plain,) = llm.generate(PROMPT, tessera.SamplingParams(temperature=0, max_tokens=4, logprobs=2))
+    for token, probable in zip(plain.token_ids, plain.outputs[0].logprobs, strict=True):
+        assert token in probable and max(probable.values()) == probable[token] <= 0
+    forbidden = {plain.token_ids[0]: float("-inf")}
+    (other,) = llm.generate(PROMPT, tessera.SamplingParams(temperature=0, max_tokens=4, logit_bias=forbidden))
+    assert other.token_ids[0] != plain.token_ids[0]
+    assert plain.usage.generated_tokens == 4 and llm.stats().generated_tokens > 4
+
+
+def test_a_stream_adds_up_and_can_be_left(llm):
+    params = tessera.SamplingParams(max_tokens=16, seed=2)
+    (whole,) = llm.generate(PROMPT, params)
+    pieces = list(llm.stream(PROMPT, params))
+    assert "".join(p.text for p in pieces) == whole.text
+    assert [p.token_id for p in pieces[:-1]] == whole.token_ids
+    assert pieces[-1].finish_reason == whole.finish_reason
+    for count, _ in enumerate(llm.stream(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True))):
+        if count == 3:
+            break
+    end = time.monotonic() + 5
+    while llm.stats().running and time.monotonic() < end:
+        time.sleep(0.01)
+    assert llm.stats().running == 0
+
+
+def test_async_streams_run_side_by_side(llm):
+    async def read(seed: int) -> list[int]:
+        pieces = [p async for p in llm.astream(PROMPT, tessera.SamplingParams(max_tokens=8, seed=seed))]
+        return [p.token_id for p in pieces if p.token_id is not None]
+
+    async def both() -> list[list[int]]:
+        return await asyncio.gather(read(1), read(2))
+
+    for seed, ids in enumerate(asyncio.run(both()), start=1):
+        assert ids == llm.generate(PROMPT, tessera.SamplingParams(max_tokens=8, seed=seed))[0].token_ids
+
+
+def test_chat_speaks_a_template_and_says_where_there_is_none(llm):
+    messages = [{"role": "user", "content": "Tell me a story."}]
+    answer = llm.chat(messages, tessera.SamplingParams(temperature=0, max_tokens=8), chat_template="plain")
+    assert len(answer.token_ids) == 8 and "story" in llm.tokenizer.decode(answer.prompt_token_ids)
+    with pytest.raises(tessera.Error, match="name one with chat_template="):
+        llm.chat(messages)
+    with pytest.raises(tessera.Error, match="role 'bot' is not known"):
+        llm.chat([{"role": "bot", "content": "hi"}], chat_template="plain")
+
+
+def test_an_endless_stream_keeps_its_memory():
+    llm = tessera.LLM(device="cpu", streaming=(4, 60), max_sequences=1, context=256)
+    (result,) = llm.generate(PROMPT, tessera.SamplingParams(max_tokens=600, ignore_eos=True, seed=1))
+    assert len(result.token_ids) == 600 and llm.stats().pages_peak <= 5
+
+
+def test_bad_requests_are_refused_in_a_sentence(llm):
+    for prompt, params, message in (
+        (PROMPT, tessera.SamplingParams(temperature=-1), "temperature"),
+        (PROMPT, tessera.SamplingParams(top_p=2), "top_p"),
+        ([10**6], tessera.SamplingParams(), "vocabulary"),
+    ):
+        with pytest.raises(tessera.Error, match=message):
+            llm.generate([prompt], params)
+
+
+def test_ctrl_c_ends_a_generation(llm):
+    timer = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        llm.generate(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True, logit_bias={}))
+        time.sleep(10)  # a short context may end the text before the signal
+    assert time.monotonic() - start < 5
+    assert len(llm.generate(PROMPT, tessera.SamplingParams(max_tokens=3))[0].token_ids) == 3
+
+
+def test_tokenizer_and_perplexity(llm):
+    tokenizer = tessera.load_tokenizer()
+    assert tokenizer.decode(tokenizer.encode(PROMPT)) == PROMPT
+    text = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. " * 4
+    ours = tessera.perplexity(llm, text)
+    assert ours.tokens > 50 and 1 < ours.ppl < 60
+    stream = tessera.perplexity(None, text, streaming=(4, 60), device="cpu")
+    assert abs(stream.nll - ours.nll) < 1.0
+
+
+def test_a_checkpoint_is_packed(tmp_path):
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=1
+    )
+    transformers.LlamaForCausalLM(config).save_pretrained(tmp_path / "dense")
+    ids = [(7 * i * i) % 64 for i in range(64)]
+    dense = tessera.perplexity(tmp_path / "dense", ids, device="cpu")
+    out = tessera.quantize(tmp_path / "dense", tmp_path / "packed", format="nvfp4")
+    packed = tessera.perplexity(out, ids, device="cpu")
+    assert 0 < abs(packed.nll - dense.nll) < 0.1
+    with pytest.raises(tessera.Error, match="exists|not empty|force"):
+        tessera.quantize(tmp_path / "dense", out)
+    with pytest.raises(tessera.Error, match="is a folder; name the folder to write with out="):
+        tessera.quantize(tmp_path / "dense")

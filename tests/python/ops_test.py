@@ -1,0 +1,220 @@
+"""Every op of the quick reference, called from Python, against numpy."""
+
+import numpy as np
+import pytest
+
+import reference
+import tessera
+
+
+def f32(rng, *shape):
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
+MASKS = [
+    tessera.Mask.full(),
+    tessera.Mask.causal(),
+    tessera.Mask.window(3, 1),
+    tessera.Mask.sinks(2, 4),
+    tessera.Mask.blocks(tessera.BlockMask.local(4, 3, 4, 1), causal=True),
+    tessera.Mask.blocks(tessera.BlockMask.random(4, 3, 4, 2, seed=1)),
+]
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=repr)
+def test_attention_with_every_mask(rng, mask):
+    q, k, v = f32(rng, 2, 11, 4, 64), f32(rng, 2, 13, 2, 64), f32(rng, 2, 13, 2, 64)
+    out, lse = tessera.attention(q=q, k=k, v=v, mask=mask, lse=True)
+    expected, expected_lse = reference.attention(q, k, v, mask.allows)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    np.testing.assert_allclose(lse, expected_lse, atol=2e-5)
+
+
+def test_masks_survive_as_numbers():
+    for mask in MASKS:
+        assert tessera.Mask.from_spec(mask.spec()) == mask
+    assert tessera.Mask.causal() != tessera.Mask.full()
+    with pytest.raises(tessera.Error, match="describes no mask"):
+        tessera.Mask.from_spec([9, 0, 0, 0])
+
+
+def test_attention_writes_to_the_array_it_is_given(rng):
+    q, k, v = (f32(rng, 1, 5, 2, 64) for _ in range(3))
+    out, lse = np.full_like(q, np.nan), np.full((1, 2, 5), np.nan, np.float32)
+    assert tessera.attention(q=q, k=k, v=v, out=out, lse=lse, mask=tessera.Mask.causal()) is out
+    np.testing.assert_allclose(out, reference.attention(q, k, v, tessera.Mask.causal().allows)[0], atol=2e-6)
+    assert np.isfinite(lse).all()
+
+
+def test_attention_over_pages_and_with_keys_turned_as_they_are_read(rng):
+    dims, page = 64, 4
+    k, v, q = f32(rng, 7, 2, dims), f32(rng, 7, 2, dims), f32(rng, 1, 1, 4, dims)
+    kp, vp = np.zeros((3, page, 2, dims), np.float32), np.zeros((3, page, 2, dims), np.float32)
+    table = np.array([[2, 0]], np.int32)
+    slots = np.array([2 * page + i for i in range(4)] + list(range(3)), np.int32)
+    tessera.kv_append(k=k, v=v, slots=slots, k_pages=kp, v_pages=vp)
+    rope = tessera.Rope(np.float32(tessera.rope_inv_freq(dims)))
+    pages = tessera.PageTable(table, np.array([7], np.int32))
+    out = tessera.attention(q=q, k=kp, v=vp, pages=pages, rope_on_read=rope)
+    turned = reference.rotary(k[None], np.arange(7), rope.inv_freq)
+    np.testing.assert_allclose(out, reference.attention(q, turned, v[None])[0], atol=5e-6)
+
+
+def test_ragged_attention(rng):
+    q, k, v = (f32(rng, 1, 9, 2, 64) for _ in range(3))
+    offsets = np.array([0, 4, 9], np.int32)
+    out = tessera.attention(q=q, k=k, v=v, q_offsets=offsets, k_offsets=offsets, mask=tessera.Mask.causal())
+    for begin, end in ((0, 4), (4, 9)):
+        part = (x[:, begin:end] for x in (q, k, v))
+        np.testing.assert_allclose(
+            out[:, begin:end], reference.attention(*part, tessera.Mask.causal().allows)[0], atol=2e-6
+        )
+
+
+def test_attention_backward_agrees_with_differences(rng):
+    q, k, v, d_out = (f32(rng, 1, 5, 2, 64) for _ in range(4))
+    mask = tessera.Mask.causal()
+    out, lse = tessera.attention(q=q, k=k, v=v, mask=mask, lse=True)
+    gradients = tessera.attention_backward(q=q, k=k, v=v, out=out, lse=lse, d_out=d_out, mask=mask)
+    for index, step in ((0, (0, 2, 1, 3)), (1, (0, 1, 0, 7)), (2, (0, 3, 1, 9))):
+        moved = []
+        for sign in (1, -1):
+            arrays = [x.astype(np.float64) for x in (q, k, v)]
+            arrays[index][step] += sign * 1e-5
+            moved.append((reference.attention(*arrays, mask.allows)[0] * d_out).sum())
+        assert abs(gradients[index][step] - (moved[0] - moved[1]) / 2e-5) < 1e-4
+
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_linear_dense_and_packed(rng, activation):
+    x, w, b, r = f32(rng, 3, 2, 64), f32(rng, 48, 64), f32(rng, 48), f32(rng, 3, 2, 48)
+    dense = tessera.linear(x=x, weight=w, bias=b, activation=activation, residual=r)
+    expected = ACTIVATIONS[activation](x.astype(np.float64) @ w.T + b) + r
+    np.testing.assert_allclose(dense, expected, rtol=1e-4, atol=1e-4)
+    packed = tessera.quantize(w, format="int8")
+    decoded = tessera.dequantize(packed, np.empty_like(w))
+    for weight in (packed, tessera.prepare(packed)):
+        got = tessera.linear(x=x, weight=weight, bias=b, activation=activation, residual=r)
+        np.testing.assert_allclose(
+            got, ACTIVATIONS[activation](x.astype(np.float64) @ decoded.T + b) + r, rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("format", [f.name for f in tessera.formats()])
+def test_packed_weights_survive_as_bytes_and_numbers(rng, format):
+    w, x = f32(rng, 40, 128), f32(rng, 2, 128)
+    packed = tessera.quantize(w, format=format)
+    assert packed.format == format and packed.shape == (40, 128)
+    assert packed.nbytes == tessera.packed_bytes(format=format, out_features=40, in_features=128)
+    error = np.abs(np.asarray(tessera.dequantize(packed)) - w).max() / np.abs(w).max()
+    assert error < (0.02 if format == "int8" else 0.07 if format == "fp8" else 0.2)
+    for weight in (packed, tessera.prepare(packed)):
+        moved = tessera.Tensor([len(weight.storage.numpy())], "u8")  # on a boundary of 64 bytes, as tiles must be
+        moved.numpy()[:] = weight.storage.numpy()
+        again = tessera.Weight.from_spec(moved, weight.spec())
+        np.testing.assert_array_equal(tessera.linear(x=x, weight=again), tessera.linear(x=x, weight=weight))
+    with pytest.raises(tessera.Error, match="storage has 16 bytes"):
+        tessera.Weight.from_spec(np.zeros(16, np.uint8), packed.spec())
+
+
+def test_gated_linear(rng):
+    x, g, u = f32(rng, 5, 64), f32(rng, 32, 64), f32(rng, 32, 64)
+    gate = x.astype(np.float64) @ g.T
+    np.testing.assert_allclose(
+        tessera.gated_linear(x=x, gate=g, up=u), gate / (1 + np.exp(-gate)) * (x @ u.T), rtol=1e-3, atol=1e-3
+    )
+
+
+def test_norms_with_and_without_residuals(rng):
+    x, r, s, w, b = f32(rng, 3, 33), f32(rng, 3, 33), f32(rng, 3, 33), f32(rng, 33), f32(rng, 33)
+    np.testing.assert_allclose(
+        tessera.layer_norm(x=x, weight=w, bias=b), reference.layer_norm(x, w, b, 1e-5), atol=1e-5
+    )
+    out, total = tessera.rms_norm(x=x, weight=w, residuals=[r, s], eps=1e-6)
+    np.testing.assert_array_equal(total, (x + r) + s)
+    np.testing.assert_allclose(out, reference.rms_norm(total, w, 1e-6), atol=1e-5)
+    with pytest.raises(tessera.Error, match="4 residuals were given; none to three"):
+        tessera.layer_norm(x=x, weight=w, residuals=[r, r, r, r])
+
+
+def test_dropout_drops_and_scales(rng):
+    x, zero, w = np.ones((64, 64), np.float32), np.zeros((64, 64), np.float32), np.ones(64, np.float32)
+    _, total = tessera.layer_norm(x=x, weight=w, residuals=[zero], dropout=tessera.Dropout(0.25, seed=3))
+    assert set(np.unique(total)) == {np.float32(0), np.float32(1 / 0.75)}
+    assert 0.2 < (total == 0).mean() < 0.3
+
+
+def test_rotary_and_rotary_append(rng):
+    x, positions = f32(rng, 2, 5, 3, 64), np.array([3, 1, 4, 1, 5])
+    rope = tessera.Rope(np.float32(tessera.rope_inv_freq(32)))
+    expected = reference.rotary(x, positions, rope.inv_freq)
+    np.testing.assert_allclose(tessera.rotary(x=x, positions=positions, rope=rope), expected, atol=1e-5)
+    q, k, v = f32(rng, 5, 4, 64), f32(rng, 5, 2, 64), f32(rng, 5, 2, 64)
+    kp, vp = np.zeros((2, 4, 2, 64), np.float32), np.zeros((2, 4, 2, 64), np.float32)
+    q_out = tessera.rotary_append(
+        q=q, k=k, v=v, positions=positions, rope=rope, slots=np.arange(5, dtype=np.int32), k_pages=kp, v_pages=vp
+    )
+    np.testing.assert_allclose(q_out, reference.rotary(q[None], positions, rope.inv_freq)[0], atol=1e-5)
+    np.testing.assert_allclose(
+        kp.reshape(8, 2, 64)[:5], reference.rotary(k[None], positions, rope.inv_freq)[0], atol=1e-5
+    )
+    np.testing.assert_array_equal(vp.reshape(8, 2, 64)[:5], v)
+
+
+def test_embedding_softmax_convert_argmax_top_k(rng):
+    table, x = f32(rng, 10, 16), f32(rng, 4, 9)
+    np.testing.assert_array_equal(tessera.embedding(ids=np.array([[3, 1]]), table=table), table[[[3, 1]]])
+    p = np.exp(2.0 * x.astype(np.float64))
+    np.testing.assert_allclose(tessera.softmax(x=x, scale=2.0), p / p.sum(1, keepdims=True), atol=1e-6)
+    np.testing.assert_array_equal(tessera.convert(x=x, dtype="f16"), x.astype(np.float16))
+    np.testing.assert_array_equal(tessera.argmax(x=x), x.argmax(1))
+    values, indices = tessera.top_k(x=x, k=3)
+    np.testing.assert_array_equal(indices, np.argsort(-x, axis=1)[:, :3])
+    np.testing.assert_array_equal(values, np.take_along_axis(x, indices, 1))
+
+
+def test_sampling_ops_agree_with_each_other(rng):
+    logits = f32(rng, 3, 50)
+    ids = tessera.sample(logits=logits, temperature=0.7, top_k=10, seed=5, draw=2)
+    options = np.array([tessera.draw_options(temperature=0.7, top_k=10, seed=5, draw=2 + row) for row in range(3)])
+    rows = np.arange(3, dtype=np.int32)
+    np.testing.assert_array_equal(tessera.sample_rows(logits=logits, rows=rows, options=options), ids)
+    np.testing.assert_array_equal(tessera.sample(logits=logits, temperature=0), logits.argmax(1))
+    lp, top_ids, top_lp = tessera.logprobs(logits=logits, rows=rows, ids=ids.astype(np.int32), top=2)
+    shifted = logits.astype(np.float64) - np.log(np.exp(logits.astype(np.float64)).sum(1, keepdims=True))
+    np.testing.assert_allclose(lp, shifted[rows, ids], atol=1e-5)
+    np.testing.assert_array_equal(top_ids, np.argsort(-logits, axis=1)[:, :2])
+    np.testing.assert_allclose(top_lp, np.take_along_axis(shifted, top_ids.astype(int), 1), atol=1e-5)
+
+
+def test_logits_are_adjusted_by_bias_and_counts(rng):
+    logits, rows = f32(rng, 1, 8), np.zeros(1, np.int32)
+    counts = np.full((1, 8), 9, np.int32)
+    tessera.fill_counts(counts=counts, slot=0)
+    tessera.count_tokens(counts=counts, ids=np.array([3, 3], np.int32), slots=np.zeros(2, np.int32))
+    np.testing.assert_array_equal(counts, [[0, 0, 0, 2, 0, 0, 0, 0]])
+    out = tessera.adjust_logits(
+        logits=logits, rows=rows, bias_begin=np.array([0, 1], np.int32), bias_ids=np.array([5], np.int32),
+        bias=np.array([2.5], np.float32), counts=counts, slots=rows,
+        penalties=np.array([tessera.penalty_options(frequency=0.5)]),
+    )
+    expected = logits.copy()
+    expected[0, 5] += 2.5
+    expected[0, 3] -= 2 * 0.5
+    np.testing.assert_allclose(out, expected, atol=1e-6)
+
+
+def test_the_trace_names_the_kernel(rng):
+    ctx = tessera.Context("cpu", threads=1, trace=True)
+    tessera.softmax(x=f32(rng, 2, 4), ctx=ctx)
+    (entry,) = ctx.trace.entries
+    assert (entry.op, entry.calls) == ("softmax", 1) and ctx.trace.calls("softmax") == 1
+    assert "f32[2, 4]" in entry.shapes

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Builds the wheel of the Python package against the library of a build folder, and tests the installed package.
+#   tests/python/run.sh [BUILD] [pytest's options]      BUILD: build, where everything is built
+# The library is not compiled again: the wheel links an installed copy of BUILD. The virtual environment is
+# BUILD/python-venv; packages come from PyPI, once.
+set -euo pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$root/build
+if [ $# -gt 0 ] && [ -e "$1/CMakeCache.txt" ]; then build=$(realpath "$1"); shift; fi
+if [ ! -e "$build/CMakeCache.txt" ]; then
+  echo "run.sh: $build is not built; run cmake there first, as ./test.sh does" >&2
+  exit 2
+fi
+
+venv=$build/python-venv
+wanted=$root/tests/python/requirements.txt
+if ! cmp -s "$wanted" "$venv/installed.txt"; then
+  rm -rf "$venv"
+  python3 -m venv "$venv"
+  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
+  cp "$wanted" "$venv/installed.txt"
+fi
+
+rm -rf "$build/python-prefix" "$build/python-wheel"
+cmake --install "$build" --prefix "$build/python-prefix" >/dev/null
+PATH=$venv/bin:$PATH "$venv/bin/pip" wheel "$root" --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+  -C build-dir="$build/python-build" -C cmake.define.TESSERA_INSTALLED="$build/python-prefix" -w "$build/python-wheel"
+"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-index --force-reinstall \
+  "$build"/python-wheel/tessera-*.whl
+
+"$venv/bin/ruff" check --quiet --config "$root/pyproject.toml" "$root/python" "$root/tests/python" "$root/examples/python"
+cd "$root/tests/python"
+TESSERA_WHEEL=$(echo "$build"/python-wheel/tessera-*.whl) TESSERA_ARTEFACTS=$build/python-tests \
+  exec "$venv/bin/python" -m pytest -p no:cacheprovider --durations=8 "$@"

@@ -1,0 +1,177 @@
+"""The operators of torch.ops.tessera: opcheck, gradients against PyTorch's own, compiled without a graph break."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import tessera
+import tessera.torch as tt
+
+OPS = torch.ops.tessera
+MASKS = {
+    "full": tessera.Mask.full(),
+    "causal": tessera.Mask.causal(),
+    "window": tessera.Mask.window(2, 1),
+    "sinks": tessera.Mask.sinks(1, 3),
+    "blocks": tessera.Mask.blocks(tessera.BlockMask.local(4, 3, 3, 1), causal=True),
+}
+
+
+def allowed(mask: tessera.Mask, n_q: int, n_k: int) -> torch.Tensor:
+    rows = range(n_q)
+    return torch.tensor([[mask.allows(i, i + n_k - n_q, j) for j in range(n_k)] for i in rows])
+
+
+def plain_attention(q, k, v, mask, softcap=0.0):
+    groups = q.shape[2] // k.shape[2]
+    q, k, v = (x.transpose(1, 2) for x in (q, k.repeat_interleave(groups, 2), v.repeat_interleave(groups, 2)))
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill(~allowed(mask, q.shape[2], k.shape[2]), -torch.inf)
+    return (torch.softmax(scores, -1) @ v).transpose(1, 2)
+
+
+def inputs(*shapes, dtype=torch.float32, grad=True):
+    generator = torch.Generator().manual_seed(3)
+    return [torch.randn(s, generator=generator).to(dtype).requires_grad_(grad) for s in shapes]
+
+
+def check_gradients(ours, theirs, tensors, atol=2e-5):
+    """The same result and the same gradients of a random sum of it."""
+    torch.testing.assert_close(ours, theirs, atol=atol, rtol=1e-4)
+    weights = torch.randn(ours.shape, generator=torch.Generator().manual_seed(5)).to(ours.dtype)
+    wanted = torch.autograd.grad((theirs * weights).sum(), tensors)
+    for a, b in zip(torch.autograd.grad((ours * weights).sum(), tensors), wanted, strict=True):
+        torch.testing.assert_close(a, b, atol=10 * atol, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_attention_gradients_with_every_mask_and_grouped_heads(name):
+    q, k, v = inputs((2, 9, 4, 64), (2, 11, 2, 64), (2, 11, 2, 64))
+    ours = tt.attention(q, k, v, MASKS[name], softcap=5.0)
+    check_gradients(ours, plain_attention(q, k, v, MASKS[name], 5.0), [q, k, v])
+
+
+def test_attention_dropout_is_repeated_by_the_backward_pass():
+    q, k, v = inputs((1, 16, 2, 64), (1, 16, 2, 64), (1, 16, 2, 64))
+    seed = torch.tensor([17])
+    ours = tt.attention(q, k, v, dropout_p=0.3, seed=seed)
+    assert torch.equal(ours, tt.attention(q, k, v, dropout_p=0.3, seed=seed))
+    assert not torch.equal(ours, tt.attention(q, k, v, dropout_p=0.3, seed=torch.tensor([18])))
+    # v = identity shows the weights: which were dropped, and that the others were scaled.
+    one = torch.eye(16, 64).reshape(1, 16, 1, 64).expand(1, 16, 2, 64)
+    weights = tt.attention(q, k, one, dropout_p=0.3, seed=seed)[..., :16]
+    plain = tt.attention(q, k, one)[..., :16]
+    kept = (weights != 0).float() / 0.7
+    torch.testing.assert_close(weights, plain * kept, atol=1e-6, rtol=1e-5)
+    theirs = ((plain * kept).transpose(1, 2) @ v.transpose(1, 2)).transpose(1, 2)
+    check_gradients(ours, theirs, [v])
+    torch.manual_seed(4)
+    first = tt.attention(q, k, v, dropout_p=0.3)
+    torch.manual_seed(4)
+    assert torch.equal(first, tt.attention(q, k, v, dropout_p=0.3))
+
+
+@pytest.mark.parametrize("activation", ["none", "relu", "gelu", "gelu_tanh", "silu"])
+@pytest.mark.parametrize("format", ["nvfp4", "int8"])
+def test_linear_gradients_to_x_bias_and_residual(format, activation):
+    layer = tt.FusedFP4Linear(64, 48, activation, format=format)
+    x, residual = inputs((3, 5, 64), (3, 5, 48))
+    act = {"none": lambda y: y, "gelu_tanh": lambda y: F.gelu(y, approximate="tanh")}.get(
+        activation, getattr(F, activation, None)
+    )
+    theirs = act(F.linear(x, layer.dense_weight(), layer.bias)) + residual
+    check_gradients(layer(x, residual), theirs, [x, layer.bias, residual])
+
+
+@pytest.mark.parametrize(("kind", "count"), list(itertools.product(("layer", "rms"), (0, 1, 3))))
+def test_norm_gradients_with_residuals(kind, count):
+    x, weight, bias, *residuals = inputs((4, 7, 24), (24,), (24,), *[(4, 7, 24)] * count)
+    total = sum(residuals, x)
+    if kind == "layer":
+        ours, theirs = tt.layer_norm(x, weight, bias, residuals), F.layer_norm(total, (24,), weight, bias)
+    else:
+        ours, theirs = tt.rms_norm(x, weight, residuals), F.rms_norm(total, (24,), weight, 1e-5)
+    tensors = [x, weight, *residuals] + ([bias] if kind == "layer" else [])
+    if count:
+        check_gradients(ours[0] + 0.5 * ours[1], theirs + 0.5 * total, tensors)
+    else:
+        check_gradients(ours, theirs, tensors)
+
+
+def test_norm_dropout_gradient():
+    x, residual, weight = inputs((8, 32), (8, 32), (32,))
+    seed = torch.tensor([6])
+    out, total = tt.rms_norm(x, weight, [residual], dropout_p=0.4, seed=seed)
+    kept = ((total - residual).detach() != 0).float() / 0.6
+    expected = x * kept + residual
+    check_gradients(out + total, F.rms_norm(expected, (32,), weight, 1e-5) + expected, [x, residual, weight])
+
+
+def test_rotary_gradient():
+    (x,) = inputs((2, 5, 3, 64))
+    positions, inv_freq = torch.tensor([4, 0, 7, 2, 9]), torch.tensor(tessera.rope_inv_freq(32))
+    angles = positions[:, None] * inv_freq
+    cos, sin = angles.cos()[None, :, None], angles.sin()[None, :, None]
+    a, b, rest = x[..., :16], x[..., 16:32], x[..., 32:]
+    check_gradients(
+        tt.rotary(x, positions, inv_freq), torch.cat([a * cos - b * sin, b * cos + a * sin, rest], -1), [x]
+    )
+
+
+def opcheck_cases():
+    q, k, v = inputs((1, 5, 4, 64), (1, 5, 2, 64), (1, 5, 2, 64))
+    causal = MASKS["causal"].spec()
+    plain_options = (causal, 0.0, 0.0, 0.0, None)
+    yield "attention", OPS.attention, (q, k, v, *plain_options)
+    yield "attention_dropout", OPS.attention, (q, k, v, causal, 0.0, 0.0, 0.2, torch.tensor([3]))
+    with torch.no_grad():
+        out, lse = OPS.attention(q, k, v, *plain_options)
+    plain = [t.detach() for t in (q, k, v)]
+    yield "attention_backward", OPS.attention_backward, (torch.ones_like(out), *plain, out, lse, *plain_options)
+    layer = tt.FusedFP4Linear(64, 32, "gelu")
+    x, residual, weight, bias = inputs((3, 64), (3, 64), (64,), (64,))
+    packed = (layer.prepared, layer.prepared_spec, layer.packed, layer.packed_spec)
+    yield "linear", OPS.linear, (x, *packed, layer.bias.detach().requires_grad_(), "gelu", None)
+    yield "dequantize", OPS.dequantize, (layer.packed, layer.packed_spec)
+    yield "layer_norm", OPS.layer_norm, (x, [residual], weight, bias, 1e-5, 0.0, None)
+    yield "layer_norm_alone", OPS.layer_norm, (x, [], weight, bias, 1e-5, 0.0, None)
+    yield "rms_norm", OPS.rms_norm, (x, [residual], weight, 1e-5, 0.0, None)
+    yield "rotary", OPS.rotary, (q, torch.arange(5), torch.tensor(tessera.rope_inv_freq(64)), "half_split")
+
+
+@pytest.mark.parametrize(("op", "arguments"), [pytest.param(op, args, id=name) for name, op, args in opcheck_cases()])
+def test_opcheck(op, arguments):
+    torch.library.opcheck(op.default, arguments)
+
+
+def test_a_compiled_function_has_no_graph_break():
+    layer = tt.FusedFP4Linear(64, 64, "silu")
+    weight = torch.ones(64)
+    causal = MASKS["causal"].spec()
+
+    def step(x):
+        heads = layer(x).view(2, 6, 1, 64)
+        out = tt.attention(heads, heads, heads, causal).reshape(2, 6, 64)
+        return tt.rms_norm(out, weight, [x])[0]
+
+    (x,) = inputs((2, 6, 64))
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    check_gradients(compiled(x), step(x), [x], atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", MASKS)
+def test_attention_gradients_on_the_gpu(name):
+    q, k, v = (t.detach().cuda().requires_grad_() for t in inputs((2, 9, 4, 64), (2, 11, 2, 64), (2, 11, 2, 64)))
+    ours = tt.attention(q, k, v, MASKS[name])
+    cpu = [t.detach().cpu().requires_grad_() for t in (q, k, v)]
+    theirs = plain_attention(*cpu, MASKS[name])
+    torch.testing.assert_close(ours.cpu(), theirs, atol=1e-4, rtol=1e-3)
+    for a, b in zip(
+        torch.autograd.grad(ours.sum(), [q, k, v]), torch.autograd.grad(theirs.sum(), cpu), strict=True
+    ):
+        torch.testing.assert_close(a.cpu(), b, atol=1e-3, rtol=1e-2)

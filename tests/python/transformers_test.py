@@ -1,0 +1,216 @@
+"""Models of transformers on our kernels: tiny ones of each family, made here."""
+
+import pytest
+import torch
+import transformers
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
+
+import tessera
+import tessera.transformers as tf
+from tessera.torch import FusedFP4Linear
+from tessera.transformers import streaming
+
+SMALL = {
+    "vocab_size": 96, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "max_position_embeddings": 256, "bos_token_id": 1, "eos_token_id": 2,
+}
+
+
+def neox(**options):
+    return GPTNeoXForCausalLM(GPTNeoXConfig(**SMALL, **options))
+
+
+def llama(**options):
+    return LlamaForCausalLM(LlamaConfig(**SMALL, num_key_value_heads=1, **options))
+
+
+def other(name, **options):
+    config = getattr(transformers, f"{name}Config")(**SMALL, num_key_value_heads=1, **options)
+    return getattr(transformers, f"{name}ForCausalLM")(config)
+
+
+MODELS = {
+    "neox_parallel": neox,
+    "neox_serial": lambda: neox(use_parallel_residual=False),
+    "llama": llama,
+    "mistral": lambda: other("Mistral", sliding_window=8),
+    "qwen2": lambda: other("Qwen2"),
+    "qwen3": lambda: other("Qwen3", head_dim=64),
+}
+
+
+def make(name: str):
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    with torch.no_grad():  # larger weights, so that tokens differ
+        for parameter in model.parameters():
+            if parameter.ndim == 2:
+                parameter.mul_(4)
+    return model
+
+
+def prompt(n=12, batch=1):
+    return torch.randint(3, 96, (batch, n), generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_patched_model_passes_all_five_checks_and_can_be_restored(name):
+    model, ids = make(name), prompt()
+    before = model(ids).logits
+    tf.patch(model)
+    report = tf.verify(model, ids, tokens=8)
+    assert report.ok, str(report)
+    assert [c.name for c in report.checks] == ["kernels", "hidden states", "tokens", "call trace", "time"]
+    assert len(report.hidden_errors) == 4 and set(report.layers.values()) == {1} and len(report.layers) == 3
+    tf.unpatch(model)
+    assert torch.equal(model(ids).logits, before) and tf.patch_of(model) is None
+
+
+@pytest.mark.parametrize("name", ["neox_parallel", "llama"])
+@pytest.mark.parametrize("format", ["nvfp4", "int8"])
+def test_packed_layers_are_called_and_counted(name, format):
+    model, ids = make(name), prompt()
+    before = model(ids).logits
+    head = "lm_head" if hasattr(model, "lm_head") else "embed_out"
+    tf.patch(model, linear=format, keep_dense=[head])
+    packed = [n for n, m in model.named_modules() if isinstance(m, FusedFP4Linear)]
+    report = tf.verify(model, ids, tokens=8)
+    assert report.ok, str(report)
+    assert set(packed) < set(report.layers) and len(report.layers) == len(packed) + 3
+    assert all(report.layers[name] == 1 for name in packed)
+    tf.unpatch(model)
+    assert torch.equal(model(ids).logits, before)
+
+
+def test_a_kernel_that_is_never_called_fails_the_verification():
+    model, ids = make("llama"), prompt()
+    tf.patch(model, linear="int8")
+    layer = model.model.layers[1].mlp.up_proj
+    layer.forward = lambda x: torch.nn.functional.linear(x, layer.dense_weight())  # somebody's monkey patch
+    report = tf.verify(model, ids, tokens=4)
+    trace = report.checks[3]
+    assert not report.ok and not trace.ok, str(report)
+
+
+def test_a_layer_that_falls_back_says_which_and_why():
+    model, ids = make("llama"), prompt()
+    tf.patch(model)
+    custom = torch.zeros(1, 1, 12, 12).masked_fill(torch.ones(12, 12).triu(1).bool(), float("-inf"))
+    out = model(ids, attention_mask=custom).logits
+    torch.testing.assert_close(out, tf.unpatch(model)(ids).logits, atol=1e-4, rtol=1e-3)
+    tf.patch(model)
+    model(ids, attention_mask=custom)
+    fallbacks = tf.patch_of(model).calls.fallbacks
+    assert set(fallbacks) == {0, 1, 2} and "a mask of 4 dimensions" in fallbacks[0]
+    model.double()
+    report = tf.verify(model, ids, tokens=4)
+    assert not report.ok and "float64" in str(report) and "model.layers.0.self_attn" in str(report)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padded_batches_give_what_each_gives_alone(side):
+    model = make("neox_parallel")
+    ids, mask = prompt(10, batch=2), torch.ones(2, 10, dtype=torch.long)
+    cut = slice(0, 4) if side == "left" else slice(6, 10)
+    mask[1, cut] = 0
+    tf.patch(model)
+    together = model(ids, attention_mask=mask, position_ids=(mask.cumsum(1) - 1).clamp(min=0)).logits
+    alone = model(ids[1:, 4:] if side == "left" else ids[1:, :6]).logits
+    kept = together[1:, 4:] if side == "left" else together[1:, :6]
+    torch.testing.assert_close(kept, alone, atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(together[:1], model(ids[:1]).logits, atol=2e-4, rtol=1e-3)
+    assert not tf.patch_of(model).calls.fallbacks
+
+
+def test_gradients_flow_through_a_patched_model():
+    model, ids = make("llama"), prompt()
+    theirs = torch.autograd.grad(model(ids, labels=ids).loss, model.model.embed_tokens.weight)[0]
+    tf.patch(model)
+    ours = torch.autograd.grad(model(ids, labels=ids).loss, model.model.embed_tokens.weight)[0]
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-3)
+
+
+def rotated(x, position, inv_freq):
+    half = len(inv_freq)
+    cos, sin = (position * inv_freq).cos(), (position * inv_freq).sin()
+    a, b = x[..., :half], x[..., half : 2 * half]
+    return torch.cat([a * cos - b * sin, b * cos + a * sin, x[..., 2 * half :]], -1)
+
+
+@pytest.mark.parametrize("chunks", [[30], [1] * 30, [5, 11, 14], [9, 1, 20], [10, 20]])
+def test_streaming_attention_is_what_the_policy_says(chunks):
+    """Token by token in float64: which keys a query sees, and by how much each is turned."""
+    sinks, window, dims = 2, 8, 64
+    generator = torch.Generator().manual_seed(2)
+    q, k, v = (torch.randn(1, 30, h, dims, generator=generator) for h in (4, 2, 2))
+    inv_freq = torch.tensor(tessera.rope_inv_freq(32))
+    expected = torch.zeros(1, 30, 4, dims, dtype=torch.float64)
+    for p in range(30):
+        seen = [j for j in range(p + 1) if p < sinks + window or j < sinks or j > p - window]
+        place = {j: i for i, j in enumerate(seen)}
+        for h in range(4):
+            query = rotated(q[0, p, h].double(), place[p], inv_freq)
+            keys = torch.stack([rotated(k[0, j, h // 2].double(), place[j], inv_freq) for j in seen])
+            expected[0, p, h] = torch.softmax(keys @ query / 8, 0) @ v[0, seen, h // 2].double()
+    layer, outs, at = streaming.SinkLayer(sinks, window), [], 0
+    for n in chunks:
+        part = slice(at, at + n)
+        keys, values = (
+            x.transpose(1, 2) for x in layer.update(k[:, part].transpose(1, 2), v[:, part].transpose(1, 2))
+        )
+        outs.append(streaming.attend_stream(q[:, part], keys, values, at, sinks, window, inv_freq, 0.125))
+        at += n
+        assert layer.keys.shape[-2] <= sinks + window and layer.get_seq_length() == at
+    torch.testing.assert_close(torch.cat(outs, 1).double(), expected, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["neox_parallel", "neox_serial", "llama", "qwen2", "qwen3"])
+def test_a_streaming_model_runs_past_its_window_in_constant_memory(name):
+    model, ids = make(name), prompt()
+    tf.patch(model, streaming=(4, 28))
+    report = tf.verify(model, ids, tokens=8)
+    assert report.ok, str(report)
+    cache = transformers.DynamicCache()
+    out = model.generate(ids, max_new_tokens=300, min_new_tokens=300, do_sample=False, past_key_values=cache)
+    assert out.shape == (1, 312)  # longer than the model's 256 positions
+    assert all(layer.keys.shape[-2] == 32 for layer in cache.layers)
+    tf.unpatch(model)
+
+
+def test_streaming_agrees_with_tesseras_own_engine(tmp_path):
+    """The same checkpoint in transformers with our patch, and in tessera.LLM: the same tokens, far past the window."""
+    model, ids = make("llama"), prompt()
+    model.save_pretrained(tmp_path)
+    tf.patch(model, streaming=(4, 28))
+    out = model.generate(ids, max_new_tokens=150, min_new_tokens=150, do_sample=False)[0, 12:].tolist()
+    llm = tessera.LLM(tmp_path, device="cpu", streaming=(4, 28), max_sequences=1, context=128)
+    forbidden = {i: float("-inf") for i in llm.config.eos}
+    params = tessera.SamplingParams(temperature=0, max_tokens=150, ignore_eos=True, logit_bias=forbidden)
+    assert llm.generate(ids.tolist(), params)[0].token_ids == out
+    with pytest.raises(tessera.Error, match="no tokenizer.json, so text cannot be read"):
+        llm.generate("Once")
+
+
+def test_refusals_are_sentences():
+    model, ids = make("llama"), prompt()
+    with pytest.raises(tessera.Error, match="not patched"):
+        tf.unpatch(model)
+    with pytest.raises(tessera.Error, match="not patched"):
+        tf.verify(model, ids)
+    with pytest.raises(tessera.Error, match="'nothing' matches no linear layer"):
+        tf.patch(model, linear="nvfp4", keep_dense=["nothing"])
+    assert tf.patch_of(model) is None  # undone
+    tf.patch(model, streaming=(4, 12))
+    with pytest.raises(tessera.Error, match="patched already"):
+        tf.patch(model)
+    with pytest.raises(tessera.Error, match="do not fit into sinks and window"):
+        tf.verify(model, ids, tokens=8)
+    with pytest.raises(tessera.Error, match="without padding"):
+        model(ids, attention_mask=torch.tensor([[0] + [1] * 11]))
+
+
+@pytest.mark.gpu
+def test_a_patched_model_on_the_gpu():
+    model = make("llama").to("cuda", torch.float16)
+    tf.patch(model, linear="nvfp4")
+    assert tf.verify(model, prompt().cuda(), tokens=8).ok
