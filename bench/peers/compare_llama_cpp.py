@@ -70,7 +70,8 @@ def write_checkpoint(folder, shape, parts):
     save_file({name: array for name, _, array in parts}, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def write_gguf(path, kind, shape, parts):
+def write_gguf(path, kind, shape, parts, tokens=None):
+    """`tokens`: the vocabulary, for a server that reads and writes text; without it, only ids."""
     import gguf
 
     layers, hidden, heads, feed_forward, vocab = shape
@@ -82,7 +83,14 @@ def write_gguf(path, kind, shape, parts):
     writer.add_feed_forward_length(feed_forward)
     writer.add_head_count(heads)
     writer.add_vocab_size(vocab)
-    writer.add_tokenizer_model("no_vocab")
+    if tokens is None:
+        writer.add_tokenizer_model("no_vocab")
+    else:
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_list(tokens)
+        writer.add_token_types([gguf.TokenType.NORMAL] * len(tokens))
+        writer.add_token_merges([f"{tokens[64]} {tokens[65]}"])  # it wants one; no prompt here is text
     writer.add_rope_dimension_count(hidden // heads // 4)
     writer.add_parallel_residual(True)
     writer.add_layer_norm_eps(1e-5)
