@@ -218,7 +218,7 @@ Command add_serve(CLI::App& app) {
   names.reserve(chat_templates().size());
   for (const ChatTemplate& chat : chat_templates()) names.push_back(chat.name);
   command
-      ->add_option("--template", flags->template_name,
+      ->add_option("--chat-template", flags->template_name,
                    "How turns of a chat are written, if not as the model's folder says")
       ->type_name("NAME")
       ->check(one_of(names));

@@ -194,7 +194,7 @@ Prompt read_chat(const Json& body, const ServedModel& served) {
   if (served.chat == nullptr) {
     throw ApiError(400,
                    "the model has no chat template; use /v1/completions, or start the server with "
-                   "--template");
+                   "--chat-template");
   }
   ChatOptions options;
   if (const Json* variables = member(body, "chat_template_kwargs")) {

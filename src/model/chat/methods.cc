@@ -22,8 +22,8 @@ class BoundMethod : public Callable {
 constexpr std::array<std::string_view, 14> kChanging = {
     "append", "clear",   "extend", "insert",     "pop",      "popitem",     "remove",
     "sort",   "reverse", "update", "setdefault", "fromkeys", "__setitem__", "__delitem__"};
-constexpr std::array<std::string_view, 9> kRareOfStrings = {
-    "casefold", "encode",       "expandtabs", "format",   "format_map",
+constexpr std::array<std::string_view, 8> kRareOfStrings = {
+    "casefold", "encode",       "expandtabs", "format_map",
     "istitle",  "isidentifier", "maketrans",  "translate"};
 
 bool has_name(std::span<const std::string_view> names, std::string_view name) {

@@ -119,11 +119,31 @@ Value number_result(const Run& run, BinaryOp op, const Value& a, const Value& b)
   return float_result(run, op, number_of(a), number_of(b));
 }
 
+void add_escaped(const Text& text, TextBuilder& out) {
+  constexpr std::string_view kSpecial = "&<>'\"";
+  constexpr std::array<std::string_view, 5> kEscapes = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  const std::string_view bytes = text.view();
+  std::size_t plain = 0;
+  for (std::size_t at = bytes.find_first_of(kSpecial); at != std::string_view::npos;
+       at = bytes.find_first_of(kSpecial, plain)) {
+    out.add(text, plain, at);
+    out.instead_of(text, at, at + 1, kEscapes[kSpecial.find(bytes[at])]);
+    plain = at + 1;
+  }
+  out.add(text, plain, bytes.size());
+}
+
 Value joined(Run& run, const Text& a, const Text& b) {
   TextBuilder builder(run);
-  builder.add(a);
-  builder.add(b);
-  return builder.take();
+  const bool markup = a.is_markup() || b.is_markup();
+  for (const Text* text : {&a, &b}) {
+    if (markup && !text->is_markup()) {
+      add_escaped(*text, builder);
+    } else {
+      builder.add(*text);
+    }
+  }
+  return builder.take(markup);
 }
 
 Value joined(Run& run, const ListData& a, const ListData& b) {

@@ -5,6 +5,7 @@
 #include "model/chat/methods.h"
 #include "model/chat/text_case.h"
 #include "model/chat/text_parts.h"
+#include "model/chat/write_value.h"
 #include "model/tokenizer/unicode.h"
 
 namespace tessera::model::chat {
@@ -204,11 +205,52 @@ Value partition_method(Run& run, const Value& object, const CallArguments& argum
                     : make_tuple(run, {parts[0], Text(), Text()});
 }
 
+// What stands in braces: nothing, a place or a name.
+const Value& format_field(const Run& run, std::string_view field, const CallArguments& arguments,
+                          std::size_t& next) {
+  const bool is_place =
+      !field.empty() && field.size() < 4 &&
+      std::all_of(field.begin(), field.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (field.empty() || is_place) {
+    const std::size_t index = field.empty() ? next++ : std::stoul(std::string(field));
+    if (index >= arguments.positional.size()) run.refuse("format has too few values");
+    return arguments.positional[index];
+  }
+  for (const auto& [name, value] : arguments.named) {
+    if (name == field) return value;
+  }
+  run.refuse("format knows {{}}, {{0}} and {{name}}, and has no value for '{}'", field);
+}
+
+Value format_method(Run& run, const Value& object, const CallArguments& arguments) {
+  const Text& text = text_of(object);
+  const std::string_view bytes = text.view();
+  TextBuilder out(run);
+  std::size_t next = 0;
+  for (std::size_t at = 0; at < bytes.size();) {
+    const std::size_t brace = std::min(bytes.find_first_of("{}", at), bytes.size());
+    out.add(text, at, brace);
+    if (brace == bytes.size()) break;
+    if (brace + 1 < bytes.size() && bytes[brace + 1] == bytes[brace]) {
+      out.add(text, brace, brace + 1);
+      at = brace + 2;
+      continue;
+    }
+    const std::size_t end = bytes.find('}', brace);
+    if (bytes[brace] == '}' || end == std::string_view::npos)
+      run.refuse("a brace of a format stands alone");
+    out.add(
+        to_text(run, format_field(run, bytes.substr(brace + 1, end - brace - 1), arguments, next)));
+    at = end + 1;
+  }
+  return out.take();
+}
+
 struct NamedMethod {
   std::string_view name;
   Method method;
 };
-constexpr std::array<NamedMethod, 30> kStringMethods = {{
+constexpr std::array<NamedMethod, 31> kStringMethods = {{
     {"strip", strip_method<Side::both>},
     {"lstrip", strip_method<Side::left>},
     {"rstrip", strip_method<Side::right>},
@@ -223,6 +265,7 @@ constexpr std::array<NamedMethod, 30> kStringMethods = {{
     {"count", count_method},
     {"replace", replace_method},
     {"join", join_method},
+    {"format", format_method},
     {"upper", case_method<upper>},
     {"lower", case_method<lower>},
     {"title", case_method<title>},

@@ -18,7 +18,7 @@ bool all_ascii(std::string_view bytes) {
 Text Text::literal(std::string bytes) {
   Text text;
   const bool ascii = all_ascii(bytes);
-  text.data_ = std::make_shared<const Data>(Data{std::move(bytes), {}, ascii, {}});
+  text.data_ = std::make_shared<const Data>(Data{std::move(bytes), {}, ascii, false, {}});
   return text;
 }
 
@@ -73,11 +73,11 @@ void TextBuilder::add(const Text& text, std::size_t begin, std::size_t end) {
   run_->step(count / 8);
 }
 
-Text TextBuilder::take() {
+Text TextBuilder::take(bool is_markup) {
   Text text;
   const bool ascii = all_ascii(bytes_);
   text.data_ = std::make_shared<const Text::Data>(
-      Text::Data{std::exchange(bytes_, {}), std::exchange(foreign_, {}), ascii,
+      Text::Data{std::exchange(bytes_, {}), std::exchange(foreign_, {}), ascii, is_markup,
                  std::exchange(charge_, Charge(*run_, kTextOverhead))});
   return text;
 }

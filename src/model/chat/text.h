@@ -33,13 +33,16 @@ class Text {
   // One byte for each character.
   bool is_ascii() const { return !data_ || data_->is_ascii; }
   std::size_t characters() const;
+  // Came through |safe: what is added to it is escaped for HTML, as markupsafe does, even where
+  // nothing else is.
+  bool is_markup() const { return data_ && data_->is_markup; }
 
  private:
   friend class TextBuilder;
   struct Data {
     std::string bytes;
     std::vector<Span> foreign;
-    bool is_ascii;
+    bool is_ascii, is_markup;
     Charge charge;
   };
   std::shared_ptr<const Data> data_;
@@ -61,7 +64,7 @@ class TextBuilder {
 
   std::size_t size() const { return bytes_.size(); }
   // Afterwards the builder is empty.
-  Text take();
+  Text take(bool is_markup = false);
 
  private:
   void mark(std::size_t begin, std::size_t end);

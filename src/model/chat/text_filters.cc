@@ -22,6 +22,13 @@ Value string_filter(Run& run, const Value& value, const CallArguments& arguments
   return to_text(run, value);
 }
 
+Value safe_filter(Run& run, const Value& value, const CallArguments& arguments) {
+  placed<0>(run, arguments, "safe", {});
+  TextBuilder builder(run);
+  builder.add(to_text(run, value));
+  return builder.take(true);
+}
+
 Value trim_filter(Run& run, const Value& value, const CallArguments& arguments) {
   const auto [characters] = placed<1>(run, arguments, "trim", {"chars"});
   const Text text = to_text(run, value);
@@ -112,7 +119,7 @@ constexpr std::array<NamedTextFilter, 12> kTextFilters = {{
     {"capitalize", case_filter<capitalized>},
     {"title", case_filter<title_filtered>},
     {"string", string_filter},
-    {"safe", string_filter},  // nothing is escaped in chat templates
+    {"safe", safe_filter},
     {"trim", trim_filter},
     {"replace", replace_filter},
     {"join", join_filter},

@@ -162,6 +162,7 @@ FILTERS = [
     "{{ -5 | abs }}{{ 2.567 | round(2) }}{{ 2.5 | round }}{{ 7 | round }}{{ 2.1 | round(method='ceil') }}{{ 2.19 | round(1, 'floor') }}",
     "{{ [1, 2, 3, 4, 5] | batch(2) | list }}{{ [1, 2, 3] | batch(2, 'x') | list }}",
     "{{ '%s-%d%%' % ('a', 5) }}{{ '%s' % 'x' }}{{ '%s %s' | format(1, [2]) }}",
+    "{{ '<a>' | safe + '<b>&\\'\"' + '<c>' }}{{ '<x>' + '<y>' | safe }}{{ ('<a>' | safe) ~ '<b>' }}{{ 1 | safe + '<' }}",
     "{{ 'x' | nonexistent }}",
     "{{ 'x' | upper(1) }}",
     "{{ 1 if true else ('x' | nonexistent) }}",
@@ -203,6 +204,9 @@ METHODS = [
     "{% set x = {} %}{{ x.update({'a': 1}) }}",
     "{{ {'a': 1}.pop('a') }}",
     "{{ 'a'.upper is callable }}",
+    "{{ '{} {}'.format(1, 'b') }}{{ '{1}{0}'.format('a', [2]) }}{{ '<{x}>{{}}'.format(x=none) }}{{ 'é'.format() }}",
+    "{{ '{} {}'.format(1) }}",
+    "{{ '{'.format(1) }}",
     "{{ ('a' ~ 'b').upper().lower().title() }}{{ 'a b'.split()[0].upper() }}{{ 'ab'.strip().split('b')[0][::-1] }}",
 ]
 
