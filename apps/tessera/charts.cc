@@ -151,22 +151,26 @@ std::string roofline_svg(const std::string& title, const std::vector<RooflinePoi
   draw_grid(svg, x, y);
   draw_roof(svg, x, y, ceilings.read_bandwidth, ceilings.matrix_rate, "t-roof2");
   draw_roof(svg, x, y, ceilings.read_bandwidth, ceilings.f32_rate, "t-roof");
-  // Labels that would lie on each other move down, from left to right.
+  // Labels that would lie on each other move down, in the order of points.
+  constexpr std::size_t kMostLabels = 8;  // more points are numbered
+  const bool numbered = points.size() > kMostLabels;
+  const double label_width = numbered ? 20 : 170;
   std::vector<std::pair<double, double>> placed;
-  for (const RooflinePoint& point : points) {
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const RooflinePoint& point = points[i];
     if (point.flops_per_second <= 0) continue;
     const double at_x = x.at(point.flops_per_byte), at_y = y.at(point.flops_per_second);
     double label_y = at_y + 4;
     for (const auto& [other_x, other_y] : placed) {
-      if (std::abs(other_x - at_x) < 170 && std::abs(other_y - label_y) < 13)
+      if (std::abs(other_x - at_x) < label_width && std::abs(other_y - label_y) < 13)
         label_y = other_y + 14;
     }
     placed.emplace_back(at_x, label_y);
-    const bool right = at_x < kRoofWidth - 200;
+    const bool right = numbered || at_x < kRoofWidth - 200;
     svg.raw(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"t-ours\"/>\n", at_x,
                         at_y));
-    svg.text(at_x + (right ? 9 : -9), label_y, right ? "start" : "end", "t-ink", point.label,
-             "font-size=\"11\"");
+    svg.text(at_x + (right ? 9 : -9), label_y, right ? "start" : "end", "t-ink",
+             numbered ? fmt::format("{}", i + 1) : point.label, "font-size=\"11\"");
   }
   return svg.end();
 }
