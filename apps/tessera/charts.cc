@@ -75,8 +75,8 @@ std::string rate_text(double flops) {
   return fmt::format("{:g} MFLOP/s", flops * 1e-6);
 }
 
-constexpr double kRoofWidth = 860, kRoofHeight = 460, kLeft = 92, kRight = 24, kTop = 66,
-                 kFoot = 56;
+constexpr double kRoofWidth = 860, kRoofHeight = 460, kRoofLeft = 92, kRoofRight = 24,
+                 kRoofTop = 66, kRoofFoot = 56;
 
 void draw_roof(Svg& svg, const LogAxis& x, const LogAxis& y, double bandwidth, double rate,
                std::string_view kind) {
@@ -92,16 +92,16 @@ void draw_roof(Svg& svg, const LogAxis& x, const LogAxis& y, double bandwidth, d
 void draw_grid(Svg& svg, const LogAxis& x, const LogAxis& y) {
   for (double e = x.low; e <= x.high + 0.5; e += 1) {
     const double at = x.at(std::pow(10, e));
-    svg.line(at, kTop, at, kRoofHeight - kFoot, "t-grid");
-    svg.text(at, kRoofHeight - kFoot + 18, "middle", "t-soft",
+    svg.line(at, kRoofTop, at, kRoofHeight - kRoofFoot, "t-grid");
+    svg.text(at, kRoofHeight - kRoofFoot + 18, "middle", "t-soft",
              fmt::format("{:g}", std::pow(10, e)));
   }
   for (double e = y.low; e <= y.high + 0.5; e += 1) {
     const double at = y.at(std::pow(10, e));
-    svg.line(kLeft, at, kRoofWidth - kRight, at, "t-grid");
-    svg.text(kLeft - 8, at + 4, "end", "t-soft", rate_text(std::pow(10, e)));
+    svg.line(kRoofLeft, at, kRoofWidth - kRoofRight, at, "t-grid");
+    svg.text(kRoofLeft - 8, at + 4, "end", "t-soft", rate_text(std::pow(10, e)));
   }
-  svg.text((kLeft + kRoofWidth - kRight) / 2, kRoofHeight - 14, "middle", "t-soft",
+  svg.text((kRoofLeft + kRoofWidth - kRoofRight) / 2, kRoofHeight - 14, "middle", "t-soft",
            "arithmetic for each byte, flops");
 }
 
@@ -140,8 +140,8 @@ std::string roofline_svg(const std::string& title, const std::vector<RooflinePoi
     y_low = std::min(y_low, point.flops_per_second);
     y_high = std::max(y_high, point.flops_per_second);
   }
-  const LogAxis x(x_low, x_high, kLeft, kRoofWidth - kRight);
-  const LogAxis y(y_low, y_high, kRoofHeight - kFoot, kTop);
+  const LogAxis x(x_low, x_high, kRoofLeft, kRoofWidth - kRoofRight);
+  const LogAxis y(y_low, y_high, kRoofHeight - kRoofFoot, kRoofTop);
   Svg svg(kRoofWidth, kRoofHeight, title);
   svg.text(12, 42, "start", "t-soft",
            fmt::format("reads {:.1f} GB/s; f32 {} (orange); fastest products {} (green)",
