@@ -13,7 +13,7 @@ namespace {
 
 HtmlTable ops_table(const BenchResults& results) {
   HtmlTable table{.id = "ops",
-                  .head = {"op", "test", "kernel", "ms", "fastest", "slowest", "achieved",
+                  .head = {"", "op", "test", "kernel", "ms", "fastest", "slowest", "achieved",
                            "floor ms", "of floor"},
                   .rows = {}};
   for (const OpResult& op : results.ops) {
@@ -105,13 +105,13 @@ std::string bench_html(const BenchResults& results, const Comparison* comparison
     page.heading("Single ops");
     std::vector<RooflinePoint> points;
     for (const OpResult& op : results.ops) {
-      if (op.flops == 0) continue;
       points.push_back(
           {.label = op.suite + " " + op.test,
            .flops_per_byte = static_cast<double>(op.flops) / static_cast<double>(op.bytes),
            .flops_per_second = static_cast<double>(op.flops) / op.time.median});
     }
-    if (!points.empty()) page.svg(roofline_svg("Roofline of single ops", points, results.ceilings));
+    page.svg(
+        roofline_svg("Roofline of single ops, by their numbers below", points, results.ceilings));
     page.table(ops_table(results));
   }
   if (comparison != nullptr) {

@@ -75,8 +75,8 @@ std::string rate_text(double flops) {
   return fmt::format("{:g} MFLOP/s", flops * 1e-6);
 }
 
-constexpr double kRoofWidth = 860, kRoofHeight = 460, kLeft = 92, kRight = 24, kTop = 66,
-                 kFoot = 56;
+constexpr double kRoofWidth = 860, kRoofHeight = 460, kRoofLeft = 92, kRoofRight = 24,
+                 kRoofTop = 66, kRoofFoot = 56;
 
 void draw_roof(Svg& svg, const LogAxis& x, const LogAxis& y, double bandwidth, double rate,
                std::string_view kind) {
@@ -92,16 +92,16 @@ void draw_roof(Svg& svg, const LogAxis& x, const LogAxis& y, double bandwidth, d
 void draw_grid(Svg& svg, const LogAxis& x, const LogAxis& y) {
   for (double e = x.low; e <= x.high + 0.5; e += 1) {
     const double at = x.at(std::pow(10, e));
-    svg.line(at, kTop, at, kRoofHeight - kFoot, "t-grid");
-    svg.text(at, kRoofHeight - kFoot + 18, "middle", "t-soft",
+    svg.line(at, kRoofTop, at, kRoofHeight - kRoofFoot, "t-grid");
+    svg.text(at, kRoofHeight - kRoofFoot + 18, "middle", "t-soft",
              fmt::format("{:g}", std::pow(10, e)));
   }
   for (double e = y.low; e <= y.high + 0.5; e += 1) {
     const double at = y.at(std::pow(10, e));
-    svg.line(kLeft, at, kRoofWidth - kRight, at, "t-grid");
-    svg.text(kLeft - 8, at + 4, "end", "t-soft", rate_text(std::pow(10, e)));
+    svg.line(kRoofLeft, at, kRoofWidth - kRoofRight, at, "t-grid");
+    svg.text(kRoofLeft - 8, at + 4, "end", "t-soft", rate_text(std::pow(10, e)));
   }
-  svg.text((kLeft + kRoofWidth - kRight) / 2, kRoofHeight - 14, "middle", "t-soft",
+  svg.text((kRoofLeft + kRoofWidth - kRoofRight) / 2, kRoofHeight - 14, "middle", "t-soft",
            "arithmetic for each byte, flops");
 }
 
@@ -140,8 +140,8 @@ std::string roofline_svg(const std::string& title, const std::vector<RooflinePoi
     y_low = std::min(y_low, point.flops_per_second);
     y_high = std::max(y_high, point.flops_per_second);
   }
-  const LogAxis x(x_low, x_high, kLeft, kRoofWidth - kRight);
-  const LogAxis y(y_low, y_high, kRoofHeight - kFoot, kTop);
+  const LogAxis x(x_low, x_high, kRoofLeft, kRoofWidth - kRoofRight);
+  const LogAxis y(y_low, y_high, kRoofHeight - kRoofFoot, kRoofTop);
   Svg svg(kRoofWidth, kRoofHeight, title);
   svg.text(12, 42, "start", "t-soft",
            fmt::format("reads {:.1f} GB/s; f32 {} (orange); fastest products {} (green)",
@@ -151,22 +151,26 @@ std::string roofline_svg(const std::string& title, const std::vector<RooflinePoi
   draw_grid(svg, x, y);
   draw_roof(svg, x, y, ceilings.read_bandwidth, ceilings.matrix_rate, "t-roof2");
   draw_roof(svg, x, y, ceilings.read_bandwidth, ceilings.f32_rate, "t-roof");
-  // Labels that would lie on each other move down, from left to right.
+  // Labels that would lie on each other move down, in the order of points.
+  constexpr std::size_t kMostLabels = 8;  // more points are numbered
+  const bool numbered = points.size() > kMostLabels;
+  const double label_width = numbered ? 20 : 170;
   std::vector<std::pair<double, double>> placed;
-  for (const RooflinePoint& point : points) {
+  for (std::size_t i = 0; i < points.size(); ++i) {
+    const RooflinePoint& point = points[i];
     if (point.flops_per_second <= 0) continue;
     const double at_x = x.at(point.flops_per_byte), at_y = y.at(point.flops_per_second);
     double label_y = at_y + 4;
     for (const auto& [other_x, other_y] : placed) {
-      if (std::abs(other_x - at_x) < 170 && std::abs(other_y - label_y) < 13)
+      if (std::abs(other_x - at_x) < label_width && std::abs(other_y - label_y) < 13)
         label_y = other_y + 14;
     }
     placed.emplace_back(at_x, label_y);
-    const bool right = at_x < kRoofWidth - 200;
+    const bool right = numbered || at_x < kRoofWidth - 200;
     svg.raw(fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" class=\"t-ours\"/>\n", at_x,
                         at_y));
-    svg.text(at_x + (right ? 9 : -9), label_y, right ? "start" : "end", "t-ink", point.label,
-             "font-size=\"11\"");
+    svg.text(at_x + (right ? 9 : -9), label_y, right ? "start" : "end", "t-ink",
+             numbered ? fmt::format("{}", i + 1) : point.label, "font-size=\"11\"");
   }
   return svg.end();
 }

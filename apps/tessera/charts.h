@@ -21,6 +21,7 @@ struct RooflinePoint {
 };
 // Both axes in powers of ten. The roof is the lower of bandwidth times intensity and rate; the
 // rates of f32 and of the fastest products are both drawn. Work without flops has no place here.
+// More points than a few are numbered from 1 instead of labelled.
 std::string roofline_svg(const std::string& title, const std::vector<RooflinePoint>& points,
                          const profile::Ceilings& ceilings);
 

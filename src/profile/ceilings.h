@@ -24,7 +24,7 @@ struct Ceilings {
 // Far more than any cache holds.
 inline constexpr std::int64_t kAllOfMemory = std::int64_t{192} << 20;
 
-// Bytes per second over a block of this size, the median of several rounds. A block that a cache
+// Bytes per second over a block of this size, the fastest of several rounds. A block that a cache
 // holds is read from there: give what a step reads, to know what bounds the step. On the CPU all
 // threads add up words. A GPU copies one block to another, the fastest thing that needs no kernel
 // of ours; bytes read and bytes written both count.

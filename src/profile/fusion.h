@@ -7,7 +7,7 @@
 namespace tessera::profile {
 
 struct FusionGain {
-  double apart_ms = 0, fused_ms = 0;  // of the phase, tracing off: medians
+  double apart_ms = 0, fused_ms = 0;  // of the phase, tracing off: of the fastest run
   double add_ms = 0;                  // what the adds take where they are apart, by the trace
   double predicted = 0;               // by Amdahl's law, if the adds took no time
   double measured = 0;

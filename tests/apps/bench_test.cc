@@ -76,18 +76,18 @@ TEST(Bench, CompareExitsWithOneBeyondTheGivenRegression) {
     }
     write(file, changed.dump());
   };
-  with_factor(100);
+  with_factor(1e4);
   const Outcome slower = bench(decode_tiny() + "--compare " + file);
   EXPECT_EQ(slower.status, 1) << slower.output;
   EXPECT_TRUE(has(slower.output, "REGRESSION")) << slower.output;
   EXPECT_TRUE(has(slower.output, "2 of 2 tests are more than 10% slower")) << slower.output;
-  with_factor(0.01);
+  with_factor(1e-4);
   const Outcome faster = bench(decode_tiny() + "--json --compare " + file);
   EXPECT_EQ(faster.status, 0) << faster.output;
   const Json compared = Json::parse(faster.output).at("compare");
   EXPECT_EQ(compared["regressions"], 0);
   EXPECT_GT(compared["tests"][0]["speed"], 5);
-  with_factor(100);  // allowed, if so much may be lost
+  with_factor(1e4);  // allowed, if so much may be lost
   EXPECT_EQ(bench(decode_tiny() + "--max-regression 1000 --compare " + file).status, 0);
 }
 
