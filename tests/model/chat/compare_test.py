@@ -12,6 +12,7 @@ import warnings
 
 from features import CONVERSATIONS, GROUPS
 from random_templates import RandomTemplates
+
 from reference import Case, Outcome, by_jinja2, by_tessera, environment
 
 PROGRAM = ""
