@@ -62,13 +62,13 @@ if [ "$fast" = no ]; then
   step "fast tests under the sanitizers"
   ctest --test-dir build-asan --output-on-failure -j "$(nproc)" -LE "slow|perf"
   step "server under the address sanitizer"
-  tests/server/run.sh build-asan/bin/tessera --sockets-only --malformed 1000 --droppers 100
+  tests/server/run.sh build-asan/bin/tessera --sockets-only --tiny --malformed 1000 --droppers 100
 
   step "one model in several threads, and the server, under the thread sanitizer"
   cmake --preset tsan -DTESSERA_UNITY=ON
   cmake --build build-tsan --target test_threads tessera_app
   setarch -R build-tsan/bin/test_threads  # the sanitizer of older compilers wants addresses that are not random
-  tests/server/run.sh build-tsan/bin/tessera --sockets-only --malformed 500 --droppers 100
+  tests/server/run.sh build-tsan/bin/tessera --sockets-only --tiny --malformed 500 --droppers 100
 
   step "fuzz targets: build, and one minute of hostile files"
   cmake --preset fuzz -DTESSERA_UNITY=ON

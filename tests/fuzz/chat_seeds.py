@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "model" / "chat"))
-from features import CONVERSATIONS, GROUPS  # noqa: E402: the path comes first
+from features import CONVERSATIONS, GROUPS  # behind the path
 
 
 def main() -> None:

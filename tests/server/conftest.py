@@ -1,14 +1,19 @@
 """Options and the servers that tests share."""
+import json
 import pathlib
+import shutil
 
 import pytest
 from served import Server
+
+GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "data/goldens/neox-parallel"
 
 
 def pytest_addoption(parser):
     parser.addoption("--program", default="../../build/bin/tessera", help="the tessera program")
     parser.addoption("--artefacts", default="../../build/server-tests", help="folder for logs and screenshots")
     parser.addoption("--sockets-only", action="store_true", help="only tests of the sockets")
+    parser.addoption("--tiny", action="store_true", help="a model of a few thousand weights, for builds with a sanitizer")
     parser.addoption("--malformed", type=int, default=10000, help="number of malformed requests")
     parser.addoption("--droppers", type=int, default=1000, help="number of clients that leave")
     parser.addoption("--long", type=int, default=0, help="number of requests of the run that watches the memory; 0: no such run")
@@ -33,13 +38,28 @@ def artefacts(request) -> pathlib.Path:
     return folder
 
 
+def tiny_model(folder: pathlib.Path) -> pathlib.Path:
+    """A golden of 320 tokens, with a tokenizer of the 256 bytes and 64 words."""
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(GOLDEN, folder)
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    tokens = [chr(byte) if byte in plain else chr(next(others)) for byte in range(256)] + [f"w{i}" for i in range(64)]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)}, "merges": []}
+    parts = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": level, "post_processor": None, "decoder": level, "model": model}
+    (folder / "tokenizer.json").write_text(json.dumps(parts))
+    return folder
+
+
 @pytest.fixture(scope="session")
-def start(program, artefacts):
+def start(program, artefacts, request):
     """start(name, *arguments): a server of its own. All are ended after the tests, and must end well."""
     servers = []
+    model = ["--model", str(tiny_model(artefacts / "tiny-model"))] if request.config.getoption("--tiny") else []
 
     def begin(name: str, *arguments: str, **options) -> Server:
-        server = Server(program, artefacts / f"{name}.log", *arguments, **options)
+        server = Server(program, artefacts / f"{name}.log", *model, *arguments, **options)
         servers.append(server)
         return server
 

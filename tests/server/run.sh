@@ -4,6 +4,7 @@
 # The Python packages go to build/server-venv. What the server logged and the screenshots of the page lie in
 # build/server-tests afterwards.
 #   --sockets-only     only what a client can do to the sockets: for builds with a sanitizer
+#   --tiny             a model of a few thousand weights: for builds with a sanitizer
 #   --malformed N      so many malformed requests (10000)
 #   --droppers N       so many clients that leave (1000)
 #   --long N           and one run of N requests, which watches the memory (20000 takes about 10 minutes)

@@ -183,7 +183,8 @@ def replies(data: bytes) -> list[Reply]:
             body = b""
         else:  # ends with the connection
             body, rest = rest, b""
-        found.append(Reply(int(line[1]), headers, body))
+        if not line[1].startswith("1"):  # an interim answer; the real one follows
+            found.append(Reply(int(line[1]), headers, body))
         data = rest
     return found
 

@@ -12,10 +12,11 @@ import warnings
 
 from features import CONVERSATIONS, GROUPS
 from random_templates import RandomTemplates
+
 from reference import Case, Outcome, by_jinja2, by_tessera, environment
 
 PROGRAM = ""
-COUNT = 1500
+COUNT = 1000
 SEED = 1
 
 # What we refuse and jinja2 writes in some way: objects of Python, numbers of any size, and slices of constants that have

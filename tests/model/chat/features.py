@@ -18,10 +18,10 @@ WHITE_SPACE = [
 ]
 
 LOOPS = [
-    "{% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}"
-    "{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.depth }}|{% endfor %}",
-    "{% for m in messages %}{{ loop.previtem.role if loop.previtem is defined else '-' }}>"
-    "{{ loop.nextitem.role if loop.nextitem is defined else '-' }} {% endfor %}",
+    ("{% for m in messages %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}"
+    "{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.depth }}|{% endfor %}"),
+    ("{% for m in messages %}{{ loop.previtem.role if loop.previtem is defined else '-' }}>"
+    "{{ loop.nextitem.role if loop.nextitem is defined else '-' }} {% endfor %}"),
     "{% for m in messages if m.role == 'user' %}{{ loop.index }}/{{ loop.length }}{{ m.content }}{% else %}none{% endfor %}",
     "{% for m in messages if m.role == 'nobody' %}x{% else %}none{% endfor %}",
     "{% for i in range(6) %}{% if i == 1 %}{% continue %}{% endif %}{% if i == 4 %}{% break %}{% endif %}{{ i }}{% endfor %}",
@@ -115,8 +115,8 @@ MACROS = [
     "{% macro f() %}{{ loop is defined }}{% endmacro %}{% for i in [1] %}{{ f() }}{% endfor %}",
     "{% macro show(m) -%}\n  {{ m.role }}: {{ m.content | trim }}\n{%- endmacro %}\n{% for m in messages %}{{ show(m) }}\n{% endfor %}",
     "{% macro outer(x) %}{% macro inner(y) %}{{ x }}{{ y }}{% endmacro %}{{ inner(2) }}{% endmacro %}{{ outer(1) }}",
-    "{% macro f(x) %}{% for i in x %}{% if i is mapping %}{{ f(i.values()) }}{% else %}{{ i }}{% endif %}{% endfor %}{% endmacro %}"
-    "{{ f([1, {'a': 2, 'b': 3}, 4]) }}",
+    ("{% macro f(x) %}{% for i in x %}{% if i is mapping %}{{ f(i.values()) }}{% else %}{{ i }}{% endif %}{% endfor %}{% endmacro %}"
+    "{{ f([1, {'a': 2, 'b': 3}, 4]) }}"),
     "{{ missing_macro(1) }}",
     "{{ 'text'() }}",
 ]
@@ -221,8 +221,8 @@ GLOBALS = [
 
 # In the manner of published templates; each written anew.
 CHATS = [
-    "{{ bos_token }}{% for message in messages %}{{ '<|head|>' + message['role'] + '<|/head|>\\n\\n' + message['content'] | trim + '<|end|>' }}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|head|>assistant<|/head|>\\n\\n' }}{% endif %}",
+    ("{{ bos_token }}{% for message in messages %}{{ '<|head|>' + message['role'] + '<|/head|>\\n\\n' + message['content'] | trim + '<|end|>' }}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|head|>assistant<|/head|>\\n\\n' }}{% endif %}"),
     """{%- if messages[0]['role'] == 'system' -%}
     {%- set system_message = messages[0]['content'] -%}
     {%- set rest = messages[1:] -%}
@@ -311,9 +311,9 @@ Today: {{ strftime_now("%d %b %Y") }}
 {% endif %}
 {% endfor %}
 """,
-    "{% for m in messages %}{% if not loop.first %}{{ '\\n' }}{% endif %}{{ '<' ~ m.role ~ '>' }}"
+    ("{% for m in messages %}{% if not loop.first %}{{ '\\n' }}{% endif %}{{ '<' ~ m.role ~ '>' }}"
     "{% if m.tool_calls is defined and m.tool_calls %}{% for c in m.tool_calls %}{{ c.function.name }}({{ c.function.arguments | tojson }})"
-    "{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
+    "{% endfor %}{% else %}{{ m.content }}{% endif %}{% endfor %}"),
 ]
 
 GROUPS = {

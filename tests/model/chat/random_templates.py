@@ -75,9 +75,11 @@ class RandomTemplates:
                 return space + self.tag(f"if {self.expression(2)}") + inner + branches + self.tag("endif")
             case 1 | 2:
                 test = f" if {self.expression(1)}" if self.random.random() < 0.3 else ""
-                loop = self.pick(["", "{{ loop.index }}", "{{ loop.last }}", "{{ loop.length }}", "{% if loop.index > 1 %}{% break %}{% endif %}"])
+                stop = "{% if loop.index > 1 %}{% break %}{% endif %}"
+                loop = self.pick(["", "{{ loop.index }}", "{{ loop.last }}", "{{ loop.length }}", stop])
                 what = self.pick(["messages", "[1, 2, 'a']", "s", f"{self.expression(1)}"])
-                return space + self.tag(f"for {self.pick(['x', 'm', 'y'])} in {what}{test}") + loop + inner + self.tag("endfor")
+                start = self.tag(f"for {self.pick(['x', 'm', 'y'])} in {what}{test}")
+                return space + start + loop + inner + self.tag("endfor")
             case 3:
                 return space + self.tag(f"set {self.pick(['x', 'y', 's', 'n'])} = {self.expression(2)}")
             case 4:
@@ -86,7 +88,8 @@ class RandomTemplates:
                 call = self.tag(f"f({self.expression(1)})", "{")
                 return space + self.tag(f"macro f(m, n={self.expression(1)})") + inner + self.tag("endmacro") + call
             case _:
-                return space + self.tag(f"filter {self.pick(['upper', 'trim', 'indent(2)'])}") + inner + self.tag("endfilter")
+                start = self.tag(f"filter {self.pick(['upper', 'trim', 'indent(2)'])}")
+                return space + start + inner + self.tag("endfilter")
 
     def template(self) -> str:
         start = "{% set s = ' Hé, a' %}{% set n = 3 %}{% set items = [1, 'b', none] %}"

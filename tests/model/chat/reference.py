@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
 from jinja2 import nodes
@@ -20,7 +20,7 @@ UNIX_TIME = 1_721_995_200  # 2024-07-26 12:00 UTC
 class Generation(Extension):
     """{% generation %}: the text of its body."""
 
-    tags = {"generation"}
+    tags: ClassVar[set[str]] = {"generation"}
 
     def parse(self, parser: Parser) -> nodes.Node:
         line = next(parser.stream).lineno
@@ -79,13 +79,13 @@ def by_jinja2(env: ImmutableSandboxedEnvironment, case: Case) -> Outcome:
     given = copy.deepcopy({"tools": None, "documents": None, "messages": case.messages} | case.variables | case.tokens)
     try:
         text = env.from_string(case.source).render(add_generation_prompt=case.add_generation_prompt, **given)
-    except Exception as error:  # whatever a template does wrong is an exception of Python
+    except Exception as error:  # noqa: BLE001 - whatever a template does wrong is an exception of Python
         return Outcome(None, f"{type(error).__name__}: {error}")
     return Outcome(text)
 
 
 def by_tessera(program: str, cases: Iterable[Case]) -> list[Outcome]:
     lines = "".join(json.dumps(vars(case) | {"unix_time": UNIX_TIME}) + "\n" for case in cases)
-    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=280)
     answers = [json.loads(line) for line in done.stdout.split("\n") if line]
     return [Outcome(answer.get("text"), answer.get("error", "")) for answer in answers]
