@@ -56,6 +56,12 @@ def overheads(rounds: int) -> None:
     layer = tt.FusedFP4Linear(64, 16)
     tx, tw, tq = torch.ones(1, 64), torch.ones(64), torch.ones(1, 1, 4, 64)
     causal = tessera.Mask.causal().spec()
+    recorded = tq.clone().requires_grad_()
+
+    def record() -> None:
+        with torch.enable_grad():
+            tt.attention(recorded, recorded, recorded, causal)
+
     cases = {
         "numpy softmax(x, out)": (lambda: tessera.softmax(x=x, out=out), 6),
         "numpy rms_norm(x, weight, out)": (lambda: tessera.rms_norm(x=x, weight=w, out=out), 6),
@@ -65,12 +71,13 @@ def overheads(rounds: int) -> None:
         "torch operator rms_norm": (lambda: tt.rms_norm(tx, tw), 15),
         "torch operator attention": (lambda: tt.attention(tq, tq, tq, causal), 15),
         "torch operator linear (FusedFP4Linear)": (lambda: layer(tx), 15),
+        "torch operator attention, for autograd": (record, "-"),
     }
     print(f"{'call':40} {'whole us':>9} {'op us':>7} {'overhead us':>12} {'bar':>4}")
     with torch.no_grad():
         for name, (call, bar) in cases.items():
             whole, op = microseconds(call, rounds), op_microseconds(call)
-            print(f"{name:40} {whole:9.2f} {op:7.2f} {whole - op:12.2f} {bar:4}")
+            print(f"{name:40} {whole:9.2f} {op:7.2f} {whole - op:12.2f} {bar:>4}")
 
 
 @torch.no_grad()
