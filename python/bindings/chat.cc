@@ -22,19 +22,11 @@ using namespace nb::literals;
 
 namespace {
 
-ChatMessage message_of(const std::string& role, std::string content) {
-  using Role = ChatMessage::Role;
-  if (role == "system") return {Role::system, std::move(content)};
-  if (role == "user") return {Role::user, std::move(content)};
-  if (role == "assistant") return {Role::assistant, std::move(content)};
-  refuse("role '" + role + "' is not known; give one of: system, user, assistant");
-}
-
 // Without a name, the template that the model's folder has; a folder without one is refused.
 ChatTemplate find_template(const std::optional<std::string>& name,
                            const std::filesystem::path& directory) {
   if (name) return chat_template(*name);
-  if (const ChatTemplate* found = detect_chat_template(directory)) return *found;
+  if (std::optional<ChatTemplate> found = folder_chat_template(directory)) return *found;
   std::string names;
   for (const ChatTemplate& known : chat_templates()) {
     names += (names.empty() ? "" : ", ") + known.name;
@@ -50,8 +42,9 @@ std::pair<std::vector<std::int32_t>, std::int32_t> encode_chat(
     const std::optional<std::string>& name) {
   const ChatEncoder encoder(prompt, find_template(name, directory));
   std::vector<ChatMessage> turns;
-  for (const auto& [role, content] : messages) turns.push_back(message_of(role, content));
-  return {encoder.begin(turns), encoder.turn_end()};
+  turns.reserve(messages.size());
+  for (const auto& [role, content] : messages) turns.push_back({role, content});
+  return {encoder.encode(turns), encoder.turn_end()};
 }
 
 }  // namespace

@@ -202,7 +202,7 @@ class LLM:
         self, messages: Sequence[dict[str, str]], params: SamplingParams | None = None, *,
         chat_template: str | None = None,
     ) -> RequestOutput:
-        """Answers a conversation: [{"role": "system" | "user" | "assistant", "content": text}, ...], a user last.
+        """Answers a conversation: [{"role": "user", "content": text}, ...], with the roles that the template takes.
 
         chat_template: chatml, llama3, llama2, mistral, zephyr or plain; without it, the one of the model's folder.
 
