@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -194,10 +195,11 @@ TEST_P(LongTexts, AMegabyteTakesLessThanTwoSeconds) {
   // The last one is all marks, in an order that normalising has to change everywhere.
   for (const std::string_view unit : {"a", " ", "🙂", "abcdefghijk", "\u0301\u0316"}) {
     const std::string text = repeat(unit);
-    const auto start = std::chrono::steady_clock::now();
+    // Time of the processor: others may be busy on this machine.
+    const std::clock_t start = std::clock();
     const Ids ids = tokenizer->encode(text);
-    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    EXPECT_LT(took.count(), 2.0 * kSlowdown) << unit;
+    const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+    EXPECT_LT(seconds, 2.0 * kSlowdown) << unit;
     EXPECT_GT(ids.size(), 1000u);
     EXPECT_TRUE(unit == "\u0301\u0316" || tokenizer->decode(ids) == text) << unit;
   }
