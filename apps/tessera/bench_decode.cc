@@ -18,6 +18,7 @@ using profile::PhaseRun;
 void add_speed(const SuiteArgs& args, const Session& session, const std::string& test,
                const std::vector<EngineRun>& runs, PhaseRun EngineRun::*phase) {
   std::vector<double> speeds;
+  speeds.reserve(runs.size());
   for (const EngineRun& run : runs) {
     speeds.push_back(static_cast<double>((run.*phase).tokens) / (run.*phase).seconds);
   }

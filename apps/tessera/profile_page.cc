@@ -14,8 +14,8 @@ HtmlCell words(const std::string& key, const std::string& text) {
   return {.text = text, .value = nullptr, .key = key};
 }
 template <typename Number>
-HtmlCell figure(const std::string& key, Number value, std::string text) {
-  return {.text = std::move(text), .value = value, .key = key};
+HtmlCell figure(const std::string& key, Number value, const std::string& text) {
+  return {.text = text, .value = value, .key = key};
 }
 std::string percent_text(double fraction) { return fmt::format("{:.1f}%", 100 * fraction); }
 
