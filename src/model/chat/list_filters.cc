@@ -119,6 +119,7 @@ std::vector<Value> sorted_items(Run& run, std::vector<Keyed> all, bool reverse) 
     return reverse ? goes_before(b.first, a.first) : goes_before(a.first, b.first);
   });
   std::vector<Value> items;
+  items.reserve(all.size());
   for (Keyed& each : all) items.push_back(std::move(each.second));
   return items;
 }
@@ -233,7 +234,8 @@ Value map_filter(Run& run, const Value& value, const CallArguments& arguments) {
     for (const Value& item : items) {
       Value found = at_path(run, item, *path);
       const bool missing = found.is<Undefined>() && otherwise != nullptr && !otherwise->is<None>();
-      results.push_back(missing ? *otherwise : std::move(found));
+      if (missing) found = *otherwise;
+      results.push_back(std::move(found));
     }
   } else {
     const Text name = text_argument(run, &arguments.positional[0], "map");
