@@ -98,6 +98,7 @@ std::vector<Value> split_at_spaces(Run& run, const Text& text, std::int64_t most
     }
   }
   std::vector<Value> parts;
+  parts.reserve(words.size());
   for (const Span& word : words) parts.emplace_back(part(run, text, word.begin, word.end));
   return parts;
 }
