@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "core/as_error.h"
+#include "model/checkpoint/quote.h"
 
 namespace tessera::server {
 namespace {
@@ -48,6 +49,15 @@ ApiError api_error(ErrorCode code, const std::string& message) {
       break;
   }
   return error;
+}
+
+ApiError shutting_down() { return {503, "the server is shutting down"}; }
+
+ApiError no_such_model(std::string_view asked, std::string_view served) {
+  return {404,
+          fmt::format("there is no model {}; this server has {}", model::in_quotes(asked),
+                      model::in_quotes(served)),
+          "model", "model_not_found"};
 }
 
 ApiError caught_error() {

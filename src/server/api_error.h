@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "tessera/error.h"
@@ -35,6 +36,9 @@ template <typename... Args>
 // An error of the library as a client should see it: 400 for what the request asked, 429 and 503
 // for a bad time, 500 for the rest.
 ApiError api_error(ErrorCode code, const std::string& message);
+// The same sentence wherever a request meets the end of the server, or asks for another model.
+ApiError shutting_down();
+ApiError no_such_model(std::string_view asked, std::string_view served);
 // To be called in a catch block, of anything that was thrown.
 ApiError caught_error();
 

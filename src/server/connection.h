@@ -68,8 +68,6 @@ class Connection {
   void count(const Head& head, int status);
   Task<void> linger();
 
-  friend class GenerationAnswer;
-
   tcp::socket socket_;
   ServerState& state_;
   Deadline deadline_;

@@ -19,9 +19,6 @@ Task<Submitted> submit(const std::string& body, bool chat, const ServedModel& se
   co_return std::make_unique<SubmittedRequest>(body, chat, served, queue);
 }
 
-// A broken-off stream that has begun ends with an error event; its status has been sent.
-ApiError shutting_down() { return {503, "the server is shutting down"}; }
-
 }  // namespace
 
 Task<bool> Connection::generate(const HttpRequest& request, bool chat, Head& head) {

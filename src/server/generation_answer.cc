@@ -58,7 +58,7 @@ std::string GenerationAnswer::take(const AnswerQueue::Item& item) {
   }
   if (event.kind == Event::Kind::finished && event.reason == StopReason::cancelled) {
     // Nobody here asked for that: the engine is ending.
-    if (!error_) error_ = ApiError(503, "the server is shutting down");
+    if (!error_) error_ = shutting_down();
     return {};
   }
   if (!stream_) {

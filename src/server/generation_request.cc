@@ -20,17 +20,6 @@ using Json = nlohmann::json;
 // As in the OpenAI API. A chat goes on until the model ends it.
 constexpr std::int64_t kDefaultCompletionTokens = 16;
 
-// A member that is there and not null, or null.
-const Json* member(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
-bool flag(const Json& object, const char* name, bool otherwise = false) {
-  const Json* value = member(object, name);
-  return value != nullptr ? value->get<bool>() : otherwise;
-}
-
 std::uint64_t random_seed() {
   std::random_device device;
   return (static_cast<std::uint64_t>(device()) << 32) | device();
@@ -208,11 +197,7 @@ Prompt read_chat(const Json& body, const ServedModel& served) {
 void check_model_name(const Json& body, const ServedModel& served) {
   const Json* name = member(body, "model");
   if (name == nullptr || *name == served.name) return;
-  throw ApiError(
-      404,
-      fmt::format("there is no model {}; this server has {}",
-                  model::in_quotes(name->get<std::string>()), model::in_quotes(served.name)),
-      "model", "model_not_found");
+  throw no_such_model(name->get_ref<const std::string&>(), served.name);
 }
 
 // Tokens and log-probabilities that an answer in one piece holds at most.

@@ -208,6 +208,16 @@ const std::vector<RequestField>& request_fields(Body body) {
   return completion;
 }
 
+const Json* member(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+bool flag(const Json& object, const char* name, bool otherwise) {
+  const Json* value = member(object, name);
+  return value != nullptr ? value->get<bool>() : otherwise;
+}
+
 void check_fields(const Json& request, Body body) {
   if (!request.is_object()) {
     throw ApiError(
@@ -226,8 +236,7 @@ void check_fields(const Json& request, Body body) {
     }
   }
   for (const RequestField& field : fields) {
-    const auto found = request.find(field.name);
-    if (field.required && (found == request.end() || found->is_null())) {
+    if (field.required && member(request, field.name.c_str()) == nullptr) {
       refuse(field.name, "{} is missing; it must be {}", field.name, field.accepted);
     }
   }

@@ -22,6 +22,10 @@ enum class Body { completion, chat, tokenize, detokenize };
 
 const std::vector<RequestField>& request_fields(Body body);
 
+// A member that is there and not null, or null.
+const nlohmann::json* member(const nlohmann::json& object, const char* name);
+bool flag(const nlohmann::json& object, const char* name, bool otherwise = false);
+
 // Throws ApiError for fields that are missing, unknown or not as the table says. Members that are
 // null count as missing.
 void check_fields(const nlohmann::json& request, Body body);

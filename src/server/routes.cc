@@ -69,10 +69,7 @@ constexpr std::string_view kModelPath = "/v1/models/";
 Reply answer_model(const Call& call) {
   const std::string_view name = call.path.substr(kModelPath.size());
   if (name == call.state.served->name) return json_reply(model_json(*call.state.served));
-  throw ApiError(404,
-                 fmt::format("there is no model {}; this server has {}", model::in_quotes(name),
-                             model::in_quotes(call.state.served->name)),
-                 "model", "model_not_found");
+  throw no_such_model(name, call.state.served->name);
 }
 
 Json read_body(const Call& call, Body body) {
@@ -81,18 +78,13 @@ Json read_body(const Call& call, Body body) {
   return json;
 }
 
-bool flag_of(const Json& body, const char* name, bool otherwise) {
-  const auto found = body.find(name);
-  return found == body.end() || found->is_null() ? otherwise : found->get<bool>();
-}
-
 Reply answer_tokenize(const Call& call) {
   const Json body = read_body(call, Body::tokenize);
   const ServedModel& served = *call.state.served;
   std::vector<std::int32_t> ids =
       served.tokenizer.encode(body["content"].get_ref<const std::string&>(),
-                              {.parse_special = flag_of(body, "parse_special", true)});
-  if (flag_of(body, "add_special", false)) ids = served.prompts.begin(std::move(ids));
+                              {.parse_special = flag(body, "parse_special", true)});
+  if (flag(body, "add_special", false)) ids = served.prompts.begin(std::move(ids));
   return json_reply({{"tokens", ids}, {"count", ids.size()}});
 }
 
