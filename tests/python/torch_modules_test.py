@@ -45,6 +45,15 @@ def test_dtypes_and_devices():
     assert block(torch.randn(1, 3, 64).bfloat16()).dtype is torch.bfloat16
 
 
+def test_a_packed_block_without_biases_changes_its_type():
+    """Packed layers are buffers, so its attention has no parameter at all."""
+    block = tt.TransformerBlock(64, 1, 128, use_fp4=True, bias=False, norm="rms_norm", rotary_dims=32)
+    assert not list(block.attention.parameters())
+    block.to(torch.bfloat16)
+    assert block.attention.inv_freq.dtype is torch.float32
+    assert block(torch.randn(1, 3, 64).bfloat16()).dtype is torch.bfloat16
+
+
 def test_packing_a_model_keeps_what_it_is_told_to():
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Sequential(nn.Linear(64, 32), nn.Linear(32, 8)))
     tt.quantize_model(model, "int4", keep_dense=["2.*"], group=32)

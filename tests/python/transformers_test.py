@@ -8,7 +8,7 @@ from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaFo
 import tessera
 import tessera.transformers as tf
 from tessera.torch import FusedFP4Linear
-from tessera.transformers import streaming
+from tessera.transformers import streaming, verifying
 
 SMALL = {
     "vocab_size": 96, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 3, "num_attention_heads": 2,
@@ -189,6 +189,16 @@ def test_streaming_agrees_with_tesseras_own_engine(tmp_path):
     assert llm.generate(ids.tolist(), params)[0].token_ids == out
     with pytest.raises(tessera.Error, match="no tokenizer.json, so text cannot be read"):
         llm.generate("Once")
+
+
+def test_a_tie_is_no_wrong_token():
+    """Two tokens whose logits are nearer than the bound may change places; any others may not."""
+    theirs = torch.tensor([1.0, 9.99, 10.0, -4.0])
+    ours = torch.tensor([1.0, 10.0, 9.995, -4.0])
+    assert verifying.is_tie(ours, theirs, 1, 2, 0.02)[0]
+    ok, why = verifying.is_tie(ours, theirs, 0, 2, 0.02)
+    assert not ok and "no tie: 9.0e-01 apart" in why
+    assert not verifying.is_tie(ours + torch.tensor([0.0, 0.0, 0.0, 2.0]), theirs, 1, 2, 0.02)[0]  # logits are wrong
 
 
 def test_refusals_are_sentences():

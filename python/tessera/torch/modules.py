@@ -148,7 +148,7 @@ class FlashAttention(nn.Module):
     def _make_inv_freq(self) -> None:
         if self.rotary_dims:
             values = _native.rope_inv_freq(self.rotary_dims, self.rope_theta)
-            device = next(p.device for p in self.parameters())
+            device = next(t.device for t in (*self.parameters(), *self.buffers()))  # packed layers are buffers
             self.inv_freq = torch.tensor(values, dtype=torch.float32, device=device)
 
     def _apply(self, fn, recurse: bool = True):

@@ -158,6 +158,25 @@ def check_trace(report: Report, model: nn.Module, done: Patch, ids: Tensor) -> N
     report.add("call trace", proven and not silent and not report.fallbacks and bool(report.layers), detail)
 
 
+def agreement(ours: list[int], theirs: list[int]) -> int:
+    """How many tokens agree from the start."""
+    return next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), len(ours))
+
+
+def last_logits(model: nn.Module, ids: Tensor) -> Tensor:
+    return model(ids, use_cache=False).logits[0, -1].float()
+
+
+def is_tie(ours: Tensor, theirs: Tensor, our_token: int, their_token: int, bound: float) -> tuple[bool, str]:
+    """Whether two greedy tokens differ by rounding alone: logits agree, and those of the two tokens are as near."""
+    scale = theirs.abs().max().item() or 1.0
+    error = relative(ours, theirs)
+    gap = (theirs[their_token] - theirs[our_token]).item() / scale
+    ok = error <= bound and 0 <= gap <= bound
+    kind = "a tie" if ok else "no tie"
+    return ok, f"the next two, {our_token} and {their_token}, are {kind}: {gap:.1e} apart, logits within {error:.1e}"
+
+
 def timed_generate(model: nn.Module, ids: Tensor, tokens: int) -> tuple[list[int], float]:
     """New tokens, and milliseconds for each after the first."""
     options: dict[str, Any] = {"do_sample": False, "use_cache": True, "pad_token_id": 0}
@@ -203,12 +222,19 @@ def verify(model: nn.Module, ids: Tensor, tokens: int = 16) -> Report:
     with reference(model, done):
         theirs = model(ids, output_hidden_states=True, use_cache=False).hidden_states
         new_before, _ = timed_generate(model, ids, tokens)
+        agreed = agreement(new_after, new_before)
+        common = torch.cat([ids, ids.new_tensor([new_before[:agreed]])], dim=1)
+        their_logits = last_logits(model, common)
     report.ms_before = time_before(model, done, ids, tokens)
     report.hidden_errors = [relative(a, b) for a, b in zip(ours, theirs, strict=True)]
     worst = max(report.hidden_errors)
     report.add("hidden states", worst <= bound, f"{len(ours)} levels, max rel {worst:.2e} (bound {bound:g})")
-    agreed = next((i for i, (a, b) in enumerate(zip(new_after, new_before, strict=True)) if a != b), tokens)
-    report.add("tokens", agreed == tokens, f"{agreed} of {tokens} greedy tokens agree from the start")
+    text = f"{agreed} of {tokens} greedy tokens agree from the start"
+    tied = agreed == tokens
+    if not tied:
+        tied, why = is_tie(last_logits(model, common), their_logits, new_after[agreed], new_before[agreed], bound)
+        text += f"; {why}"
+    report.add("tokens", tied, text)
     check_trace(report, model, done, ids)
     report.add(
         "time", True,
