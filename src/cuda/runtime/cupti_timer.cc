@@ -1,8 +1,10 @@
 // The kernel timer by CUPTI. The library is opened at run time and used through the few functions
 // below; a build without its header, or a machine without the library, times by events instead.
 //
-// Each op call is a label ("external id") of the launches inside of it. CUPTI returns two kinds of
-// records: kernels with the number of their launch, and launches with their label.
+// Each op call is a label ("external id") of the launches inside of it. CUPTI returns kernels with
+// the number of their launch, and labels with the number of the API call that they precede. It
+// writes a label only ahead of the record of an API call, so those are asked for as well. The
+// runtime's calls are our launches, the driver's those of cuBLASLt.
 #include "cuda/runtime/kernel_timer.h"
 
 #if __has_include(<cupti.h>)
@@ -16,6 +18,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <mutex>
 #include <unordered_map>
@@ -92,6 +95,8 @@ Collected& collected() {
 constexpr CUpti_ExternalCorrelationKind kLabels = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
 constexpr CUpti_ActivityKind kKernels = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
 constexpr CUpti_ActivityKind kLaunchLabels = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
+constexpr std::array kKinds{kKernels, kLaunchLabels, CUPTI_ACTIVITY_KIND_RUNTIME,
+                            CUPTI_ACTIVITY_KIND_DRIVER};
 
 void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* max_records) {
   constexpr std::size_t kBytes = std::size_t{4} << 20, kAlignment = 64;
@@ -131,8 +136,7 @@ class CuptiTimer final : public KernelTimer, public OpListener {
     ctx_.synchronize();
     clear();
     require(cupti().register_callbacks(give_buffer, take_buffer));
-    require(cupti().enable(kKernels));
-    require(cupti().enable(kLaunchLabels));
+    for (const CUpti_ActivityKind kind : kKinds) require(cupti().enable(kind));
     before_ = set_op_listener(this);
     attached_ = true;
   }
@@ -180,8 +184,7 @@ class CuptiTimer final : public KernelTimer, public OpListener {
     attached_ = false;
     set_op_listener(before_);
     cupti().flush(CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
-    cupti().disable(kKernels);
-    cupti().disable(kLaunchLabels);
+    for (const CUpti_ActivityKind kind : kKinds) cupti().disable(kind);
   }
 
   Context& ctx_;
