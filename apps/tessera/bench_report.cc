@@ -7,6 +7,8 @@
 #include <functional>
 
 #include "core/size_text.h"
+#include "report_about.h"
+#include "tessera/version.h"
 
 namespace tessera::app {
 namespace {
@@ -175,7 +177,8 @@ Json bench_json(const BenchResults& results, const Comparison* comparison) {
               {"threads", results.threads},
               {"quick", results.quick},
               {"date", results.date},
-              {"version", results.version}}},
+              {"version", version()},
+              {"commit", commit()}}},
             {"ceilings",
              {{"read_bandwidth", results.ceilings.read_bandwidth},
               {"f32_rate", results.ceilings.f32_rate},

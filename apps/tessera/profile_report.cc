@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "report_about.h"
+#include "tessera/version.h"
+
 namespace tessera::app {
 namespace {
 
@@ -125,7 +128,8 @@ Json profile_json(const ProfileReport& report) {
               {"prompt_len", report.prompt_len},
               {"gen_len", report.gen_len},
               {"date", report.date},
-              {"version", report.version},
+              {"version", version()},
+              {"commit", commit()},
               {"untraced_ms",
                {{"prefill", report.prefill.untraced_ms}, {"decode", report.decode.untraced_ms}}},
               {"notes", report.notes}}},

@@ -16,7 +16,7 @@ namespace tessera::app {
 
 std::string today() { return fmt::format("{:%Y-%m-%d}", fmt::gmtime(std::time(nullptr))); }
 
-std::string version_text() { return version(); }
+std::string version_text() { return fmt::format("{}, commit {}", version(), commit()); }
 
 std::string device_name(Device device) {
   for (const DeviceInfo& info : devices()) {

@@ -9,8 +9,9 @@
 
 namespace tessera::app {
 
-std::string today();         // "2026-11-17"
-std::string version_text();  // "0.1.0"
+std::string today();   // "2026-11-17"
+std::string commit();  // that this program was built from: "5728cdf", or "unknown" without git
+std::string version_text();  // "0.1.0, commit 5728cdf"
 std::string device_name(Device device);
 // The formats of the linear layers, the most common first: "nvfp4", "nvfp4, bf16".
 std::string weight_formats_of(const Model& model);
