@@ -225,7 +225,6 @@ def linear(bench: Bench) -> None:
             own = ((packed[0](x).float() - exact).norm() / exact.norm()).item()
             bench.pair(f"linear/{format}, {rows} rows", ours, theirs, 2.0 if format == "nvfp4" else None,
                        f"(error of the format {error:.4f}, of the kernel {own:.1e})")
-        del packed
 
 
 class TorchBlock(nn.Module):
@@ -259,14 +258,13 @@ def block(bench: Bench) -> None:
         error = ((packed[0](x).float() - expected).norm() / expected.norm()).item()
         branch = ((packed[0](x).float() - expected).norm() / (expected - x.float()).norm()).item()
         bench.note(f"block/error, {format}", {"output": error, "beyond_x": branch},
-                   f"relative error of the output {error:.4f} (bar for nvfp4 0.05), of what the block adds {branch:.4f}")
+                   f"relative error of the output {error:.4f} (bar for nvfp4 0.05), of what it adds {branch:.4f}")
         if format == "nvfp4":
             for sequences in (1, 16):  # decode: one new token each
                 x = torch.randn(sequences, 1, width, **place)
                 ours = bench.milliseconds(lambda: [layer(x) for layer in packed], n)  # noqa: B023
                 theirs = bench.milliseconds(lambda: [layer(x) for layer in twins], n)  # noqa: B023
                 bench.pair(f"block/TransformerBlock, {sequences} sequences", ours, theirs, 1.36)
-        del packed
 
 
 # ---- the whole -------------------------------------------------------------------------------------------------------
@@ -290,8 +288,8 @@ def compiled(bench: Bench) -> None:
     bench.note("compile/TransformerBlock, inductor",
                {"seconds": seconds, "error": error, "breaks": breaks, "graphs": graphs, "eager_us": times[0],
                 "compiled_us": times[1]},
-               f"{graphs} graph, {breaks} breaks, error {error:.1e}, compiled in {seconds:.1f} s; host {times[0]:.0f} us "
-               f"eager, {times[1]:.0f} us compiled")
+               f"{graphs} graph, {breaks} breaks, error {error:.1e}, compiled in {seconds:.1f} s; "
+               f"host {times[0]:.0f} us eager, {times[1]:.0f} us compiled")
 
 
 def llm(bench: Bench) -> None:
@@ -332,7 +330,8 @@ def transformers(bench: Bench) -> None:
         bench.note(f"transformers/linear={linear}",
                    {"ok": report.ok, "before_ms": report.ms_before, "after_ms": report.ms_after,
                     "fallbacks": report.fallbacks},
-                   f"{'ok' if report.ok else 'FAILED'}; {report.ms_before:.2f} ms a token before, {report.ms_after:.2f} after")
+                   f"{'ok' if report.ok else 'FAILED'}; {report.ms_before:.2f} ms a token before, "
+                   f"{report.ms_after:.2f} after")
         tf.unpatch(model)
         del model
 

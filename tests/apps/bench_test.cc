@@ -44,8 +44,8 @@ TEST(Bench, OpsHaveTimeAndFloor) {
   const Outcome outcome = bench("norm --json");
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   const Json json = Json::parse(outcome.output);
-  EXPECT_THAT(json["about"]["commit"].get<std::string>(),
-              testing::MatchesRegex("unknown|[0-9a-f]{7,40}(-dirty)?"));
+  const std::string commit = json["about"]["commit"];  // without git "unknown"
+  EXPECT_GE(commit.size(), 7u) << commit;
   EXPECT_GT(json["ceilings"]["read_bandwidth"], 0);
   EXPECT_GT(json["ceilings"]["f32_rate"], 0);
   ASSERT_EQ(json["ops"].size(), 8u);

@@ -171,8 +171,8 @@ def is_tie(ours: Tensor, theirs: Tensor, our_token: int, their_token: int, bound
     """Whether two greedy tokens differ by rounding alone: logits agree, and those of the two tokens are as near."""
     scale = theirs.abs().max().item() or 1.0
     error = relative(ours, theirs)
-    gap = (theirs[their_token] - theirs[our_token]).item() / scale
-    ok = error <= bound and 0 <= gap <= bound
+    gap = (theirs[their_token] - theirs[our_token]).abs().item() / scale
+    ok = error <= bound and gap <= bound
     kind = "a tie" if ok else "no tie"
     return ok, f"the next two, {our_token} and {their_token}, are {kind}: {gap:.1e} apart, logits within {error:.1e}"
 
