@@ -1,5 +1,5 @@
-// linear() on the CPU for every weight format: decoding (one token, bound by memory) and prefill
-// (many tokens, bound by arithmetic).
+// linear() on the CPU for every weight format: decoding (one token, bound by memory), a step of
+// some streams (8 tokens) and prefill (many tokens, bound by arithmetic).
 #include <benchmark/benchmark.h>
 
 #include <string>
@@ -17,6 +17,7 @@ struct Shape {
   std::int64_t m, n, k;  // tokens, output features, depth
 };
 constexpr Shape kDecode{1, 4096, 4096};
+constexpr Shape kStreams{8, 3072, 768};
 constexpr Shape kPrefill{512, 2048, 2048};
 
 struct WeightKind {
@@ -83,6 +84,7 @@ void add(const WeightKind& kind) {
   for (Activations activations : {Activations::exact, Activations::int8}) {
     if (activations == Activations::int8 && !(tiles && kind.prepared)) continue;
     add_one("decode", kDecode, activations);
+    add_one("streams", kStreams, activations);
     add_one("prefill", kPrefill, activations);
   }
 }

@@ -56,7 +56,8 @@ def on_the_cpu(options: argparse.Namespace) -> list[str]:
         for n, speed in llama_streams(options.llama, gguf, options.threads).items():
             theirs[n].append(speed)
         for row in bench_engine(options.program, "--model", str(folder), "--weights", "int4:32", "--threads",
-                                str(options.threads), "--streams", ",".join(map(str, STREAMS)), "--repeat", "1", *cache):
+                                str(options.threads), "--streams", ",".join(map(str, STREAMS)), "--repeat", "1",
+                                "--max-step", str(128 * max(STREAMS)), *cache):
             ours[row["streams"]].append(row["stream_speed"])
     lines = [f"Pythia-160M's shape, 4 bits, {options.threads} threads, 128 + 128 tokens, tokens/s of all streams together",
              "", "| streams | Tessera int4 | llama.cpp Q4_0 | ratio | Tessera, of one stream |", "|---|---|---|---|---|"]

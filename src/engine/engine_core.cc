@@ -157,7 +157,7 @@ bool EngineCore::step() {
   const TracedWork delivering(ctx_.trace(), "deliver");
   take_all_drawn();
   const double seconds = seconds_between(start, Clock::now());
-  pacer_.learn(stream_tokens_, prompt_tokens_, seconds);
+  pacer_.learn(stream_count_, prompt_tokens_, seconds);
   if (prompt_tokens_ == 0) row_cost_.learn(stream_tokens_, seconds);
   ++stats_.steps;
   stats_.step_seconds += seconds;
@@ -229,7 +229,7 @@ void EngineCore::collect(const Plan& plan) {
   parts_.clear();
   in_step_.clear();
   drawing_.clear();
-  stream_tokens_ = prompt_tokens_ = 0;
+  stream_count_ = stream_tokens_ = prompt_tokens_ = 0;
   for (const StepItem& item : plan.items) {
     Choice& choice = at(item.id);
     const std::int64_t stored = choice.sequence->seen();
@@ -238,6 +238,7 @@ void EngineCore::collect(const Plan& plan) {
     choice.drafts.resize(static_cast<std::size_t>(drafts));
     choice.ids.insert(choice.ids.end(), choice.drafts.begin(), choice.drafts.end());
     const bool streams = item.wants_logits && item.tokens == 1 + drafts;
+    if (streams) ++stream_count_;
     (streams ? stream_tokens_ : prompt_tokens_) += item.tokens;
     parts_.push_back({.sequence = &*choice.sequence,
                       .ids = std::span(choice.ids)

@@ -119,7 +119,7 @@ class EngineCore {
   std::vector<Draw> draws_;
   std::vector<RequestId> streams_;  // that drew in the last step, and go on
   std::vector<Guess> guesses_;
-  std::int64_t stream_tokens_ = 0, prompt_tokens_ = 0;
+  std::int64_t stream_count_ = 0, stream_tokens_ = 0, prompt_tokens_ = 0;
 };
 
 }  // namespace tessera::engine

@@ -109,7 +109,8 @@ class Scheduler {
 
   // How many drafted tokens the next step of a stream may verify. Holds until advance().
   void draft(RequestId id, std::int64_t tokens);
-  // The next step. While streams run, prompts have at most `chunk_tokens` rows of it together.
+  // The next step. While streams run, prompts have at most `chunk_tokens` rows of it together: a
+  // caller who passes 0 for ever stops them.
   // Valid until the next call.
   const Plan& plan(const PoolView& pool, std::int64_t chunk_tokens);
   // After a step: how many tokens of a running sequence are stored (have keys), and how many it

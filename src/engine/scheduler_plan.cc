@@ -16,7 +16,7 @@ const Plan& Scheduler::plan(const PoolView& pool, std::int64_t chunk_tokens) {
 
   plan_streams(pool);
   std::int64_t rows = options_.max_step_tokens - rows_;
-  if (rows_ > 0) rows = std::min(rows, std::max<std::int64_t>(chunk_tokens, 1));
+  if (rows_ > 0) rows = std::min(rows, chunk_tokens);
   plan_prompts(pool, rows);
   plan_drafts(pool);
 

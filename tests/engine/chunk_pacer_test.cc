@@ -22,12 +22,32 @@ void run_beside(ChunkPacer& pacer, int steps) {
   }
 }
 
-TEST(ChunkPacer, AChunkTakesAboutTheTimeOfAStepOfStreams) {
+TEST(ChunkPacer, AChunkTakesAboutOneAndAHalfTimesTheTimeOfAStepOfStreams) {
   ChunkPacer pacer(2048);
-  EXPECT_EQ(pacer.chunk_tokens(), 4);  // nothing is known
+  EXPECT_EQ(pacer.chunk_tokens(), 0);  // how long do streams take alone?
   pacer.learn(0, 448, 1.0);            // the first step of all is slow, and says nothing
   run_beside(pacer, 30);               // from here on streams never run alone
-  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 200, 40);
+  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 300, 40);
+}
+
+// Each stream makes a step longer, and each token of a prompt too. Prompts never cease.
+TEST(ChunkPacer, MoreStreamsAreMeasuredAnewThoughTheyNeverRunAlone) {
+  ChunkPacer pacer(512);
+  const auto run = [&](std::int64_t streams, int steps) {
+    std::int64_t prompts = 0;
+    for (int i = 0; i < steps; ++i) {
+      const std::int64_t chunk = pacer.chunk_tokens();
+      const double seconds = 2e-3 + 1e-3 * static_cast<double>(streams + chunk);
+      const double longest = i > 20 ? 3 : 30;  // it has to find its measure first
+      EXPECT_LE(seconds, longest * (2e-3 + 1e-3 * static_cast<double>(streams))) << i;
+      pacer.learn(streams, chunk, seconds);
+      prompts += chunk;
+    }
+    return static_cast<double>(prompts) / steps;
+  };
+  EXPECT_NEAR(run(1, 100), 4.5, 1.5);  // a step of 3 ms, and 4.5 ms of prompts
+  EXPECT_NEAR(run(16, 100), 26, 5);    // 18 ms and 27 ms
+  EXPECT_NEAR(run(2, 100), 6, 2);      // 4 ms and 6 ms
 }
 
 TEST(ChunkPacer, TheFirstLongPromptHardlyDelaysStreams) {
@@ -39,7 +59,7 @@ TEST(ChunkPacer, TheFirstLongPromptHardlyDelaysStreams) {
     EXPECT_LE(seconds, 3 * 2.5e-3) << i;  // two ordinary steps later at most
     pacer.learn(1, chunk, seconds);
   }
-  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 3, 1);
+  EXPECT_NEAR(static_cast<double>(pacer.chunk_tokens()), 5, 1);
 }
 
 TEST(ChunkPacer, OneSlowStepCostsLittleAndAShortPromptNothing) {

@@ -31,8 +31,8 @@ TEST(SchedulerPlan, StreamsComeFirstAndPromptsShareTheChunk) {
   EXPECT_EQ(desk.admit(), (Ids{3, 4}));
   EXPECT_EQ(plan_text(desk.step(6)), "1:1! 2:1! 3:6");
   EXPECT_EQ(plan_text(desk.step(6)), "1:1! 2:1! 3:3! 4:3");
-  EXPECT_EQ(plan_text(desk.step(0)), "1:1! 2:1! 3:1! 4:1");  // a chunk has at least one token
-  EXPECT_EQ(plan_text(desk.step(100)), "1:1! 2:1! 3:1! 4:5!");
+  EXPECT_EQ(plan_text(desk.step(0)), "1:1! 2:1! 3:1!");  // prompts wait for the next one
+  EXPECT_EQ(plan_text(desk.step(100)), "1:1! 2:1! 3:1! 4:6!");
 }
 
 TEST(SchedulerPlan, PreemptsTheYoungestOfTheLowestPriority) {

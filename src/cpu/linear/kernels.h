@@ -49,10 +49,11 @@ struct ProductTile {
 
 struct LinearKernel {
   const char* name;
-  std::int64_t max_m;  // most tokens of a tile; a multiple of kPackM
+  std::int64_t max_m;            // most tokens of a tile; a multiple of kPackM
+  std::int64_t pack_m = kPackM;  // tokens that one task packs
   // Bytes of the packed form of x [m_size, k_size].
   std::int64_t (*input_bytes)(std::int64_t m_size, std::int64_t k_size);
-  // Packs tokens [m0, m0 + m_size); m0 is a multiple of kPackM.
+  // Packs tokens [m0, m0 + m_size); m0 is a multiple of pack_m.
   void (*pack)(const Rows& x, DType dtype, std::int64_t m0, std::int64_t m_size, PackedInput& to);
   // Scratch memory of one thread.
   std::int64_t (*scratch_bytes)(const Weight& weight);

@@ -48,9 +48,9 @@ PackedInput pack_input(Context& ctx, Workspace::Frame& frame, const Tensor& x,
   const Rows from(x);
   PackedInput input{.m_size = from.rows(), .k_size = from.cols()};
   input.data = frame.take<char>(kernel.input_bytes(input.m_size, input.k_size));
-  ctx.pool().parallel_for(ceil_div(input.m_size, kPackM), [&](std::int64_t task, int) {
-    const std::int64_t m0 = task * kPackM;
-    kernel.pack(from, x.dtype, m0, std::min(kPackM, input.m_size - m0), input);
+  ctx.pool().parallel_for(ceil_div(input.m_size, kernel.pack_m), [&](std::int64_t task, int) {
+    const std::int64_t m0 = task * kernel.pack_m;
+    kernel.pack(from, x.dtype, m0, std::min(kernel.pack_m, input.m_size - m0), input);
   });
   return input;
 }

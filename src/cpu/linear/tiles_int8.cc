@@ -11,7 +11,8 @@
 // A block of the weight is decoded once for all tokens. With one token, the kernel is bound by the
 // memory that the weight comes from. With many, it is bound by the dot products: 8 of them, beside
 // two multiplications (nvfp4: three) with the scales. AVX-512 takes two weight tiles at a time,
-// because it would otherwise wait for the loads that broadcast x.
+// because it would otherwise wait for the loads that broadcast x, and two tokens, because it would
+// otherwise wait for the dot product before.
 //
 // int8 with zero points: sum (code - zero) q = sum code q - zero * sum q, all in whole numbers. x
 // is then packed with -sum q, and a dot product starts from zero * -sum q.
@@ -86,40 +87,55 @@ struct DecodedBlock {
   VI32 shifted_zeros[kTiles];
 };
 
-// Dot products of the steps [first, first + n) with the block of x.
-template <Format format, int first, int n, bool zeros>
-HWY_INLINE void dot(const DecodedBlock<format, zeros>& w, const ActivationBlock& x,
-                    std::int32_t start, VF32 (&dots)[kTiles]) {
+// Dot products of the steps [first, first + n) with a block of each row, x[r] and `start` of it.
+template <Format format, int first, int n, int rows, bool zeros, typename Start>
+HWY_INLINE void dot(const DecodedBlock<format, zeros>& w, const ActivationBlock* x,
+                    const Start& start, VF32 (&dots)[rows][kTiles]) {
   const VI32* steps[kTiles];
-  VI32 sums[kTiles];
-  for (int t = 0; t < kTiles; ++t) {
-    steps[t] = w.steps[t] + first;
-    sums[t] = w.start_of(t, start);
+  const std::int8_t* q[rows];
+  VI32 sums[rows][kTiles];
+  for (int t = 0; t < kTiles; ++t) steps[t] = w.steps[t] + first;
+  for (int r = 0; r < rows; ++r) {
+    q[r] = x[r].q + 4 * first;
+    for (int t = 0; t < kTiles; ++t) sums[r][t] = w.start_of(t, start(x[r]));
   }
-  dot8<range_of(format), n>(I32(), steps, x.q + 4 * first, sums);
-  for (int t = 0; t < kTiles; ++t) dots[t] = hn::ConvertTo(F32(), sums[t]);
+  dot8<range_of(format), n>(I32(), steps, q, sums);
+  for (int r = 0; r < rows; ++r) {
+    for (int t = 0; t < kTiles; ++t) dots[r][t] = hn::ConvertTo(F32(), sums[r][t]);
+  }
 }
 
-// out[t] += the block's dot products with x, times the scales of both.
-template <Format format, bool zeros>
-HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const ActivationBlock& x,
+// out[r][t] += the block's dot products with x[r], times the scales of both. A row's result does
+// not depend on the rows beside it.
+template <int rows, Format format, bool zeros>
+HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const ActivationBlock* x,
                              float* out) {
   const F32 d;
-  const VF32 x_scale = hn::Set(d, x.scale);
-  VF32 dots[kTiles];
+  VF32 dots[rows][kTiles];
   if constexpr (format == Format::nvfp4) {  // two scales to a block
-    VF32 high[kTiles];
-    dot<format, 0, kSteps / 2>(w, x, x.start_of_half[0], dots);
-    dot<format, kSteps / 2, kSteps / 2>(w, x, x.start_of_half[1], high);
-    for (int t = 0; t < kTiles; ++t, out += kWeightTileN) {
-      dots[t] = hn::MulAdd(dots[t], w.scales[t][0], hn::Mul(high[t], w.scales[t][1]));
-      hn::StoreU(hn::MulAdd(dots[t], x_scale, hn::LoadU(d, out)), d, out);
+    VF32 high[rows][kTiles];
+    const auto half = [](int i) {
+      return [i](const ActivationBlock& of) { return of.start_of_half[i]; };
+    };
+    dot<format, 0, kSteps / 2>(w, x, half(0), dots);
+    dot<format, kSteps / 2, kSteps / 2>(w, x, half(1), high);
+    for (int r = 0; r < rows; ++r) {
+      for (int t = 0; t < kTiles; ++t) {
+        float* to = out + r * kTileN + t * kWeightTileN;
+        const VF32 sum =
+            hn::MulAdd(dots[r][t], w.scales[t][0], hn::Mul(high[r][t], w.scales[t][1]));
+        hn::StoreU(hn::MulAdd(sum, hn::Set(d, x[r].scale), hn::LoadU(d, to)), d, to);
+      }
     }
   } else {  // the scale of x first: that of a weight can be as large as any f32
-    dot<format, 0, kSteps>(w, x, x.start, dots);
-    for (int t = 0; t < kTiles; ++t, out += kWeightTileN) {
-      dots[t] = hn::Mul(dots[t], x_scale);
-      hn::StoreU(hn::MulAdd(dots[t], w.scales[t][0], hn::LoadU(d, out)), d, out);
+    dot<format, 0, kSteps>(
+        w, x, [](const ActivationBlock& of) { return of.start; }, dots);
+    for (int r = 0; r < rows; ++r) {
+      for (int t = 0; t < kTiles; ++t) {
+        float* to = out + r * kTileN + t * kWeightTileN;
+        const VF32 sum = hn::Mul(dots[r][t], hn::Set(d, x[r].scale));
+        hn::StoreU(hn::MulAdd(sum, w.scales[t][0], hn::LoadU(d, to)), d, to);
+      }
     }
   }
 }
@@ -147,7 +163,11 @@ void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] std::int64_t a
     for (int slice = 0; slice < kSlices; ++slice) {
       const DecodedBlock<format, zeros> decoded(tiles, block, slice);
       float* sums = out + slice * kSliceN;
-      for (std::int64_t m = 0; m < m_size; ++m) multiply_add(decoded, x[m], sums + m * kTileN);
+      std::int64_t m = 0;
+      for (; m + kDot8Rows <= m_size; m += kDot8Rows) {
+        multiply_add<kDot8Rows>(decoded, x + m, sums + m * kTileN);
+      }
+      for (; m < m_size; ++m) multiply_add<1>(decoded, x + m, sums + m * kTileN);
     }
   }
   for (std::int64_t m = 0; m < m_size; ++m) {
@@ -217,6 +237,7 @@ const LinearKernel& tiles_int8_kernel(const Weight& weight) {
   static constexpr LinearKernel kNarrow{
       .name = "cpu.tiles.int8",
       .max_m = 96,
+      .pack_m = 2,  // rounding takes its time, and a step of few streams has few tokens
       .input_bytes =
           [](std::int64_t m_size, std::int64_t k_size) {
             return HWY_DYNAMIC_DISPATCH(input_bytes)(m_size, k_size);

@@ -46,22 +46,28 @@ HWY_INLINE hn::Vec<D32> broadcast4(D32 d, const std::int8_t* x) {
   return hn::Set(d, four);
 }
 
-// All versions do the same: sums[v] += w[v] . x, for `steps` steps of shifted weights w[v][step]
-// and x[0 .. 4 * steps), |x| <= 127. Several vectors v of weights share the broadcasts of x.
+// All versions do the same: sums[r][v] += w[v] . x[r], for `steps` steps of shifted weights
+// w[v][step] and x[r][0 .. 4 * steps), |x| <= 127. Several vectors v of weights share the
+// broadcasts of x, and several rows r of x share the weights.
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3_DL  // lower is better
 
 constexpr int dot8_offset(Dot8Range) { return 128; }
 
-template <Dot8Range range, int steps, int vectors, class D32, class V32 = hn::Vec<D32>>
-HWY_INLINE void dot8(D32, const V32* const (&w)[vectors], const std::int8_t* x,
-                     V32 (&sums)[vectors]) {
+// The instruction takes four cycles and starts every cycle: four sums in turns keep it busy.
+inline constexpr int kDot8Rows = 2;
+
+template <Dot8Range range, int steps, int rows, int vectors, class D32, class V32 = hn::Vec<D32>>
+HWY_INLINE void dot8(D32, const V32* const (&w)[vectors], const std::int8_t* const (&x)[rows],
+                     V32 (&sums)[rows][vectors]) {
   for (int step = 0; step < steps; ++step) {
-    const auto& x4 = reinterpret_cast<const std::int8_t(&)[4]>(x[4 * step]);
-    for (int v = 0; v < vectors; ++v) {
-      // Written in assembly, because Highway 1.0.3 compiles this target without the flag that the
-      // intrinsic needs (it names AVX-VNNI instead). The instruction broadcasts x itself.
-      asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums[v].raw) : "v"(w[v][step].raw), "m"(x4));
+    for (int r = 0; r < rows; ++r) {
+      const auto& x4 = reinterpret_cast<const std::int8_t(&)[4]>(x[r][4 * step]);
+      for (int v = 0; v < vectors; ++v) {
+        // Written in assembly, because Highway 1.0.3 compiles this target without the flag that the
+        // intrinsic needs (it names AVX-VNNI instead). The instruction broadcasts x itself.
+        asm("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(sums[r][v].raw) : "v"(w[v][step].raw), "m"(x4));
+      }
     }
   }
 }
@@ -103,17 +109,22 @@ HWY_INLINE V32 dot8_wide(D32 d, V32 w, const std::int8_t* x) {
   return V32{sum_pairs(multiply_pairs(magnitude(w.raw), x4))};
 }
 
-template <Dot8Range range, int steps, int vectors, class D32, class V32 = hn::Vec<D32>>
-HWY_INLINE void dot8(D32 d, const V32* const (&w)[vectors], const std::int8_t* x,
-                     V32 (&sums)[vectors]) {
+inline constexpr int kDot8Rows = 1;  // a block of weights leaves few of the 16 registers
+
+template <Dot8Range range, int steps, int rows, int vectors, class D32, class V32 = hn::Vec<D32>>
+HWY_INLINE void dot8(D32 d, const V32* const (&w)[vectors], const std::int8_t* const (&x)[rows],
+                     V32 (&sums)[rows][vectors]) {
   constexpr int stride = range == Dot8Range::narrow ? 4 : 1;
   static_assert(steps % stride == 0);
   for (int step = 0; step < steps; step += stride) {
-    for (int v = 0; v < vectors; ++v) {
-      if constexpr (range == Dot8Range::narrow) {
-        sums[v] = hn::Add(sums[v], dot8_narrow4(d, w[v] + step, x + 4 * step));
-      } else {
-        sums[v] = hn::Add(sums[v], dot8_wide(d, w[v][step], x + 4 * step));
+    for (int r = 0; r < rows; ++r) {
+      const std::int8_t* from = x[r] + 4 * step;
+      for (int v = 0; v < vectors; ++v) {
+        if constexpr (range == Dot8Range::narrow) {
+          sums[r][v] = hn::Add(sums[r][v], dot8_narrow4(d, w[v] + step, from));
+        } else {
+          sums[r][v] = hn::Add(sums[r][v], dot8_wide(d, w[v][step], from));
+        }
       }
     }
   }
@@ -129,17 +140,22 @@ HWY_INLINE V32 signed_byte(V32 lanes) {
   return hn::ShiftRight<24>(hn::ShiftLeft<24 - 8 * j>(lanes));
 }
 
-template <Dot8Range range, int steps, int vectors, class D32, class V32 = hn::Vec<D32>>
-HWY_INLINE void dot8(D32 d, const V32* const (&w)[vectors], const std::int8_t* x,
-                     V32 (&sums)[vectors]) {
+inline constexpr int kDot8Rows = 1;
+
+template <Dot8Range range, int steps, int rows, int vectors, class D32, class V32 = hn::Vec<D32>>
+HWY_INLINE void dot8(D32 d, const V32* const (&w)[vectors], const std::int8_t* const (&x)[rows],
+                     V32 (&sums)[rows][vectors]) {
   for (int step = 0; step < steps; ++step) {
-    const V32 b = broadcast4(d, x + 4 * step);
-    for (int v = 0; v < vectors; ++v) {
-      const V32 a = w[v][step];
-      sums[v] = hn::Add(sums[v], hn::Mul(signed_byte<0>(a), signed_byte<0>(b)));
-      sums[v] = hn::Add(sums[v], hn::Mul(signed_byte<1>(a), signed_byte<1>(b)));
-      sums[v] = hn::Add(sums[v], hn::Mul(signed_byte<2>(a), signed_byte<2>(b)));
-      sums[v] = hn::Add(sums[v], hn::Mul(signed_byte<3>(a), signed_byte<3>(b)));
+    for (int r = 0; r < rows; ++r) {
+      const V32 b = broadcast4(d, x[r] + 4 * step);
+      for (int v = 0; v < vectors; ++v) {
+        const V32 a = w[v][step];
+        V32& sum = sums[r][v];
+        sum = hn::Add(sum, hn::Mul(signed_byte<0>(a), signed_byte<0>(b)));
+        sum = hn::Add(sum, hn::Mul(signed_byte<1>(a), signed_byte<1>(b)));
+        sum = hn::Add(sum, hn::Mul(signed_byte<2>(a), signed_byte<2>(b)));
+        sum = hn::Add(sum, hn::Mul(signed_byte<3>(a), signed_byte<3>(b)));
+      }
     }
   }
 }

@@ -50,25 +50,26 @@ PeakWork run_fma(std::int64_t rounds) {
 constexpr int kDotSums = 12, kDotSteps = 4;
 
 template <class D, class V, std::size_t... i>
-HWY_INLINE void dot_all(D d, const V* weights, const std::int8_t* x, V (&sums)[kDotSums],
+HWY_INLINE void dot_all(D d, const V* weights, const std::int8_t* x, V (&sums)[1][kDotSums],
                         std::index_sequence<i...>) {
   const V* const of[kDotSums] = {(static_cast<void>(i), weights)...};
-  dot8<Dot8Range::narrow, kDotSteps, kDotSums>(d, of, x, sums);
+  const std::int8_t* const row[] = {x};
+  dot8<Dot8Range::narrow, kDotSteps>(d, of, row, sums);
 }
 
 PeakWork run_dot8(std::int64_t rounds) {
   const hn::ScalableTag<std::int32_t> d;
   using V = hn::Vec<decltype(d)>;
-  V weights[kDotSteps], sums[kDotSums];
+  V weights[kDotSteps], sums[1][kDotSums];
   for (V& weight : weights) weight = hn::Set(d, 0x01010101);
-  for (int i = 0; i < kDotSums; ++i) sums[i] = hn::Set(d, i);
+  for (int i = 0; i < kDotSums; ++i) sums[0][i] = hn::Set(d, i);
   alignas(64) std::int8_t x[4 * kDotSteps];
   for (int i = 0; i < 4 * kDotSteps; ++i) x[i] = static_cast<std::int8_t>(i % 3 - 1);
   for (std::int64_t round = 0; round < rounds; ++round) {
     dot_all(d, weights, x, sums, std::make_index_sequence<kDotSums>());
   }
-  V total = sums[0];
-  for (int i = 1; i < kDotSums; ++i) total = hn::Add(total, sums[i]);
+  V total = sums[0][0];
+  for (int i = 1; i < kDotSums; ++i) total = hn::Add(total, sums[0][i]);
   const double per_round = 2.0 * 4 * kDotSteps * kDotSums * static_cast<double>(hn::Lanes(d));
   return {.flops = per_round * static_cast<double>(rounds),
           .result = static_cast<double>(hn::GetLane(total))};

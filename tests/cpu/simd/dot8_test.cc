@@ -19,10 +19,10 @@ namespace {
 
 using I32 = hn::CappedTag<std::int32_t, 16>;
 constexpr int kSteps = 8;
-constexpr int kVectors = 2;
+constexpr int kVectors = 2, kRows = 2;
 constexpr int kLanes = hn::MaxLanes(I32());
 
-// sums[v][lane] for w[v][step][lane][4] and x[step][4].
+// sums[row][v][lane] for w[v][step][lane][4] and x[row][step][4].
 template <Dot8Range range>
 void dots(const std::int8_t* w, const std::int8_t* x, std::int32_t* sums) {
   constexpr int offset = dot8_offset(range);
@@ -30,21 +30,26 @@ void dots(const std::int8_t* w, const std::int8_t* x, std::int32_t* sums) {
   for (int i = 0; i < kVectors * kSteps * kLanes * 4; ++i) {
     (&bytes[0][0][0][0])[i] = static_cast<std::uint8_t>(w[i] + offset);
   }
-  std::int32_t start = 0;
-  for (int k = 0; k < 4 * kSteps; ++k) start -= offset * x[k];
-
   const I32 d;
-  hn::Vec<I32> weights[kVectors][kSteps], results[kVectors];
-  const hn::Vec<I32>* rows[kVectors];
+  hn::Vec<I32> weights[kVectors][kSteps], results[kRows][kVectors];
+  const hn::Vec<I32>* vectors[kVectors];
   for (int v = 0; v < kVectors; ++v) {
     for (int s = 0; s < kSteps; ++s) {
       weights[v][s] = hn::Load(d, reinterpret_cast<const std::int32_t*>(bytes[v][s]));
     }
-    rows[v] = weights[v];
-    results[v] = hn::Set(d, start + v);  // the sum continues from this
+    vectors[v] = weights[v];
   }
-  dot8<range, kSteps>(d, rows, x, results);
-  for (int v = 0; v < kVectors; ++v) hn::StoreU(results[v], d, sums + v * kLanes);
+  const std::int8_t* rows[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    rows[r] = x + r * 4 * kSteps;
+    std::int32_t start = 0;
+    for (int k = 0; k < 4 * kSteps; ++k) start -= offset * rows[r][k];
+    for (int v = 0; v < kVectors; ++v) results[r][v] = hn::Set(d, start + v);  // goes on from this
+  }
+  dot8<range, kSteps>(d, vectors, rows, results);
+  for (int r = 0; r < kRows; ++r) {
+    for (int v = 0; v < kVectors; ++v, sums += kLanes) hn::StoreU(results[r][v], d, sums);
+  }
 }
 
 void dots_narrow(const std::int8_t* w, const std::int8_t* x, std::int32_t* sums) {
@@ -67,19 +72,23 @@ HWY_EXPORT(dots_narrow);
 HWY_EXPORT(dots_wide);
 HWY_EXPORT(lanes);
 
-constexpr int kSteps = 8, kVectors = 2;
+constexpr int kSteps = 8, kVectors = 2, kRows = 2;
 
 using Bytes = std::vector<std::int8_t>;
 
 std::vector<std::int32_t> expected_dots(const Bytes& w, const Bytes& x, int n_lanes) {
   std::vector<std::int32_t> sums;
-  for (int v = 0; v < kVectors; ++v) {
-    for (int lane = 0; lane < n_lanes; ++lane) {
-      std::int32_t sum = v;
-      for (int k = 0; k < 4 * kSteps; ++k) {
-        sum += w[((v * kSteps + k / 4) * n_lanes + lane) * 4 + k % 4] * x[k];
+  sums.reserve(static_cast<std::size_t>(kRows * kVectors * n_lanes));
+  for (int row = 0; row < kRows; ++row) {
+    for (int v = 0; v < kVectors; ++v) {
+      for (int lane = 0; lane < n_lanes; ++lane) {
+        std::int32_t sum = v;
+        for (int k = 0; k < 4 * kSteps; ++k) {
+          const int weight = w[((v * kSteps + k / 4) * n_lanes + lane) * 4 + k % 4];
+          sum += weight * x[row * 4 * kSteps + k];
+        }
+        sums.push_back(sum);
       }
-      sums.push_back(sum);
     }
   }
   return sums;
@@ -89,10 +98,10 @@ std::vector<std::int32_t> expected_dots(const Bytes& w, const Bytes& x, int n_la
 template <typename W, typename X>
 void check(bool narrow, W&& weight, X&& activation) {
   const int n_lanes = HWY_DYNAMIC_DISPATCH(lanes)();
-  Bytes w(static_cast<std::size_t>(kVectors * kSteps * n_lanes * 4)), x(4 * kSteps);
+  Bytes w(static_cast<std::size_t>(kVectors * kSteps * n_lanes * 4)), x(kRows * 4 * kSteps);
   for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<std::int8_t>(weight(i));
   for (std::size_t k = 0; k < x.size(); ++k) x[k] = static_cast<std::int8_t>(activation(k));
-  std::vector<std::int32_t> sums(static_cast<std::size_t>(kVectors * n_lanes));
+  std::vector<std::int32_t> sums(static_cast<std::size_t>(kRows * kVectors * n_lanes));
   if (narrow) {
     HWY_DYNAMIC_DISPATCH(dots_narrow)(w.data(), x.data(), sums.data());
   } else {
