@@ -7,6 +7,9 @@
 Some clients (--clients) send one request after the other for --seconds: prompts of 32-512 random token ids, answers of 32-256
 tokens, drawn from a seed, so that every server gets the same requests. Answers are streamed. Requests that are under way at the
 end count up to there. Prints a Markdown table; --out FILE writes it there too. With --llama it needs numpy and gguf from PyPI.
+
+With --trace FILE (bench/traces) the requests come at the times of the trace instead, and all of them are answered. Those with a
+prefix share it.
 """
 import argparse
 import contextlib
@@ -94,6 +97,34 @@ def run_load(port: int, clients: int, seconds: float, vocab: int, seed: int) -> 
     return load
 
 
+def run_trace(port: int, trace: pathlib.Path, vocab: int) -> Load:
+    """All requests of a trace, each at its time."""
+    arrivals = [json.loads(line) for line in trace.read_text().splitlines()]
+    load, lock, failed = Load(len(arrivals), 0), threading.Lock(), []
+    shared = [random.Random(0).randrange(256, vocab) for _ in range(max(a["prefix"] for a in arrivals) + 1)]
+    start = time.monotonic()
+
+    def client(number: int, arrival: dict) -> None:
+        rng = random.Random(number + 1)
+        own = [rng.randrange(256, vocab) for _ in range(arrival["prompt"] - arrival["prefix"])]
+        body = {"prompt": shared[:arrival["prefix"]] + own, "max_tokens": arrival["answer"], "temperature": 0, "ignore_eos": True, "stream": True}
+        time.sleep(max(0, start + arrival["at"] - time.monotonic()))
+        try:
+            stream(port, body, float("inf"), load, lock)
+        except (OSError, RuntimeError, http.client.HTTPException) as error:
+            failed.append(str(error))
+
+    threads = [threading.Thread(target=client, args=item) for item in enumerate(arrivals)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failed:
+        raise RuntimeError(f"{len(failed)} clients failed: {failed[0]}")
+    load.seconds = time.monotonic() - start
+    return load
+
+
 @contextlib.contextmanager
 def started(command: list[str], port: int) -> Iterator[int]:
     """The server's port. `port` 0: the server says which."""
@@ -157,7 +188,7 @@ def main() -> None:
     parser.add_argument("--clients", default="1,8,32,64")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--cache-dtype", default="", help="of our keys and values; llama.cpp's are f16")
+    parser.add_argument("--trace", type=pathlib.Path, help="requests that come over time, from bench/traces; --clients run at once")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers"), help="folder for the model files")
     parser.add_argument("--out", type=pathlib.Path)
     options = parser.parse_args()
@@ -174,15 +205,18 @@ def main() -> None:
         ours += ["--model", options.model]
         vocab = json.loads((pathlib.Path(options.model) / "config.json").read_text())["vocab_size"]
     lines = ["| clients | server | requests/s | tokens/s | first token ms, median and 95% | ms a token, median and 95% |", "|---|---|---|---|---|---|"]
-    for count in counts:
-        with started(ours, 0) as port:
-            lines.append(run_load(port, count, options.seconds, vocab, 1).row("Tessera"))
+    def measure(port: int, count: int, name: str) -> None:
+        load = run_trace(port, options.trace, vocab) if options.trace else run_load(port, count, options.seconds, vocab, 1)
+        lines.append(load.row(name))
         print(lines[-1], flush=True)
+
+    for count in counts[:1] if options.trace else counts:
+        with started(ours, 0) as port:
+            measure(port, count, "Tessera")
         if theirs:
             port = free_port()
             with started([*theirs, str(port)], port):
-                lines.append(run_load(port, count, options.seconds, vocab, 1).row("llama.cpp"))
-            print(lines[-1], flush=True)
+                measure(port, count, "llama.cpp")
     text = "\n".join(lines) + "\n"
     print(text)
     if options.out:
