@@ -34,14 +34,18 @@ class EngineRunner::Impl {
     const EngineRun traced = one_run(Watch::trace);
     EngineRun timed = one_run(Watch::kernels);
     for (PhaseRun EngineRun::*phase : {&EngineRun::prefill, &EngineRun::decode}) {
-      (timed.*phase).entries =
-          time_entries((traced.*phase).entries, (traced.*phase).order, (timed.*phase).kernels)
-              .entries;
+      (timed.*phase).entries = times_of(traced.*phase, timed.*phase).entries;
       // What the host does meanwhile is no time of the GPU.
       std::erase_if((timed.*phase).entries,
                     [](const TraceEntry& entry) { return entry.kernel == TracedWork::kKernel; });
     }
     return timed;
+  }
+
+  // Where kernels have names, the traced run tells which op launches which.
+  static KernelTimes times_of(const PhaseRun& traced, const PhaseRun& timed) {
+    if (traced.kernels.empty()) return time_entries(traced.entries, traced.order, timed.kernels);
+    return time_entries_by_name(traced.entries, traced.order, traced.kernels, timed.kernels);
   }
 
  private:
@@ -91,13 +95,14 @@ class EngineRunner::Impl {
     std::optional<CallOrder> order;
     std::optional<KernelWatch> kernels;
     if (watch == Watch::trace) order.emplace(ctx_);
-    if (watch == Watch::kernels) kernels.emplace(ctx_);
+    const bool labels = watch == Watch::trace && KernelWatch::names_kernels();
+    if (watch == Watch::kernels || labels) kernels.emplace(ctx_);
     const Clock::time_point start = Clock::now();
     while (!done() && core_.step()) ++phase.steps;
     ctx_.synchronize();
     const double seconds = seconds_since(start);
-    if (order) phase.order = order->take();
     if (kernels) phase.kernels = kernels->take();
+    if (order) phase.order = order->take();
     phase.tracing_seconds = ctx_.trace().overhead_seconds();
     phase.seconds = seconds - phase.tracing_seconds;
     phase.entries = ctx_.trace().entries();

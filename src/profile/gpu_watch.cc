@@ -72,6 +72,10 @@ class KernelWatch::Impl {
 KernelWatch::KernelWatch(Context& ctx)
     : impl_(is_gpu(ctx) ? std::make_unique<Impl>(ctx) : nullptr) {}
 KernelWatch::~KernelWatch() = default;
+bool KernelWatch::names_kernels() {
+  if constexpr (kHaveCuda) return cuda::why_no_cupti().empty();
+  return false;
+}
 std::vector<KernelSpan> KernelWatch::take() {
   return impl_ ? impl_->take() : std::vector<KernelSpan>();
 }

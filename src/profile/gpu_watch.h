@@ -25,10 +25,12 @@ class CallOrder {
   std::unique_ptr<Impl> impl_;
 };
 
-// Times kernels while it lives. The Context does not trace: tracing waits after each op.
+// Times kernels while it lives.
 class KernelWatch {
  public:
   explicit KernelWatch(Context& ctx);
+  // Whether it knows kernels by their names (CUPTI), and thus those of captured steps.
+  static bool names_kernels();
   ~KernelWatch();
   KernelWatch(const KernelWatch&) = delete;
   KernelWatch& operator=(const KernelWatch&) = delete;

@@ -28,10 +28,16 @@ struct KernelTimes {
 KernelTimes time_entries(std::span<const TraceEntry> traced, std::span<const std::size_t> order,
                          std::span<const KernelSpan> spans);
 
-// Kernels of captured steps belong to no op call. Here they get the calls of the same kernels in
-// `labelled`, one step that was not captured: both have the same kernels in the same order. `spans`
-// may hold any number of such steps. Throws where the kernels differ.
-std::vector<KernelSpan> label_captured(std::vector<KernelSpan> spans,
-                                       std::span<const KernelSpan> labelled);
+// Kernels of captured steps belong to no op call, and captured steps may start before the tokens of
+// the last one are read, so that their number and order differ a little from those of the trace.
+// `labelled`: the kernels of the traced run, which belong to its calls. The time of all kernels of
+// a name goes to the ops that launched those in `labelled`, in the proportion of their time there.
+// Kernels that `labelled` does not have become an entry of their own, kOtherKernels.
+KernelTimes time_entries_by_name(std::span<const TraceEntry> traced,
+                                 std::span<const std::size_t> order,
+                                 std::span<const KernelSpan> labelled,
+                                 std::span<const KernelSpan> spans);
+
+inline constexpr const char* kOtherKernels = "other kernels";
 
 }  // namespace tessera::profile

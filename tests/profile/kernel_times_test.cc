@@ -57,22 +57,40 @@ TEST(KernelTimes, RefusesKernelsOfUnknownCalls) {
   EXPECT_THROW(time_entries(kTraced, kOrder, none), Error);
 }
 
-TEST(KernelTimes, CapturedStepsGetTheCallsOfOneThatWasNot) {
-  const std::vector<KernelSpan> step{span("n", 0, 1, 0), span("l1", 2, 3, 1), span("l2", 4, 5, 1)};
-  const std::vector<KernelSpan> captured{span("n", 10, 11, -1),  span("l1", 12, 13, -1),
-                                         span("l2", 14, 15, -1), span("n", 20, 21, -1),
-                                         span("l1", 22, 23, -1), span("l2", 24, 25, -1)};
-  const std::vector<KernelSpan> labelled = label_captured(captured, step);
-  std::vector<std::int64_t> calls;
-  for (const KernelSpan& one : labelled) calls.push_back(one.call);
-  EXPECT_EQ(calls, (std::vector<std::int64_t>{0, 1, 1, 2, 3, 3}));
+// A captured step that takes twice as long, and a norm of the step after it.
+TEST(KernelTimes, CapturedKernelsGoToTheOpsThatLaunchThemElsewhere) {
+  const std::vector<KernelSpan> labelled{span("n", 0, 30, 0), span("l1", 100, 140, 1),
+                                         span("l2", 200, 260, 1), span("n", 300, 330, 2)};
+  const std::vector<KernelSpan> captured{span("n", 1000, 1060, -1), span("l1", 1100, 1180, -1),
+                                         span("l2", 1200, 1320, -1), span("n", 1400, 1460, -1),
+                                         span("n", 1500, 1560, -1)};
+  const KernelTimes times = time_entries_by_name(kTraced, kOrder, labelled, captured);
+  ASSERT_EQ(times.entries.size(), 2u);
+  EXPECT_NEAR(times.entries[0].seconds, 180e-9, 1e-15);
+  EXPECT_NEAR(times.entries[1].seconds, 200e-9, 1e-15);
+  EXPECT_NEAR(times.busy_seconds, 380e-9, 1e-15);
+  EXPECT_NEAR(times.span_seconds, 560e-9, 1e-15);
 }
 
-TEST(KernelTimes, RefusesCapturedStepsOfOtherKernels) {
-  const std::vector<KernelSpan> step{span("n", 0, 1, 0), span("l1", 2, 3, 1)};
-  EXPECT_THROW(label_captured({span("n", 0, 1, -1), span("other", 2, 3, -1)}, step), Error);
-  EXPECT_THROW(label_captured({span("n", 0, 1, -1)}, step), Error);
-  EXPECT_THROW(label_captured({span("n", 0, 1, -1)}, {}), Error);
+TEST(KernelTimes, AKernelOfTwoOpsIsShared) {
+  // The same kernel in both ops, three times as long in linear.
+  const std::vector<KernelSpan> labelled{span("k", 0, 10, 0), span("k", 20, 50, 1)};
+  const std::vector<KernelSpan> captured{span("k", 0, 100, -1), span("k", 200, 500, -1)};
+  const KernelTimes times = time_entries_by_name(kTraced, kOrder, labelled, captured);
+  EXPECT_NEAR(times.entries[0].seconds, 100e-9, 1e-15);
+  EXPECT_NEAR(times.entries[1].seconds, 300e-9, 1e-15);
+}
+
+TEST(KernelTimes, KernelsThatTheTraceDoesNotHaveAreARowOfTheirOwn) {
+  const std::vector<KernelSpan> labelled{span("n", 0, 10, 0)};
+  const std::vector<KernelSpan> captured{span("n", 0, 10, -1), span("draw", 20, 25, -1)};
+  const KernelTimes times = time_entries_by_name(kTraced, kOrder, labelled, captured);
+  ASSERT_EQ(times.entries.size(), 3u);
+  EXPECT_EQ(times.entries[2].op, kOtherKernels);
+  EXPECT_EQ(times.entries[2].calls, 1);
+  EXPECT_NEAR(times.entries[2].seconds, 5e-9, 1e-15);
+  const std::vector<KernelSpan> unlabelled{span("n", 0, 10, KernelSpan::kNoCall)};
+  EXPECT_THROW(time_entries_by_name(kTraced, kOrder, unlabelled, captured), Error);
 }
 
 }  // namespace

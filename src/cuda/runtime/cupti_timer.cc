@@ -142,12 +142,15 @@ class CuptiTimer final : public KernelTimer, public OpListener {
   }
   ~CuptiTimer() override { detach(); }
 
-  void begin(const char*) noexcept override {
+  // Who listened before hears on.
+  void begin(const char* op) noexcept override {
+    if (before_ != nullptr) before_->begin(op);
     cupti().push_label(kLabels, static_cast<std::uint64_t>(calls_++));
   }
   void end() noexcept override {
     std::uint64_t last = 0;
     cupti().pop_label(kLabels, &last);
+    if (before_ != nullptr) before_->end();
   }
 
   std::vector<KernelSpan> stop() override {
