@@ -19,6 +19,7 @@ import json
 import pathlib
 import random
 import re
+import shlex
 import socket
 import statistics
 import subprocess
@@ -188,6 +189,7 @@ def main() -> None:
     parser.add_argument("--clients", default="1,8,32,64")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--options", default="", help="more options of our server, in one text")
     parser.add_argument("--trace", type=pathlib.Path, help="requests that come over time, from bench/traces; --clients run at once")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers"), help="folder for the model files")
     parser.add_argument("--out", type=pathlib.Path)
@@ -195,6 +197,7 @@ def main() -> None:
     counts = [int(n) for n in options.clients.split(",")]
     most, threads = max(counts), str(options.threads)
     ours = [options.program, "serve", "--quiet", "--port", "0", "--device", "cpu", "--threads", threads, "--max-sequences", str(most)]
+    ours += shlex.split(options.options)
     theirs, vocab = None, 3072
     if options.llama:
         options.work.mkdir(parents=True, exist_ok=True)
