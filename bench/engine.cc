@@ -45,7 +45,7 @@ struct Options {
   std::int64_t prompt = 128, generate = 128;
   std::int64_t max_sequences = 0, max_step = 512, context = 1024;
   int threads = 2, repeat = 3;
-  bool batch_invariant = false, exact = false;
+  bool batch_invariant = false, exact = false, no_graphs = false;
   std::string device = "cpu", speculate = "off";
   std::string cache_dtype;  // empty: the model's
 
@@ -256,7 +256,8 @@ void measure(const Options& options) {
   for (const std::string& weights : options.weights) {
     Context ctx({.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
                  .threads = options.threads,
-                 .activations = options.exact ? Activations::exact : Activations::int8});
+                 .activations = options.exact ? Activations::exact : Activations::int8,
+                 .graphs = !options.no_graphs});
     const std::unique_ptr<Model> model = bench::make_model(ctx, options.model, weights);
     if (bandwidth == 0) bandwidth = profile::measure_read_bandwidth(ctx);
     const auto print = [&](nlohmann::json row) {
@@ -313,6 +314,7 @@ int main(int argc, char** argv) {
   app.add_flag("--batch-invariant", options.batch_invariant,
                "On a GPU: the same bits for any number of streams");
   app.add_flag("--exact", options.exact, "Do not round activations to 8 bits");
+  app.add_flag("--no-graphs", options.no_graphs, "On a GPU: launch every kernel by itself");
   app.footer(
       "Examples:\n"
       "  bench_engine --shape bench/shapes/pythia-160m.json --weights int4:32 --streams 1,8,16\n"

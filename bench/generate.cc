@@ -1,7 +1,8 @@
 // End to end on one model: prompt tokens per second and generated tokens per second, for each
 // weight format and thread count. They are counted as in llama-bench: pp512 is one prompt into an
 // empty cache; tg128 is tokens one by one, each with its logits, from an empty cache or after
-// --context tokens. Tokens are random, and with --shape so are the weights: only the speed matters.
+// --context tokens; with --sample, tokens that generate() draws. Tokens are random, and with
+// --shape so are the weights: only the speed matters.
 //
 // The speed of the prompt is shown beside the speed that its linear layers alone would allow. The
 // time of a token is shown beside its floor: reading the weights of the linear layers (with the
@@ -16,12 +17,14 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "bench_model.h"
 #include "core/build_config.h"
 #include "cuda/linear/choose.h"
+#include "engine/step_runner.h"
 #include "profile/ceilings.h"
 #include "profile/engine_run.h"
 #include "tessera/tessera.h"
@@ -40,7 +43,7 @@ struct Options {
   int repeat = 5;
   std::string device = "cpu";
   std::string linear_kernel;  // empty: what linear() chooses
-  bool exact = false;
+  bool exact = false, no_graphs = false, sample = false;
 };
 
 double seconds_since(Clock::time_point start) {
@@ -61,19 +64,29 @@ class Runner {
         total_(std::max(options.prompt, options.context + options.generate)),
         step_(options.step),
         cache_(model.make_cache(ctx, CachePolicy::full(), total_, options.step)),
-        ids_(profile::random_ids(total_, model.config().vocab)),
-        logits_(DType::f32, {1, model.config().vocab}, ctx.device()) {}
+        ids_(profile::random_ids(total_, model.config().vocab)) {}
 
   // Runs `count` tokens after `context` others, at most `step` at once. Each step computes its last
   // logits. Only the `count` tokens are timed.
   double run(std::int64_t context, std::int64_t count, std::int64_t step) {
     cache_.clear();
+    if (!runner_) runner_.emplace(ctx_, model_, 1);
     feed(0, context, step_);
     ctx_.synchronize();
     const Clock::time_point start = Clock::now();
     feed(context, context + count, step);
     ctx_.synchronize();
     return seconds_since(start);
+  }
+  // The same for tokens as a user gets them: generate() draws each, and feeds it to the model.
+  double run_sampled(std::int64_t context, std::int64_t count) {
+    cache_.clear();
+    runner_.reset();  // generate() has its own
+    const auto prompt =
+        std::span<const std::int32_t>(ids_).first(static_cast<std::size_t>(context));
+    const GenerateOptions options{
+        .max_tokens = count + 1, .ignore_eos = true, .sampling = {.temperature = 0.8, .seed = 1}};
+    return generate(ctx_, model_, cache_, nullptr, prompt, options).decode_seconds;
   }
 
  private:
@@ -82,9 +95,7 @@ class Runner {
       const std::int64_t tokens = cache_.step_size(std::min(step, to - done));
       const auto ids = std::span<const std::int32_t>(ids_).subspan(
           static_cast<std::size_t>(done), static_cast<std::size_t>(tokens));
-      const CacheStep& cache_step = cache_.step(ctx_, ids);
-      model_.forward(ctx_, {.step = &cache_step,
-                            .logits = logits_.tensor(DType::f32, {1, model_.config().vocab})});
+      runner_->forward(cache_.step(ctx_, ids));
       done += tokens;
     }
   }
@@ -94,7 +105,7 @@ class Runner {
   std::int64_t total_, step_;
   KvCache cache_;
   std::vector<std::int32_t> ids_;
-  Buffer logits_;
+  std::optional<StepRunner> runner_;
 };
 
 // The time of the model's linear layers alone, on `rows` tokens; the head gets one token.
@@ -143,7 +154,9 @@ nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string
   std::vector<double> prompt, generate, linears;              // tokens per second, and seconds
   for (int repeat = 0; repeat <= options.repeat; ++repeat) {  // the first is a warm-up
     const double prompt_seconds = runner.run(0, options.prompt, options.step);
-    const double generate_seconds = runner.run(options.context, options.generate, 1);
+    const double generate_seconds = options.sample
+                                        ? runner.run_sampled(options.context, options.generate)
+                                        : runner.run(options.context, options.generate, 1);
     const double linear_time = ctx.device().is_cpu() ? linear_seconds(ctx, model, rows) : 0.0;
     if (repeat == 0) continue;
     prompt.push_back(static_cast<double>(options.prompt) / prompt_seconds);
@@ -187,14 +200,12 @@ void measure_stream(Context& ctx, const Model& model, const Options& options) {
   const std::vector<std::int32_t> host = profile::random_ids(4096, model.config().vocab);
   const CachePolicy policy = CachePolicy::sinks(options.sinks, options.window);
   KvCache cache = model.make_cache(ctx, policy, 0, 1);
-  Buffer logits(DType::f32, {1, model.config().vocab}, ctx.device());
+  StepRunner runner(ctx, model, 1);
   const auto block_seconds = [&](std::int64_t tokens) {
     const Clock::time_point start = Clock::now();
     for (std::int64_t i = 0; i < tokens; ++i) {
       const std::int32_t& id = host[static_cast<std::size_t>(cache.seen() % 4096)];
-      const CacheStep& step = cache.step(ctx, {&id, 1});
-      model.forward(
-          ctx, {.step = &step, .logits = logits.tensor(DType::f32, {1, model.config().vocab})});
+      runner.forward(cache.step(ctx, {&id, 1}));
     }
     ctx.synchronize();
     return seconds_since(start);
@@ -224,7 +235,8 @@ void measure_stream(Context& ctx, const Model& model, const Options& options) {
 ContextOptions context_options(const Options& options, int threads) {
   return {.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
           .threads = threads,
-          .activations = options.exact ? Activations::exact : Activations::int8};
+          .activations = options.exact ? Activations::exact : Activations::int8,
+          .graphs = !options.no_graphs};
 }
 
 // Runs this GPU kernel wherever it can run, which moves the boundary between two kernels.
@@ -279,6 +291,9 @@ int main(int argc, char** argv) {
   app.add_option("--sinks", options.sinks, "With --stream: first tokens to keep");
   app.add_option("--window", options.window, "With --stream: last tokens to keep");
   app.add_flag("--exact", options.exact, "Do not round activations to 8 bits");
+  app.add_flag("--sample", options.sample,
+               "Time generate(), which draws each token, in place of tokens that are given");
+  app.add_flag("--no-graphs", options.no_graphs, "On a GPU: launch every kernel by itself");
   app.footer(
       "Examples:\n"
       "  bench_generate --model DIR --weights dense,int4 --threads 1,2\n"

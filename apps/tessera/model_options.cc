@@ -73,6 +73,8 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
     command.add_option("--threads", options.threads, "CPU threads; 0: all that it may use")
         ->check(whole_number(0, 1024))
         ->capture_default_str();
+    command.add_flag("--no-graphs", options.no_graphs,
+                     "On a GPU: launch every kernel by itself, to compare with recorded steps");
   });
 }
 
@@ -166,7 +168,8 @@ Session open_session(
   session.ctx = std::make_unique<Context>(ContextOptions{
       .device = find_device(options.device),
       .threads = options.threads,
-      .activations = options.activations == "exact" ? Activations::exact : Activations::int8});
+      .activations = options.activations == "exact" ? Activations::exact : Activations::int8,
+      .graphs = !options.no_graphs});
   {
     Progress progress("loading");
     load.progress = [&](std::int64_t done, std::int64_t total) {

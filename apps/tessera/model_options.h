@@ -30,12 +30,14 @@ struct ModelOptions {
   std::string activations = "int8";
   int threads = 0;
   bool no_mmap = false;
+  bool no_graphs = false;
   FileAccess files = FileAccess::map;  // without --no-mmap
   // Of the cache.
   std::int64_t sinks = 0, window = 0, context = 0;  // 0: not given
 };
 
-// --model, --device, --dtype, --weights, --keep-dense, --no-mmap, --activations, --threads
+// --model, --device, --dtype, --weights, --keep-dense, --no-mmap, --activations, --threads,
+// --no-graphs
 void add_model_options(CLI::App& command, ModelOptions& options);
 // --attention-sinks, --window, --context
 void add_cache_options(CLI::App& command, ModelOptions& options);

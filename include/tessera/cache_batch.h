@@ -72,6 +72,10 @@ struct CacheBatchLimits {
   // Page tables are as wide as their longest sequence needs, rounded up to a multiple of this. A
   // GPU plans its work by the width: few widths keep plans the same.
   std::int64_t width_step = 8;
+  // Steps in which every sequence brings one token and wants its logits get rows for nobody, up to
+  // the next power of two: few shapes, which repeat. A GPU can then replay what it recorded. Such a
+  // row has no keys, writes none, and its logits mean nothing.
+  bool pads = false;
   // On a GPU: kernels and the order of their sums do not depend on how many rows a step has. On the
   // CPU this costs nothing, and is always so.
   bool batch_invariant = false;
@@ -99,8 +103,11 @@ class CacheBatch {
   // next call. The tokens count as seen once it returns. If the pass fails half way, keys that
   // later tokens would see were never written: clear() or truncate() the sequences then.
   const CacheStep& step(Context& ctx, std::span<const Part> parts);
-  // The pass was launched: pages that it made whole can be found from now on.
+  // The pass was launched: pages that it made whole can be found from now on. Ids that stand for
+  // drawn tokens must be known by then (CacheSequence::set_id).
   void commit();
+  // The sequence ends before commit().
+  void forget(const CacheSequence& sequence);
 
   const CacheBatchLimits& limits() const;
 

@@ -42,6 +42,8 @@ struct ContextOptions {
   const Context* share_threads_with = nullptr;
   Activations activations = Activations::exact;
   bool trace = false;
+  // On a GPU: steps of a model that repeat are recorded, and run as CUDA graphs. For comparisons.
+  bool graphs = true;
   // What load_model() and Model::make_cache() take as the device's memory. Default: of a GPU,
   // device_memory(); on the CPU, process_memory(). For programs that leave some of it to others,
   // and for tests. On the CPU, `total` counts: what this process holds already is taken off it.
@@ -73,6 +75,8 @@ class Context {
   Activations activations() const { return activations_; }
   void set_activations(Activations activations) { activations_ = activations; }
 
+  bool graphs() const { return graphs_; }
+
   Trace& trace() { return trace_; }
   const Trace& trace() const { return trace_; }
 
@@ -95,6 +99,7 @@ class Context {
  private:
   Device device_;
   Activations activations_;
+  bool graphs_;
   void* stream_ = nullptr;
   std::function<DeviceMemory(Device)> memory_;
   std::shared_ptr<ThreadPool> pool_;

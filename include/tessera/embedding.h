@@ -10,9 +10,12 @@
 namespace tessera {
 
 struct EmbeddingArgs {
-  Tensor ids{};    // i32 or i64 [...]; every id in [0, rows)
+  Tensor ids{};    // i32 or i64 [...]; every id in [0, rows), or a reference into `drawn`
   Weight table{};  // [rows, n], dense or packed, as quantize() or as prepare() made it
   Tensor out{};    // [..., n] f32, f16 or bf16; converted if the table has another dtype
+  // i32 [draws], contiguous; optional. An id of -1 - k stands for drawn[k]: a token that the device
+  // has drawn and the host has not read yet.
+  Tensor drawn{};
 };
 // Packed rows are decoded as they are read, to the same bits that dequantize() gives.
 //

@@ -43,8 +43,9 @@ struct EngineOptions {
   // and what the attention of many streams reads.
   std::optional<DType> cache_dtype{};
   bool prefix_cache = true;  // find pages of earlier requests that began with the same tokens
-  // A row's bits do not depend on the other rows of a step. The CPU always works this way. Refused
-  // on a GPU, whose kernels sum in another order for other numbers of rows.
+  // A row's bits do not depend on the other rows of a step. The CPU always works this way. A GPU
+  // then computes rows in groups of a fixed size, which costs time
+  // (docs/results/h200/engine.md).
   bool batch_invariant = false;
   SpeculationOptions speculation{};
 };

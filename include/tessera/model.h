@@ -56,6 +56,7 @@ struct LoadOptions {
 struct ForwardArgs {
   const CacheStep* step = nullptr;  // of a KvCache or a CacheBatch
   Tensor logits{};                  // f32 [step->logits, vocab]; optional
+  Tensor drawn{};                   // what ids of the step may stand for: EmbeddingArgs::drawn
   // Called with 0 after the embedding, i after layer i, and last (level = layers) after the final
   // norm in place of the last layer's own output, as transformers counts hidden states.
   // hidden: [tokens, hidden] of the model's dtype, in the order of the step's rows. An exception

@@ -21,6 +21,9 @@ struct NormArgs {
   float eps = 1e-5f;
   Dropout dropout{};  // of x, with residuals only
   Tensor out{};       // like x; may be the same view as x or as a residual, but not as sum
+  // A row's bits do not depend on how many rows there are, as in LinearArgs::fixed_rows. On the CPU
+  // that is always so.
+  bool fixed_rows = false;
 };
 // The sum is taken from left to right, ((x + r0) + r1) + r2, and every partial sum is rounded to
 // x's dtype: bit for bit what separate adds would give. The norm reads the rounded sum.

@@ -155,6 +155,8 @@ class CacheSequence {
   static std::int64_t max_pages(const CachePolicy& policy, std::int64_t max_tokens,
                                 std::int64_t max_step, std::int64_t page_size);
 
+  // Tells the id of a token that went into its step under another name (EmbeddingArgs::drawn).
+  void set_id(std::int64_t token, std::int32_t id);
   // A new stream; the pages are released.
   void clear();
   // Takes back the last tokens, so that `seen` remain. The sequence is then what it was when it had

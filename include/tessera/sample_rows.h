@@ -24,10 +24,18 @@ inline constexpr std::int64_t kDrawOptionsWords = 6;
 static_assert(sizeof(DrawOptions) == kDrawOptionsWords * sizeof(std::int64_t));
 
 struct SampleRowsArgs {
+  // What the caller promises of all options, so that a GPU runs fewer kernels.
+  enum class Kind : std::uint8_t {
+    any,
+    whole,   // no draw has top_k or top_p
+    greedy,  // every draw has temperature 0
+  };
+
   Tensor logits{};   // [rows, n] f32; n at most 2^20
   Tensor rows{};     // [draws] i32: the row that each draw is from; draws may share one
   Tensor options{};  // [draws, kDrawOptionsWords] i64: a DrawOptions for each draw
   Tensor ids{};      // [draws] i32
+  Kind kind = Kind::any;
 };
 // The token of each draw, the same that sample() draws from its row with its options. It is -1
 // where the row holds NaN or +inf, or nothing but -inf; where there is no such row; and where an

@@ -1,6 +1,7 @@
 #include "tessera/cache_batch.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "cache/cache_memory.h"
@@ -50,6 +51,7 @@ struct CacheBatch::State {
     step.batch_invariant = pool->device().is_cpu() || limits.batch_invariant;
   }
 
+  void pad();
   void check(const Context& ctx, std::span<const Part> given);
   void check_part(const Part& part) const;
   void plan(std::span<const Part> given);
@@ -143,6 +145,19 @@ void CacheBatch::State::plan(std::span<const Part> given) {
        pool->options().page_size, free, pool->options().pages);
 }
 
+// Rows for nobody, if all parts are the one next token of a stream.
+void CacheBatch::State::pad() {
+  static constexpr std::int32_t kAnyId[] = {0};
+  const auto is_stream = [](const StepPart& part) {
+    return part.tokens() == 1 && part.logit_rows == 1;
+  };
+  if (!limits.pads || !std::all_of(parts.begin(), parts.end(), is_stream)) return;
+  const std::size_t most =
+      static_cast<std::size_t>(std::min(limits.max_sequences, limits.max_tokens));
+  const std::size_t rows = std::min(std::bit_ceil(parts.size()), most);
+  while (parts.size() < rows) parts.push_back({.ids = kAnyId, .logit_rows = 1});
+}
+
 void CacheBatch::State::upload(Context& ctx, std::int64_t bytes) {
   if (pool->device().is_cpu() || !device_block.is_there()) return;
   copy_bytes(ctx, device_block.data(), pool->device(), host_block.data(), Device{}, bytes);
@@ -175,6 +190,7 @@ const CacheStep& CacheBatch::step(Context& ctx, std::span<const Part> parts) {
                            .sinks = sequence.sinks_,
                            .line = sequence.line_});
   }
+  state.pad();
   char* host = static_cast<char*>(state.host_block.data());
   const bool on_cpu = state.pool->device().is_cpu();
   const std::int64_t bytes =
@@ -189,5 +205,7 @@ void CacheBatch::commit() {
   for (CacheSequence* sequence : state_->sequences) sequence->index_whole_pages();
   state_->sequences.clear();
 }
+
+void CacheBatch::forget(const CacheSequence& sequence) { std::erase(state_->sequences, &sequence); }
 
 }  // namespace tessera

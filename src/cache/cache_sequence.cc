@@ -270,6 +270,11 @@ void CacheSequence::add_tokens(std::span<const std::int32_t> ids) {
   ids_.insert(ids_.end(), ids.begin(), ids.end());
 }
 
+void CacheSequence::set_id(std::int64_t token, std::int32_t id) {
+  if (ids_begin_ == kNoIds || token < ids_begin_ || token >= seen_) return;  // nobody asks for it
+  ids_[static_cast<std::size_t>(token - ids_begin_)] = id;
+}
+
 void CacheSequence::index_whole_pages() {
   if (ids_begin_ == kNoIds) return;
   PrefixIndex& index = *pool_->state_->index;

@@ -109,10 +109,16 @@ void StepWriter::write_rows(std::span<const StepPart> parts, Packer& packer, Cac
   std::int64_t row = 0;
   for (const Run& run : runs_) {
     const StepPart& part = parts[run.part];
-    const StreamLayout& layout = *part.layout;
     step.row_begin[run.part] = row;
     step.logits += part.logit_rows;
     if (!run.is_long) step.few_rows += run.queries;
+    if (part.is_padding()) {
+      positions[row] = 0;
+      ids[row] = 0;
+      slots[row++] = -1;  // nothing is appended
+      continue;
+    }
+    const StreamLayout& layout = *part.layout;
     const std::int64_t line_begin = layout.line_page(layout.oldest(part.begin));
     for (std::int64_t i = 0; i < run.queries; ++i, ++row) {
       const std::int64_t t = part.begin + i;
@@ -183,6 +189,11 @@ void StepWriter::write_group(std::span<const StepPart> parts, std::span<const Ru
   std::int64_t b = 0;
   for (const Run& run : runs) {
     const StepPart& part = parts[run.part];
+    if (part.is_padding()) {
+      lengths[b] = holes[2 * b] = holes[2 * b + 1] = 0;
+      ++b;
+      continue;
+    }
     const StreamLayout& layout = *part.layout;
     const std::int64_t end = part.begin + part.tokens(), each = rolls ? 1 : run.queries;
     for (std::int64_t t = end - run.queries; t < end; t += each, ++b) {

@@ -11,7 +11,8 @@
 
 namespace tessera {
 
-// A part of a step, as the writer sees it. The sequence has its pages already.
+// A part of a step, as the writer sees it. The sequence has its pages already. A part without a
+// layout is a row for nobody (CacheBatchLimits::pads): one token, no keys.
 struct StepPart {
   const StreamLayout* layout = nullptr;
   CachePolicy policy{};
@@ -20,6 +21,7 @@ struct StepPart {
   std::int64_t logit_rows = 0;
   std::span<const std::int32_t> sinks{}, line{};  // its pages; the line from its oldest page on
 
+  bool is_padding() const { return layout == nullptr; }
   std::int64_t tokens() const { return std::ssize(ids); }
   bool rope_on_read() const { return policy.kind == CachePolicy::Kind::sinks; }
   bool rolls() const { return rope_on_read() && !layout->fits(begin); }

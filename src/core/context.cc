@@ -26,6 +26,7 @@ std::shared_ptr<ThreadPool> pool_for(int threads, const std::shared_ptr<ThreadPo
 Context::Context(const ContextOptions& options)
     : device_(options.device),
       activations_(options.activations),
+      graphs_(options.graphs),
       memory_(options.memory),
       pool_(pool_for(options.threads,
                      options.share_threads_with ? options.share_threads_with->pool_ : nullptr)),

@@ -2,6 +2,7 @@
 #include "core/backend_state.h"
 #include "core/captured_graph.h"
 #include "core/cuda_runtime.h"
+#include "core/download.h"
 #include "core/fail.h"
 
 namespace tessera::cuda {
@@ -24,6 +25,7 @@ void release(void*, Device) noexcept {}
 void synchronize(void*, Device) { refuse(); }
 void upload(BackendState&, void*, const void*, std::int64_t) { refuse(); }
 void copy(void*, Device, const void*, Device, std::int64_t, void*) { refuse(); }
+std::unique_ptr<BackendDownload> make_download(Device, std::int64_t) { refuse(); }
 void begin_op(const char*) noexcept {}
 void end_op() noexcept {}
 std::unique_ptr<BackendGraph> capture(Context&, FunctionRef<void()>, const BackendGraph*) {

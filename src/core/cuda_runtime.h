@@ -11,8 +11,9 @@
 #include "tessera/device.h"
 
 namespace tessera {
-class BackendGraph;  // core/captured_graph.h
-class BackendState;  // core/backend_state.h
+class BackendDownload;  // core/download.h
+class BackendGraph;     // core/captured_graph.h
+class BackendState;     // core/backend_state.h
 class Context;
 class ThreadPool;  // core/thread_pool.h
 }  // namespace tessera
@@ -38,6 +39,9 @@ void upload(BackendState& state, void* to, const void* from, std::int64_t bytes)
 // own and waits for it. Returns once host memory has been read or written.
 void copy(void* to, Device to_device, const void* from, Device from_device, std::int64_t bytes,
           void* stream);
+
+// The CUDA side of Download (core/download.h).
+std::unique_ptr<BackendDownload> make_download(Device device, std::int64_t max_bytes);
 
 // Names the work of a thread from begin_op() to end_op() for tools that watch: as an NVTX range,
 // and for the kernel timer (src/cuda/runtime/op_names.h). `op` must live until the program ends.

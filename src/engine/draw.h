@@ -16,6 +16,7 @@ namespace tessera {
 struct Draw {
   Sampler* sampler = nullptr;  // has seen the tokens before; accepts those that are drawn
   std::uint64_t stream = 0;    // names the sampler, from its first draw to its last
+  std::uint64_t ahead = 0;     // tokens that were drawn for it before, and not accepted yet
   std::int64_t row = 0;        // of the logits
   std::span<const std::int32_t> drafts{};
   std::int64_t top_logprobs = -1;  // as in GenerateOptions

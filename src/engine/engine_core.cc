@@ -12,8 +12,8 @@
 namespace tessera::engine {
 namespace {
 
-double seconds_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
+double seconds_since(Clock::time_point from) {
+  return std::chrono::duration<double>(Clock::now() - from).count();
 }
 
 }  // namespace
@@ -35,9 +35,9 @@ Error error_of(const std::exception_ptr& thrown) {
 EngineCore::EngineCore(Context& ctx, const Model& model, const EngineOptions& options)
     : ctx_(ctx),
       model_(model),
-      options_(complete_options(options, ctx, model)),
-      pool_(model.make_pool(ctx, pool_request(options_))),
-      batch_(ctx, *pool_, batch_limits(options_)),
+      options_(complete_options(options, model)),
+      pool_(model.make_pool(ctx, pool_request(options_, ctx))),
+      batch_(ctx, *pool_, batch_limits(options_, ctx)),
       scheduler_({.max_sequences = options_.max_sequences,
                   .max_step_tokens = options_.max_step_tokens,
                   .total_pages = pool_->options().pages}),
@@ -136,32 +136,26 @@ bool EngineCore::step() {
     scheduling.begin("schedule");
   }
   const Plan& plan = scheduler_.plan(view, pacer_.chunk_tokens());
-  if (plan.exhausted) {
-    Choice& choice = at(*plan.exhausted);
-    finish(choice, StopReason::context_full, choice.generation.end(StopReason::context_full));
-  }
-  if (plan.items.empty()) return plan.exhausted.has_value();
-  const Clock::time_point start = Clock::now();
-  collect(plan);
-  try {
-    const CacheStep& step = batch_.step(ctx_, parts_);
+  if (plan.items.empty()) {
+    const bool did_something = before_.is_up || plan.exhausted;
     scheduling.end();
-    runner_.forward(step);
-    batch_.commit();
-    add_draws(step);
-    runner_.draw(draws_);
-  } catch (...) {
-    fail_step(error_of(std::current_exception()));
-    return true;
+    land();
+    if (plan.exhausted && choices_.contains(*plan.exhausted)) {
+      Choice& choice = at(*plan.exhausted);
+      finish(choice, StopReason::context_full, choice.generation.end(StopReason::context_full));
+    }
+    return did_something;
   }
-  const TracedWork delivering(ctx_.trace(), "deliver");
-  take_all_drawn();
-  const double seconds = seconds_between(start, Clock::now());
-  pacer_.learn(stream_count_, prompt_tokens_, seconds);
-  if (prompt_tokens_ == 0) row_cost_.learn(stream_tokens_, seconds);
-  ++stats_.steps;
-  stats_.step_seconds += seconds;
-  stats_.pages_peak = std::max(stats_.pages_peak, pool_->used_pages());
+  collect(plan);
+  const bool is_ahead = launch(scheduling);
+  land();
+  if (!now_.is_up) return true;  // the launch failed
+  batch_.commit();
+  if (is_ahead) {
+    take_off();
+  } else {
+    draw_and_take();
+  }
   return true;
 }
 
@@ -190,7 +184,7 @@ void EngineCore::admit_waiting(const PoolView& view) {
     if (!choice.started) {
       choice.started = true;
       choice.usage.cached_tokens = cached;
-      choice.usage.queued_seconds = seconds_between(choice.submitted, Clock::now());
+      choice.usage.queued_seconds = seconds_since(choice.submitted);
       stats_.prompt_tokens += choice.usage.prompt_tokens;
       stats_.cached_tokens += cached;
     }
@@ -228,8 +222,10 @@ void EngineCore::guess_ahead() {
 void EngineCore::collect(const Plan& plan) {
   parts_.clear();
   in_step_.clear();
-  drawing_.clear();
-  stream_count_ = stream_tokens_ = prompt_tokens_ = 0;
+  now_.drawing.clear();
+  now_.draws.clear();
+  now_.streams = now_.stream_tokens = now_.prompt_tokens = 0;
+  now_.launched = Clock::now();
   for (const StepItem& item : plan.items) {
     Choice& choice = at(item.id);
     const std::int64_t stored = choice.sequence->seen();
@@ -238,8 +234,8 @@ void EngineCore::collect(const Plan& plan) {
     choice.drafts.resize(static_cast<std::size_t>(drafts));
     choice.ids.insert(choice.ids.end(), choice.drafts.begin(), choice.drafts.end());
     const bool streams = item.wants_logits && item.tokens == 1 + drafts;
-    if (streams) ++stream_count_;
-    (streams ? stream_tokens_ : prompt_tokens_) += item.tokens;
+    if (streams) ++now_.streams;
+    (streams ? now_.stream_tokens : now_.prompt_tokens) += item.tokens;
     parts_.push_back({.sequence = &*choice.sequence,
                       .ids = std::span(choice.ids)
                                  .subspan(static_cast<std::size_t>(stored),
@@ -250,19 +246,19 @@ void EngineCore::collect(const Plan& plan) {
 }
 
 void EngineCore::add_draws(const CacheStep& step) {
-  draws_.clear();
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (parts_[i].logit_rows == 0) continue;
     Choice& choice = *in_step_[i];
     choice.ids.resize(choice.ids.size() - choice.drafts.size());  // drawn again, if they are right
     const auto draw_for = [&](Choice& from) {
-      draws_.push_back({.sampler = &from.generation.sampler(),
-                        .stream = from.id,
-                        .row = step.logit_begin[i],
-                        .drafts = from.drafts,
-                        .top_logprobs = from.generation.options().top_logprobs,
-                        .drawn = &from.drawn});
-      drawing_.push_back(&from);
+      now_.draws.push_back({.sampler = &from.generation.sampler(),
+                            .stream = from.id,
+                            .ahead = static_cast<std::uint64_t>(from.in_flight),
+                            .row = step.logit_begin[i],
+                            .drafts = from.drafts,
+                            .top_logprobs = from.generation.options().top_logprobs,
+                            .drawn = &from.drawn});
+      now_.drawing.push_back(&from);
     };
     draw_for(choice);
     for (Choice* sibling : fork_siblings(choice)) draw_for(*sibling);
@@ -283,66 +279,6 @@ std::vector<Choice*> EngineCore::fork_siblings(Choice& leader) {
   }
   leader.siblings.clear();
   return forks;
-}
-
-// ---- after a step ------------------------------------------------------------------------------
-
-void EngineCore::take_all_drawn() {
-  streams_.clear();
-  // Prompts that are not through yet.
-  for (std::size_t i = 0; i < parts_.size(); ++i) {
-    if (parts_[i].logit_rows > 0) continue;
-    const Choice& choice = *in_step_[i];
-    scheduler_.advance(choice.id, choice.sequence->seen(), std::ssize(choice.ids));
-  }
-  for (std::size_t i = 0; i < draws_.size(); ++i) {
-    Choice& choice = *drawing_[i];
-    if (draws_[i].error) {
-      fail(choice, error_of(draws_[i].error));
-    } else {
-      take_drawn(choice);
-    }
-  }
-}
-
-void EngineCore::take_drawn(Choice& choice) {
-  const std::int64_t drafted = std::ssize(choice.drafts), accepted = std::ssize(choice.drawn) - 1;
-  choice.draft_length.learn(drafted, accepted);
-  choice.drafts.clear();
-  stats_.drafted_tokens += drafted;
-  stats_.accepted_tokens += accepted;
-  for (const Sampled& sampled : choice.drawn) {
-    if (choice.usage.generated_tokens++ == 0) {
-      choice.usage.first_seconds = seconds_between(choice.submitted, Clock::now());
-    }
-    ++stats_.generated_tokens;
-    Event event;
-    event.choice = choice.index;
-    event.token = choice.generation.take(sampled, has_room(choice));
-    choice.ids.push_back(sampled.token.id);
-    choice.state->deliver(std::move(event));
-    if (const auto reason = choice.generation.reason()) return finish(choice, *reason, {});
-  }
-  choice.sequence->truncate(std::ssize(choice.ids) - 1);
-  scheduler_.advance(choice.id, choice.sequence->seen(), std::ssize(choice.ids));
-  streams_.push_back(choice.id);
-}
-
-// May the token that is about to be added be stored later?
-bool EngineCore::has_room(const Choice& choice) const {
-  return choice.policy.kind != CachePolicy::Kind::full || std::ssize(choice.ids) < options_.context;
-}
-
-// Whatever its sequences hold now is not to be trusted: they are dropped with their pages.
-void EngineCore::fail_step(const Error& error) {
-  // Forks of this step draw, but have no part in it.
-  for (Choice* choice : drawing_) {
-    if (std::find(in_step_.begin(), in_step_.end(), choice) == in_step_.end()) {
-      in_step_.push_back(choice);
-    }
-  }
-  for (Choice* choice : in_step_) fail(*choice, error);
-  if (!ctx_.lost().empty()) end_all(&error);
 }
 
 // ---- the end of a choice -----------------------------------------------------------------------
@@ -367,7 +303,7 @@ void EngineCore::fail(Choice& choice, const Error& error) {
 
 // Choices that have not begun end with the first one.
 void EngineCore::end(Choice& choice, Event event) {
-  choice.usage.total_seconds = seconds_between(choice.submitted, Clock::now());
+  choice.usage.total_seconds = seconds_since(choice.submitted);
   event.usage = choice.usage;
   for (const auto& sibling : choice.siblings) {
     event.choice = sibling->index;
@@ -377,6 +313,15 @@ void EngineCore::end(Choice& choice, Event event) {
   choice.state->deliver(std::move(event));
   scheduler_.remove(choice.id);
   if (speculator_) speculator_->forget(choice.id);
+  for (Flight* flight : {&now_, &before_}) {
+    for (std::size_t i = 0; i < flight->drawing.size(); ++i) {
+      if (flight->drawing[i] != &choice) continue;
+      flight->drawing[i] = nullptr;
+      flight->draws[i].sampler = nullptr;
+    }
+  }
+  std::replace(in_step_.begin(), in_step_.end(), &choice, static_cast<Choice*>(nullptr));
+  if (choice.sequence) batch_.forget(*choice.sequence);
   choices_.erase(choice.id);
 }
 

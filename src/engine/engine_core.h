@@ -5,6 +5,11 @@
 //                             |  StepRunner: one pass, a drawn token for each stream
 //                             v
 //                           Generation of each choice --> events
+//
+// On a GPU, step t + 1 is launched before the tokens of step t have been read: a stream goes on
+// unless its last token ended it, and where that is known only later, its row was in vain. Between
+// launch and landing the token has a place among the ids of its choice, and a name in it
+// (AheadDraws::name_of). Steps whose draws need the host, and all steps of the CPU, land at once.
 #pragma once
 
 #include <chrono>
@@ -17,6 +22,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "core/traced_work.h"
 #include "engine/chunk_pacer.h"
 #include "engine/draft_length.h"
 #include "engine/generation.h"
@@ -50,9 +56,19 @@ struct Choice {
   std::vector<std::int32_t> drafts{};               // guesses for the next tokens
   DraftLength draft_length{};
   std::vector<Sampled> drawn{};  // in this step
+  std::int64_t in_flight = 0;    // tokens that have been drawn, but not read: 0 or 1
   bool started = false;
   Usage usage{};
   Clock::time_point submitted{}, deadline = Clock::time_point::max();
+};
+
+// A step that was launched, and whose tokens nobody has read yet.
+struct Flight {
+  std::vector<Draw> draws{};
+  std::vector<Choice*> drawing{};  // of draws; null: it has ended
+  std::int64_t streams = 0, stream_tokens = 0, prompt_tokens = 0;
+  Clock::time_point launched{};
+  bool is_up = false;
 };
 
 // Anything that was thrown, as an Error.
@@ -89,11 +105,18 @@ class EngineCore {
   void collect(const Plan& plan);
   void add_draws(const CacheStep& step);
   std::vector<Choice*> fork_siblings(Choice& leader);
-  void take_all_drawn();
+  bool launch(TracedWork& scheduling);
+  void draw_and_take();
+  void advance_prompts();
+  void take_off();
+  void land();
+  void land_token(Choice& choice);
   void take_drawn(Choice& choice);
+  bool deliver(Choice& choice, const Sampled& sampled, bool has_room);
+  void learn(const Flight& flight);
   void fail_step(const Error& error);
 
-  bool has_room(const Choice& choice) const;
+  bool has_room(const Choice& choice, std::int64_t place) const;
   // These remove the choice.
   void finish(Choice& choice, StopReason reason, std::string text);
   void fail(Choice& choice, const Error& error);
@@ -115,11 +138,11 @@ class EngineCore {
   EngineStats stats_;
   // Of the step in progress; kept for their memory.
   std::vector<CacheBatch::Part> parts_;
-  std::vector<Choice*> in_step_, drawing_;  // of parts_; of draws_
-  std::vector<Draw> draws_;
+  std::vector<Choice*> in_step_;  // of parts_; null: it has ended
+  Flight now_, before_;           // this step; the one before, if it is up
+  Clock::time_point last_landing_{};
   std::vector<RequestId> streams_;  // that drew in the last step, and go on
   std::vector<Guess> guesses_;
-  std::int64_t stream_count_ = 0, stream_tokens_ = 0, prompt_tokens_ = 0;
 };
 
 }  // namespace tessera::engine

@@ -15,13 +15,7 @@ void require_engine_option(bool holds, const char* name, std::int64_t value, con
 
 }  // namespace
 
-EngineOptions complete_options(EngineOptions options, const Context& ctx, const Model& model) {
-  if (options.batch_invariant && !ctx.device().is_cpu()) {
-    fail(ErrorCode::unsupported,
-         "batch_invariant is asked for on {}; only the CPU gives the same bits for any number of "
-         "streams so far: leave it out",
-         to_string(ctx.device()));
-  }
+EngineOptions complete_options(EngineOptions options, const Model& model) {
   require_engine_option(options.context >= 0, "context", options.context, "0 (as trained) or more");
   require_engine_option(options.max_sequences >= 1, "max_sequences", options.max_sequences,
                         "1 or more");
@@ -46,15 +40,16 @@ std::int64_t sequence_pages(const EngineOptions& options) {
   return checked_add(ceil_div(tokens, options.page_size), 2);
 }
 
-CacheBatchLimits batch_limits(const EngineOptions& options) {
+CacheBatchLimits batch_limits(const EngineOptions& options, const Context& ctx) {
   return {.max_tokens = options.max_step_tokens,
           .max_sequences = options.max_sequences,
           .max_pages_of_a_sequence = sequence_pages(options),
+          .pads = ctx.device().is_cuda() && ctx.graphs(),
           .batch_invariant = options.batch_invariant};
 }
 
-PoolRequest pool_request(const EngineOptions& options) {
-  return {.limits = batch_limits(options),
+PoolRequest pool_request(const EngineOptions& options, const Context& ctx) {
+  return {.limits = batch_limits(options, ctx),
           .logit_rows = most_logits(options),
           .pages = options.pages,
           .page_size = options.page_size,

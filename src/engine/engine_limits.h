@@ -9,7 +9,7 @@
 namespace tessera::engine {
 
 // Refuses what makes no sense, and fills in the options that are 0, except for the pages.
-EngineOptions complete_options(EngineOptions options, const Context& ctx, const Model& model);
+EngineOptions complete_options(EngineOptions options, const Model& model);
 
 // The most rows of logits in a step: each sequence has the one after its newest token, and those
 // after its drafts.
@@ -20,7 +20,8 @@ std::int64_t most_logits(const EngineOptions& options);
 // of their own.
 std::int64_t sequence_pages(const EngineOptions& options);
 
-CacheBatchLimits batch_limits(const EngineOptions& options);
-PoolRequest pool_request(const EngineOptions& options);
+// On a GPU, steps are padded: it replays those whose shape repeats.
+CacheBatchLimits batch_limits(const EngineOptions& options, const Context& ctx);
+PoolRequest pool_request(const EngineOptions& options, const Context& ctx);
 
 }  // namespace tessera::engine

@@ -4,6 +4,9 @@
 //   ids --StepRunner--> id --Generation--> text --> caller
 //    ^                   |
 //    +-------------------+
+//
+// On a GPU the next step is launched before the token of this one has been read, wherever the draw
+// does not need the host. If the text ends with that token, the step was in vain: it is taken back.
 #include "tessera/generate.h"
 
 #include <chrono>
@@ -36,6 +39,67 @@ bool has_room(const KvCache& cache) {
   const KvCacheOptions& options = cache.options();
   return options.policy.kind != CachePolicy::Kind::full || cache.seen() < options.max_tokens;
 }
+
+// Makes the tokens behind the first one.
+class TokenLoop {
+ public:
+  TokenLoop(Context& ctx, KvCache& cache, StepRunner& runner, Generation& generation,
+            std::vector<Sampled>& drawn)
+      : ctx_(ctx), cache_(cache), runner_(runner), generation_(generation), drawn_(drawn) {}
+  // The cache then holds the tokens that were delivered, but for the last, whatever ended the loop.
+  ~TokenLoop() {
+    if (is_ahead_) cache_.truncate(cache_.seen() - 1);
+  }
+  TokenLoop(const TokenLoop&) = delete;
+  TokenLoop& operator=(const TokenLoop&) = delete;
+
+  // Whether the token that was drawn last can be stored.
+  bool has_room() const { return is_ahead_ || tessera::has_room(cache_); }
+
+  // Runs the last token through the model, and draws the next one.
+  void make_next() {
+    const std::int32_t last = generation_.result().ids.back();
+    Draw draw = make_draw(0);
+    if (!runner_.can_start({&draw, 1})) {
+      runner_.forward(cache_.step(ctx_, {&last, 1}, 1));
+      runner_.draw({&draw, 1});
+    } else {
+      if (!is_ahead_) runner_.start(cache_.step(ctx_, {&last, 1}, 1), {&draw, 1});
+      is_ahead_ = false;
+      if (wants_one_more()) start_ahead();
+      runner_.finish({&draw, 1});
+    }
+    if (draw.error) std::rethrow_exception(draw.error);
+  }
+
+ private:
+  Draw make_draw(std::uint64_t ahead) {
+    return {.sampler = &generation_.sampler(),
+            .ahead = ahead,
+            .top_logprobs = generation_.options().top_logprobs,
+            .drawn = &drawn_};
+  }
+  // Is there a token behind the one that is under way, as far as one can know?
+  bool wants_one_more() const {
+    const std::int64_t most = generation_.options().max_tokens;
+    return (most < 0 || std::ssize(generation_.result().ids) + 1 < most) &&
+           tessera::has_room(cache_);
+  }
+  void start_ahead() {
+    const std::int32_t name = AheadDraws::name_of(0);
+    const Draw draw = make_draw(1);
+    const CacheStep& step = cache_.step(ctx_, {&name, 1}, 1);
+    is_ahead_ = true;
+    runner_.start(step, {&draw, 1});
+  }
+
+  Context& ctx_;
+  KvCache& cache_;
+  StepRunner& runner_;
+  Generation& generation_;
+  std::vector<Sampled>& drawn_;
+  bool is_ahead_ = false;  // the cache has a step whose token has not been drawn from
+};
 
 }  // namespace
 
@@ -74,22 +138,20 @@ GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
   ctx.synchronize();
   result.prefill_seconds = seconds_since(start);
 
-  Clock::time_point first = start;
   std::vector<Sampled> drawn;
+  Draw draw{
+      .sampler = &generation.sampler(), .top_logprobs = options.top_logprobs, .drawn = &drawn};
+  runner.draw({&draw, 1});
+  if (draw.error) std::rethrow_exception(draw.error);
+  const Clock::time_point first = Clock::now();
+  result.first_seconds = seconds_since(start);
+  TokenLoop loop(ctx, cache, runner, generation, drawn);
   while (true) {
-    Draw draw{
-        .sampler = &generation.sampler(), .top_logprobs = options.top_logprobs, .drawn = &drawn};
-    runner.draw({&draw, 1});
-    if (draw.error) std::rethrow_exception(draw.error);
-    if (result.ids.empty()) {
-      first = Clock::now();
-      result.first_seconds = seconds_since(start);
-    }
-    const GeneratedToken token = generation.take(drawn.front(), has_room(cache));
+    const GeneratedToken token = generation.take(drawn.front(), loop.has_room());
     result.decode_seconds = seconds_since(first);
     if (on_token) on_token(token);
     if (generation.reason()) return std::move(result);
-    runner.forward(cache.step(ctx, {&result.ids.back(), 1}, 1));
+    loop.make_next();
   }
 }
 

@@ -1,5 +1,8 @@
 #include "engine/step_runner.h"
 
+#include <algorithm>
+
+#include "core/fail.h"
 #include "core/thread_pool.h"
 #include "core/traced_work.h"
 #include "tessera/buffer.h"
@@ -13,15 +16,75 @@ StepRunner::StepRunner(Context& ctx, const Model& model, std::int64_t max_rows)
   logits_ = frame_.take(DType::f32, {max_rows, vocab});
   drawn_ = frame_.take(DType::i32, {max_rows});
   if (ctx.device().is_cpu()) return;
+  ahead_.emplace(ctx, max_rows);
   device_draws_.emplace(ctx, vocab, max_rows);
   host_logits_.resize(static_cast<std::size_t>(vocab));
   host_drawn_.resize(static_cast<std::size_t>(max_rows));
 }
 
-void StepRunner::forward(const CacheStep& step) {
+// ---- the pass -----------------------------------------------------------------------------------
+
+void StepRunner::pass(const CacheStep& step) {
   const std::int64_t rows = step.logits;
-  model_.forward(ctx_, {.step = &step, .logits = rows > 0 ? logits_.slice(0, 0, rows) : Tensor{}});
+  model_.forward(ctx_, {.step = &step,
+                        .logits = rows > 0 ? logits_.slice(0, 0, rows) : Tensor{},
+                        .drawn = ahead_ ? ahead_->drawn() : Tensor{}});
 }
+
+bool StepRunner::uses_graph(const CacheStep& step) const {
+  return ctx_.device().is_cuda() && ctx_.graphs() && !ctx_.trace().enabled() &&
+         is_decode_step(step);
+}
+
+void StepRunner::forward(const CacheStep& step) {
+  if (!uses_graph(step)) return pass(step);
+  shape_.clear();
+  add_to_shape(step, shape_);
+  graphs_.run(ctx_, shape_, [&] { pass(step); });
+}
+
+// ---- steps whose tokens are read later ----------------------------------------------------------
+
+bool StepRunner::can_start(std::span<const Draw> draws) const {
+  return ahead_ && !ctx_.trace().enabled() &&
+         std::all_of(draws.begin(), draws.end(), AheadDraws::takes);
+}
+
+void StepRunner::start(const CacheStep& step, std::span<const Draw> draws) {
+  const bool graph = uses_graph(step);
+  ahead_->send(draws, graph ? step.logits : 0);
+  const auto work = [&] {
+    pass(step);
+    ahead_->sample(logits_);
+  };
+  if (graph) {
+    shape_.clear();
+    add_to_shape(step, shape_);
+    ahead_->add_to_shape(shape_);
+    graphs_.run(ctx_, shape_, work);
+  } else {
+    work();
+  }
+  ahead_->fetch();
+}
+
+void StepRunner::finish(std::span<Draw> draws) {
+  ahead_->take(draws);
+  for (Draw& draw : draws) {
+    if (draw.sampler == nullptr || !draw.drawn->empty()) continue;
+    try {
+      model_.check_files();  // weights that were written over explain logits that are no numbers
+      fail(ErrorCode::invalid_argument,
+           "the model's logits are NaN, +inf or all -inf: its numbers have left their range; try "
+           "f32 "
+           "or bf16, or check the checkpoint");
+    } catch (...) {
+      draw.error = std::current_exception();
+    }
+  }
+}
+
+// ---- draws that are waited for ------------------------------------------------------------------
 
 void StepRunner::draw(std::span<Draw> draws) {
   if (!ctx_.device().is_cpu()) return draw_on_device(draws);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/drawn_ids.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cpu/elementwise/embedding.h"
@@ -25,6 +26,12 @@ void check_embedding(const OpScope& op, const EmbeddingArgs& args) {
   op.input("ids", ids, {DType::i32, DType::i64});
   check_weight_for(op, kTableNames, table, ids.device);
   op.output("out", out, {DType::f32, DType::f16, DType::bf16});
+  if (args.drawn.defined()) {
+    op.input("drawn", args.drawn, {DType::i32});
+    op.require(args.drawn.rank == 1 && args.drawn.is_contiguous(),
+               "drawn must be contiguous and have one dimension, got {}", args.drawn);
+    op.no_overlap("out", out, "drawn", args.drawn);
+  }
   // out has the shape of ids with the table's columns as one more dimension.
   bool fits = out.rank == ids.rank + 1 && out.size(-1) == table.in_features;
   for (int d = 0; fits && d < ids.rank; ++d) fits = out.shape[d] == ids.shape[d];
@@ -57,16 +64,18 @@ std::string position_of(const Tensor& tensor, std::int64_t n) {
   return fmt::format("{}", fmt::join(position, ", "));
 }
 
-void check_in_range(const OpScope& op, const Tensor& ids, std::int64_t table_rows) {
+void check_in_range(const OpScope& op, const Tensor& ids, const DrawnIds& drawn,
+                    std::int64_t table_rows) {
   const Rows rows(ids);
   with_index_type(ids.dtype, [&](auto type) {
     for (std::int64_t r = 0; r < rows.rows(); ++r) {
       const auto* row = rows.row<const decltype(type)>(r);
       for (std::int64_t c = 0; c < rows.cols(); ++c) {
-        if (row[c] >= 0 && row[c] < table_rows) continue;
+        const std::int64_t id = drawn.id(row[c]);
+        if (id >= 0 && id < table_rows) continue;
         op.refuse(
             "ids[{}] is {}, but table has {} rows: an id must be at least 0 and less than that",
-            position_of(ids, r * rows.cols() + c), row[c], table_rows);
+            position_of(ids, r * rows.cols() + c), id, table_rows);
       }
     }
   });
@@ -83,7 +92,7 @@ void embedding(Context& ctx, const EmbeddingArgs& args) {
   }
   op.run([&] { return "ids " + to_string(args.ids) + " table " + table_text(args.table); },
          [&] {
-           check_in_range(op, args.ids, args.table.out_features);
+           check_in_range(op, args.ids, DrawnIds(args.drawn), args.table.out_features);
            cpu::embedding(ctx, args);
            return "cpu";
          },

@@ -1,5 +1,6 @@
-// On the CPU the logits of a token do not depend on what else is in the step: they are the same
-// bits alone, among 32 other streams, and beside a chunk of a prompt, for every weight format.
+// The logits of a token do not depend on what else is in the step: they are the same bits alone,
+// among 32 other streams, and beside a chunk of a prompt, for every weight format. On the CPU that
+// is always so, on a GPU where the batch is asked for it.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "support/devices.h"
 #include "support/files.h"
 #include "tessera/cache_batch.h"
 #include "tessera/model.h"
@@ -26,11 +28,14 @@ class Company {
   Company(Context& ctx, const Model& model, std::optional<DType> cache_dtype)
       : ctx_(ctx),
         model_(model),
-        limits_{.max_tokens = 256, .max_sequences = 64, .max_pages_of_a_sequence = 16},
+        limits_{.max_tokens = 256,
+                .max_sequences = 64,
+                .max_pages_of_a_sequence = 16,
+                .batch_invariant = true},
         pool_(model.make_pool(
             ctx, {.limits = limits_, .logit_rows = 64, .page_size = 16, .dtype = cache_dtype})),
         batch_(ctx, *pool_, limits_),
-        logits_(DType::f32, {64, model.config().vocab}) {
+        logits_(DType::f32, {64, model.config().vocab}, ctx.device()) {
     const CachePolicy policies[] = {CachePolicy::full(), CachePolicy::last(9),
                                     CachePolicy::sinks(2, 7)};
     for (std::int64_t i = 0; i < kStreams; ++i) {
@@ -91,8 +96,9 @@ class Company {
       parts[i].sequence->truncate(seen[i]);
       result.emplace_back();
       if (parts[i].logit_rows == 0) continue;
-      const float* row = logits.select(0, step.logit_begin[i]).ptr<const float>();
-      result.back().assign(row, row + model_.config().vocab);
+      const Tensor row = logits.select(0, step.logit_begin[i]);
+      result.back().resize(static_cast<std::size_t>(model_.config().vocab));
+      copy_bytes(ctx_, result.back().data(), Device::cpu(), row.data, ctx_.device(), row.bytes());
     }
     return result;
   }
@@ -122,28 +128,43 @@ std::string describe(const Case& c) {
          (c.cache_dtype ? " cache " + std::string(name(*c.cache_dtype)) : "");
 }
 
-TEST(BatchInvariance, LogitsAreTheSameBitsInAnyCompany) {
+void expect_same_bits(Context& ctx, const Case& c) {
+  LoadOptions options{.dtype = c.dtype};
+  if (c.format) options.pack = QuantizeOptions{.format = *c.format};
+  const auto model = load_model(ctx, data_path("goldens") / c.golden, options);
+  Company company(ctx, *model, c.cache_dtype);
+  const std::vector<std::vector<float>> together = company.together();
+  for (std::size_t i = 0; i < together.size(); ++i) {
+    EXPECT_EQ(together[i], company.alone(i)) << describe(c) << ", stream " << i;
+  }
+}
+
+class BatchInvarianceTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, BatchInvarianceTest, testing::ValuesIn(test_devices()),
+                         device_name);
+
+TEST_P(BatchInvarianceTest, LogitsAreTheSameBitsInAnyCompany) {
+  constexpr Format kFormats[] = {Format::int8,  Format::int4, Format::nvfp4,
+                                 Format::mxfp4, Format::nf4,  Format::fp8};
   std::vector<Case> cases;
   for (const char* golden : {"neox-parallel", "qwen3"}) {
     cases.push_back({golden});
     cases.push_back({golden, {}, Activations::exact, DType::bf16});
+    if (!GetParam().is_cpu()) {
+      for (const Format format : kFormats) {
+        cases.push_back({golden, format, Activations::exact, DType::f16});
+      }
+      continue;
+    }
     cases.push_back({golden, Format::int4, Activations::int8, DType::f32, DType::f16});
-    for (const Format format :
-         {Format::int8, Format::int4, Format::nvfp4, Format::mxfp4, Format::nf4, Format::fp8}) {
+    for (const Format format : kFormats) {
       cases.push_back({golden, format, Activations::exact});
       cases.push_back({golden, format, Activations::int8});
     }
   }
   for (const Case& c : cases) {
-    Context ctx({.threads = 2, .activations = c.activations});
-    LoadOptions options{.dtype = c.dtype};
-    if (c.format) options.pack = QuantizeOptions{.format = *c.format};
-    const auto model = load_model(ctx, data_path("goldens") / c.golden, options);
-    Company company(ctx, *model, c.cache_dtype);
-    const std::vector<std::vector<float>> together = company.together();
-    for (std::size_t i = 0; i < together.size(); ++i) {
-      EXPECT_EQ(together[i], company.alone(i)) << describe(c) << ", stream " << i;
-    }
+    Context context({.device = GetParam(), .threads = 2, .activations = c.activations});
+    expect_same_bits(context, c);
   }
 }
 

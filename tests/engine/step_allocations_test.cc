@@ -9,17 +9,16 @@
 
 #include <cstdint>
 #include <new>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "core/workspace.h"
 #include "engine/forward_ids.h"
+#include "engine/step_runner.h"
 #include "support/allocations.h"
 #include "support/devices.h"
 #include "support/files.h"
-#include "tessera/sample.h"
 #include "tessera/sampling.h"
 
 namespace tessera::test {
@@ -31,38 +30,31 @@ class Stream {
   Stream(Context& ctx, const Model& model, const CachePolicy& policy,
          const SamplingOptions& sampling)
       : ctx_(ctx),
-        model_(model),
         cache_(model.make_cache(ctx, policy, 256, 16)),
         sampler_(sampling),
-        frame_(reserved_workspace(ctx, model, cache_, 1)),
-        logits_(frame_.take(DType::f32, {1, model.config().vocab})),
-        drawn_(frame_.take(DType::i32, {1})),
-        host_logits_(static_cast<std::size_t>(model.config().vocab)) {}
+        runner_((reserved_workspace(ctx, model, cache_, 1), ctx), model, 1) {
+    sampler_.reserve(model.config().vocab);
+  }
 
   std::int32_t step(std::int32_t id) {
-    forward_ids(ctx_, model_, cache_, {&id, 1}, logits_);
-    std::optional<SampleArgs> draw = sampler_.next_draw();
-    if (!ctx_.device().is_cpu() && draw) {
-      draw->logits = logits_;
-      draw->ids = drawn_;
-      sample(ctx_, *draw);
-      copy_bytes(ctx_, &id, Device::cpu(), drawn_.data, ctx_.device(), drawn_.bytes());
-      sampler_.accept(id);
-      return id;
+    Draw draw{.sampler = &sampler_, .drawn = &drawn_};
+    const CacheStep& step = cache_.step(ctx_, {&id, 1}, 1);
+    if (runner_.can_start({&draw, 1})) {
+      runner_.start(step, {&draw, 1});
+      runner_.finish({&draw, 1});
+    } else {
+      runner_.forward(step);
+      runner_.draw({&draw, 1});
     }
-    copy_bytes(ctx_, host_logits_.data(), Device::cpu(), logits_.data, ctx_.device(),
-               logits_.bytes());
-    return sampler_.sample(host_logits_, -1).token.id;
+    return drawn_.front().token.id;
   }
 
  private:
   Context& ctx_;
-  const Model& model_;
   KvCache cache_;
   Sampler sampler_;
-  Workspace::Frame frame_;
-  Tensor logits_, drawn_;
-  std::vector<float> host_logits_;
+  StepRunner runner_;
+  std::vector<Sampled> drawn_;
 };
 
 class StepAllocationsTest : public DeviceTest {};

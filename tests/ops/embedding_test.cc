@@ -127,6 +127,46 @@ TEST_P(EmbeddingTest, IdsOutOfRange) {
   }
 }
 
+// Names of tokens that were drawn: -1 - k stands for drawn[k].
+TEST_P(EmbeddingTest, IdsMayStandForDrawnOnes) {
+  Array drawn_ids({3}), ids({5}), resolved({5});
+  drawn_ids.data = {7, 0, kTableRows - 1};
+  ids.data = {-1, 4, -3, -2, -1};
+  resolved.data = {7, 4, kTableRows - 1, 0, 7};
+  for (const DType id_dtype : {DType::i32, DType::i64}) {
+    EmbeddingCall call(ctx(), {.ids_shape = {5}, .n = 9, .id_dtype = id_dtype}, ids);
+    const TestTensor drawn(ctx(), drawn_ids, DType::i32, Layout::contiguous);
+    call.args.drawn = drawn;
+    embedding(ctx(), call.args);
+    EXPECT_TRUE(identical(call.out.read(), reference::embedding(resolved, call.table.read())));
+    EXPECT_TRUE(drawn.untouched());
+  }
+}
+
+TEST_P(EmbeddingTest, NamesThatStandForNothing) {
+  Array drawn_ids({2}), ids({2});
+  drawn_ids.data = {-1, 3};  // no token could be drawn
+  for (const double bad : {-1.0, -3.0}) {
+    ids.data = {-2, bad};
+    EmbeddingCall call(ctx(), {.ids_shape = {2}, .n = 4}, ids);
+    const TestTensor drawn(ctx(), drawn_ids, DType::i32, Layout::contiguous);
+    call.args.drawn = drawn;
+    if (GetParam().is_cpu()) {
+      EXPECT_TRUE(refuses([&] { embedding(ctx(), call.args); },
+                          "embedding: ids[1] is " + std::to_string(static_cast<int>(bad)) +
+                              ", but table has 50 rows: an id must be at least 0 and less than "
+                              "that"));
+    } else {
+      embedding(ctx(), call.args);
+      const Array out = call.out.read(), table = call.table.read();
+      for (std::int64_t i = 0; i < 4; ++i) {
+        EXPECT_EQ(out.at(0, i), table.at(3, i));
+        EXPECT_TRUE(std::isnan(out.at(1, i)));
+      }
+    }
+  }
+}
+
 TEST_P(EmbeddingTest, SameBitsForAnyThreadCount) {
   const EmbeddingCase c{.ids_shape = {200}, .n = 799, .out_dtype = DType::bf16};
   const auto one = context(1), three = context(3);

@@ -2,6 +2,7 @@
 // vectors of f32.
 #include "cpu/elementwise/embedding.h"
 
+#include "core/drawn_ids.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "cpu/elementwise/for_each_row.h"
@@ -20,9 +21,10 @@ namespace {
 template <typename Index, typename From, typename To>
 void copy_rows(Context& ctx, const EmbeddingArgs& args) {
   const Rows ids(args.ids), table(args.table.data), out(args.out);
+  const DrawnIds drawn(args.drawn);
   const std::size_t n = static_cast<std::size_t>(table.cols());
   for_each_row(ctx.pool(), out.rows(), out.cols(), [&](std::int64_t i, int) HWY_ATTR {
-    const Index id = ids.row<const Index>(i / ids.cols())[i % ids.cols()];
+    const std::int64_t id = drawn.id(ids.row<const Index>(i / ids.cols())[i % ids.cols()]);
     copy_row(table.row<const From>(id), out.row<To>(i), n);
   });
 }

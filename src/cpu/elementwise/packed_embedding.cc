@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "core/checked.h"
+#include "core/drawn_ids.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
 #include "core/workspace.h"
@@ -74,6 +75,7 @@ std::int64_t embedding_scratch_bytes(const Context& ctx, const EmbeddingArgs& ar
 void packed_embedding(Context& ctx, const EmbeddingArgs& args) {
   const RowMemory sizes(args.table);
   const Rows ids(args.ids), out(args.out);
+  const DrawnIds drawn(args.drawn);
   Workspace::Frame frame(ctx.workspace());
   char* scratch = frame.take<char>(embedding_scratch_bytes(ctx, args));
   with_index_type(args.ids.dtype, [&](auto index) {
@@ -81,7 +83,7 @@ void packed_embedding(Context& ctx, const EmbeddingArgs& args) {
     with_float_type(args.out.dtype, [&](auto type) {
       using T = decltype(type);
       for_each_row(ctx.pool(), out.rows(), out.cols(), [&](std::int64_t i, int worker) {
-        const Index id = ids.row<const Index>(i / ids.cols())[i % ids.cols()];
+        const std::int64_t id = drawn.id(ids.row<const Index>(i / ids.cols())[i % ids.cols()]);
         char* memory = scratch + worker * sizes.bytes();
         auto* values = reinterpret_cast<float*>(memory);
         decode(args.table, id, sizes, memory, values);

@@ -3,6 +3,7 @@
 // which no later op hides.
 #include "cuda/elementwise/embedding.h"
 
+#include "core/drawn_ids.h"
 #include "core/rows.h"
 #include "cuda/linear/layout/tile_decoder.cuh"
 #include "cuda/quant/codec.cuh"
@@ -18,13 +19,14 @@ struct Ids {
   Rows rows;
   DType dtype;
   std::int64_t table_rows;
+  DrawnIds drawn;
 
   // Of output row i; -1 where it is not in the table.
   __device__ std::int64_t at(std::int64_t i) const {
     const void* row = dtype == DType::i32
                           ? static_cast<const void*>(rows.row<std::int32_t>(i / rows.cols()))
                           : static_cast<const void*>(rows.row<std::int64_t>(i / rows.cols()));
-    const std::int64_t id = index_at(row, dtype, i % rows.cols());
+    const std::int64_t id = drawn.id(index_at(row, dtype, i % rows.cols()));
     return id >= 0 && id < table_rows ? id : -1;
   }
 };
@@ -57,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
 
 void embedding(Context& ctx, const EmbeddingArgs& args) {
   if (args.out.numel() == 0) return;
-  const Ids ids{Rows(args.ids), args.ids.dtype, args.table.out_features};
+  const Ids ids{Rows(args.ids), args.ids.dtype, args.table.out_features, DrawnIds(args.drawn)};
   const Rows out(args.out);
   const Launch launch(ctx, "embedding");
   const auto run = [&](auto decoder) {

@@ -7,6 +7,7 @@
 #include "core/workspace.h"
 #include "cuda/linear/call.h"
 #include "cuda/linear/choose.h"
+#include "cuda/linear/copy_rows.h"
 #include "cuda/linear/portable/plain.h"
 #include "cuda/linear/product.h"
 
@@ -65,18 +66,91 @@ std::int64_t most_scratch_bytes(Context& ctx, const Product& product) {
   return most;
 }
 
+// ---- fixed rows ---------------------------------------------------------------------------------
+
+// LinearArgs::fixed_rows. Kernels, plans and the library's choices depend on the number of tokens
+// and on where they lie. So all products have the same number of tokens, in memory of their own:
+//
+//   x   | r0 r1 .. r63 | r64 .. r70 |      the first rows, in groups of kFewGroup
+//       '-- group 0 ---'-- group 1, filled up with zeros --'
+//
+// and likewise the other rows, in groups of kManyGroup. With 64 tokens a product still takes about
+// the time of its weights' bytes; with 256, prompts are read in a few groups.
+constexpr std::int64_t kFewGroup = 64, kManyGroup = 256;
+
+// The memory of a group's x and out.
+struct GroupMemory {
+  Tensor x, out;
+
+  GroupMemory(Workspace::Frame& frame, const Product& product, std::int64_t rows)
+      : x(frame.take(product.x.dtype, {rows, product.x.size(-1)})),
+        out(frame.take(product.out.dtype, {rows, product.out.size(-1)})) {}
+};
+
+const char* run_groups(Context& ctx, const Product& product, std::int64_t begin, std::int64_t end,
+                       std::int64_t size) {
+  Workspace::Frame frame(ctx.workspace());
+  const GroupMemory memory(frame, product, size);
+  const char* name = "";
+  for (std::int64_t first = begin; first < end; first += size) {
+    const std::int64_t last = std::min(first + size, end);
+    Product group = product;
+    group.x = memory.x;
+    group.out = memory.out;
+    copy_rows(ctx, product.x.slice(0, first, last), memory.x);
+    if (product.residual.defined()) {
+      group.residual = memory.out;
+      copy_rows(ctx, product.residual.slice(0, first, last), memory.out);
+    }
+    name = run(ctx, group);
+    copy_rows(ctx, memory.out.slice(0, 0, last - first), product.out.slice(0, first, last));
+  }
+  return name;
+}
+
+// The kernel of the first rows names the call.
+const char* run(Context& ctx, const Product& product, std::int64_t fixed_rows) {
+  if (fixed_rows < 0 || product.out.numel() == 0) return run(ctx, product);
+  const std::int64_t rows = product.x.size(0);
+  const char* many =
+      fixed_rows < rows ? run_groups(ctx, product, fixed_rows, rows, kManyGroup) : "";
+  return fixed_rows > 0 ? run_groups(ctx, product, 0, fixed_rows, kFewGroup) : many;
+}
+
+std::int64_t most_scratch_bytes(Context& ctx, const Product& product, std::int64_t fixed_rows) {
+  if (fixed_rows < 0) return most_scratch_bytes(ctx, product);
+  std::int64_t most = 0;
+  for (const std::int64_t size : {kFewGroup, kManyGroup}) {
+    // Planned as it would be in aligned memory; nothing is read or written.
+    Product group = product;
+    const auto place = [&](const Tensor& like) {
+      return Tensor(reinterpret_cast<void*>(Buffer::kAlignment), like.dtype, {size, like.size(-1)},
+                    like.device);
+    };
+    group.x = place(product.x);
+    group.out = place(product.out);
+    if (product.residual.defined()) group.residual = group.out;
+    const std::int64_t own = checked_add(matrix_bytes(size, group.x.size(-1), group.x.dtype),
+                                         matrix_bytes(size, group.out.size(-1), group.out.dtype));
+    most = std::max(most, checked_add(own, scratch_bytes({ctx, group, size})));
+  }
+  return most;
+}
+
 }  // namespace
 
 std::int64_t linear_scratch_bytes(Context& ctx, const LinearArgs& args) {
-  return most_scratch_bytes(ctx, product_of(args));
+  return most_scratch_bytes(ctx, product_of(args), args.fixed_rows);
 }
 std::int64_t gated_linear_scratch_bytes(Context& ctx, const GatedLinearArgs& args) {
-  return most_scratch_bytes(ctx, product_of(args));
+  return most_scratch_bytes(ctx, product_of(args), args.fixed_rows);
 }
 
-const char* linear(Context& ctx, const LinearArgs& args) { return run(ctx, product_of(args)); }
+const char* linear(Context& ctx, const LinearArgs& args) {
+  return run(ctx, product_of(args), args.fixed_rows);
+}
 const char* gated_linear(Context& ctx, const GatedLinearArgs& args) {
-  return run(ctx, product_of(args));
+  return run(ctx, product_of(args), args.fixed_rows);
 }
 
 }  // namespace tessera::cuda

@@ -287,7 +287,8 @@ void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool 
   const std::int64_t rows = Rows(args.x).rows(), width = args.x.size(-1);
   int n_residuals = 0;
   for (const Tensor& residual : args.residuals) n_residuals += residual.defined();
-  const TeamPlan plan = plan_teams(width * size_of(args.x.dtype) / kPieceBytes, rows);
+  const TeamPlan plan = plan_teams(width * size_of(args.x.dtype) / kPieceBytes,
+                                   args.fixed_rows ? 1 : rows);  // how few rows are planned
   const NormCall call{.x = EvenRows(args.x),
                       .residuals = {EvenRows(args.residuals[0]), EvenRows(args.residuals[1]),
                                     EvenRows(args.residuals[2])},

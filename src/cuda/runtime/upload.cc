@@ -16,29 +16,15 @@ namespace {
 // the prefetchers.
 constexpr std::int64_t kPieceBytes = 256 << 10;
 
-char* pinned(std::int64_t bytes, Device device) {
-  const DeviceGuard guard(device);
-  void* memory = nullptr;
-  const cudaError_t error =
-      cudaHostAlloc(&memory, static_cast<std::size_t>(bytes), cudaHostAllocDefault);
-  if (error == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    fail(ErrorCode::out_of_memory,
-         "uploads to {} pass through {} MiB of pinned host memory, which could not be allocated: "
-         "free "
-         "host memory, or raise what the process may lock (ulimit -l)",
-         device, bytes >> 20);
-  }
-  if (error != cudaSuccess) check(error, fmt::format("pinning {} bytes of host memory", bytes));
-  return static_cast<char*>(memory);
-}
-
 }  // namespace
 
 // ---- PinnedRing ---------------------------------------------------------------------------------
 
 PinnedRing::PinnedRing(Device device, std::int64_t slot_bytes, int slots)
-    : device_(device), slot_bytes_(slot_bytes), memory_(pinned(slot_bytes * slots, device)) {
+    : device_(device),
+      slot_bytes_(slot_bytes),
+      memory_(make_pinned(slot_bytes * slots, device,
+                          fmt::format("uploads to {} pass through", device))) {
   const DeviceGuard guard(device);
   for (int i = 0; i < slots; ++i) {
     cudaEvent_t event = nullptr;

@@ -16,11 +16,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "cuda/runtime/owned.h"
+#include "cuda/runtime/pinned.h"
 #include "tessera/device.h"
 
 namespace tessera {
@@ -45,14 +45,11 @@ class PinnedRing {
   void send(void* to, std::int64_t bytes, cudaStream_t stream);
 
  private:
-  struct FreePinned {
-    void operator()(char* memory) const noexcept { cudaFreeHost(memory); }
-  };
   char* slot() const { return memory_.get() + static_cast<std::int64_t>(turn_) * slot_bytes_; }
 
   Device device_;
   std::int64_t slot_bytes_;
-  std::unique_ptr<char, FreePinned> memory_;
+  PinnedMemory memory_;
   std::vector<OwnedEvent> sent_;  // one for each slot
   std::size_t turn_ = 0;
 };

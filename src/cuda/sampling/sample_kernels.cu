@@ -360,7 +360,11 @@ void launch_sample_rows(Context& ctx, const SampleRowsArgs& args, const SampleSc
   const Grids grids(ctx, call);
   const Launch launch(ctx, "sample_rows");
   launch(largest_of_parts<float>, grids.by_part, call);
-  launch_head<float>(launch, grids, call);
+  if (args.kind == SampleRowsArgs::Kind::greedy) {
+    launch(write_largest<std::int32_t>, grids.by_draw(kPartThreads), call, Rows(args.ids));
+    return;
+  }
+  if (args.kind == SampleRowsArgs::Kind::any) launch_head<float>(launch, grids, call);
   launch(draw_tokens<float, std::int32_t>, grids.by_part, call, Rows(args.ids));
 }
 

@@ -107,7 +107,7 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   Workspace::Frame frame(ctx.workspace());
   const Tensor x = frame.take(model.dtype(), {step.tokens, hidden});
 
-  embedding(ctx, {.ids = step.ids, .table = parts.embedding, .out = x});
+  embedding(ctx, {.ids = step.ids, .table = parts.embedding, .out = x, .drawn = args.drawn});
   if (args.observe) args.observe(0, x);
   for (std::int64_t i = 0; i < layers - 1; ++i) {
     ctx.trace().enter_layer(i);

@@ -84,10 +84,12 @@ class GptNeox final : public LayeredModel {
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                  const FinishedRows& rows, const Tensor& out) const override;
-  void run_final_norm(Context& ctx, const Tensor& x, const Tensor& out) const override {
-    norm(ctx, final_norm_, x, out);
+  void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
+                      const Tensor& out) const override {
+    norm(ctx, step, final_norm_, x, out);
   }
-  void norm(Context& ctx, const Norm& weights, const Tensor& x, const Tensor& out) const;
+  void norm(Context& ctx, const CacheStep& step, const Norm& weights, const Tensor& x,
+            const Tensor& out) const;
 
   struct Layer {
     Norm norm1, norm2;
@@ -126,12 +128,14 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
   finish_reading(weights);
 }
 
-void GptNeox::norm(Context& ctx, const Norm& weights, const Tensor& x, const Tensor& out) const {
+void GptNeox::norm(Context& ctx, const CacheStep& step, const Norm& weights, const Tensor& x,
+                   const Tensor& out) const {
   layer_norm(ctx, {.x = x,
                    .weight = weights.weight,
                    .bias = weights.bias,
                    .eps = static_cast<float>(config_.norm_eps),
-                   .out = out});
+                   .out = out,
+                   .fixed_rows = step.batch_invariant});
 }
 
 void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
@@ -142,7 +146,7 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   const Tensor normed = frame.take(dtype_, {tokens, config_.hidden});
   const Tensor qkv = frame.take(dtype_, {tokens, heads, 3, dim});
 
-  norm(ctx, layer.norm1, x, normed);
+  norm(ctx, *args.step, layer.norm1, x, normed);
   linear(ctx, {.x = normed,
                .weight = layer.qkv.weight,
                .bias = layer.qkv.bias,
@@ -173,7 +177,7 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
                .residual = out,
                .out = attended,
                .fixed_rows = rows.fixed});
-  norm(ctx, layer.norm2, config_.parallel_residual ? out : attended, second);
+  norm(ctx, *args.step, layer.norm2, config_.parallel_residual ? out : attended, second);
   linear(ctx, {.x = second,
                .weight = layer.up.weight,
                .bias = layer.up.bias,

@@ -6,13 +6,13 @@
 namespace tessera::model {
 
 void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
-  run_pass(
-      ctx, *this, args,
-      {.embedding = embedding_,
-       .head = head_,
-       .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
-                        const Tensor& out) { run_layer(ctx, args, layer, x, rows, out); },
-       .final_norm = [&](const Tensor& x, const Tensor& out) { run_final_norm(ctx, x, out); }});
+  run_pass(ctx, *this, args,
+           {.embedding = embedding_,
+            .head = head_,
+            .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
+                             const Tensor& out) { run_layer(ctx, args, layer, x, rows, out); },
+            .final_norm = [&](const Tensor& x,
+                              const Tensor& out) { run_final_norm(ctx, *args.step, x, out); }});
 }
 
 std::int64_t LayeredModel::workspace_bytes(Context& ctx, const KvCacheOptions& cache,

@@ -31,7 +31,8 @@ class LayeredModel : public Model {
   // Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
   virtual void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                          const FinishedRows& rows, const Tensor& out) const = 0;
-  virtual void run_final_norm(Context& ctx, const Tensor& x, const Tensor& out) const = 0;
+  virtual void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
+                              const Tensor& out) const = 0;
 
   Weight embedding_;  // [vocab, hidden]
   Weight head_;       // [vocab, hidden]

@@ -131,10 +131,12 @@ class Llama final : public LayeredModel {
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                  const FinishedRows& rows, const Tensor& out) const override;
-  void run_final_norm(Context& ctx, const Tensor& x, const Tensor& out) const override {
-    norm(ctx, final_norm_, x, out);
+  void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
+                      const Tensor& out) const override {
+    norm(ctx, step, final_norm_, x, out);
   }
-  void norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tensor& out) const;
+  void norm(Context& ctx, const CacheStep& step, const Tensor& weight, const Tensor& x,
+            const Tensor& out) const;
 
   struct Layer {
     Tensor norm1, norm2;    // [hidden]
@@ -182,9 +184,13 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
   finish_reading(weights);
 }
 
-void Llama::norm(Context& ctx, const Tensor& weight, const Tensor& x, const Tensor& out) const {
-  rms_norm(ctx,
-           {.x = x, .weight = weight, .eps = static_cast<float>(config_.norm_eps), .out = out});
+void Llama::norm(Context& ctx, const CacheStep& step, const Tensor& weight, const Tensor& x,
+                 const Tensor& out) const {
+  rms_norm(ctx, {.x = x,
+                 .weight = weight,
+                 .eps = static_cast<float>(config_.norm_eps),
+                 .out = out,
+                 .fixed_rows = step.batch_invariant});
 }
 
 void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
@@ -199,7 +205,7 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
   const Tensor q = qkv.slice(1, 0, heads), k = qkv.slice(1, heads, heads + kv_heads),
                v = qkv.slice(1, heads + kv_heads, heads + 2 * kv_heads);
 
-  norm(ctx, layer.norm1, x, normed);
+  norm(ctx, *args.step, layer.norm1, x, normed);
   const Tensor products = qkv.view({tokens, (heads + 2 * kv_heads) * dim});
   const auto project = [&](const Dense& dense, std::int64_t from, std::int64_t count) {
     linear(ctx, {.x = normed,
@@ -212,8 +218,8 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
   project(layer.k, heads, kv_heads);
   project(layer.v, heads + kv_heads, kv_heads);
   if (config_.qk_norm) {
-    norm(ctx, layer.q_norm, q, q);
-    norm(ctx, layer.k_norm, k, k);
+    norm(ctx, *args.step, layer.q_norm, q, q);
+    norm(ctx, *args.step, layer.k_norm, k, k);
   }
 
   turn_and_append(ctx, args, {.layer = index, .q = q, .k = k, .v = v, .rope = rope_});
@@ -238,7 +244,7 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
                .residual = out,
                .out = out,
                .fixed_rows = rows.fixed});
-  norm(ctx, layer.norm2, out, second);
+  norm(ctx, *args.step, layer.norm2, out, second);
   gated_linear(ctx, {.x = second,
                      .gate = layer.gate.weight,
                      .up = layer.up.weight,
