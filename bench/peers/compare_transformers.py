@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Compares Tessera with transformers' eager forward: the same shapes with random weights, one device, one run.
+"""Compares Tessera with transformers: the same shapes with random weights, one device, one run.
 
     python bench/peers/compare_transformers.py --out docs/results/h200
 
-For each shape (a config.json) it times transformers in f16 and bf16, then build/bin/bench_generate in every weight
-format, and writes one table as decode_table.md and decode_table.csv and one plot per shape as decode_SHAPE.svg into
---out. All weights are made on the device. Batch 1; tokens are random and nothing is sampled, on either side.
+For each shape (a config.json) it times transformers in f16 and bf16, eagerly and, on a GPU, with a static cache
+replayed from a CUDA graph; then build/bin/bench_generate in every weight format. It writes one table as
+decode_table.md and decode_table.csv and one plot per shape as decode_SHAPE.svg into --out. All weights are made on the
+device. Batch 1. Tokens are random and nothing is sampled, on either side; with --sample, Tessera's are drawn by
+generate(), and the graph of transformers draws the most likely one.
 
 A prompt is read into an empty cache, with the logits of its last token. A token's time is the mean over --generate
 tokens after --context others, with one wait at the end. The table shows the median, the smallest and the largest of
@@ -18,6 +20,7 @@ Needs torch and transformers (4.56 or later), except with --without-transformers
 import argparse
 import csv
 import gc
+import itertools
 import json
 import pathlib
 import platform
@@ -98,6 +101,52 @@ class Transformers:
                 "prompt_tokens_per_s": self.a.prompt / statistics.median(prompt)}
 
 
+class TransformersGraph(Transformers):
+    """Tokens by a CUDA graph: a static cache, and the whole forward of one token replayed."""
+
+    def token_seconds(self):
+        a, torch = self.a, self.torch
+        cache, token, position = self.cache, self.token, self.position
+        cache.reset()
+        positions = torch.arange(a.context, device=a.device)
+        self.model(self.ids[:, :a.context], past_key_values=cache, cache_position=positions)
+        token.copy_(self.ids[:, a.context:a.context + 1])
+        position.fill_(a.context)
+        self.wait()
+        start = time.perf_counter()
+        for _ in range(a.generate):
+            self.graph.replay()
+        self.wait()
+        return (time.perf_counter() - start) / a.generate
+
+    def step(self):
+        logits = self.model(self.token, past_key_values=self.cache, cache_position=self.position).logits
+        if self.a.sample:
+            self.token.copy_(logits[:, -1:].argmax(-1))
+        self.position.add_(1)
+
+    def measure(self):
+        from transformers import StaticCache
+
+        a, torch = self.a, self.torch
+        with torch.inference_mode():
+            self.cache = StaticCache(config=self.model.config, max_cache_len=a.context + a.generate + 8)
+            self.token = self.ids[:, :1].clone()
+            self.position = torch.zeros(1, dtype=torch.long, device=a.device)
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    self.step()
+            torch.cuda.current_stream().wait_stream(stream)
+            self.graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(self.graph):
+                self.step()
+        row = super().measure()
+        row["program"] = "transformers, static cache, CUDA graph"
+        return row
+
+
 def torch_dtype(name):
     import torch
 
@@ -120,9 +169,13 @@ def torch_bandwidth(device):
 
 
 def peer_rows(shape, a):
-    for dtype in a.peer_dtypes.split(","):
-        peer = Transformers(shape, dtype, a)
-        yield peer.measure()
+    kinds = [Transformers, TransformersGraph] if a.device == "cuda" else [Transformers]
+    for dtype, kind in itertools.product(a.peer_dtypes.split(","), kinds):
+        peer = kind(shape, dtype, a)
+        try:
+            yield peer.measure()
+        except Exception as error:  # a version that cannot be captured must not end the comparison
+            print(f"compare_transformers: {shape}, {kind.__name__}, {dtype}: {error}", file=sys.stderr)
         del peer
         gc.collect()
         if a.device == "cuda":
@@ -140,6 +193,8 @@ def tessera_row(shape, weights, a):
                "--step", str(a.prompt), "--threads", str(a.threads)]
     if a.device == "cuda":
         command += ["--dtype", "f16"]
+    if a.sample:
+        command += ["--sample"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return json.loads(done.stdout)
@@ -227,6 +282,7 @@ def arguments():
     p.add_argument("--repeat", type=int, default=5)
     p.add_argument("--threads", type=int, default=2, help="CPU threads of both programs")
     p.add_argument("--program", default=str(ROOT / "build/bin/bench_generate"))
+    p.add_argument("--sample", action="store_true", help="draw each token and feed it back, on both sides")
     p.add_argument("--without-transformers", action="store_true", help="run Tessera only; needs no torch")
     p.add_argument("--out", type=pathlib.Path, required=True, help="folder for the table and the plots")
     a = p.parse_args()

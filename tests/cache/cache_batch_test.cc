@@ -24,6 +24,37 @@ std::vector<std::int32_t> ids_of(std::int64_t n) {
   return ids;
 }
 
+TEST_P(CacheBatchTest, StepsOfSingleTokensArePadded) {
+  PagePool pool(ctx(), tiny_pool(200, 4));
+  CacheBatch batch(
+      ctx(), pool,
+      {.max_tokens = 64, .max_sequences = 6, .max_pages_of_a_sequence = 60, .pads = true});
+  std::vector<CacheSequence> sequences;
+  for (int i = 0; i < 5; ++i) {
+    sequences.emplace_back(pool, i == 2 ? CachePolicy::sinks(2, 9) : CachePolicy::full(), 100);
+  }
+  const std::vector<std::int32_t> one = ids_of(1);
+  const auto step_of = [&](std::size_t count, std::int64_t logit_rows) -> const CacheStep& {
+    std::vector<CacheBatch::Part> parts;
+    for (std::size_t i = 0; i < count; ++i) parts.push_back({&sequences[i], one, logit_rows});
+    return batch.step(ctx(), parts);
+  };
+  EXPECT_EQ(step_of(1, 1).tokens, 1);
+  EXPECT_EQ(step_of(2, 0).tokens, 2);
+  EXPECT_EQ(step_of(3, 0).tokens, 3);  // nobody wants logits
+  EXPECT_EQ(step_of(5, 1).tokens, 6);  // no more than there can be sequences
+  // Two full sequences, a row for nobody, the sinks.
+  const CacheStep& step = step_of(3, 1);
+  ASSERT_EQ(step.tokens, 4);
+  EXPECT_EQ(step.logits, 4);
+  ASSERT_EQ(step.groups.size(), 2u);
+  EXPECT_EQ(step.groups[0].sequences, 3);
+  EXPECT_EQ(numbers_of(ctx(), step.groups[0].pages.lengths), (std::vector<std::int64_t>{5, 4, 0}));
+  EXPECT_EQ(numbers_of(ctx(), step.slots)[2], -1);
+  EXPECT_EQ(step.logit_begin[2], 3);
+  for (const CacheSequence& sequence : sequences) EXPECT_LE(sequence.pages(), 2);
+}
+
 TEST_P(CacheBatchTest, RowsThatNeedTheSameCallLieTogether) {
   BatchRunner runner(ctx(), tiny_pool(200, 4),
                      {.max_tokens = 256, .max_sequences = 16, .max_pages_of_a_sequence = 60});

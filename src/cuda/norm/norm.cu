@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(kThreads) norm_rows(NormRows args, bool centre
 }
 
 const char* norm(Context& ctx, const char* name, const NormArgs& args, bool centred) {
-  const bool in_registers = fits_registers(args);
+  // Whether rows of several dimensions are evenly spaced depends on how many there are.
+  const bool in_registers = fits_registers(args) && !(args.fixed_rows && args.x.rank > 2);
   const char* const kernel = in_registers ? "cuda.registers" : "cuda.plain";
   if (args.x.numel() == 0) return kernel;
   if (in_registers) {
