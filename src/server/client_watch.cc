@@ -50,7 +50,7 @@ Task<void> ClientWatch::watch(std::shared_ptr<Shared> shared) {
 // sent to it show which, since the system of a client that is gone answers them with a reset. An
 // interim answer is such bytes. A client of HTTP/1.0 would not understand it and counts as gone.
 Task<void> ClientWatch::probe(Shared& shared) {
-  shared.is_gone = !shared.may_probe;
+  shared.is_gone = !shared.knows_interim;  // once it is being answered, the answer itself shows it
   while (!shared.is_gone && shared.may_probe && !shared.is_stopping) {
     shared.timer.expires_after(kProbeEvery);
     error_code ignored;

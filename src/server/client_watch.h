@@ -35,11 +35,13 @@ class ClientWatch {
           buffer(buffer_),
           timer(socket_.get_executor()),
           ended(socket_.get_executor()),
+          knows_interim(may_probe_),
           may_probe(may_probe_),
           on_gone(std::move(on_gone_)) {}
     tcp::socket& socket;
     beast::flat_buffer& buffer;
     asio::steady_timer timer, ended;
+    const bool knows_interim;  // answers, so that it may be probed
     bool may_probe;
     bool is_gone = false, at_end = false, is_stopping = false, is_running = true;
     std::function<void()> on_gone;

@@ -116,6 +116,15 @@ def test_a_client_that_closes_its_direction_still_gets_the_answer(server, expect
     assert text_of(one(server.exchange(post("/v1/completions", GREEDY)))) == expected
 
 
+def test_a_client_may_close_its_direction_while_the_answer_streams(server):
+    with server.connect() as connection:
+        connection.sendall(post("/v1/completions", {**GREEDY, "max_tokens": 64, "ignore_eos": True, "stream": True}))
+        data = connection.recv(65536)
+        connection.shutdown(socket.SHUT_WR)
+        data += read_all(connection)
+    assert b"data: [DONE]" in data
+
+
 def test_a_slow_loris_is_cut_off_and_others_are_served(start):
     server = start("loris", "--request-seconds", "1", "--max-connections", "64")
     slow = [server.connect() for _ in range(40)]
