@@ -18,6 +18,7 @@
 #include "prompt.h"
 #include "run_summary.h"
 #include "server/server.h"
+#include "server/unix_time.h"
 #include "tessera/chat.h"
 #include "trained_length.h"
 #include "usage_error.h"
@@ -109,12 +110,6 @@ std::string served_name(const ServeFlags& flags, const Session& session) {
   return name.empty() ? "model" : name;
 }
 
-std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 // Begins with the socket, so that a port that is taken is told before a model is loaded, and
 // /health answers while it is.
 int run_serve(const ServeFlags& flags) {
@@ -147,7 +142,7 @@ int run_serve(const ServeFlags& flags) {
   const std::int64_t kv = kv_bytes(engine, *session->model);
   const server::ServedModel served{
       .name = served_name(flags, *session),
-      .created = unix_seconds(),
+      .created = server::unix_seconds(),
       .engine = &engine,
       .context = engine.options().context,
       .config = session->model->config(),

@@ -1,29 +1,15 @@
 #include "server/answer_json.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <chrono>
-#include <random>
 
+#include "server/random_hex.h"
 #include "server/token_text.h"
+#include "server/unix_time.h"
 
 namespace tessera::server {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string random_id(bool chat) {
-  std::random_device device;
-  return fmt::format("{}-{:08x}{:08x}{:08x}", chat ? "chatcmpl" : "cmpl", device(), device(),
-                     device());
-}
-
-std::int64_t unix_now() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
 
 // The API knows two ends of an answer.
 std::string finish_reason(StopReason reason) {
@@ -101,8 +87,8 @@ AnswerJson::AnswerJson(const ServedModel& served, const GenerationRequest& reque
       include_usage_(request.include_usage),
       echoes_(request.echoes),
       n_(request.n()),
-      id_(random_id(request.chat)),
-      created_(unix_now()),
+      id_((request.chat ? "chatcmpl-" : "cmpl-") + random_hex(3)),
+      created_(unix_seconds()),
       choices_(static_cast<std::size_t>(request.choices())) {
   const GenerateOptions& options = request.requests.front().options;
   end_ids_.assign(options.stop_ids.begin(), options.stop_ids.end());

@@ -303,7 +303,7 @@ Task<bool> Connection::send(Reply reply, Head& head) {
   co_return keep_alive && !error;
 }
 
-Task<bool> Connection::send_stream_head(Head& head, bool chunked) {
+Task<bool> Connection::send_stream_head(const Head& head, bool chunked) {
   http::response<http::empty_body> response(http::status::ok, head.version == 10 ? 10 : 11);
   response.set(http::field::content_type, "text/event-stream");
   response.set(http::field::cache_control, "no-store");

@@ -57,10 +57,16 @@ class Connection {
   Task<bool> read_body(Parser& parser, Head& head);
   Task<bool> answer(const Route& route, const HttpRequest& request, std::string_view path,
                     Head& head);
+
+  // ---- text (generate.cc) ----
+  struct Answering;
   Task<bool> generate(const HttpRequest& request, bool chat, Head& head);
+  Task<void> pass_on_events(Answering& now, const Head& head);
+  Task<bool> stop_watching(Answering& now);
+  Task<bool> end_answer(Answering& now, Head& head);
 
   Task<bool> send(Reply reply, Head& head);
-  Task<bool> send_stream_head(Head& head, bool chunked);
+  Task<bool> send_stream_head(const Head& head, bool chunked);
   Task<bool> send_piece(std::string piece, bool chunked);
   Task<bool> send_stream_end(bool chunked);
   template <typename Fields>

@@ -21,73 +21,99 @@ Task<Submitted> submit(const std::string& body, bool chat, const ServedModel& se
 
 }  // namespace
 
-Task<bool> Connection::generate(const HttpRequest& request, bool chat, Head& head) {
-  const ServedModel& served = *state_.served;
-  queue_ = std::make_shared<AnswerQueue>(state_.io, kMostWaitingEvents, [this] { close(); });
-  ClientWatch watch(socket_, buffer_, head.version >= 11, [this] { queue_->wake(); });
-  const bool chunked = head.version >= 11;
+// A request for text that is being answered.
+struct Connection::Answering {
+  Answering(Connection& connection, bool is_chunked)
+      : watch(connection.socket_, connection.buffer_, is_chunked,
+              [&connection] { connection.queue_->wake(); }),
+        chunked(is_chunked) {}
 
+  bool is_complete() const { return answer && answer->is_done(); }
+
+  ClientWatch watch;
+  bool chunked;
   Submitted submitted;
   std::optional<GenerationAnswer> answer;
   std::optional<ApiError> error;
   bool is_streaming = false;  // the head of a stream has been sent
+};
+
+Task<bool> Connection::generate(const HttpRequest& request, bool chat, Head& head) {
+  queue_ = std::make_shared<AnswerQueue>(state_.io, kMostWaitingEvents, [this] { close(); });
+  Answering now(*this, head.version >= 11);
   try {
-    submitted =
-        co_await asio::co_spawn(state_.workers.get_executor(),
-                                submit(request.body(), chat, served, queue_), asio::use_awaitable);
-    answer.emplace(served, submitted->request());
+    now.submitted = co_await asio::co_spawn(state_.workers.get_executor(),
+                                            submit(request.body(), chat, *state_.served, queue_),
+                                            asio::use_awaitable);
+    now.answer.emplace(*state_.served, now.submitted->request());
   } catch (...) {
-    error = caught_error();
+    now.error = caught_error();
   }
-  while (!error && !watch.is_gone() && !answer->is_done()) {
-    const std::vector<AnswerQueue::Item> items = co_await queue_->take();
-    if (watch.is_gone()) break;
-    std::string piece;
-    for (const AnswerQueue::Item& item : items) {
-      if (item.event.kind != Event::Kind::token) state_.metrics.count_answer(item.event);
-      piece += answer->take(item);
-    }
-    if (state_.ending && !answer->is_done()) error = shutting_down();
-    if (piece.empty()) continue;
-    bool is_sent = true;
-    if (!is_streaming) {
-      is_streaming = true;
-      watch.stop_probing();
-      is_sent = co_await send_stream_head(head, chunked);
-    }
-    if (is_sent) is_sent = co_await send_piece(std::move(piece), chunked);
-    if (!is_sent) break;
-  }
-  const bool is_complete = answer && answer->is_done();
-  if (answer && answer->error()) error = answer->error();
-  if (submitted && !is_complete) submitted->cancel();
-  watch.stop_probing();
-  const bool is_gone = watch.is_gone();
-  co_await watch.stop();
-  at_end_ = watch.at_end();
-  queue_.reset();
-  if (answer) {
-    head.log.id = answer->id();
-    head.log.prompt_tokens = answer->counts().prompt;
-    head.log.generated_tokens = answer->counts().generated;
-    head.log.first_seconds = answer->first_seconds();
+  co_await pass_on_events(now, head);
+  const bool is_gone = co_await stop_watching(now);
+  if (now.answer) {
+    head.log.id = now.answer->id();
+    head.log.prompt_tokens = now.answer->counts().prompt;
+    head.log.generated_tokens = now.answer->counts().generated;
+    head.log.first_seconds = now.answer->first_seconds();
   }
   constexpr int kClientLeft = 499;  // as nginx counts it
-  if (is_gone || (!is_complete && !error)) {
+  if (is_gone || (!now.is_complete() && !now.error)) {
     count(head, kClientLeft);
     close();
     co_return false;
   }
-  if (!is_streaming && error) co_return co_await send(error_reply(*error), head);
-  if (!submitted->request().stream) co_return co_await send(json_reply(answer->whole()), head);
+  co_return co_await end_answer(now, head);
+}
 
-  std::string end = error && !answer->error()
-                        ? sse_event(dump(error_json(*error))) + sse_event("[DONE]")
-                        : answer->stream_end();
-  bool is_sent = co_await send_piece(std::move(end), chunked);
-  if (is_sent) is_sent = co_await send_stream_end(chunked);
-  count(head, error ? error->status : 200);
-  co_return is_sent&& head.keep_alive && !error && !state_.draining;
+// Until the answer is complete, the client has left, or something failed.
+Task<void> Connection::pass_on_events(Answering& now, const Head& head) {
+  while (!now.error && !now.watch.is_gone() && !now.answer->is_done()) {
+    const std::vector<AnswerQueue::Item> items = co_await queue_->take();
+    if (now.watch.is_gone()) break;
+    std::string piece;
+    for (const AnswerQueue::Item& item : items) {
+      if (item.event.kind != Event::Kind::token) state_.metrics.count_answer(item.event);
+      piece += now.answer->take(item);
+    }
+    if (state_.ending && !now.answer->is_done()) now.error = shutting_down();
+    if (piece.empty()) continue;
+    bool is_sent = true;
+    if (!now.is_streaming) {
+      now.is_streaming = true;
+      now.watch.stop_probing();
+      is_sent = co_await send_stream_head(head, now.chunked);
+    }
+    if (is_sent) is_sent = co_await send_piece(std::move(piece), now.chunked);
+    if (!is_sent) break;
+  }
+  if (now.answer && now.answer->error()) now.error = now.answer->error();
+}
+
+// The engine stops writing what nobody will read. Returns whether the client has left.
+Task<bool> Connection::stop_watching(Answering& now) {
+  if (now.submitted && !now.is_complete()) now.submitted->cancel();
+  now.watch.stop_probing();
+  const bool is_gone = now.watch.is_gone();
+  co_await now.watch.stop();
+  at_end_ = now.watch.at_end();
+  queue_.reset();
+  co_return is_gone;
+}
+
+// The answer in one piece, or the end of a stream.
+Task<bool> Connection::end_answer(Answering& now, Head& head) {
+  if (!now.is_streaming && now.error) co_return co_await send(error_reply(*now.error), head);
+  if (!now.submitted->request().stream) {
+    co_return co_await send(json_reply(now.answer->whole()), head);
+  }
+  std::string end = now.error && !now.answer->error()
+                        ? sse_event(dump(error_json(*now.error))) + sse_event("[DONE]")
+                        : now.answer->stream_end();
+  bool is_sent = co_await send_piece(std::move(end), now.chunked);
+  if (is_sent) is_sent = co_await send_stream_end(now.chunked);
+  count(head, now.error ? now.error->status : 200);
+  co_return is_sent&& head.keep_alive && !now.error && !state_.draining;
 }
 
 }  // namespace tessera::server

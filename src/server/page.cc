@@ -2,8 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <random>
 #include <string_view>
+
+#include "server/random_hex.h"
 
 namespace tessera::server {
 
@@ -12,11 +13,6 @@ extern const std::string_view kPageHtml;  // page/index.html, put into the progr
 namespace {
 
 constexpr std::string_view kPlaceholder = "__NONCE__";
-
-std::string random_nonce() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
-}
 
 std::string with_nonce(std::string_view html, std::string_view nonce) {
   std::string filled;
@@ -33,7 +29,7 @@ std::string with_nonce(std::string_view html, std::string_view nonce) {
 }  // namespace
 
 Page make_page() {
-  const std::string nonce = random_nonce();
+  const std::string nonce = random_hex(4);
   return {with_nonce(kPageHtml, nonce),
           fmt::format("default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; "
                       "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
