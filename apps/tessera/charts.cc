@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "markup.h"
+
 namespace tessera::app {
 namespace {
 
@@ -106,29 +108,6 @@ void draw_grid(Svg& svg, const LogAxis& x, const LogAxis& y) {
 }
 
 }  // namespace
-
-std::string escape_markup(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 std::string roofline_svg(const std::string& title, const std::vector<RooflinePoint>& points,
                          const profile::Ceilings& ceilings) {

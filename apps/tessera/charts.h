@@ -11,8 +11,6 @@
 
 namespace tessera::app {
 
-std::string escape_markup(std::string_view text);
-
 // A piece of work on the roofline: how much it computes for a byte, and how fast it did.
 struct RooflinePoint {
   std::string label;

@@ -4,7 +4,7 @@
 
 #include <string_view>
 
-#include "charts.h"
+#include "markup.h"
 
 namespace tessera::app {
 namespace {

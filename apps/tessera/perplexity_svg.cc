@@ -15,6 +15,7 @@
 #include <cmath>
 #include <string_view>
 
+#include "markup.h"
 #include "perplexity_positions.h"
 
 namespace tessera::app {
@@ -27,26 +28,6 @@ constexpr double kHead = 56, kLegendLine = 19, kLegendGap = 12;
 constexpr std::array<std::string_view, 7> kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                                       "#e69f00", "#56b4e9", "#000000"};
 std::string_view colour_of(std::size_t series) { return kColours[series % kColours.size()]; }
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        result += "&amp;";
-        break;
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 // "12,000"
 std::string with_commas(std::int64_t number) {
@@ -123,7 +104,7 @@ class Drawing {
   void label(double x, double y, std::string_view anchor, std::string_view text,
              std::string_view style = "fill=\"#222222\"") {
     out_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" {}>{}</text>\n", x, y,
-                        anchor, style, escaped(text));
+                        anchor, style, escape_markup(text));
   }
   void line(double x1, double y1, double x2, double y2, std::string_view style) {
     out_ += fmt::format("<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" {}/>\n", x1,
@@ -196,7 +177,7 @@ class Drawing {
     out_ += fmt::format(
         "<text x=\"18\" y=\"{0:.1f}\" text-anchor=\"middle\" transform=\"rotate(-90 18 {0:.1f})\" "
         "fill=\"#222222\">{1}</text>\n",
-        middle_y, escaped(title));
+        middle_y, escape_markup(title));
   }
 
   void band(const Buckets& buckets, const Axis& y, std::string_view colour) {

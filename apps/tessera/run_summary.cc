@@ -13,7 +13,7 @@
 namespace tessera::app {
 namespace {
 
-std::string device_name(Device device) {
+std::string processor_name(Device device) {
   for (const DeviceInfo& info : devices()) {
     if (info.device == device) return info.device.is_cpu() ? info.capability : info.name;
   }
@@ -22,7 +22,7 @@ std::string device_name(Device device) {
 
 // "cpu (AVX2, 2 threads)", "cuda:0 (NVIDIA H200)"
 std::string device_text(const Context& ctx) {
-  std::string text = device_name(ctx.device());
+  std::string text = processor_name(ctx.device());
   if (ctx.device().is_cpu()) {
     text += fmt::format(", {} thread{}", ctx.threads(), ctx.threads() == 1 ? "" : "s");
   }
@@ -119,7 +119,7 @@ nlohmann::json session_json(const Session& session, const CachePolicy& policy,
   const Context& ctx = *session.ctx;
   return {{"model", session.directory.string()},
           {"device", to_string(ctx.device())},
-          {"device_name", device_name(ctx.device())},
+          {"device_name", processor_name(ctx.device())},
           {"weights", weights_name(*session.model)},
           {"weights_text", weights_text(*session.model)},
           {"activations", activations_name(ctx)},
