@@ -32,7 +32,17 @@ class ExpressionParser {
   SpecialNames exchange_special_names(SpecialNames names) { return std::exchange(special_, names); }
 
  private:
-  class Nested;
+  // Holds the parser's own recursion in bounds.
+  class Nested {
+   public:
+    explicit Nested(ExpressionParser& parser);
+    ~Nested() { --parser_.nested_; }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+
+   private:
+    ExpressionParser& parser_;
+  };
 
   ExpressionPtr conditional();
   ExpressionPtr binary(int level);
@@ -40,6 +50,7 @@ class ExpressionParser {
   ExpressionPtr comparison();
   ExpressionPtr concatenation();
   ExpressionPtr unary(bool with_filters);
+  // ---- operand_parser.cc ----
   ExpressionPtr primary();
   ExpressionPtr name();
   ExpressionPtr strings();
@@ -53,6 +64,7 @@ class ExpressionParser {
   ExpressionPtr filters(ExpressionPtr input);
   ExpressionPtr filter(ExpressionPtr input);
   ExpressionPtr test(ExpressionPtr input);
+
   Target single_target(bool may_be_member);
   bool at_tuple_end() const;
 
