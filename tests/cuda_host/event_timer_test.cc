@@ -1,33 +1,22 @@
 // The kernel timer by events, on a fake GPU whose clock ticks once, a microsecond, for each event.
 #include <gtest/gtest.h>
 
-#include <optional>
 #include <string>
 
 #include "cuda/runtime/kernel_timer.h"
 #include "cuda/runtime/op_names.h"
 #include "cuda_host/fake_cuda_test.h"
 #include "ops/op_scope.h"
-#include "tessera/context.h"
 
 namespace tessera::test {
 namespace {
 
-class HostEventTimer : public FakeCudaTest {
+class HostEventTimer : public FakeContextTest {
  protected:
-  void SetUp() override {
-    FakeCudaTest::SetUp();
-    ctx_.emplace(ContextOptions{.device = Device::cuda()});
-  }
-  void TearDown() override {
-    ctx_.reset();
-    FakeCudaTest::TearDown();
-  }
   void run_op(const char* name) {
     const OpScope op(*ctx_, name);
     op.run([] { return std::string("x"); }, [] { return "cuda"; }, [] { return OpCost{}; });
   }
-  std::optional<Context> ctx_;
 };
 
 TEST_F(HostEventTimer, EachOpHasASpanInTheOrderOfCalls) {

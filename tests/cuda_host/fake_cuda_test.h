@@ -3,7 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "cuda_host/fake_runtime.h"
+#include "tessera/context.h"
 #include "tessera/error.h"
 
 namespace tessera::test {
@@ -18,6 +21,20 @@ class FakeCudaTest : public testing::Test {
   }
   // After a fault nothing can be freed.
   bool expect_no_leaks_ = true;
+};
+
+// With a Context on the first fake GPU.
+class FakeContextTest : public FakeCudaTest {
+ protected:
+  void SetUp() override {
+    FakeCudaTest::SetUp();
+    ctx_.emplace(ContextOptions{.device = Device::cuda()});
+  }
+  void TearDown() override {
+    ctx_.reset();
+    FakeCudaTest::TearDown();
+  }
+  std::optional<Context> ctx_;
 };
 
 template <typename F>

@@ -38,18 +38,7 @@ void launch(Context& ctx) {
      [&] { cuda::Launch(ctx, "double_rows")(double_rows, {.blocks = 1, .threads = dim3(32)}, 3); });
 }
 
-class HostOpErrors : public FakeCudaTest {
- protected:
-  void SetUp() override {
-    FakeCudaTest::SetUp();
-    ctx_.emplace(ContextOptions{.device = Device::cuda()});
-  }
-  void TearDown() override {
-    ctx_.reset();
-    FakeCudaTest::TearDown();
-  }
-  std::optional<Context> ctx_;
-};
+using HostOpErrors = FakeContextTest;
 
 TEST_F(HostOpErrors, ARefusedLaunchNamesTheOpAndItsShapes) {
   launch(*ctx_);

@@ -16,7 +16,6 @@
 
 #include "support/devices.h"
 #include "support/files.h"
-#include "support/tiny_tokenizer.h"
 #include "support/tokenizer_files.h"
 
 namespace tessera::test {
@@ -346,21 +345,6 @@ TEST_P(EngineTest, APromptThatWasReadBeforeIsFoundAgain) {
   EXPECT_DOUBLE_EQ(engine.stats().prefix_hit_rate(), 64.0 / 140);
 }
 
-TEST(Engine, TextComesInWholeCharactersAndStops) {
-  Context ctx({.threads = 1});
-  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
-  const Tokenizer tokenizer =
-      Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::bytes), "tiny tokenizer");
-  KvCache cache = model->make_cache(ctx, CachePolicy::full(), kContext);
-  Request request;
-  request.prompt = "ONCE UPON";  // ids below 96, the size of the vocabulary
-  request.options = {.max_tokens = 30, .ignore_eos = true};
-  const GenerateResult expected =
-      generate(ctx, *model, cache, &tokenizer, tokenizer.encode(request.prompt), request.options);
-  Engine engine(ctx, *model, &tokenizer, {.context = kContext});
-  EXPECT_EQ(engine.submit(request).wait()[0].text, expected.text);
-}
-
 // Threads of this process want a stack that its limit of addresses does not have.
 [[noreturn, maybe_unused]] void start_engine_without_room_for_a_thread() {
   Context ctx({.threads = 1});
@@ -389,39 +373,6 @@ TEST(Engine, AThreadThatCannotStartIsASentence) {
               "^the engine's thread could not start \\(Resource temporarily unavailable\\); end "
               "other threads first$");
 #endif
-}
-
-// Words of a user are no control tokens, unless the caller says that the prompt is its own.
-TEST(Engine, ASpecialTokenInAPromptIsTextUnlessAskedFor) {
-  Context ctx({.threads = 1});
-  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
-  const Tokenizer tokenizer =
-      Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::printable), "tiny tokenizer");
-  Engine engine(ctx, *model, &tokenizer, {.context = kContext});
-  Request request;
-  request.prompt = "hi<|endoftext|>";
-  request.options = {.max_tokens = 1};
-  EXPECT_EQ(engine.submit(request).wait()[0].prompt_tokens, 15);
-  request.parse_special = true;
-  EXPECT_EQ(engine.submit(request).wait()[0].prompt_tokens, 3);
-}
-
-// What was held back, because it could have become a stop string, is part of the answer.
-TEST(Engine, AnAnswerThatTakesTheWholePoolIsGivenInFull) {
-  Context ctx({.threads = 1});
-  const auto model = load_model(ctx, data_path("goldens") / "neox-serial-untied");
-  const Tokenizer tokenizer =
-      Tokenizer::from_json(tiny_tokenizer_json(TinyVocabulary::printable), "tiny tokenizer");
-  Engine engine(ctx, *model, &tokenizer, {.context = kContext, .pages = 3, .page_size = 8});
-  Request request;
-  request.prompt = "ONCE UPON";
-  request.options = {.max_tokens = -1, .ignore_eos = true};
-  const GenerateResult whole = engine.submit(request).wait()[0];
-  ASSERT_EQ(whole.reason, StopReason::context_full);
-  EXPECT_EQ(whole.ids.size(), 24u - 9 + 1);  // the last one need not be stored
-  ASSERT_FALSE(whole.text.empty());
-  request.options.stop = {whole.text.substr(whole.text.size() - 1) + "never comes"};
-  EXPECT_EQ(engine.submit(request).wait()[0].text, whole.text);
 }
 
 }  // namespace
