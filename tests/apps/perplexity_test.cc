@@ -64,6 +64,7 @@ TEST_F(PerplexityCommand, OverlapAndStreamsScoreEveryTokenButTheFirst) {
 
 // This used to be refused when a bos token took one place of the context.
 TEST_F(PerplexityCommand, AStrideEqualToItsDefaultIsAccepted) {
+  text.resize(200);  // some chunks
   const ModelFolder with_bos{"neox-serial-untied", TinyVocabulary::printable, /*add_bos=*/true};
   const auto nll = [&](const std::string& arguments) {
     const ProgramRun outcome = run_program(
@@ -123,6 +124,7 @@ TEST_F(PerplexityCommand, ComparesSettingsTokenByToken) {
 }
 
 TEST_F(PerplexityCommand, ComparesStreamsInOneTable) {
+  text.resize(150);  // past the windows
   const ProgramRun outcome =
       run("- --weights int8 --compare sinks=4,window=60 --compare attention-sinks=1,window=60 "
           "--compare window=64,weights=nvfp4");
