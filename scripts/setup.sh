@@ -80,6 +80,15 @@ ensure_packages() {
   DEBIAN_FRONTEND=noninteractive as_root apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
+# ensure_venv FOLDER REQUIREMENTS: a virtual environment with these packages of PyPI, made once and again when they change.
+ensure_venv() {
+  cmp -s "$2" "$1/installed.txt" && return 0
+  rm -rf "$1"
+  python3 -m venv "$1"
+  "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2"
+  cp "$2" "$1/installed.txt"
+}
+
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   ensure_packages build_packages test_packages docs_packages
   echo "All packages that Tessera needs are installed."

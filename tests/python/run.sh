@@ -5,6 +5,7 @@
 # BUILD/python-venv; packages come from PyPI, once.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
+source "$root/scripts/setup.sh"
 build=$root/build
 if [ $# -gt 0 ] && [ -e "$1/CMakeCache.txt" ]; then build=$(realpath "$1"); shift; fi
 if [ ! -e "$build/CMakeCache.txt" ]; then
@@ -13,13 +14,7 @@ if [ ! -e "$build/CMakeCache.txt" ]; then
 fi
 
 venv=$build/python-venv
-wanted=$root/tests/python/requirements.txt
-if ! cmp -s "$wanted" "$venv/installed.txt"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
-  cp "$wanted" "$venv/installed.txt"
-fi
+ensure_venv "$venv" "$root/tests/python/requirements.txt"
 
 rm -rf "$build/python-prefix" "$build/python-wheel"
 cmake --install "$build" --prefix "$build/python-prefix" >/dev/null

@@ -10,18 +10,13 @@
 #   --long N           and one run of N requests, which watches the memory (20000 takes about 10 minutes)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
+source "$root/scripts/setup.sh"
 program=build/bin/tessera
 if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then program=$1; shift; fi
 program=$(realpath "$program")
 
 venv=$root/build/server-venv
-wanted=$root/tests/server/requirements.txt
-if ! cmp -s "$wanted" "$venv/installed.txt"; then
-  rm -rf "$venv"
-  python3 -m venv "$venv"
-  "$venv/bin/pip" install --quiet --disable-pip-version-check -r "$wanted"
-  cp "$wanted" "$venv/installed.txt"
-fi
+ensure_venv "$venv" "$root/tests/server/requirements.txt"
 cd "$root/tests/server"
 exec "$venv/bin/python" -m pytest -q -c pytest.ini --rootdir . -p no:cacheprovider --durations=5 "--program=$program" \
   "--artefacts=$root/build/server-tests/$(basename "$(dirname "$(dirname "$program")")")" . "$@"
