@@ -14,7 +14,12 @@ fi
 
 # Files that Highway compiles once per target (src/cpu) are left out: each takes a minute, and its warnings are
 # Highway's.
+# So are the server's coroutines, which clang 14 does not compile with the library of GCC.
+coroutines=()
+for name in answer_queue client_watch connection generate generation_answer http routes server; do
+  coroutines+=(":!src/server/$name.cc")
+done
 mapfile -t files < <(git ls-files 'src/core/*.cc' 'src/ops/*.cc' 'src/quant/*.cc' 'src/modules/*.cc' 'src/cache/*.cc' \
-  'src/model/*.cc' 'src/engine/*.cc' 'apps/*.cc')
+  'src/model/*.cc' 'src/engine/*.cc' 'src/profile/*.cc' 'src/server/*.cc' 'apps/*.cc' "${coroutines[@]}")
 scripts/tidy.py build "${files[@]}"
 echo "clang-tidy: ${#files[@]} files are clean"
