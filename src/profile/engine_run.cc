@@ -142,12 +142,14 @@ std::vector<EngineRun> repeat_engine(Context& ctx, const Model& model,
   EngineRunner runner(ctx, model, options);
   runner.run();  // a warm-up
   std::vector<EngineRun> runs;
+  runs.reserve(static_cast<std::size_t>(repeats));
   for (int i = 0; i < repeats; ++i) runs.push_back(runner.run());
   return runs;
 }
 
 const PhaseRun& median_phase(const std::vector<EngineRun>& runs, PhaseRun EngineRun::*phase) {
   std::vector<const PhaseRun*> phases;
+  phases.reserve(runs.size());
   for (const EngineRun& run : runs) phases.push_back(&(run.*phase));
   std::sort(phases.begin(), phases.end(),
             [](const PhaseRun* a, const PhaseRun* b) { return a->seconds < b->seconds; });
