@@ -8,6 +8,7 @@ namespace tessera::bench {
 void add_fused_linear(CLI::App& app);
 void add_linear(CLI::App& app);
 void add_attention(CLI::App& app);
+void add_backward(CLI::App& app);
 void add_decode(CLI::App& app);
 void add_norm(CLI::App& app);
 void add_quantize(CLI::App& app);

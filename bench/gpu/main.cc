@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   tessera::bench::add_fused_linear(app);
   tessera::bench::add_linear(app);
   tessera::bench::add_attention(app);
+  tessera::bench::add_backward(app);
   tessera::bench::add_decode(app);
   tessera::bench::add_norm(app);
   tessera::bench::add_quantize(app);

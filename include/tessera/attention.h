@@ -64,6 +64,9 @@ struct AttentionBackwardArgs {
   AttentionArgs forward{};     // as given to attention(), with the out and lse that it wrote
   Tensor d_out{};              // gradient of out
   Tensor d_q{}, d_k{}, d_v{};  // written; like q, k, v
+  // The same bits every time. Without it, a GPU may add parts of d_q in the order in which they
+  // arrive.
+  bool deterministic = false;
 };
 // Pages and rope_on_read serve inference; they have no backward pass.
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);

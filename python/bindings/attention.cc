@@ -61,9 +61,11 @@ nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object ou
 nb::object run_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
                         nb::handle d_out, nb::object d_q, nb::object d_k, nb::object d_v,
                         const Mask& mask, float scale, float softcap, const Dropout& dropout,
-                        nb::handle q_offsets, nb::handle k_offsets, nb::handle ctx) {
+                        nb::handle q_offsets, nb::handle k_offsets, bool deterministic,
+                        nb::handle ctx) {
   Call call("attention_backward", ctx);
   AttentionBackwardArgs args;
+  args.deterministic = deterministic;
   args.forward.q = call.input("q", q);
   args.forward.k = call.input("k", k);
   args.forward.v = call.input("v", v);
@@ -107,9 +109,11 @@ void bind_attention(nb::module_& m) {
   m.def("attention_backward", &run_backward, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,
         "d_out"_a, "d_q"_a = nb::none(), "d_k"_a = nb::none(), "d_v"_a = nb::none(),
         "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(),
-        "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(), "ctx"_a = nb::none(),
+        "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(), "deterministic"_a = false,
+        "ctx"_a = nb::none(),
         "The gradients of attention(): (d_q, d_k, d_v), like q, k and v. Takes what attention()\n"
-        "was given, with the out and lse that it wrote.\n\n"
+        "was given, with the out and lse that it wrote. deterministic: the same bits every time,\n"
+        "on a GPU too.\n\n"
         ">>> d_q, d_k, d_v = tessera.attention_backward(q=q, k=k, v=v, out=out, lse=lse,\n"
         "...                                            d_out=d_out)");
 }

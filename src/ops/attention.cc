@@ -71,10 +71,7 @@ void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
            cpu::attention_backward(ctx, args);
            return "cpu";
          },
-         [&] {
-           cuda::attention_backward(ctx, args);
-           return "cuda.plain";
-         },
+         [&] { return cuda::attention_backward(ctx, args); },
          [&] {
            // q, out, d_out and d_q; k, v, d_k and d_v. Five products over dim for each pair:
            // scores, dP, dQ, dK, dV.

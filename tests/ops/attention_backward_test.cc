@@ -42,24 +42,29 @@ testing::AssertionResult good_gradient(const Array& actual, const Array& exact,
   return as_good_as(actual, exact, plain, 2 * 8 * epsilon(DType::f32));
 }
 
+// By every kernel that can run the call.
 void check_backward(Context& ctx, const AttentionCase& c) {
   SCOPED_TRACE(c.text());
-  Gradients g(ctx, c);
-  const Array out = g.forward.out.read(), lse = g.forward.lse.read();
-  attention_backward(ctx, g.args);
-  const reference::AttentionInputs in = g.forward.inputs();
-  const Array d_out = g.d_out.read();
+  const Gradients any(ctx, c);
+  const Array out = any.forward.out.read(), lse = any.forward.lse.read();
+  const reference::AttentionInputs in = any.forward.inputs();
+  const Array d_out = any.d_out.read();
   const reference::AttentionGradients exact = reference::attention_backward(in, d_out);
   const reference::AttentionGradients plain = plain_attention_backward(in, d_out, c.dtype);
-  EXPECT_TRUE(good_gradient(g.d_q.read(), exact.d_q, plain.d_q));
-  EXPECT_TRUE(good_gradient(g.d_k.read(), exact.d_k, plain.d_k));
-  EXPECT_TRUE(good_gradient(g.d_v.read(), exact.d_v, plain.d_v));
-  for (const TestTensor* gradient : {&g.d_q, &g.d_k, &g.d_v}) {
-    EXPECT_TRUE(gradient->surroundings_intact());
+  for (const std::string& kernel : backward_kernels(ctx, any.args)) {
+    SCOPED_TRACE("kernel " + kernel);
+    const Gradients g(ctx, c);  // poisoned
+    run_backward(ctx, kernel, g.args);
+    EXPECT_TRUE(good_gradient(g.d_q.read(), exact.d_q, plain.d_q));
+    EXPECT_TRUE(good_gradient(g.d_k.read(), exact.d_k, plain.d_k));
+    EXPECT_TRUE(good_gradient(g.d_v.read(), exact.d_v, plain.d_v));
+    for (const TestTensor* gradient : {&g.d_q, &g.d_k, &g.d_v}) {
+      EXPECT_TRUE(gradient->surroundings_intact());
+    }
+    EXPECT_TRUE(g.forward.q.untouched() && g.forward.k.untouched() && g.forward.v.untouched());
+    EXPECT_TRUE(g.d_out.untouched());
+    EXPECT_TRUE(identical(out, g.forward.out.read()) && identical(lse, g.forward.lse.read()));
   }
-  EXPECT_TRUE(g.forward.q.untouched() && g.forward.k.untouched() && g.forward.v.untouched());
-  EXPECT_TRUE(g.d_out.untouched());
-  EXPECT_TRUE(identical(out, g.forward.out.read()) && identical(lse, g.forward.lse.read()));
 }
 
 // d/dx of sum(out * d_out), by central differences of the float64 forward pass.
@@ -179,6 +184,51 @@ TEST_P(AttentionBackwardTest, ManyTiles) {
                          .dropout = {0.1f, 3}});
 }
 
+// Tiles of every kernel: more than one of queries and of keys, the last ones not full; a band that
+// begins and ends within tiles, patterns of whole blocks and of parts of them.
+TEST_P(AttentionBackwardTest, SixteenBitsUnderEveryMask) {
+  const Mask masks[] = {
+      Mask::full(),
+      Mask::causal(),
+      Mask::window(70, 0),
+      Mask::window(30, 9),
+      Mask::window(-1, 40),
+      Mask::sinks(3, 50),
+      Mask::sinks(70, 33),
+      Mask::blocks(BlockMask::random(64, 4, 5, 2, 7)),
+      Mask::blocks(BlockMask::local(24, 9, 11, 1), true),
+  };
+  for (const Mask& mask : masks) {
+    for (std::int64_t dim : {64, 128}) {
+      check_backward(ctx(), {.n_q = 201,
+                             .n_k = 261,
+                             .heads = 1,
+                             .kv_heads = 1,
+                             .dim = dim,
+                             .mask = mask,
+                             .dtype = DType::bf16});
+    }
+  }
+}
+
+TEST_P(AttentionBackwardTest, SixteenBitsInEveryShape) {
+  for (std::int64_t dim : {8, 64, 80, 96, 104, 128}) {
+    for (bool causal : {false, true}) {
+      check_backward(ctx(), {.batch = 2,
+                             .n_q = 77,
+                             .n_k = 150,
+                             .heads = 3,
+                             .kv_heads = 1,
+                             .dim = dim,
+                             .mask = causal ? Mask::causal() : Mask::full(),
+                             .dtype = causal ? DType::f16 : DType::bf16});
+    }
+  }
+  check_backward(ctx(), {.n_q = 150, .n_k = 77, .mask = Mask::causal(), .dtype = DType::f16});
+  check_backward(ctx(), {.n_q = 1, .n_k = 1, .dim = 128, .dtype = DType::f16});
+  check_backward(ctx(), {.n_q = 70, .n_k = 70, .dtype = DType::f16, .scale = -0.2f});
+}
+
 TEST_P(AttentionBackwardTest, FullyMaskedRowsHaveNoGradient) {
   Gradients g(ctx(), {.n_q = 70, .n_k = 5, .mask = Mask::causal()});
   attention_backward(ctx(), g.args);
@@ -205,21 +255,33 @@ TEST_P(AttentionBackwardTest, Ragged) {
   offsets_q.data = {0, 40, 40, 103};
   offsets_k.data = {0, 50, 60, 130};
   const TestTensor q_offsets(ctx(), offsets_q, DType::i32), k_offsets(ctx(), offsets_k, DType::i32);
-  Gradients g(
-      ctx(),
-      {.n_q = 103, .n_k = 130, .heads = 2, .kv_heads = 1, .dim = 16, .mask = Mask::causal()});
-  g.args.forward.q_offsets = q_offsets;
-  g.args.forward.k_offsets = k_offsets;
-  attention(ctx(), g.args.forward);
-  attention_backward(ctx(), g.args);
-  reference::AttentionInputs in = g.forward.inputs();
-  in.q_offsets = {0, 40, 40, 103};
-  in.k_offsets = {0, 50, 60, 130};
-  const reference::AttentionGradients exact = reference::attention_backward(in, g.d_out.read());
-  // Sums of some hundred products of numbers around 1, in f32.
-  EXPECT_TRUE(close(g.d_q.read(), exact.d_q, 1e-5, 2e-6));
-  EXPECT_TRUE(close(g.d_k.read(), exact.d_k, 1e-5, 2e-6));
-  EXPECT_TRUE(close(g.d_v.read(), exact.d_v, 1e-5, 2e-6));
+  for (DType dtype : {DType::f32, DType::f16}) {
+    Gradients g(ctx(), {.n_q = 103,
+                        .n_k = 130,
+                        .heads = 2,
+                        .kv_heads = 1,
+                        .dim = 16,
+                        .mask = Mask::causal(),
+                        .dtype = dtype,
+                        .dropout = {0.2f, 8}});
+    g.args.forward.q_offsets = q_offsets;
+    g.args.forward.k_offsets = k_offsets;
+    attention(ctx(), g.args.forward);
+    reference::AttentionInputs in = g.forward.inputs();
+    in.q_offsets = {0, 40, 40, 103};
+    in.k_offsets = {0, 50, 60, 130};
+    const reference::AttentionGradients exact = reference::attention_backward(in, g.d_out.read());
+    for (const std::string& kernel : backward_kernels(ctx(), g.args)) {
+      SCOPED_TRACE("kernel " + kernel);
+      run_backward(ctx(), kernel, g.args);
+      // Sums of some hundred products of numbers around 1, in f32; or of factors in f16.
+      const double relative = dtype == DType::f32 ? 1e-5 : 2e-3;
+      const double absolute = dtype == DType::f32 ? 2e-6 : 1e-2;
+      EXPECT_TRUE(close(g.d_q.read(), exact.d_q, relative, absolute));
+      EXPECT_TRUE(close(g.d_k.read(), exact.d_k, relative, absolute));
+      EXPECT_TRUE(close(g.d_v.read(), exact.d_v, relative, absolute));
+    }
+  }
 }
 
 TEST_P(AttentionBackwardTest, SameBitsTwiceAndForAnyThreadCount) {
@@ -231,10 +293,10 @@ TEST_P(AttentionBackwardTest, SameBitsTwiceAndForAnyThreadCount) {
                           .kv_heads = 2,
                           .dim = 24,
                           .mask = Mask::causal(),
-                          .dtype = dtype,
-                          .dropout = {0.1f, 5}};
+                          .dtype = dtype};
     const auto one = context(1), three = context(3);
     Gradients a(*one, c), b(*three, c), again(*three, c);
+    for (Gradients* g : {&a, &b, &again}) g->args.deterministic = true;
     attention_backward(*one, a.args);
     attention_backward(*three, b.args);
     attention_backward(*three, again.args);
@@ -302,11 +364,21 @@ TEST_P(AttentionBackwardTest, IsTraced) {
   ctx().trace().clear();
   attention_backward(ctx(), g.args);
   const char* kernel = GetParam().is_cpu() ? "cpu" : "cuda.plain";
-  ASSERT_EQ(ctx().trace().calls("attention_backward", kernel), 1);
+  ASSERT_EQ(ctx().trace().calls("attention_backward", kernel), 1);  // f32
   const TraceEntry& entry = ctx().trace().entries().front();
   EXPECT_EQ(entry.shapes, "q f32[1, 4, 4, 8] k f32[1, 6, 2, 8] causal");
   EXPECT_EQ(entry.bytes, 4 * (4 * 4 * 32 + 4 * 6 * 16 + 4 * 4));
   EXPECT_EQ(entry.flops, 10 * 8 * 4 * (3 + 4 + 5 + 6));
+}
+
+TEST_P(AttentionBackwardTest, DropoutFollowsTheSeed) {
+  const auto gradient = [&](std::uint64_t seed) {
+    Gradients g(ctx(), {.n_q = 70, .n_k = 90, .dtype = DType::bf16, .dropout = {0.2f, seed}});
+    attention_backward(ctx(), g.args);
+    return g.d_k.read();
+  };
+  EXPECT_TRUE(identical(gradient(7), gradient(7)));
+  EXPECT_FALSE(identical(gradient(7), gradient(8)));
 }
 
 TEST_P(AttentionBackwardTest, RefusesBeforeWriting) {

@@ -38,6 +38,23 @@ def test_train_tiny():
     assert dense < 1.0 and packed < dense + 0.3
 
 
+def test_train_attention_follows_torch():
+    text = run("train_attention.py", "--device", "cpu", "--steps", "5")
+    assert float(re.search(r"at most ([\d.]+) apart", text).group(1)) < 1e-3
+    assert "the same seed gives the same gradients, another one others" in text
+
+
+def test_train_attention_on_a_gpu():
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU")
+    text = run("train_attention.py", "--device", "cuda", "--times", "2048", "--long", "65536")
+    mine, peer = (float(x) for x in re.search(r"steps: ([\d.]+), PyTorch's ([\d.]+)", text).groups())
+    assert mine < 1.5 * peer + 0.05
+    assert "the same seed gives the same gradients, another one others" in text
+    assert text.count("gradients finite") == 2
+
+
 def test_patch_transformers():
     text = run("patch_transformers.py")
     assert text.count("ok  ") == 5 and "FAIL" not in text and "300 tokens with a cache of 64" in text

@@ -9,6 +9,7 @@
 #include "core/build_config.h"
 #include "core/checked.h"
 #include "core/philox.h"
+#include "cuda/attention/backward/choose.h"
 #include "cuda/attention/choose.h"
 #include "reference/rounding.h"
 
@@ -230,6 +231,21 @@ void for_each_attention_kernel(Context& ctx, const AttentionArgs& args,
     }
   }
   fn();
+}
+
+std::vector<std::string> backward_kernels(Context& ctx, const AttentionBackwardArgs& args) {
+  std::vector<std::string> names{""};
+  if constexpr (kHaveCuda) {
+    if (ctx.device().is_cpu()) return names;
+    const std::vector<const char*> kernels = cuda::backward_kernels(ctx, args);
+    names.insert(names.end(), kernels.begin() + 1, kernels.end());
+  }
+  return names;
+}
+
+void run_backward(Context& ctx, const std::string& kernel, const AttentionBackwardArgs& args) {
+  if (kernel.empty()) return attention_backward(ctx, args);
+  if constexpr (kHaveCuda) cuda::attention_backward_by(ctx, kernel, args);
 }
 
 void portable_attention(Context& ctx, const AttentionArgs& args) {

@@ -47,6 +47,11 @@ struct AttentionTensors {
 // The simplest attention, in the given precision: the whole matrix at once, with scores and weights
 // rounded to the dtype and sums in f32. Dense only.
 Array plain_attention(const reference::AttentionInputs& in, DType dtype);
+// The kernels that can run these gradients: "" for the one that is chosen, then all others.
+std::vector<std::string> backward_kernels(Context& ctx, const AttentionBackwardArgs& args);
+// attention_backward() by one of them.
+void run_backward(Context& ctx, const std::string& kernel, const AttentionBackwardArgs& args);
+
 reference::AttentionGradients plain_attention_backward(const reference::AttentionInputs& in,
                                                        const Array& d_out, DType dtype);
 

@@ -72,6 +72,7 @@ def _attention_backward(d_out, q, k, v, out, lse, mask, scale, softcap, dropout_
     _native.attention_backward(
         q=q, k=k, v=v, out=out, lse=lse, d_out=rows(d_out), d_q=gradients[0], d_k=gradients[1], d_v=gradients[2],
         mask=mask_of(mask), scale=scale, softcap=softcap, dropout=dropout_of(dropout_p, seed),
+        deterministic=torch.are_deterministic_algorithms_enabled(),
     )
     return gradients
 

@@ -1,4 +1,4 @@
-// attention() on a GPU: plans a call, takes its scratch and runs it.
+// attention() and attention_backward() on a GPU: choose a kernel, take its scratch and run it.
 #include "cuda/attention/attention.h"
 
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "core/checked.h"
 #include "core/workspace.h"
+#include "cuda/attention/backward/kernel.h"
 #include "cuda/attention/kernel.h"
 #include "cuda/runtime/capture.h"
 #include "cuda/runtime/launch.h"
@@ -66,15 +67,18 @@ const char* attention(Context& ctx, const AttentionArgs& args) {
   return plan.kernel->name;
 }
 
-void attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
+void run_backward(Context& ctx, const BackwardKernel& kernel, BackwardRequest& request,
+                  const Mask& mask) {
   Workspace::Frame frame(ctx.workspace());
-  AttentionCall call(args.forward, MaskView::of(args.forward.mask));
-  move_lists_to_device(ctx, frame, args.forward.mask, call.mask);
-  const Tensor& q = args.forward.q;
-  const std::int64_t rows = checked_mul(checked_mul(q.shape[0], q.shape[1]), q.shape[2]);
-  const AttentionGradients gradients{HeadRows(args.d_out), HeadRows(args.d_q), HeadRows(args.d_k),
-                                     HeadRows(args.d_v), frame.take<float>(rows)};
-  launch_attention_backward(ctx, call, gradients);
+  move_lists_to_device(ctx, frame, mask, request.forward.call.mask);
+  kernel.run(ctx, request, frame);
+}
+
+const char* attention_backward(Context& ctx, const AttentionBackwardArgs& args) {
+  BackwardRequest request(state_of(ctx).limits(), args);
+  const BackwardKernel& kernel = choose_backward(request);
+  run_backward(ctx, kernel, request, args.forward.mask);
+  return kernel.name;
 }
 
 }  // namespace tessera::cuda

@@ -6,9 +6,10 @@
 //   kernel.h       one kernel of the table, and the plan of a call
 //   choose.cc      the table, and which kernel runs a call
 //   call.h         the call as kernels see it: layouts, sequences, and the work in tiles
-//   plain/         one kernel for every call, and the gradients
+//   plain/         one kernel for every call, and one for every call's gradients
 //   portable/      tensor cores of every GPU from sm_80 on
 //   hopper/        what only compute capability 9.0 has
+//   backward/      gradients: the table of kernels, and those for tensor cores
 #pragma once
 
 #include <cstdint>
@@ -21,6 +22,7 @@ namespace tessera::cuda {
 const char* attention(Context& ctx, const AttentionArgs& args);
 // The most that this call, or one with fewer queries or keys, takes of the workspace.
 std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args);
-void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
+// Returns the kernel's name.
+const char* attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
 }  // namespace tessera::cuda
