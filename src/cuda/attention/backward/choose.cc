@@ -29,7 +29,7 @@ void run_plain(Context& ctx, const BackwardRequest& request, Workspace::Frame& f
 }
 
 // The first that takes a call runs it. The last takes every call.
-constexpr BackwardKernel kKernels[] = {
+constexpr BackwardKernel kBackwardKernels[] = {
     {.name = "cuda.mma",  // f16 and bf16 by tensor cores, any mask and layout
      .takes = backward::portable_takes,
      .run = backward::run_portable},
@@ -47,7 +47,7 @@ bool made_of_vectors(const BackwardRequest& request, const AttentionBackwardArgs
 
 std::vector<const char*> names_for(const BackwardRequest& request) {
   std::vector<const char*> names;
-  for (const BackwardKernel& kernel : kKernels) {
+  for (const BackwardKernel& kernel : kBackwardKernels) {
     if (kernel.takes(request)) names.push_back(kernel.name);
   }
   return names;
@@ -64,19 +64,19 @@ BackwardRequest::BackwardRequest(const DeviceLimits& gpu, const AttentionBackwar
       vectors(made_of_vectors(*this, args)),
       deterministic(args.deterministic) {}
 
-std::span<const BackwardKernel> backward_kernel_table() { return kKernels; }
+std::span<const BackwardKernel> backward_kernel_table() { return kBackwardKernels; }
 
 const BackwardKernel& choose_backward(const BackwardRequest& request) {
-  return *std::find_if(std::begin(kKernels), std::end(kKernels) - 1,
+  return *std::find_if(std::begin(kBackwardKernels), std::end(kBackwardKernels) - 1,
                        [&](const BackwardKernel& kernel) { return kernel.takes(request); });
 }
 
 void attention_backward_by(Context& ctx, std::string_view name, const AttentionBackwardArgs& args) {
   const auto* found =
-      std::find_if(std::begin(kKernels), std::end(kKernels),
+      std::find_if(std::begin(kBackwardKernels), std::end(kBackwardKernels),
                    [&](const BackwardKernel& kernel) { return kernel.name == name; });
   BackwardRequest request(state_of(ctx).limits(), args);
-  if (found == std::end(kKernels) || !found->takes(request)) {
+  if (found == std::end(kBackwardKernels) || !found->takes(request)) {
     fail(ErrorCode::invalid_argument, "the kernel {} cannot run these gradients; {} can", name,
          fmt::join(names_for(request), ", "));
   }
