@@ -1,6 +1,7 @@
 // The emulated GPU is not a Hopper: its kernels take no call.
 #include "cuda/attention/hopper/hopper.h"
 
+#include "cuda/attention/backward/hopper/hopper.h"
 #include "cuda/linear/hopper/panels.h"
 #include "cuda/linear/hopper/strips.h"
 #include "cuda/linear/hopper/wide.h"
@@ -12,6 +13,11 @@ bool has_hopper_kernels(const DeviceLimits&) { return false; }
 bool hopper_takes(const AttentionRequest&) { return false; }
 AttentionPlan plan_hopper(const AttentionRequest& request) { return AttentionPlan(request); }
 void run_hopper(Context&, const AttentionPlan&, Workspace::Frame&) {}
+
+namespace backward {
+bool hopper_takes(const BackwardRequest&) { return false; }
+void run_hopper(Context&, const BackwardRequest&, Workspace::Frame&) {}
+}  // namespace backward
 
 bool takes_strips(const LinearCall&) { return false; }
 StripPlan plan_strips(const LinearCall&) { return {}; }

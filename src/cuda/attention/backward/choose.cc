@@ -7,6 +7,7 @@
 
 #include "core/checked.h"
 #include "core/fail.h"
+#include "cuda/attention/backward/hopper/hopper.h"
 #include "cuda/attention/backward/kernel.h"
 #include "cuda/attention/backward/portable.h"
 #include "cuda/tile/vectors.h"
@@ -30,6 +31,9 @@ void run_plain(Context& ctx, const BackwardRequest& request, Workspace::Frame& f
 
 // The first that takes a call runs it. The last takes every call.
 constexpr BackwardKernel kBackwardKernels[] = {
+    {.name = "cuda.hopper",  // dense batches on compute capability 9.0, in any order of sums
+     .takes = backward::hopper_takes,
+     .run = backward::run_hopper},
     {.name = "cuda.mma",  // f16 and bf16 by tensor cores, any mask and layout
      .takes = backward::portable_takes,
      .run = backward::run_portable},

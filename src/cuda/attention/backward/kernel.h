@@ -5,6 +5,7 @@
 //   choose.h       kernels by name, for tests and benchmarks
 //   rows.h, .cu    what every query row has to know: its log-sum-exp and rowsum(dO O)
 //   portable.cuh   tensor cores of every GPU from sm_80 on: cuda.mma; its tiles and warps beside it
+//   hopper/        what only compute capability 9.0 has: cuda.hopper
 //
 // cuda.plain is in plain/plain_backward.cu.
 #pragma once

@@ -1,0 +1,187 @@
+// The computing side of the Hopper kernel for gradients: a warpgroup with 64 keys.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/attention/backward/hopper/block.cuh"
+#include "cuda/attention/backward/hopper/products.cuh"
+#include "cuda/attention/backward/hopper/work.cuh"
+#include "cuda/tile/exp2.cuh"
+#include "cuda/tile/swizzle.cuh"
+#include "cuda/tile/turn.cuh"
+
+namespace tessera::cuda::backward {
+
+template <typename B>
+class HopperWarpgroup {
+ public:
+  __device__ HopperWarpgroup(const HopperGradients& call, const HopperWork& work,
+                             typename B::Memory& memory, int index)
+      : call_(call),
+        work_(work),
+        memory_(memory),
+        bar_(memory.barriers),
+        index_(index),
+        step_(HopperStep::first(work)) {}
+
+  __device__ void run() {
+#pragma unroll
+    for (int i = 0; i < B::kDim / 2; ++i) d_k_[i] = d_v_[i] = 0.f;
+    if (work_.steps > 0) {
+      tile::wait(bar_.k_full, 0);
+      tile::wait(bar_.v_full, 0);
+#pragma unroll 1
+      for (int n = 0; n < work_.steps; ++n) visit();
+    }
+    const int key = first_key();
+    store_keys<B>(call_.d_k, work_.batch, work_.kv_head, key, call_.n_k, call_.dim, call_.scale,
+                  d_k_);
+    store_keys<B>(call_.d_v, work_.batch, work_.kv_head, key, call_.n_k, call_.dim, 1.f, d_v_);
+  }
+
+ private:
+  using Pairs = float[B::kQueries / 2];
+  using Operand = std::uint32_t[B::kQueries / 16][4];
+  // Half of the pairs' registers would be missing for the weights of 128 queries beside P and dP.
+  static constexpr bool kEarly = B::kQueries == 64;
+
+  __device__ int first_key() const { return work_.key_tile * B::kKeys + 64 * index_; }
+
+  // P^T from S^T.
+  __device__ void weigh(Pairs& s, const float* exponent, int q0) const {
+    const float* mine = exponent + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int j = 0; j < B::kQueries / 8; ++j) {
+      const float2 e = *reinterpret_cast<const float2*>(mine + 8 * j);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        s[4 * j + 2 * r] = fast_exp2(fmaf(s[4 * j + 2 * r], call_.q_factor, -e.x));
+        s[4 * j + 2 * r + 1] = fast_exp2(fmaf(s[4 * j + 2 * r + 1], call_.q_factor, -e.y));
+      }
+    }
+    if (all_see(call_, B::kQueries, q0, first_key())) return;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      const SeenBy seen =
+          SeenBy::of(call_, q0 + 2 * (lane % 4), first_key() + 16 * warp + lane / 4 + 8 * r);
+#pragma unroll
+      for (int j = 0; j < B::kQueries / 8; ++j) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (!seen(8 * j + i)) s[4 * j + 2 * r + i] = 0.f;
+        }
+      }
+    }
+  }
+
+  // dS^T from P^T and dP^T, in place of the latter.
+  __device__ static void find_d_scores(const Pairs& p, Pairs& dp, const float* delta) {
+    const float* mine = delta + 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int j = 0; j < B::kQueries / 8; ++j) {
+      const float2 d = *reinterpret_cast<const float2*>(mine + 8 * j);
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        dp[4 * j + 2 * r] = p[4 * j + 2 * r] * (dp[4 * j + 2 * r] - d.x);
+        dp[4 * j + 2 * r + 1] = p[4 * j + 2 * r + 1] * (dp[4 * j + 2 * r + 1] - d.y);
+      }
+    }
+  }
+
+  __device__ static void to_operand(const Pairs& from, Operand& to) {
+#pragma unroll
+    for (int i = 0; i < B::kQueries / 4; ++i) {
+      to[i / 4][i % 4] = pack(from[2 * i], from[2 * i + 1], typename B::T());
+    }
+  }
+
+  // dS^T goes to shared memory the other way round, as rows of queries: the warpgroup's panel.
+  __device__ void put_down(const Operand& ds, unsigned char* d_scores) const {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    unsigned char* panel = d_scores + index_ * B::kQueryPanel;
+    const int query = lane / 16 * 8 + lane % 8, part = 2 * warp + lane / 8 % 2;
+#pragma unroll
+    for (int step = 0; step < B::kQueries / 16; ++step) {
+      tile::store_turned(panel + tile::swizzled(16 * step + query, part), ds[step]);
+    }
+  }
+
+  // One tile of queries.
+  __device__ void visit() {
+    const int place = stage_.place;
+    const int q0 = step_.tile * B::kQueries;
+    const int offset = index_ * 64 * 128;  // the warpgroup's keys in a panel
+    const unsigned char *q = memory_.q[place], *d_out = memory_.d_out[place];
+    unsigned char* d_scores = memory_.d_scores[turn_];
+    Pairs s, dp;
+    Operand p, ds;
+    tile::wait(bar_.q_full[place], stage_.parity);
+    tile::wgmma_fence();
+    start_pairs<B>(s, memory_.k + offset, q);
+    tile::wait(bar_.d_out_full[place], stage_.parity);
+    tile::wgmma_fence();
+    start_pairs<B>(dp, memory_.v + offset, d_out);
+    tile::wgmma_wait<1>();
+    tile::pin(s);
+    weigh(s, memory_.exponent[place], q0);
+    if constexpr (kEarly) {
+      to_operand(s, p);
+      tile::pin(d_v_);
+      tile::wgmma_fence();
+      start_key_sums<B>(d_v_, p, d_out);
+      tile::wgmma_wait<1>();
+    } else {
+      tile::wgmma_wait<0>();
+    }
+    tile::pin(dp);
+    find_d_scores(s, dp, memory_.delta[place]);
+    to_operand(dp, ds);
+    if constexpr (!kEarly) to_operand(s, p);
+    put_down(ds, d_scores);
+    tile::publish_shared();
+    tile::pin(d_k_);
+    tile::wgmma_fence();
+    if constexpr (!kEarly) {
+      tile::pin(d_v_);
+      start_key_sums<B>(d_v_, p, d_out);
+    }
+    start_key_sums<B>(d_k_, ds, q);
+    // Both warpgroups have put their part of dS down. The two places of dS are used by turns:
+    // whoever is here has read what was there two tiles ago.
+    tile::barrier_sync(1, 2 * tile::kWarpgroup);
+    float piece[32];
+    tile::wgmma_fence();
+    // Of 64 queries a warpgroup has half of the columns, of 128 queries half of the rows.
+    if constexpr (B::kPanels == 2) {
+      start_query_piece<B>(piece, d_scores, memory_.k + index_ * B::kKeyPanel);
+    } else {
+      start_query_piece<B>(piece, d_scores + offset, memory_.k);
+    }
+    tile::wgmma_wait<0>();
+    tile::pin(piece);
+    tile::pin(d_k_);
+    tile::pin(d_v_);
+    if (threadIdx.x % 32 == 0) tile::arrive(bar_.free[place]);
+    const std::int64_t head =
+        std::int64_t{work_.batch} * call_.heads + work_.kv_head * call_.group + step_.head;
+    add_piece(
+        call_.d_q_sums + ((head * call_.query_tiles + step_.tile) * 2 + index_) * kPieceFloats,
+        piece);
+    stage_.advance();
+    turn_ ^= 1;
+    step_.advance(work_);
+  }
+
+  const HopperGradients& call_;
+  const HopperWork& work_;
+  typename B::Memory& memory_;
+  typename B::Barriers& bar_;
+  const int index_;
+  HopperStep step_;
+  tile::Ring<B::kStages> stage_{};
+  int turn_ = 0;
+  float d_k_[B::kDim / 2], d_v_[B::kDim / 2];
+};
+
+}  // namespace tessera::cuda::backward
