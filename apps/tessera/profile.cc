@@ -15,6 +15,7 @@
 #include "output.h"
 #include "profile/engine_run.h"
 #include "profile/fusion.h"
+#include "profile/gpu_watch.h"
 #include "profile_report.h"
 #include "report_about.h"
 #include "report_file.h"
@@ -148,7 +149,10 @@ void write_plots(const std::string& folder, const ProfileReport& report) {
 int run_profile(const ProfileFlags& flags) {
   check_report_file("--html", flags.html, ".html");
   check_report_folder("--plots", flags.plots);
-  const Session session = open_session(flags.model);
+  ModelOptions model = flags.model;
+  // Events around ops see nothing of a recorded step. CUPTI does.
+  if (!profile::KernelWatch::names_kernels()) model.no_graphs = true;
+  const Session session = open_session(model);
   Profiler profiler(session, flags);
   ProfileReport report{.model = session.directory.filename().string(),
                        .architecture = std::string(session.model->config().architecture),
