@@ -273,6 +273,8 @@ void measure(const Options& options) {
       std::fflush(stdout);
     };
     if (!options.trace.empty()) {
+      // A GPU loads kernels at their first use, and the library looks for the best ones.
+      if (options.device == "cuda") measure_trace(ctx, *model, options);
       print(measure_trace(ctx, *model, options));
       continue;
     }

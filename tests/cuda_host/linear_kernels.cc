@@ -1,6 +1,7 @@
 #include "cuda_host/linear_kernels.h"
 
 #include "core/workspace.h"
+#include "cuda/linear/copy_rows.h"
 #include "cuda/linear/hopper/panels.h"
 #include "cuda/linear/hopper/strips.h"
 #include "cuda/linear/hopper/wide.h"
@@ -101,6 +102,7 @@ void run_mma(const LinearCall&, const MmaLaunch&, void*) {}
 void multiply_few(Context&, const Tensor&, const Weight&, float*) {}
 void pack_rows(Context&, const Tensor&, const Tensor&) {}
 void run_epilogue(Context&, const EpiloguePass&) {}
+void copy_rows(Context&, const Tensor&, const Tensor&) {}
 void dequantize(Context&, const Weight&, const Tensor&) {}
 void unpack(Context&, const Weight&, const Weight&) {}
 void decode_tiles(Context&, const Weight&, const Tensor&) {}
