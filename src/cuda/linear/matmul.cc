@@ -8,9 +8,12 @@
 #include <cublasLt.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 
 #include "core/format.h"
 #include "core/workspace.h"
@@ -34,21 +37,48 @@ void check_cublas(cublasStatus_t status, const char* attempt) {
 
 // ---- cuBLASLt's objects -------------------------------------------------------------------------
 
-// Descriptions of a product. They live on the stack: a product allocates nothing on the heap.
+// Descriptions of a product. They live on the stack: only the first product of a shape allocates.
 using Operation = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 using Preference = cublasLtMatmulPreferenceOpaque_t;
 
-// The Context's handle, made at its first product.
-cublasLtHandle_t handle_of(Context& ctx) {
-  std::shared_ptr<void>& kept = state_of(ctx).cublas_handle();
-  if (!kept) {
-    cublasLtHandle_t handle = nullptr;
-    check_cublas(cublasLtCreate(&handle), "starting");
-    kept = std::shared_ptr<void>(
-        handle, [](void* made) { cublasLtDestroy(static_cast<cublasLtHandle_t>(made)); });
+// How a product is made: what the library has answered.
+struct Choice {
+  cublasLtMatmulAlgo_t algo{};
+  std::size_t workspace = 0;
+};
+
+// What an answer depends on: sizes, strides, dtypes, alignments and what is added.
+struct ProductShape {
+  std::array<std::int64_t, 11> numbers{};
+
+  bool operator==(const ProductShape&) const = default;
+};
+struct HashShape {
+  std::size_t operator()(const ProductShape& shape) const {
+    std::uint64_t hash = 14695981039346656037u;  // FNV-1a, by words
+    for (const std::int64_t number : shape.numbers) {
+      hash = (hash ^ static_cast<std::uint64_t>(number)) * 1099511628211u;
+    }
+    return static_cast<std::size_t>(hash ^ hash >> 32);
   }
-  return static_cast<cublasLtHandle_t>(kept.get());
+};
+
+// The Context's, made at its first product.
+struct Library {
+  cublasLtHandle_t handle = nullptr;
+  std::unordered_map<ProductShape, Choice, HashShape> choices;
+
+  Library() { check_cublas(cublasLtCreate(&handle), "starting"); }
+  ~Library() { cublasLtDestroy(handle); }
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+};
+
+Library& library_of(Context& ctx) {
+  std::shared_ptr<void>& kept = state_of(ctx).cublas_handle();
+  if (!kept) kept = std::make_shared<Library>();
+  return *static_cast<Library*>(kept.get());
 }
 
 cudaDataType_t type_of(DType dtype) {
@@ -108,6 +138,96 @@ Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& c, co
   return preference;
 }
 
+// ---- the choice ---------------------------------------------------------------------------------
+
+// The factors, what is added (the output itself, if nothing is) and the output of a product.
+struct Operands {
+  Tensor weight, x, added, out;
+  Tensor bias;
+  bool adds;
+
+  // The same for another number of tokens, in the same memory. Only for descriptions.
+  Operands with_tokens(std::int64_t m) const {
+    Operands other = *this;
+    for (Tensor* matrix : {&other.x, &other.added, &other.out}) matrix->shape[0] = m;
+    return other;
+  }
+  ProductShape shape() const {
+    std::int64_t alignments = 0;
+    for (const Tensor* matrix : {&weight, &x, &added, &out}) {
+      alignments = alignments << 16 | alignment_of(*matrix);
+    }
+    return {{x.shape[0], weight.shape[0], weight.shape[1], static_cast<std::int64_t>(x.dtype),
+             static_cast<std::int64_t>(out.dtype), weight.strides[0], x.strides[0],
+             added.strides[0], out.strides[0], alignments,
+             (bias.defined() ? 1 : 0) + (adds ? 2 : 0)}};
+  }
+};
+
+struct Descriptions {
+  Operation operation;
+  Layout a, b, c, d;
+
+  explicit Descriptions(const Operands& operands)
+      : operation(make_operation(operands.bias)),
+        a(make_layout(operands.weight)),
+        b(make_layout(operands.x)),
+        c(make_layout(operands.added)),
+        d(make_layout(operands.out)) {}
+};
+
+// The number of tokens that the library is asked about in place of m. An answer takes it a good
+// part of a millisecond, and steps with prompts have any number of tokens: two answers serve all
+// numbers between two powers of two. Few tokens, which come again and again, have their own.
+std::int64_t asked_tokens(std::int64_t m) {
+  constexpr std::int64_t kFew = 16;
+  if (m <= kFew) return m;
+  const std::int64_t unit =
+      static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(m - 1))) / 2;
+  return (m + unit - 1) / unit * unit;
+}
+
+Choice ask(cublasLtHandle_t handle, const Operands& operands) {
+  Descriptions described(operands);
+  Preference preference =
+      make_preference(operands.weight, operands.x, operands.added, operands.out);
+  cublasLtMatmulHeuristicResult_t best{};
+  int found = 0;
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(handle, &described.operation, &described.a, &described.b,
+                                     &described.c, &described.d, &preference, 1, &best, &found);
+  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
+    check_not_lost("cuBLASLt: choosing an algorithm");
+    fail(ErrorCode::device, "cuBLASLt has no algorithm for {} times {} transposed into {}: {}",
+         operands.x, operands.weight, operands.out, cublasLtGetStatusString(status));
+  }
+  return {best.algo, best.workspaceSize};
+}
+
+const Choice& choice_for(Library& library, const Operands& operands) {
+  const Operands asked = operands.with_tokens(asked_tokens(operands.x.shape[0]));
+  const ProductShape shape = asked.shape();
+  const auto found = library.choices.find(shape);
+  if (found != library.choices.end()) return found->second;
+  return library.choices.emplace(shape, ask(library.handle, asked)).first->second;
+}
+
+cublasStatus_t multiply(Context& ctx, cublasLtHandle_t handle, const Operands& operands,
+                        const Choice& choice) {
+  Descriptions described(operands);
+  Workspace::Frame frame(ctx.workspace());
+  const auto scratch_bytes = static_cast<std::int64_t>(choice.workspace);
+  auto scratch =
+      reinterpret_cast<std::uintptr_t>(frame.take<char>(checked_add(scratch_bytes, kAlignment)));
+  scratch = (scratch + kAlignment - 1) / kAlignment * kAlignment;
+  const float one = 1.f, share_of_added = operands.adds ? 1.f : 0.f;
+  return cublasLtMatmul(handle, &described.operation, &one, operands.weight.data, &described.a,
+                        operands.x.data, &described.b, &share_of_added, operands.added.data,
+                        &described.c, operands.out.data, &described.d, &choice.algo,
+                        reinterpret_cast<void*>(scratch), choice.workspace,
+                        static_cast<cudaStream_t>(ctx.stream()));
+}
+
 }  // namespace
 
 std::int64_t matmul_scratch_bytes() {
@@ -130,36 +250,20 @@ bool matmul_adds(const Tensor& out, const Addends& addends) {
 void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& out,
             const Addends& addends) {
   const DeviceGuard guard(ctx.device());
-  const cublasLtHandle_t handle = handle_of(ctx);
-  Operation operation = make_operation(addends.bias);
+  Library& library = library_of(ctx);
   const bool adds = addends.residual.defined();
-  const Tensor& added = adds ? addends.residual : out;
-  Layout a = make_layout(weight), b = make_layout(x), c = make_layout(added), d = make_layout(out);
-  Preference preference = make_preference(weight, x, added, out);
-
-  // The library remembers its answers: only the first product of a shape pays for the search.
-  cublasLtMatmulHeuristicResult_t best{};
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle, &operation, &a, &b, &c, &d,
-                                                               &preference, 1, &best, &found);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
-    check_not_lost("cuBLASLt: choosing an algorithm");
-    fail(ErrorCode::device, "cuBLASLt has no algorithm for {} times {} transposed into {}: {}", x,
-         weight, out, cublasLtGetStatusString(status));
+  const Operands operands{.weight = weight,
+                          .x = x,
+                          .added = adds ? addends.residual : out,
+                          .out = out,
+                          .bias = addends.bias,
+                          .adds = adds};
+  cublasStatus_t status = multiply(ctx, library.handle, operands, choice_for(library, operands));
+  // An algorithm may not take the exact number of tokens: then the library is asked about that.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    status = multiply(ctx, library.handle, operands, ask(library.handle, operands));
   }
-
-  Workspace::Frame frame(ctx.workspace());
-  const auto scratch_bytes = static_cast<std::int64_t>(best.workspaceSize);
-  auto scratch =
-      reinterpret_cast<std::uintptr_t>(frame.take<char>(checked_add(scratch_bytes, kAlignment)));
-  scratch = (scratch + kAlignment - 1) / kAlignment * kAlignment;
-
-  const float one = 1.f, share_of_added = adds ? 1.f : 0.f;
-  check_cublas(
-      cublasLtMatmul(handle, &operation, &one, weight.data, &a, x.data, &b, &share_of_added,
-                     added.data, &c, out.data, &d, &best.algo, reinterpret_cast<void*>(scratch),
-                     best.workspaceSize, static_cast<cudaStream_t>(ctx.stream())),
-      "multiplying");
+  check_cublas(status, "multiplying");
 }
 
 }  // namespace tessera::cuda
