@@ -76,8 +76,9 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
                   "same")
       ->type_name("DIR")
       ->check(not_empty());
-  command.add_flag("--batch-invariant", flags.batch_invariant,
-                   "The same bits whatever else runs. The CPU always gives that, a GPU takes longer");
+  command.add_flag(
+      "--batch-invariant", flags.batch_invariant,
+      "The same bits whatever else runs. The CPU always gives that, a GPU takes longer");
 }
 
 void check_engine_flags(const EngineFlags& flags) {
