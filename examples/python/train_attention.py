@@ -2,8 +2,9 @@
 
 python examples/python/train_attention.py [--device cuda] [--steps 200] [--times 2048,8192] [--long 131072]
 
-Both start from the same weights and see the same batches, so their losses follow each other up to rounding. On a GPU it also
-prints the time of a step beside each of PyTorch's back ends, and the memory of a long sequence forward and backward.
+Both start from the same weights and see the same batches, so their losses follow each other up to rounding. On a GPU
+it also prints the time of a step beside each of PyTorch's back ends, and the memory of a long sequence forward and
+backward.
 """
 
 import argparse
@@ -94,7 +95,7 @@ def compare_curves(options) -> None:
         print(f"step {step:4}  loss {mine[step]:.4f}  PyTorch's {peer[step]:.4f}")
     tail = max(1, options.steps // 10)
     means = [sum(losses[-tail:]) / tail for losses in (mine, peer)]
-    apart = max(abs(a - b) for a, b in zip(mine, peer))
+    apart = max(abs(a - b) for a, b in zip(mine, peer, strict=True))
     print(f"the last {tail} steps: {means[0]:.4f}, PyTorch's {means[1]:.4f}; at most {apart:.4f} apart")
 
 
