@@ -237,7 +237,7 @@ TEST_P(RotaryTest, RefusesBeforeWriting) {
        "1]"},
       {[](RotaryArgs& a) { a.out.data = a.x.ptr<float>() + 4; },
        "rotary: out overlaps the memory of x"},
-      {[](RotaryArgs& a) { a.out.data = a.rope.inv_freq.data; },
+      {[](RotaryArgs& a) { a.rope.inv_freq.data = a.out.data; },  // not out: it may reach further
        "rotary: out overlaps the memory of rope.inv_freq"},
   };
   for (const Refusal<RotaryArgs>& refusal : refusals) {
