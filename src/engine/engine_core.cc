@@ -10,13 +10,6 @@
 #include "engine/engine_limits.h"
 
 namespace tessera::engine {
-namespace {
-
-double seconds_since(Clock::time_point from) {
-  return std::chrono::duration<double>(Clock::now() - from).count();
-}
-
-}  // namespace
 
 Error error_of(const std::exception_ptr& thrown) {
   try {
@@ -184,7 +177,7 @@ void EngineCore::admit_waiting(const PoolView& view) {
     if (!choice.started) {
       choice.started = true;
       choice.usage.cached_tokens = cached;
-      choice.usage.queued_seconds = seconds_since(choice.submitted);
+      choice.usage.queued_seconds = seconds_between(choice.submitted, Clock::now());
       stats_.prompt_tokens += choice.usage.prompt_tokens;
       stats_.cached_tokens += cached;
     }
@@ -303,7 +296,7 @@ void EngineCore::fail(Choice& choice, const Error& error) {
 
 // Choices that have not begun end with the first one.
 void EngineCore::end(Choice& choice, Event event) {
-  choice.usage.total_seconds = seconds_since(choice.submitted);
+  choice.usage.total_seconds = seconds_between(choice.submitted, Clock::now());
   event.usage = choice.usage;
   for (const auto& sibling : choice.siblings) {
     event.choice = sibling->index;

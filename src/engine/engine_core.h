@@ -62,6 +62,10 @@ struct Choice {
   Clock::time_point submitted{}, deadline = Clock::time_point::max();
 };
 
+inline double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
 // A step that was launched, and whose tokens nobody has read yet.
 struct Flight {
   std::vector<Draw> draws{};
@@ -110,6 +114,7 @@ class EngineCore {
   void advance_prompts();
   void take_off();
   void land();
+  void settle(Flight& flight, void (EngineCore::*take)(Choice&));
   void land_token(Choice& choice);
   void take_drawn(Choice& choice);
   bool deliver(Choice& choice, const Sampled& sampled, bool has_room);

@@ -6,13 +6,6 @@
 #include "engine/engine_core.h"
 
 namespace tessera::engine {
-namespace {
-
-double seconds_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double>(to - from).count();
-}
-
-}  // namespace
 
 // ---- launch -------------------------------------------------------------------------------------
 
@@ -83,16 +76,21 @@ void EngineCore::land() {
     }
     return;
   }
-  for (std::size_t i = 0; i < before_.drawing.size(); ++i) {
-    if (before_.drawing[i] == nullptr) continue;
-    Choice& choice = *before_.drawing[i];
-    if (before_.draws[i].error) {
-      fail(choice, error_of(before_.draws[i].error));
+  settle(before_, &EngineCore::land_token);
+}
+
+// Hands each choice that drew its tokens, or the reason why it has none.
+void EngineCore::settle(Flight& flight, void (EngineCore::*take)(Choice&)) {
+  for (std::size_t i = 0; i < flight.drawing.size(); ++i) {
+    if (flight.drawing[i] == nullptr) continue;
+    Choice& choice = *flight.drawing[i];
+    if (flight.draws[i].error) {
+      fail(choice, error_of(flight.draws[i].error));
     } else {
-      land_token(choice);
+      (this->*take)(choice);
     }
   }
-  learn(before_);
+  learn(flight);
 }
 
 void EngineCore::land_token(Choice& choice) {
@@ -120,15 +118,7 @@ void EngineCore::draw_and_take() {
   const TracedWork delivering(ctx_.trace(), "deliver");
   streams_.clear();
   advance_prompts();
-  for (std::size_t i = 0; i < now_.drawing.size(); ++i) {
-    Choice& choice = *now_.drawing[i];
-    if (now_.draws[i].error) {
-      fail(choice, error_of(now_.draws[i].error));
-    } else {
-      take_drawn(choice);
-    }
-  }
-  learn(now_);
+  settle(now_, &EngineCore::take_drawn);
 }
 
 void EngineCore::take_drawn(Choice& choice) {

@@ -63,16 +63,16 @@ class FakeMachine {
 
 TEST(ContainerLimits, OfVersionTwoAreThoseOfEveryGroupAround) {
   const FakeMachine machine;
-  machine.write("proc/self/cgroup", "0::/work/job\n");
+  machine.write("proc/self/cgroup", "0::/service/job\n");
   machine.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
   EXPECT_EQ(machine.limits().processors, std::nullopt);
   EXPECT_EQ(machine.limits().memory, std::nullopt);
-  machine.write("sys/fs/cgroup/work/job/cpu.max", "300000 100000\n");
-  machine.write("sys/fs/cgroup/work/job/memory.max", "max\n");
-  machine.write("sys/fs/cgroup/work/memory.max", "2147483648\n");
+  machine.write("sys/fs/cgroup/service/job/cpu.max", "300000 100000\n");
+  machine.write("sys/fs/cgroup/service/job/memory.max", "max\n");
+  machine.write("sys/fs/cgroup/service/memory.max", "2147483648\n");
   EXPECT_EQ(machine.limits().processors, 3.0);
   EXPECT_EQ(machine.limits().memory, 2 * kGibi);
-  machine.write("sys/fs/cgroup/work/cpu.max", "120000 100000\n");
+  machine.write("sys/fs/cgroup/service/cpu.max", "120000 100000\n");
   EXPECT_EQ(machine.limits().processors, 1.2);
 }
 
