@@ -25,7 +25,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROMPT, ANSWER = (32, 512), (32, 256)
@@ -75,33 +75,43 @@ def stream(port: int, body: dict, end: float, load: Load, lock: threading.Lock) 
             load.each.append((times[-1] - times[0]) / (len(times) - 1))
 
 
-def run_load(port: int, clients: int, seconds: float, vocab: int, seed: int) -> Load:
-    load, lock, failed = Load(clients, seconds), threading.Lock(), []
-    end = time.monotonic() + seconds
+def run_clients(client: Callable[..., None], arguments: Iterable[tuple]) -> None:
+    """client() in a thread for each of the arguments. Fails if one of them has."""
+    failed = []
 
-    def client(number: int) -> None:
-        rng = random.Random(seed * 1000 + number)
+    def guarded(*of_one: object) -> None:
         try:
-            while time.monotonic() < end:
-                prompt = [rng.randrange(256, vocab) for _ in range(rng.randint(*PROMPT))]
-                stream(port, {"prompt": prompt, "max_tokens": rng.randint(*ANSWER), "temperature": 0, "ignore_eos": True, "stream": True}, end, load, lock)
+            client(*of_one)
         except (OSError, RuntimeError, http.client.HTTPException) as error:
             failed.append(str(error))
 
-    threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
+    threads = [threading.Thread(target=guarded, args=of_one) for of_one in arguments]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if failed:
         raise RuntimeError(f"{len(failed)} clients failed: {failed[0]}")
+
+
+def run_load(port: int, clients: int, seconds: float, vocab: int, seed: int) -> Load:
+    load, lock = Load(clients, seconds), threading.Lock()
+    end = time.monotonic() + seconds
+
+    def client(number: int) -> None:
+        rng = random.Random(seed * 1000 + number)
+        while time.monotonic() < end:
+            prompt = [rng.randrange(256, vocab) for _ in range(rng.randint(*PROMPT))]
+            stream(port, {"prompt": prompt, "max_tokens": rng.randint(*ANSWER), "temperature": 0, "ignore_eos": True, "stream": True}, end, load, lock)
+
+    run_clients(client, ((i,) for i in range(clients)))
     return load
 
 
 def run_trace(port: int, trace: pathlib.Path, vocab: int) -> Load:
     """All requests of a trace, each at its time."""
     arrivals = [json.loads(line) for line in trace.read_text().splitlines()]
-    load, lock, failed = Load(len(arrivals), 0), threading.Lock(), []
+    load, lock = Load(len(arrivals), 0), threading.Lock()
     shared = [random.Random(0).randrange(256, vocab) for _ in range(max(a["prefix"] for a in arrivals) + 1)]
     start = time.monotonic()
 
@@ -110,18 +120,9 @@ def run_trace(port: int, trace: pathlib.Path, vocab: int) -> Load:
         own = [rng.randrange(256, vocab) for _ in range(arrival["prompt"] - arrival["prefix"])]
         body = {"prompt": shared[:arrival["prefix"]] + own, "max_tokens": arrival["answer"], "temperature": 0, "ignore_eos": True, "stream": True}
         time.sleep(max(0, start + arrival["at"] - time.monotonic()))
-        try:
-            stream(port, body, float("inf"), load, lock)
-        except (OSError, RuntimeError, http.client.HTTPException) as error:
-            failed.append(str(error))
+        stream(port, body, float("inf"), load, lock)
 
-    threads = [threading.Thread(target=client, args=item) for item in enumerate(arrivals)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failed:
-        raise RuntimeError(f"{len(failed)} clients failed: {failed[0]}")
+    run_clients(client, enumerate(arrivals))
     load.seconds = time.monotonic() - start
     return load
 

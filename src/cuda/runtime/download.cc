@@ -4,7 +4,6 @@
 #include "core/cuda_runtime.h"
 #include "core/format.h"
 #include "cuda/runtime/launch.h"
-#include "cuda/runtime/owned.h"
 #include "cuda/runtime/pinned.h"
 
 namespace tessera::cuda {
@@ -16,9 +15,7 @@ class PinnedDownload final : public BackendDownload {
       : device_(device),
         memory_(make_pinned(max_bytes, device, fmt::format("downloads from {} take", device))) {
     const DeviceGuard guard(device);
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    arrived_.reset(event);
+    arrived_ = make_copy_event();
   }
   // Nothing can be done about a failure here: a broken device has stopped writing.
   ~PinnedDownload() override { cudaEventSynchronize(arrived_.get()); }

@@ -22,4 +22,10 @@ PinnedMemory make_pinned(std::int64_t bytes, Device device, std::string_view use
   return PinnedMemory(static_cast<char*>(memory));
 }
 
+OwnedEvent make_copy_event() {
+  cudaEvent_t event = nullptr;
+  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  return OwnedEvent(event);
+}
+
 }  // namespace tessera::cuda

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string_view>
 
+#include "cuda/runtime/owned.h"
 #include "tessera/device.h"
 
 namespace tessera::cuda {
@@ -19,5 +20,8 @@ using PinnedMemory = std::unique_ptr<char, FreePinned>;
 // Throws Error (out_of_memory) where the memory cannot be pinned. `use` begins the sentence:
 // "uploads to cuda:0 pass through".
 PinnedMemory make_pinned(std::int64_t bytes, Device device, std::string_view use);
+
+// Tells when a copy has passed; it keeps no time. Of the current device.
+OwnedEvent make_copy_event();
 
 }  // namespace tessera::cuda

@@ -26,11 +26,7 @@ PinnedRing::PinnedRing(Device device, std::int64_t slot_bytes, int slots)
       memory_(make_pinned(slot_bytes * slots, device,
                           fmt::format("uploads to {} pass through", device))) {
   const DeviceGuard guard(device);
-  for (int i = 0; i < slots; ++i) {
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    sent_.emplace_back(event);
-  }
+  for (int i = 0; i < slots; ++i) sent_.push_back(make_copy_event());
 }
 
 // Nothing can be done about a failure here: a broken device has stopped reading.

@@ -10,37 +10,6 @@
 
 namespace tessera::cuda::backward {
 
-// sums += weights rows: [16 tiles, dim] from [16 tiles, kOther] and [kOther, dim].
-template <typename T, int dim, int tiles>
-__device__ void add_product(float (&sums)[tiles][dim / 8][4],
-                            const float (&weights)[tiles][kOther / 8][4],
-                            const unsigned char* rows) {
-  using Rows = PaddedRows<dim>;
-  const int lane = lane_of_warp();
-#pragma unroll
-  for (int k = 0; k < kOther / 16; ++k) {
-    std::uint32_t a[tiles][4];
-#pragma unroll
-    for (int m = 0; m < tiles; ++m) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* pair = &weights[m][2 * k + i / 2][i % 2 * 2];
-        a[m][i] = pack(pair[0], pair[1], T());
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < dim / 8; n += 2) {
-      std::uint32_t b[4];
-      load_matrices_transposed(b, rows + Rows::at(16 * k + lane % 16, n + lane / 16));
-#pragma unroll
-      for (int m = 0; m < tiles; ++m) {
-        mma_16x8x16(sums[m][n], a[m], {b[0], b[1]}, T());
-        mma_16x8x16(sums[m][n + 1], a[m], {b[2], b[3]}, T());
-      }
-    }
-  }
-}
-
 // A warp's rows: 16 * own_tiles(dim) of the block's.
 template <typename T_, int dim, Side side, bool rich>
 struct Warp {
@@ -110,9 +79,9 @@ struct Warp {
       weigh<false>(call, shared, place, s, dp);
     }
     if constexpr (side == Side::keys) {
-      add_product<T, dim, kTiles>(second_sum, s, shared.other[place][1]);
+      add_product<T, dim>(second_sum, s, shared.other[place][1]);
     }
-    add_product<T, dim, kTiles>(first_sum, dp, shared.other[place][0]);
+    add_product<T, dim>(first_sum, dp, shared.other[place][0]);
   }
 
   // Row r of the block's goes to row_of(r).

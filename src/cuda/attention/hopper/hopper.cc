@@ -4,15 +4,13 @@
 #include <bit>
 
 #include "core/half.h"
+#include "cuda/attention/hopper/boxes.h"
 #include "cuda/attention/hopper/launch.h"
 #include "cuda/runtime/hopper_kernels.h"
-#include "cuda/tile/hopper/tensor_map.h"
 
 namespace tessera::cuda {
 namespace {
 
-// Positions and lengths are ints in the kernel, and sums of three of them must not overflow.
-constexpr std::int64_t kMostRows = std::int64_t{1} << 28;
 // Keys and values of the heads that blocks work on at one time: what stays in an L2 of 50 MB.
 constexpr std::int64_t kSectionBytes = 32 << 20;
 
@@ -36,15 +34,6 @@ void with_compiled_dim(int dim, F&& fn) {
   }
 }
 
-tile::BoxedTensor boxed(const AttentionCall& call, const HeadRows& rows, std::int64_t n,
-                        std::int64_t heads, int box_rows) {
-  return {.data = rows.data,
-          .dtype = call.dtype,
-          .sizes = {call.dim, n, heads, call.sequences},
-          .strides = {rows.row_stride, rows.head_stride, rows.batch_stride},
-          .box_rows = box_rows};
-}
-
 HopperMask kind_of(const MaskView& mask) {
   if (mask.kind == Mask::Kind::blocks) return HopperMask::pattern;
   return mask.left >= 0 || mask.right >= 0 ? HopperMask::band : HopperMask::full;
@@ -52,12 +41,9 @@ HopperMask kind_of(const MaskView& mask) {
 
 // Blocks have to be made of whole tiles, and to cover all rows.
 bool takes_pattern(const MaskView& mask, std::int64_t n_q) {
-  return mask.block % kHopperPatternBlock == 0 && mask.k_blocks <= kMostRows / mask.block &&
+  return mask.block % kHopperPatternBlock == 0 && mask.k_blocks <= kMostHopperRows / mask.block &&
          mask.q_blocks >= tiles_of(n_q, mask.block);
 }
-
-// A side of the band as the kernel has it.
-int side(std::int64_t width) { return static_cast<int>(std::min(width, kMostRows)); }
 
 // The kernel that runs it, which may be one for other masks too.
 HopperMask instance_for(HopperMask mask, int dim, std::int64_t n_k) {
@@ -102,9 +88,9 @@ HopperCall hopper_call(const AttentionCall& call, HopperMask mask, const HopperT
       .dim = call.dim,
       .n_q = static_cast<int>(call.n_q),
       .n_k = static_cast<int>(call.n_k),
-      .left = side(call.mask.left),
-      .right = side(call.mask.right),
-      .n_sink = side(call.mask.n_sink),
+      .left = band_side(call.mask.left),
+      .right = band_side(call.mask.right),
+      .n_sink = band_side(call.mask.n_sink),
       .exponent_scale = call.q_factor,
       .row_tiles = static_cast<int>(row_tiles),
       .section_heads = static_cast<int>(section_heads(call, mask)),
@@ -131,8 +117,9 @@ bool hopper_takes(const AttentionRequest& request) {
   if (call.mask.kind == Mask::Kind::blocks && !takes_pattern(call.mask, call.n_q)) return false;
   // The largest score is the largest product only where the scale is positive.
   if (!(call.scale > 0) || call.dim % 8 != 0 || call.dim > 256) return false;
-  if (call.n_q > kMostRows || call.n_k > kMostRows || call.n_q < 1 || call.n_k < 1) return false;
-  if (call.sequences * call.heads > kMostRows / tiles_of(call.n_q, 64)) return false;
+  if (call.n_q > kMostHopperRows || call.n_k > kMostHopperRows || call.n_q < 1 || call.n_k < 1)
+    return false;
+  if (call.sequences * call.heads > kMostHopperRows / tiles_of(call.n_q, 64)) return false;
   return can_be_boxed(boxed(call, call.q, call.n_q, call.heads, 64)) &&
          can_be_boxed(boxed(call, call.k, call.n_k, call.kv_heads, 64)) &&
          can_be_boxed(boxed(call, call.v, call.n_k, call.kv_heads, 64)) &&

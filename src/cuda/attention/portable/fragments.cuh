@@ -95,14 +95,14 @@ __device__ void multiply_keys(const unsigned char* queries, const unsigned char*
   }
 }
 
-// out += P V
-template <typename T, int dim, int tiles, int n_keys>
-__device__ void multiply_values(const float (&weights)[tiles][n_keys][4],
-                                const unsigned char* values, WarpRows<tiles, dim>& rows) {
+// sums += weights rows: [16 tiles, dim] from [16 tiles, 8 eights] and [8 eights, dim].
+template <typename T, int dim, int tiles, int eights>
+__device__ void add_product(float (&sums)[tiles][dim / 8][4],
+                            const float (&weights)[tiles][eights][4], const unsigned char* rows) {
   using Rows = PaddedRows<dim>;
   const int lane = lane_of_warp();
 #pragma unroll
-  for (int k = 0; k < n_keys / 2; ++k) {
+  for (int k = 0; k < eights / 2; ++k) {
     std::uint32_t a[tiles][4];
 #pragma unroll
     for (int m = 0; m < tiles; ++m) {
@@ -115,14 +115,21 @@ __device__ void multiply_values(const float (&weights)[tiles][n_keys][4],
 #pragma unroll
     for (int n = 0; n < dim / 8; n += 2) {
       std::uint32_t b[4];
-      load_matrices_transposed(b, values + Rows::at(16 * k + lane % 16, n + lane / 16));
+      load_matrices_transposed(b, rows + Rows::at(16 * k + lane % 16, n + lane / 16));
 #pragma unroll
       for (int m = 0; m < tiles; ++m) {
-        mma_16x8x16(rows.out[m][n], a[m], {b[0], b[1]}, T());
-        mma_16x8x16(rows.out[m][n + 1], a[m], {b[2], b[3]}, T());
+        mma_16x8x16(sums[m][n], a[m], {b[0], b[1]}, T());
+        mma_16x8x16(sums[m][n + 1], a[m], {b[2], b[3]}, T());
       }
     }
   }
+}
+
+// out += P V
+template <typename T, int dim, int tiles, int n_keys>
+__device__ void multiply_values(const float (&weights)[tiles][n_keys][4],
+                                const unsigned char* values, WarpRows<tiles, dim>& rows) {
+  add_product<T, dim>(rows.out, weights, values);
 }
 
 // Calls fn(score) for all scores of the lane.

@@ -6,14 +6,12 @@
 #include "core/half.h"
 #include "cuda/attention/backward/hopper/call.h"
 #include "cuda/attention/backward/rows.h"
+#include "cuda/attention/hopper/boxes.h"
 #include "cuda/runtime/hopper_kernels.h"
-#include "cuda/tile/hopper/tensor_map.h"
 
 namespace tessera::cuda::backward {
 namespace {
 
-// Positions and lengths are ints in the kernel, and sums of three of them must not overflow.
-constexpr std::int64_t kMostRows = std::int64_t{1} << 28;
 // Queries, their gradients and sums of the heads that blocks work on at one time: what stays in an
 // L2 of 50 MB.
 constexpr std::int64_t kSectionBytes = 32 << 20;
@@ -34,18 +32,6 @@ void launch_dim(const Launch& launch, int dim, const HopperGradients& gradients)
   }
 }
 
-tile::BoxedTensor boxed(const AttentionCall& call, const HeadRows& rows, std::int64_t n,
-                        std::int64_t heads, int box_rows) {
-  return {.data = rows.data,
-          .dtype = call.dtype,
-          .sizes = {call.dim, n, heads, call.sequences},
-          .strides = {rows.row_stride, rows.head_stride, rows.batch_stride},
-          .box_rows = box_rows};
-}
-
-// A side of the band as the kernel has it.
-int side(std::int64_t width) { return static_cast<int>(std::min(width, kMostRows)); }
-
 // Without a mask all blocks take as long, and those of one head are best taken together.
 std::int64_t section_heads(const AttentionCall& call) {
   if (call.mask.left < 0 && call.mask.right < 0) return 1;
@@ -61,8 +47,9 @@ bool hopper_takes(const BackwardRequest& request) {
   if (call.dtype != DType::f16 && call.dtype != DType::bf16) return false;
   if (call.q_offsets != nullptr || call.capped || call.dropping || !request.vectors) return false;
   if (call.mask.kind == Mask::Kind::blocks || call.dim % 8 != 0 || call.dim > 128) return false;
-  if (call.n_q > kMostRows || call.n_k > kMostRows || call.n_q < 1 || call.n_k < 1) return false;
-  if (call.sequences * call.heads > kMostRows / std::max(call.n_q, call.n_k)) return false;
+  if (call.n_q > kMostHopperRows || call.n_k > kMostHopperRows || call.n_q < 1 || call.n_k < 1)
+    return false;
+  if (call.sequences * call.heads > kMostHopperRows / std::max(call.n_q, call.n_k)) return false;
   return can_be_boxed(boxed(call, call.q, call.n_q, call.heads, 64)) &&
          can_be_boxed(boxed(call, request.d_out, call.n_q, call.heads, 64)) &&
          can_be_boxed(boxed(call, call.k, call.n_k, call.kv_heads, 64)) &&
@@ -105,9 +92,9 @@ void run_hopper(Context& ctx, const BackwardRequest& request, Workspace::Frame& 
       .n_k = static_cast<int>(call.n_k),
       .query_tiles = static_cast<int>(query_tiles),
       .key_tiles = static_cast<int>(tiles_of(call.n_k, kHopperKeys)),
-      .left = side(call.mask.left),
-      .right = side(call.mask.right),
-      .n_sink = side(call.mask.n_sink),
+      .left = band_side(call.mask.left),
+      .right = band_side(call.mask.right),
+      .n_sink = band_side(call.mask.n_sink),
       .q_factor = call.q_factor,
       .scale = call.scale,
       .section_heads = static_cast<int>(section_heads(call)),

@@ -4,9 +4,7 @@
 #include <cstdint>
 
 #include "cuda/attention/backward/hopper/block.cuh"
-#include "cuda/tile/hopper/wgmma.cuh"
-#include "cuda/tile/pack.cuh"
-#include "cuda/tile/quad.cuh"
+#include "cuda/tile/hopper/panel_products.cuh"
 
 namespace tessera::cuda::backward {
 
@@ -15,15 +13,8 @@ namespace tessera::cuda::backward {
 template <typename B>
 __device__ void start_pairs(float (&s)[B::kQueries / 2], const unsigned char* keys,
                             const unsigned char* queries) {
-  const std::uint64_t a = tile::depth_contiguous(keys), b = tile::depth_contiguous(queries);
-#pragma unroll
-  for (int step = 0; step < B::kDim / 16; ++step) {
-    const int panel = step / 4, within = step % 4 * 32;
-    tile::Wgmma<B::kQueries>::template shared<typename B::T, tile::BLayout::depth_contiguous>(
-        s, tile::moved(a, panel * B::kKeyPanel + within),
-        tile::moved(b, panel * B::kQueryPanel + within), step > 0);
-  }
-  tile::wgmma_commit();
+  tile::start_panels_product<typename B::T, B::kDim, B::kKeyPanel, B::kQueryPanel>(s, keys,
+                                                                                   queries);
 }
 
 // sums += weights queries: [64, dim] from [64, queries] in registers and [queries, dim]. dV of P^T
@@ -32,13 +23,7 @@ template <typename B>
 __device__ void start_key_sums(float (&sums)[B::kDim / 2],
                                const std::uint32_t (&weights)[B::kQueries / 16][4],
                                const unsigned char* queries) {
-  const std::uint64_t b = tile::columns_contiguous(queries, B::kQueryPanel);
-#pragma unroll
-  for (int step = 0; step < B::kQueries / 16; ++step) {
-    tile::Wgmma<B::kDim>::template registers<typename B::T, tile::BLayout::columns_contiguous>(
-        sums, weights[step], tile::moved(b, step * 2048));
-  }
-  tile::wgmma_commit();
+  tile::start_registers_product<typename B::T, B::kQueryPanel>(sums, weights, queries);
 }
 
 // piece = dS keys: [64, 64] from [64, 128 keys] and [128 keys, 64 columns].
@@ -56,8 +41,7 @@ __device__ void start_query_piece(float (&piece)[32], const unsigned char* d_sco
   tile::wgmma_commit();
 }
 
-// Stores factor * sums to rows of keys. Each lane has pairs of elements spread over two rows; the
-// four lanes of a quad exchange them so that each has 16 bytes in one place.
+// Stores factor * sums to rows of keys.
 template <typename B>
 __device__ void store_keys(const HeadRows& to, int batch, int kv_head, int first_key, int n_k,
                            int dim, float factor, const float (&sums)[B::kDim / 2]) {
@@ -66,22 +50,7 @@ __device__ void store_keys(const HeadRows& to, int batch, int kv_head, int first
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int key = first_key + 16 * warp + lane / 4 + 8 * r;
-    T* row = to.at<T>(batch, key, kv_head);
-#pragma unroll
-    for (int j = 0; j < B::kDim / 8; j += 4) {
-      std::uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        words[i] = 0;
-        if (j + i < B::kDim / 8) {
-          const float* pair = &sums[4 * (j + i) + 2 * r];
-          words[i] = pack(pair[0] * factor, pair[1] * factor, T());
-        }
-      }
-      const uint4 part = tile::quad_transpose(words[0], words[1], words[2], words[3]);
-      const int column = 8 * (j + lane % 4);
-      if (key < n_k && column < dim) *reinterpret_cast<uint4*>(row + column) = part;
-    }
+    tile::store_half(to.at<T>(batch, key, kv_head), r, key < n_k, dim, factor, sums);
   }
 }
 
