@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs every test that needs a GPU, then a small set of them under compute-sanitizer, and prints the line for
-# docs/results/h200/tests.md. Run it on a machine with a GPU. The folder may have been built elsewhere and copied here.
+# Runs every test that needs a GPU, a minute of random calls, then a small set of tests under compute-sanitizer, and prints
+# the line for docs/results/h200/tests.md. Run it on a machine with a GPU. The folder may have been built elsewhere and copied here.
 #   scripts/gpu_check.sh [FOLDER OF test_gpu]      default: the folder of this script, or build/portable
 # It needs an NVIDIA driver, cuBLASLt (from a CUDA toolkit, or from a Python package such as PyTorch's) and compute-sanitizer
 # (from a toolkit; without it that part is reported as not run, and the script fails).
@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 if [ $# -gt 0 ]; then folder=$1; elif [ -x "$here/test_gpu" ]; then folder=$here; else folder=$here/../build/portable; fi
 test_gpu=$folder/test_gpu
 if [ ! -x "$test_gpu" ]; then
-  echo "gpu_check.sh: $test_gpu does not exist: build the target test_gpu with cmake -DTESSERA_CUDA=ON, or name its folder" >&2
+  echo "gpu_check.sh: $test_gpu does not exist: build the targets test_gpu and test_random with cmake -DTESSERA_CUDA=ON, or name its folder" >&2
   exit 2
 fi
 if ! command -v nvidia-smi >/dev/null; then
@@ -74,6 +74,19 @@ passed=$(number PASSED "$logs"/tests.*) skipped=$(number SKIPPED "$logs"/tests.*
 wrong=${early:-$(($(number '=*' "$logs"/tests.*) - passed - skipped))}
 if [ "$passed" -eq 0 ]; then failed=1; fi  # all were skipped: this did not test a GPU
 
+# New calls in every run. The line of one that fails repeats it: test_random --device cuda --case "...".
+echo "== random calls"
+random="test_random is not there"
+if [ -x "$folder/test_random" ]; then
+  "$folder/test_random" --seconds 60 --seed "$(date +%s)" --device cuda --work 30000000 >"$logs/random" 2>&1
+  random_status=$?
+  cat "$logs/random"
+  random=$(tail -1 "$logs/random")
+  if [ "$random_status" -ne 0 ]; then failed=1; fi
+else
+  failed=1
+fi
+
 # One test of each kernel, because the tools make a kernel ten to a hundred times slower.
 few='*/NormTest.DtypesAndLayouts/cuda:*/NormTest.WorksInPlace/cuda:*/NormTest.WidthsOfWholePieces/cuda'
 few+=':*/RotaryTest.DtypesLayoutsAndPositions/cuda:*/RotaryAppendTest.ShapesOfModels/cuda:*/SelectTest.CrowdedElements/cuda'
@@ -115,5 +128,6 @@ if [ ${#clean[@]} -gt 0 ]; then result="$(list "${clean[@]}") on $few_passed tes
 if [ ${#dirty[@]} -gt 0 ]; then failed=1 result+="${result:+; }$(list "${dirty[@]}")"; fi
 commit=$(cat "$folder/commit" 2>/dev/null || git -C "$here" rev-parse --short HEAD 2>/dev/null || echo unknown)
 echo "== for docs/results/h200/tests.md"
+echo "random calls: $random"
 echo "| $(date -u +%F) | $commit | $passed | $skipped | $wrong | $result |"
 exit $failed

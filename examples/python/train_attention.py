@@ -1,13 +1,18 @@
-"""Trains a two-layer transformer twice, with Tessera's attention and with PyTorch's, and compares them.
+"""Trains a two-layer transformer with Tessera's attention and with PyTorch's, and compares them.
 
 python examples/python/train_attention.py [--device cuda] [--steps 200] [--times 2048,8192] [--long 131072]
+    [--json FILE] [--plot FILE.svg]
 
-Both start from the same weights and see the same batches, so their losses follow each other up to rounding. On a GPU
-it also prints the time of a step beside each of PyTorch's back ends, and the memory of a long sequence forward and
-backward.
+All start from the same weights and see the same batches, so their losses follow each other up to rounding. On a GPU,
+where that is bf16, PyTorch's back ends differ from each other too: the distance between two of them is the measure for
+ours. There it also prints the time of a step beside each of PyTorch's back ends, and the memory of a long sequence
+forward and backward.
 """
 
 import argparse
+import contextlib
+import json
+import statistics
 import time
 
 import torch
@@ -20,6 +25,7 @@ import tessera.torch
 
 VOCABULARY = 64
 CAUSAL = tessera.Mask.causal()
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 
 
 def ours(q, k, v, dropout_p: float = 0.0, seed: torch.Tensor | None = None) -> torch.Tensor:
@@ -89,14 +95,39 @@ def curve(options, attend) -> list[float]:
     ]
 
 
-def compare_curves(options) -> None:
-    mine, peer = curve(options, ours), curve(options, theirs)
+def apart(one: list[float], other: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+def compare_curves(options) -> dict[str, list[float]]:
+    """The losses of every step, by whose attention it is."""
+    curves = {"ours": curve(options, ours)}
+    for name in options.backends:
+        with sdpa_kernel(BACKENDS[name]) if name else contextlib.nullcontext():
+            curves[name or "PyTorch"] = curve(options, theirs)
+    mine, peer = curves["ours"], curves[options.backends[0] or "PyTorch"]
     for step in range(0, options.steps, max(1, options.steps // 5)):
-        print(f"step {step:4}  loss {mine[step]:.4f}  PyTorch's {peer[step]:.4f}")
+        print(f"step {step:4}  loss " + "  ".join(f"{name} {losses[step]:.4f}" for name, losses in curves.items()))
     tail = max(1, options.steps // 10)
     means = [sum(losses[-tail:]) / tail for losses in (mine, peer)]
-    apart = max(abs(a - b) for a, b in zip(mine, peer, strict=True))
-    print(f"the last {tail} steps: {means[0]:.4f}, PyTorch's {means[1]:.4f}; at most {apart:.4f} apart")
+    print(f"the last {tail} steps: {means[0]:.4f}, PyTorch's {means[1]:.4f}; at most {apart(mine, peer):.4f} apart")
+    if len(options.backends) > 1:
+        one, other = options.backends[:2]
+        print(f"PyTorch's {one} and {other}: at most {apart(curves[one], curves[other]):.4f} apart")
+    return curves
+
+
+def draw(curves: dict[str, list[float]], path: str) -> None:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 3.2), layout="constrained")
+    for (name, losses), style in zip(curves.items(), ("-", "--", ":"), strict=False):
+        axes.plot(losses, style, label="Tessera" if name == "ours" else f"PyTorch, {name}")
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss")
+    axes.set_yscale("log")
+    axes.legend()
+    figure.savefig(path)
 
 
 def compare_dropout(options) -> None:
@@ -116,36 +147,42 @@ def compare_dropout(options) -> None:
           f"another one {'THE SAME' if other else 'others'}")
 
 
-def time_of(options, length: int, attend) -> float:
-    """Milliseconds of a training step at 16k tokens, width 2048, heads of 128."""
+def stepper(options, length: int, attend):
+    """Returns a function that makes one training step at 16k tokens, width 2048, heads of 128, and says its ms."""
     model, generator = make(options, 2048, 16, length), torch.Generator().manual_seed(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     ids = batch(max(1, 16384 // length), length, generator).to(options.device)
-    times = []
-    for _ in range(8):
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
+
+    def step() -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
         train_step(model, optimizer, ids, attend)
-        torch.cuda.synchronize()
-        times.append(time.perf_counter() - begin)
-    return 1000 * sorted(times[3:])[2]
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end)
+
+    return step
 
 
-def compare_times(options) -> None:
-    backends = {"flash": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
+def compare_times(options) -> dict[int, dict[str, float]]:
+    """Milliseconds of a step: medians, everybody in turns."""
+    result = {}
     for length in options.times:
-        found = {"ours": time_of(options, length, ours)}
-        for name, backend in backends.items():
-            with sdpa_kernel(backend):
-                try:
-                    found[name] = time_of(options, length, theirs)
-                except RuntimeError as error:
-                    print(f"S {length}: {name}: {str(error).splitlines()[0]}")
-        print(f"S {length}: ms of a step: " + ", ".join(f"{name} {ms:.2f}" for name, ms in found.items()))
+        steps = {"ours": stepper(options, length, ours)}
+        steps |= {name: stepper(options, length, theirs) for name in BACKENDS}
+        times = {name: [] for name in steps}
+        for _ in range(13):
+            for name, step in steps.items():
+                with sdpa_kernel(BACKENDS[name]) if name in BACKENDS else contextlib.nullcontext():
+                    times[name].append(step())
+        result[length] = {name: statistics.median(found[3:]) for name, found in times.items()}
+        print(f"S {length}: ms of a step: " + ", ".join(f"{name} {ms:.2f}" for name, ms in result[length].items()))
+    return result
 
 
-def long_sequence(options) -> None:
+def long_sequence(options) -> list[dict]:
     """Forward and backward of one long sequence: memory grows with its length, not with its square."""
+    rows = []
     for length in (options.long // 2, options.long):
         tensors = [torch.randn(1, length, 8, 128, device=options.device, dtype=options.dtype) for _ in range(4)]
         for x in tensors[:3]:
@@ -159,10 +196,13 @@ def long_sequence(options) -> None:
         seconds = time.perf_counter() - begin
         finite = all(torch.isfinite(x.grad).all().item() for x in tensors[:3])
         peak = torch.cuda.max_memory_allocated() / 2**30
-        ours_too = (free - torch.cuda.mem_get_info()[0]) / 2**30
-        print(f"S {length}: forward and backward {seconds:.2f} s, torch's peak {peak:.2f} GiB, "
-              f"{ours_too:.2f} GiB taken from the GPU, gradients {'finite' if finite else 'NOT FINITE'}")
+        taken = (free - torch.cuda.mem_get_info()[0]) / 2**30
+        scores = 8 * length**2 * 2 / 2**30
+        print(f"S {length}: forward and backward {seconds:.2f} s, torch's peak {peak:.2f} GiB, {taken:.2f} GiB taken "
+              f"from the GPU (a matrix of scores: {scores:.0f}), gradients {'finite' if finite else 'NOT FINITE'}")
+        rows.append({"length": length, "seconds": seconds, "peak_gib": peak, "taken_gib": taken, "finite": finite})
         del tensors
+    return rows
 
 
 def main() -> None:
@@ -171,16 +211,24 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--times", type=lambda text: [int(x) for x in text.split(",")], default=[2048, 8192])
     parser.add_argument("--long", type=int, default=131072)
+    parser.add_argument("--json", help="writes every loss and time to this file")
+    parser.add_argument("--plot", help="draws the losses (matplotlib)")
     options = parser.parse_args()
     on_gpu = options.device != "cpu"
     options.dtype = torch.bfloat16 if on_gpu else torch.float32
-    compare_curves(options)
+    options.backends = list(BACKENDS) if on_gpu else [""]
+    results = {"curves": compare_curves(options)}
     compare_dropout(options)
     if on_gpu:
-        compare_times(options)
-        long_sequence(options)
+        results["ms_of_a_step"] = compare_times(options)
+        results["long"] = long_sequence(options)
     else:
         print("no GPU: step times and the long sequence are left out")
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(results, file)
+    if options.plot:
+        draw(results["curves"], options.plot)
 
 
 if __name__ == "__main__":

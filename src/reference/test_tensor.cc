@@ -90,6 +90,8 @@ std::string to_string(Layout layout) {
       return "sliced";
     case Layout::permuted:
       return "permuted";
+    case Layout::spaced:
+      return "spaced";
   }
   return "";
 }
@@ -106,11 +108,14 @@ TestTensor::TestTensor(Context& ctx, std::vector<std::int64_t> shape, DType dtyp
   if (layout == Layout::permuted) {
     place(rank - 1, 0);
     for (int d = 0; d < rank - 1; ++d) place(d, 0);
+  } else if (layout == Layout::spaced) {
+    place(rank - 1, 32 - shape_.back() % 16);
+    for (int d = rank - 2; d >= 0; --d) place(d, 1);
   } else {
     const std::int64_t padding = layout == Layout::sliced ? 3 : 0;
     for (int d = rank - 1; d >= 0; --d) place(d, padding);
   }
-  offset_ = layout == Layout::sliced ? 5 : 0;
+  offset_ = layout == Layout::sliced ? 5 : layout == Layout::spaced ? 16 : 0;
   // Canaries come after the end too: writing one vector too many is a common mistake of kernels.
   const std::int64_t elements = offset_ + total + 64;
   buffer_ = Buffer(elements * size_of(dtype), ctx.device());

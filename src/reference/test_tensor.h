@@ -20,7 +20,9 @@ enum class Layout {
   contiguous,  // row-major, aligned
   sliced,      // a slice of a larger tensor, in every dimension, at an odd offset
   permuted,    // the leading dimensions stored in reverse order
+  spaced,      // a slice of a larger tensor whose rows begin on 16 elements, as of a fused qkv
 };
+// Those that every op is tested with.
 inline constexpr Layout kLayouts[] = {Layout::contiguous, Layout::sliced, Layout::permuted};
 std::string to_string(Layout layout);
 
@@ -31,6 +33,9 @@ class TestTensor {
   // An output full of poison (NaN, or a byte pattern for integers).
   static TestTensor poisoned(Context& ctx, std::vector<std::int64_t> shape, DType dtype,
                              Layout layout = Layout::contiguous);
+
+  // Makes it what it was right after construction: an output is full of poison again.
+  void restore() { upload(made_); }
 
   const Tensor& view() const { return view_; }
   operator const Tensor&() const { return view_; }  // so that args can be filled directly

@@ -39,6 +39,9 @@ TEST(AttentionReference, GradientsAreThoseOfNumericalDifferentiation) {
   check_reference({.q = q, .k = k, .v = v});
   check_reference({.q = q, .k = k, .v = v, .mask = Mask::causal(), .scale = 0.7, .softcap = 2.0});
   check_reference({.q = q, .k = k, .v = v, .mask = Mask::sinks(1, 2), .dropout = {0.4f, 9}});
+  check_reference({.q = q, .k = k, .v = v, .mask = Mask::window(1, 1), .softcap = 1.0});
+  check_reference(
+      {.q = q, .k = k, .v = v, .mask = Mask::blocks(BlockMask::random(2, 3, 4, 2, 5), true)});
   check_reference({.q = q, .k = k, .v = v, .q_offsets = {0, 2, 5}, .k_offsets = {0, 6, 7}});
 }
 

@@ -20,15 +20,16 @@ struct GatedCase {
   Layout layout = Layout::contiguous;
   Activations activations = Activations::exact;
   Activation activation = Activation::silu;
+  std::uint64_t seed = 0;  // other numbers of the same kind
 };
 
 struct GatedCall {
   GatedCall(Context& ctx, const GatedCase& how)
       : c(how),
-        x(ctx, random_normal({c.rows, c.in}, 1), c.dtype, c.layout),
+        x(ctx, random_normal({c.rows, c.in}, c.seed + 1), c.dtype, c.layout),
         out(TestTensor::poisoned(ctx, {c.rows, c.out}, c.dtype, c.layout)),
-        gate(ctx, c.gate, c.out, c.in, c.layout, 5),
-        up(ctx, c.up, c.out, c.in, c.layout, 6) {
+        gate(ctx, c.gate, c.out, c.in, c.layout, c.seed + 5),
+        up(ctx, c.up, c.out, c.in, c.layout, c.seed + 6) {
     ctx.set_activations(c.activations);
     args = {
         .x = x, .gate = gate.weight(), .up = up.weight(), .activation = c.activation, .out = out};

@@ -220,7 +220,7 @@ std::string LinearCase::text() const {
 namespace {
 
 Array activations(const LinearCase& c) {
-  Array values = random_normal(with_last(c.rows, c.in), 1);
+  Array values = random_normal(with_last(c.rows, c.in), c.seed + 1);
   for (double& value : values.data) {
     value = c.x_scale * (c.x_sign > 0 ? std::abs(value) : value);
   }
@@ -233,10 +233,11 @@ LinearCall::LinearCall(Context& ctx, const LinearCase& how)
     : c(how),
       x(ctx, activations(c), c.x_dtype, c.layout),
       out(TestTensor::poisoned(ctx, with_last(c.rows, c.out), c.out_dtype, c.layout)),
-      weight(ctx, c.weight, c.out, c.in, c.layout) {
-  if (c.bias) bias.emplace(ctx, random_normal({c.out}, 3), *c.bias, c.layout);
+      weight(ctx, c.weight, c.out, c.in, c.layout, c.seed + 2) {
+  if (c.bias) bias.emplace(ctx, random_normal({c.out}, c.seed + 3), *c.bias, c.layout);
   if (c.residual) {
-    residual.emplace(ctx, random_normal(with_last(c.rows, c.out), 4), c.out_dtype, c.layout);
+    residual.emplace(ctx, random_normal(with_last(c.rows, c.out), c.seed + 4), c.out_dtype,
+                     c.layout);
   }
   ctx.set_activations(c.activations);
   args = {.x = x,

@@ -87,6 +87,7 @@ struct LinearCase {
   Activation activation = Activation::none;
   std::optional<DType> bias{};
   bool residual = false;
+  std::uint64_t seed = 0;  // other numbers of the same kind
 
   std::string text() const;
 };

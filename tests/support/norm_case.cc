@@ -26,13 +26,14 @@ std::string NormCase::text() const {
 }
 
 NormCall::NormCall(Context& ctx, const NormCase& c, double offset)
-    : x(ctx, shifted(random_normal(c.shape, 1), offset), c.dtype, c.layout),
-      weight(ctx, random_normal({c.shape.back()}, 2), c.weight_dtype, c.layout),
-      bias(ctx, random_normal({c.shape.back()}, 3), c.weight_dtype, c.layout),
+    : x(ctx, shifted(random_normal(c.shape, c.seed + 1), offset), c.dtype, c.layout),
+      weight(ctx, random_normal({c.shape.back()}, c.seed + 2), c.weight_dtype, c.layout),
+      bias(ctx, random_normal({c.shape.back()}, c.seed + 3), c.weight_dtype, c.layout),
       out(TestTensor::poisoned(ctx, c.shape, c.dtype, c.layout)),
       sum(TestTensor::poisoned(ctx, c.shape, c.dtype, c.layout)) {
   for (int i = 0; i < c.residuals; ++i) {
-    residuals.emplace_back(ctx, random_normal(c.shape, 10 + static_cast<std::uint64_t>(i), 3.0),
+    residuals.emplace_back(ctx,
+                           random_normal(c.shape, c.seed + 10 + static_cast<std::uint64_t>(i), 3.0),
                            c.dtype, c.layout);
     args.residuals[i] = residuals.back();
   }

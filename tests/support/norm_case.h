@@ -26,6 +26,7 @@ struct NormCase {
   int residuals = 0;
   bool bias = true;  // of a layer norm
   Dropout dropout{};
+  std::uint64_t seed = 0;  // other numbers of the same kind
 
   std::string text() const;
 };

@@ -210,4 +210,10 @@ void force_linear_kernel(Context& ctx, std::string_view name, Forced forced) {
                               .where_it_can = forced == Forced::where_it_can});
 }
 
+std::vector<const char*> linear_kernel_names() {
+  std::vector<const char*> names;
+  for (const LinearKernel& kernel : linear_kernels()) names.push_back(kernel.name);
+  return names;
+}
+
 }  // namespace tessera::cuda

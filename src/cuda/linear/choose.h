@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "cuda/linear/call.h"
+#include "cuda/linear/force.h"
 #include "cuda/linear/kernels.h"
 #include "tessera/context.h"
 
@@ -38,11 +39,5 @@ LinearPlan plan_linear(const LinearCall& call);
 
 // Up to each of these numbers of tokens, other kernels may be chosen than for more.
 std::array<std::int64_t, 15> tokens_of_other_kernels(const Product& product);
-
-// For tests and benchmarks: the kernel that a Context's linear layers use from here on, "" for
-// their own choice again. A call that the kernel cannot run is refused, or, where the kernel is
-// forced only where it can run, left to the usual choice.
-enum class Forced : std::uint8_t { always, where_it_can };
-void force_linear_kernel(Context& ctx, std::string_view name, Forced forced = Forced::always);
 
 }  // namespace tessera::cuda

@@ -1,0 +1,81 @@
+// attention(): every kernel of a GPU against the CPU in f32, and the CPU against the float64 twin.
+#include <cmath>
+
+#include "random/by_kernel.h"
+#include "random/drawn_attention.h"
+#include "random/ops.h"
+#include "support/compare.h"
+
+namespace tessera::test {
+namespace {
+
+struct ExactAttention {
+  Array out, lse;
+  Array magnitude;  // the output for the values' magnitudes: the sum of weight x |value|
+};
+
+Array magnitudes(Array x) {
+  for (double& value : x.data) value = std::abs(value);
+  return x;
+}
+
+ExactAttention exact_attention(const DrawnAttention& call, bool by_twin) {
+  DrawnAttention positive = call.in_f32();
+  positive.in.v = magnitudes(positive.in.v);
+  if (by_twin) {
+    reference::AttentionResult result = reference::attention(call.in);
+    return {std::move(result.out), std::move(result.lse), reference::attention(positive.in).out};
+  }
+  Context cpu;
+  AttentionOnDevice exact(cpu, call.in_f32()), of_magnitudes(cpu, positive);
+  attention(cpu, exact.args);
+  attention(cpu, of_magnitudes.args);
+  return {exact.out.read(), exact.lse.read(), of_magnitudes.out.read()};
+}
+
+// Each weight is off by weight_error(); the output is rounded once. Weights of f16 have subnormals,
+// 2^-25 of the largest one.
+Array out_bound(const DrawnAttention& call, const ExactAttention& exact, bool rounds) {
+  const double error = weight_error(call, rounds);
+  const bool half = call.dtype == DType::f16;
+  const double keys = static_cast<double>(call.in.k.size(0) * call.in.k.size(1));
+  const double small = (half ? 0x1p-25 : 0) + (half && rounds ? keys * 0x1p-24 * 5 : 0);
+  const double rounding = call.dtype == DType::f32 ? 0x1p-22 : 0.51 * epsilon(call.dtype);
+  Array bound = exact.magnitude;
+  for (std::size_t i = 0; i < bound.data.size(); ++i) {
+    bound.data[i] = error * bound.data[i] + rounding * std::abs(exact.out.data[i]) + small + 1e-30;
+  }
+  return bound;
+}
+
+Array lse_bound(const DrawnAttention& call, const Array& exact) {
+  Array bound = exact;
+  for (double& x : bound.data)
+    x = std::isinf(x) ? 1e-30 : 4e-6 + 2e-6 * std::abs(x) + weight_error(call, false);
+  return bound;
+}
+
+}  // namespace
+
+void random_attention(Trial& trial) {
+  const DrawnAttention call =
+      draw_attention(trial.draws, trial.on_cpu(), trial.work, AttentionUse::inference);
+  trial.begin("exact");
+  const ExactAttention exact = exact_attention(call, trial.on_cpu());
+  const bool rounds = !trial.on_cpu() && call.dtype != DType::f32;
+  const Array of_out = out_bound(call, exact, rounds), of_lse = lse_bound(call, exact.lse);
+  const AttentionOnDevice any(trial.ctx, call);
+  for (const std::string& kernel : attention_kernel_names(trial.ctx, any.args)) {
+    trial.begin(kernel);
+    const AttentionOnDevice run(trial.ctx, call), again(trial.others, call);
+    attention_by(trial.ctx, kernel, run.args);
+    trial.expect_within(run.out.read(), exact.out, of_out, "out");
+    if (call.lse) trial.expect_within(run.lse.read(), exact.lse, of_lse, "lse");
+    trial.expect(run.inputs_untouched(), "an input was written");
+    trial.expect(run.surroundings_intact(), "something around an output was written");
+    attention_by(trial.others, kernel, again.args);
+    trial.expect(identical(run.out.read(), again.out.read()), "other bits the second time");
+  }
+}
+
+}  // namespace tessera::test
