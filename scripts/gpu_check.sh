@@ -78,7 +78,7 @@ if [ "$passed" -eq 0 ]; then failed=1; fi  # all were skipped: this did not test
 echo "== random calls"
 random="test_random is not there"
 if [ -x "$folder/test_random" ]; then
-  "$folder/test_random" --seconds 60 --seed "$(date +%s)" --device cuda --work 30000000 >"$logs/random" 2>&1
+  "$folder/test_random" --seconds 60 --seed "$(date +%s)" --device cuda >"$logs/random" 2>&1
   random_status=$?
   cat "$logs/random"
   random=$(tail -1 "$logs/random")

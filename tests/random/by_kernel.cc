@@ -67,7 +67,14 @@ std::vector<std::string> backward_kernel_names(Context& ctx, const AttentionBack
 
 void backward_by(Context& ctx, const std::string& kernel, const AttentionBackwardArgs& args) {
   if constexpr (kHaveCuda) {
-    if (!ctx.device().is_cpu()) return cuda::attention_backward_by(ctx, kernel, args);
+    if (!ctx.device().is_cpu()) {
+      cuda::attention_backward_by(ctx, kernel, args);
+      if (ctx.trace().enabled()) {  // which ops do
+        ctx.trace().record(
+            {.op = "attention_backward", .kernel = kernel, .shapes = "", .calls = 1});
+      }
+      return;
+    }
   }
   attention_backward(ctx, args);
 }

@@ -118,9 +118,9 @@ void draw_rope(Draws& draws, DrawnAttention& call, std::int64_t dim) {
 }
 
 void draw_options(Draws& draws, DrawnAttention& call) {
-  call.in.scale = static_cast<float>(draws.real("scale", {0.0, 0.0, 0.0, 0.3, -0.2}));
-  call.in.softcap = static_cast<float>(draws.real("softcap", {0.0, 0.0, 0.0, 2.0, 30.0}));
-  call.in.dropout.p = static_cast<float>(draws.real("dropout", {0.0, 0.0, 0.0, 0.1, 0.5}));
+  call.in.scale = static_cast<float>(draws.real("scale", {0.0, 0.0, 0.3, -0.2}));
+  call.in.softcap = static_cast<float>(draws.real("softcap", {0.0, 0.0, 2.0, 30.0}));
+  call.in.dropout.p = static_cast<float>(draws.real("dropout", {0.0, 0.0, 0.1, 0.5}));
   if (call.in.dropout.p > 0) call.in.dropout.seed = draws.seed("dropout_seed");
 }
 
@@ -144,9 +144,11 @@ DrawnAttention draw_attention(Draws& draws, bool on_cpu, std::int64_t work, Atte
   if (on_cpu && call.dtype == DType::f32 && use == AttentionUse::inference) {
     call.stored = draws.dtype("stored", kFloats);
   }
-  const bool paged = use == AttentionUse::inference && draws.chance("paged", 40);
-  const bool ragged = draws.chance("ragged", 30);
-  const bool odd_dim = draws.chance("odd_dim", 15);
+  // Kernels for simple calls refuse most others: what they take is drawn often.
+  const bool simple = draws.chance("simple", 40);
+  const bool paged = !simple && use == AttentionUse::inference && draws.chance("paged", 60);
+  const bool ragged = !simple && draws.chance("ragged", 50);
+  const bool odd_dim = !simple && draws.chance("odd_dim", 20);
   const std::int64_t dim = odd_dim ? draws.between("dim", 1, 256)
                                    : draws.one_of("dim", {8, 16, 32, 64, 80, 96, 128, 256});
   const std::int64_t kv_heads = draws.between("kv_heads", 1, 3);
@@ -185,13 +187,14 @@ DrawnAttention draw_attention(Draws& draws, bool on_cpu, std::int64_t work, Atte
     put_into_pages(call, Array(call.in.k), Array(call.in.v), n_k, page_size);
   }
   call.in.mask = draw_mask(draws, largest(n_q), largest(n_k));
-  draw_options(draws, call);
-  if (use == AttentionUse::inference && dim >= 2 && draws.chance("rope_on_read", 20)) {
+  if (!simple) draw_options(draws, call);
+  const bool inference = use == AttentionUse::inference;
+  if (!simple && inference && dim >= 2 && draws.chance("rope_on_read", 25)) {
     draw_rope(draws, call, dim);
   }
-  call.q_layout = draws.layout("q_layout");
-  call.kv_layout = draws.layout("kv_layout");
-  call.out_layout = draws.layout("out_layout");
+  call.q_layout = draws.layout("q_layout", simple);
+  call.kv_layout = draws.layout("kv_layout", simple);
+  call.out_layout = draws.layout("out_layout", simple);
   call.lse = use == AttentionUse::training || draws.chance("lse", 70);
   return call;
 }

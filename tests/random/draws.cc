@@ -168,12 +168,12 @@ DType Draws::dtype(const std::string& name, std::span<const DType> dtypes) {
   return dtypes[word(name, names)];
 }
 
-Layout Draws::layout(const std::string& name) {
+Layout Draws::layout(const std::string& name, bool aligned) {
+  std::vector<Layout> layouts{Layout::contiguous, Layout::permuted, Layout::spaced};
+  if (!aligned) layouts.push_back(Layout::sliced);
   std::vector<std::string> names;
-  for (const Layout layout : kLayouts) names.push_back(to_string(layout));
-  names.push_back(to_string(Layout::spaced));
-  const std::size_t index = word(name, names);
-  return index < std::size(kLayouts) ? kLayouts[index] : Layout::spaced;
+  for (const Layout layout : layouts) names.push_back(to_string(layout));
+  return layouts[word(name, names)];
 }
 
 std::uint64_t Draws::seed(const std::string& name) {

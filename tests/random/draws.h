@@ -42,7 +42,8 @@ class Draws {
     return word(name, std::span(words.begin(), words.size()));
   }
   DType dtype(const std::string& name, std::span<const DType> dtypes);
-  Layout layout(const std::string& name);
+  // `aligned`: one whose rows begin on 16 bytes if they are whole multiples of that.
+  Layout layout(const std::string& name, bool aligned = false);
   // For the numbers of the call's tensors.
   std::uint64_t seed(const std::string& name);
 

@@ -65,6 +65,7 @@ void random_linear(Trial& trial) {
   c.residual = draws.chance("residual", 40);
   if (trial.on_cpu()) c.activations = draw_activations(draws);
   c.seed = draws.seed("seed");
+  c.any_kernel = true;
   const bool fixed = draws.chance("fixed", 20);
   const std::int64_t fixed_rows = fixed ? draws.between("fixed_rows", 0, sizes.rows) : -1;
 
@@ -103,6 +104,7 @@ void random_gated_linear(Trial& trial) {
   c.activation = draw_activation(draws);
   if (trial.on_cpu()) c.activations = draw_activations(draws);
   c.seed = draws.seed("seed");
+  c.any_kernel = true;
 
   trial.begin("any");
   GatedCall call(trial.ctx, c);

@@ -20,7 +20,8 @@ struct GatedCase {
   Layout layout = Layout::contiguous;
   Activations activations = Activations::exact;
   Activation activation = Activation::silu;
-  std::uint64_t seed = 0;  // other numbers of the same kind
+  std::uint64_t seed = 0;   // other numbers of the same kind
+  bool any_kernel = false;  // as of product_bound()
 };
 
 struct GatedCall {
@@ -41,8 +42,8 @@ struct GatedCall {
     const Array u = reference::linear(x_values, up.values());
     const Array expected =
         reference::gated_linear(x_values, gate.values(), up.values(), c.activation);
-    Array bound = product_bound(x_values, c.dtype, gate, c.activations);
-    const Array up_bound = product_bound(x_values, c.dtype, up, c.activations);
+    Array bound = product_bound(x_values, c.dtype, gate, c.activations, c.any_kernel);
+    const Array up_bound = product_bound(x_values, c.dtype, up, c.activations, c.any_kernel);
     for (std::size_t i = 0; i < bound.data.size(); ++i) {
       const double z = std::abs(g.data[i]) + bound.data[i];
       const double activated = 1.13 * bound.data[i] + 4e-7 * z;

@@ -154,7 +154,7 @@ bool TestWeight::untouched() const {
 // ---- bounds -------------------------------------------------------------------------------------
 
 Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
-                    Activations activations) {
+                    Activations activations, bool any_kernel) {
   const Array& w = weight.values();
   const std::int64_t depth = w.size(1), cols = w.size(0);
   std::int64_t rows = 1;
@@ -163,7 +163,7 @@ Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
       activations == Activations::int8 && weight.weight().layout == WeightLayout::cpu_tiles;
   const bool tiles = weight.weight().layout == WeightLayout::cuda_tiles;
   const bool rounded = weight.weight().data.device.is_cuda() && x_dtype != DType::f32 &&
-                       weight.weight().format != Format::dense && (tiles || rows > 8);
+                       weight.weight().format != Format::dense && (tiles || rows > 8 || any_kernel);
   const double half_unit = (tiles ? 3 : 1) * (rounded ? 0.5 * epsilon(x_dtype) : 0);
   const double half_subnormal = rounded && x_dtype == DType::f16 ? 0x1p-25 : 0;
   Array bound({rows, cols});
@@ -257,7 +257,7 @@ testing::AssertionResult LinearCall::correct() const {
     expected.data[i] =
         reference::activate(c.activation, sums.data[i]) + (r.empty() ? 0.0 : r.data[i]);
   }
-  Array bound = product_bound(x_values, c.x_dtype, weight, c.activations);
+  Array bound = product_bound(x_values, c.x_dtype, weight, c.activations, c.any_kernel);
   for (std::size_t i = 0; i < bound.data.size(); ++i) {
     // The bias and the residual round once more. No activation is steeper than 1.13, and the error
     // of each is up to 4e-7 of its argument (cpu/simd/activation_test.cc).

@@ -68,8 +68,10 @@ class TestWeight {
 //
 // 8-bit activations, in blocks of 32: the error of each x is up to e = max|x| / 254, and that of
 // each weight is int8_error(). That adds the sum of e |w| + (|x| + e) int8_error.
+//
+// `any_kernel`: whatever kernel runs; few tokens may be rounded as many are.
 Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
-                    Activations activations);
+                    Activations activations, bool any_kernel = false);
 
 // |actual - expected| <= bound + the rounding of expected to dtype, element by element.
 testing::AssertionResult within(const Array& actual, const Array& expected, const Array& bound,
@@ -87,7 +89,8 @@ struct LinearCase {
   Activation activation = Activation::none;
   std::optional<DType> bias{};
   bool residual = false;
-  std::uint64_t seed = 0;  // other numbers of the same kind
+  std::uint64_t seed = 0;   // other numbers of the same kind
+  bool any_kernel = false;  // as of product_bound()
 
   std::string text() const;
 };
