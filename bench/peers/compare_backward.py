@@ -6,7 +6,7 @@
 
 bf16, 16k tokens in all, as many heads as fit into a width of 2048. Flops are those of five products over visible pairs, for
 everybody. First all cells by bench_gpu, then all by PyTorch: `torch.autograd.grad` of scaled_dot_product_attention, by CUDA
-events. The table goes to backward_table.md and backward_table.csv.
+events. The table goes to backward_table.md and backward_table.csv, plots to backward_dD.svg.
 """
 import argparse
 import pathlib
@@ -52,6 +52,21 @@ def peer_rate(backend, row):
         return None
 
 
+def bars(rows):
+    for row in rows:
+        yield f"{row['mask']}, S={row['S']}: Tessera", round(row["tflop_per_s"], 1), table.plot.COLOURS["accent"]
+        for backend, label in (("flash", "flash"), ("cudnn", "cuDNN")):
+            if row[f"{backend}_tflop_per_s"]:
+                yield label, round(row[f"{backend}_tflop_per_s"], 1), table.plot.COLOURS["plain"]
+
+
+def draw(rows, out):
+    for dim in dict.fromkeys(row["D"] for row in rows):
+        chart = list(bars([row for row in rows if row["D"] == dim]))
+        text = table.plot.draw(f"Attention backward, head dim {dim}", "bf16, 16k tokens, width 2048", "TFLOP/s", chart)
+        (out / f"backward_d{dim}.svg").write_text(text, encoding="utf-8")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", required=True, help="folder of the table")
@@ -79,6 +94,7 @@ def main():
         print(",".join(COLUMNS), file=file)
         for row in rows:
             print(",".join(table.cell(row.get(name), 6) for name in COLUMNS), file=file)
+    draw(rows, out)
 
 
 if __name__ == "__main__":

@@ -49,9 +49,9 @@ Array out_bound(const DrawnAttention& call, const ExactAttention& exact, bool ro
 }
 
 Array lse_bound(const DrawnAttention& call, const Array& exact) {
+  const double error = 4e-6 + weight_error(call, false);
   Array bound = exact;
-  for (double& x : bound.data)
-    x = std::isinf(x) ? 1e-30 : 4e-6 + 2e-6 * std::abs(x) + weight_error(call, false);
+  for (double& x : bound.data) x = std::isinf(x) ? 1e-30 : error + 2e-6 * std::abs(x);
   return bound;
 }
 
