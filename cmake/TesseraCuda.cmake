@@ -5,7 +5,7 @@ set(TESSERA_HAVE_CUDA OFF)
 set(TESSERA_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures to build for; empty: those present, else 80 and 90a")
 
 option(TESSERA_CUDA_COMPILE_CHECK
-  "Compile the largest portable kernels in half of the time, into slow code: for builds that no GPU runs" OFF)
+  "Compile each kernel once, quickly, into slow code: for builds that no GPU runs" OFF)
 
 # EMULATED compiles the CUDA back end as C++, for tests without a GPU: tests/emulated holds the emulated one. It needs
 # CUDA's headers, but no CUDA compiler.
@@ -48,9 +48,8 @@ if(TESSERA_HAVE_CUDA)
     --expt-relaxed-constexpr                             # constexpr functions of src/core in kernels
     -Xcompiler=-Wall,-Wextra,-Wshadow,-Wnon-virtual-dtor # of the host; -Wpedantic objects to what nvcc generates
     $<$<BOOL:${TESSERA_WERROR}>:--Werror=all-warnings> $<$<BOOL:${TESSERA_WERROR}>:-Xcompiler=-Werror>)
-  set(TESSERA_CUDA_INSTANCE_OPTIONS)
   if(TESSERA_CUDA_COMPILE_CHECK AND CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL 12.9)
-    set(TESSERA_CUDA_INSTANCE_OPTIONS --Ofast-compile=max)
+    add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:--Ofast-compile=max>")
     message(STATUS "Kernels are slow here, because their compilation is fast: TESSERA_CUDA_COMPILE_CHECK is ON")
   endif()
   message(STATUS "CUDA back end: on, for ${architectures}")

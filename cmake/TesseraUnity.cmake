@@ -40,10 +40,12 @@ function(tessera_unity target)
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage;-Wshadow=local>")
 endfunction()
 
-# tessera_unity_cuda(TARGET): the same for its instances of attention kernels. CMake 3.25 cannot do it for CUDA. nvcc takes five
-# seconds for the headers of a source, half of what such an instance takes. (Those of linear() take a minute each.)
+# tessera_unity_cuda(TARGET): the same for its kernels. CMake 3.25 cannot do it for CUDA. nvcc takes five seconds for the headers
+# of a source, which is most of what a source takes in a compile check. With all optimisations, that is so for the instances of
+# attention kernels alone: others take a minute each, and have to be compiled side by side. Kernels for the emulated GPU
+# (tests/emulated/emulate.cmake) are small work for g++, too. (The other kernels of attention share names with its headers.)
 function(tessera_unity_cuda target)
-  if(NOT TESSERA_UNITY OR TESSERA_CUDA_EMULATED)
+  if(NOT TESSERA_UNITY)
     return()
   endif()
   get_target_property(sources ${target} SOURCES)
@@ -51,7 +53,9 @@ function(tessera_unity_cuda target)
   set(files)
   foreach(source IN LISTS sources)
     cmake_path(ABSOLUTE_PATH source BASE_DIRECTORY ${folder})
-    if(source MATCHES "/attention/.*/instances/.*\\.cu$")
+    get_source_file_property(own_options ${source} TARGET_DIRECTORY ${target} COMPILE_OPTIONS)
+    if(source MATCHES "/attention/.*/instances/.*\\.cu$" OR (source MATCHES "\\.cu$" AND NOT source MATCHES "/attention/" AND
+        (TESSERA_CUDA_EMULATED OR (TESSERA_CUDA_COMPILE_CHECK AND NOT own_options))))
       list(APPEND files ${source})
     endif()
   endforeach()
@@ -66,6 +70,9 @@ function(tessera_unity_cuda target)
     set(batch ${PROJECT_BINARY_DIR}/CMakeFiles/unity_cuda/${target}_${number}.cu)
     file(CONFIGURE OUTPUT ${batch} CONTENT "${batch_${number}}" @ONLY)
     target_sources(${target} PRIVATE ${batch})
+    if(TESSERA_CUDA_EMULATED)
+      tessera_emulate(${target} ${batch})
+    endif()
   endforeach()
 endfunction()
 

@@ -16,6 +16,7 @@ def name_of(line: str) -> str:
     macro = re.match(r"([A-Z][A-Z_]+)\(([^)]*)", line)
     if macro:
         return macro.group(1) + ":" + macro.group(2)
+    line = re.sub(r"__launch_bounds__\([^()]*\)", "", line)  # __global__ void __launch_bounds__(kThreads) f(): the name is f
     while "<" in line and line != (shorter := re.sub(r"<[^<>]*>", "", line)):
         line = shorter  # std::function<void(int)> f(): the name is f
     words = re.findall(r"\w+(?:::~?\w+)*", re.split(r"[(={\[;]| : | final", line)[0])

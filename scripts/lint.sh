@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # Formatting differs between releases of clang-format. The project uses version 14, that of Debian 12.
 formatter=$(command -v clang-format-14 || command -v clang-format)
 if "$formatter" --version | grep -q 'version 14\.'; then
-  git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs "$formatter" --dry-run -Werror
+  git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs -n 64 -P "$(nproc)" "$formatter" --dry-run -Werror
   echo "clang-format: all files are formatted"
 else
   echo "clang-format: skipped, this is not version 14 ($("$formatter" --version))"

@@ -13,6 +13,7 @@ endfunction()
 
 file(GLOB_RECURSE kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/cuda/*.cu)
 tessera_emulate(tessera ${kernels})
+tessera_unity_cuda(tessera)
 file(GLOB fakes CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/emulated/*.cc ${PROJECT_SOURCE_DIR}/tests/cuda_host/fake_*.cc)
 list(FILTER fakes EXCLUDE REGEX "_test.cc$")
 target_sources(tessera PRIVATE ${fakes})
