@@ -53,6 +53,7 @@ together() {
 step "packages"
 ensure_packages build_packages test_packages docs_packages
 ensure_packages browser_packages || echo "There is no chromium: the tests of pages are skipped."
+ensure_packages parallel_packages || echo "There is no MPI: --parallel and its tests are not built."
 
 cuda=OFF emulated=OFF compile_check=OFF
 if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then

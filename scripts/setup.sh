@@ -41,6 +41,13 @@ chromium          command:chromium
 chromium-driver   command:chromedriver
 LIST
 }
+# For several processes (--parallel). Without them everything else works, and their tests are not built.
+parallel_packages() {
+  cat <<'LIST'
+libopenmpi-dev    command:mpicxx
+openmpi-bin       command:mpirun
+LIST
+}
 # For `make docs`.
 docs_packages() {
   cat <<'LIST'
@@ -91,5 +98,6 @@ ensure_venv() {
 
 if [ "${BASH_SOURCE[0]}" = "$0" ]; then
   ensure_packages build_packages test_packages docs_packages
+  ensure_packages parallel_packages || echo "There is no MPI: --parallel is not built."
   echo "All packages that Tessera needs are installed."
 fi

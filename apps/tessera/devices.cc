@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "commands.h"
+#include "parallel/mpi/mpi_world.h"
+#include "parallel/nccl.h"
 #include "tessera/device.h"
 #include "tessera/error.h"
 
@@ -46,6 +48,8 @@ Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json
 
 int print_devices_json() {
   const CudaInfo cuda = cuda_info();
+  const parallel::MpiInfo mpi = parallel::mpi_info();
+  const parallel::NcclInfo nccl = parallel::nccl_info();
   Json list = Json::array();
   for (const auto& [info, free_bytes] : look_at_all()) {
     list.push_back({{"device", to_string(info.device)},
@@ -64,7 +68,10 @@ int print_devices_json() {
                        {"toolkit", text_or_null(cuda.toolkit)},
                        {"architectures", text_or_null(cuda.architectures)},
                        {"driver", text_or_null(cuda.driver)},
-                       {"driver_cuda", text_or_null(cuda.driver_cuda)}}}};
+                       {"driver_cuda", text_or_null(cuda.driver_cuda)}}},
+                     {"mpi", {{"built", mpi.built}, {"text", mpi.text}}},
+                     {"nccl",
+                      {{"built", nccl.built}, {"usable", nccl.usable}, {"text", nccl.text}}}};
   fmt::print("{}\n", json.dump(2));
   return 0;
 }
@@ -104,6 +111,8 @@ int print_devices() {
     fmt::print("This build: CUDA {}, kernels for {}; driver: {}\n", cuda.toolkit,
                cuda.architectures, driver_text(cuda));
   }
+  fmt::print("Several processes: MPI: {}; NCCL: {}\n", parallel::mpi_info().text,
+             parallel::nccl_info().text);
   return 0;
 }
 

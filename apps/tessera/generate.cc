@@ -20,6 +20,7 @@
 #include "interrupt.h"
 #include "model_options.h"
 #include "option_checks.h"
+#include "parallel_run.h"
 #include "output.h"
 #include "prompt.h"
 #include "run_summary.h"
@@ -231,7 +232,8 @@ Command add_generate(CLI::App& app) {
       "  tessera generate --model pythia-1b --draft pythia-70m --greedy \"The sea\"\n"
       "  tessera generate --attention-sinks 4 --max-tokens -1 --ignore-eos \"Once upon a time\"\n"
       "  tessera generate --prompt-ids 1,2,3 --max-tokens 8 --json | jq .token_ids");
-  return [options] { return run_generate(*options); };
+  add_parallel_option(*command, options->model);
+  return led_by_rank_0(options->model, [options] { return run_generate(*options); });
 }
 
 }  // namespace tessera::app

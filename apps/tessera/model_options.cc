@@ -17,6 +17,7 @@
 #include "help_format.h"
 #include "model/checkpoint/input_file.h"
 #include "option_checks.h"
+#include "parallel_run.h"
 #include "progress.h"
 #include "tessera/quant.h"
 #include "usage_error.h"
@@ -120,6 +121,24 @@ LoadOptions load_options(const ModelOptions& options) {
   return load;
 }
 
+ContextOptions context_options(const ModelOptions& options) {
+  ContextOptions context{
+      .device = options.run ? options.run->device() : find_device(options.device),
+      .threads = options.threads,
+      .activations = options.activations == "exact" ? Activations::exact : Activations::int8,
+      .graphs = !options.no_graphs};
+  if (!options.run) return context;
+  context.threads = options.run->threads(options.threads);
+  context.graphs = false;  // a recorded step would not tell the other ranks that it runs
+  return context;
+}
+
+std::unique_ptr<Model> load_part_or_whole(Context& ctx, const ModelOptions& options,
+                                          const LoadOptions& load) {
+  if (options.run) return options.run->load(ctx, model_path(options), load);
+  return load_model(ctx, model_path(options), load);
+}
+
 Device find_device(const std::string& name) {
   if (name == "cpu") return Device::cpu();
   for (const DeviceInfo& info : devices()) {
@@ -165,18 +184,14 @@ Session open_session(
   const auto start = std::chrono::steady_clock::now();
   Session session;
   session.directory = model_path(options);
-  session.ctx = std::make_unique<Context>(ContextOptions{
-      .device = find_device(options.device),
-      .threads = options.threads,
-      .activations = options.activations == "exact" ? Activations::exact : Activations::int8,
-      .graphs = !options.no_graphs});
+  session.ctx = std::make_unique<Context>(context_options(options));
   {
     Progress progress("loading");
     load.progress = [&](std::int64_t done, std::int64_t total) {
       progress.update(done, total);
       if (on_progress) on_progress(done, total);
     };
-    session.model = load_model(*session.ctx, session.directory, load);
+    session.model = load_part_or_whole(*session.ctx, options, load);
   }
   if (model::is_named(session.directory / "tokenizer.json")) {
     session.tokenizer = Tokenizer::from_file(session.directory);

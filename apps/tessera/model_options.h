@@ -21,6 +21,8 @@ class App;
 
 namespace tessera::app {
 
+class ParallelRun;  // parallel_run.h
+
 struct ModelOptions {
   std::string model;  // empty: the default model
   std::string device = "auto";
@@ -34,6 +36,9 @@ struct ModelOptions {
   FileAccess files = FileAccess::map;  // without --no-mmap
   // Of the cache.
   std::int64_t sinks = 0, window = 0, context = 0;  // 0: not given
+  // Of several processes.
+  std::string parallel;  // "tensor:4"; empty: one process
+  std::shared_ptr<ParallelRun> run;
 };
 
 // --model, --device, --dtype, --weights, --keep-dense, --no-mmap, --activations, --threads,
@@ -44,6 +49,11 @@ void add_cache_options(CLI::App& command, ModelOptions& options);
 
 std::filesystem::path model_path(const ModelOptions& options);
 LoadOptions load_options(const ModelOptions& options);
+// Of the Context that runs the model; with --parallel, of this rank's.
+ContextOptions context_options(const ModelOptions& options);
+// With --parallel, the rank's part, which leads the others.
+std::unique_ptr<Model> load_part_or_whole(Context& ctx, const ModelOptions& options,
+                                          const LoadOptions& load);
 // "auto": the first GPU, the CPU where there is none. Throws where there is no such device.
 Device find_device(const std::string& name);
 

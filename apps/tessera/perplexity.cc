@@ -15,6 +15,7 @@
 #include "core/size_text.h"
 #include "interrupt.h"
 #include "option_checks.h"
+#include "parallel_run.h"
 #include "perplexity_compare.h"
 #include "perplexity_positions.h"
 #include "perplexity_run.h"
@@ -70,6 +71,9 @@ void print_result(const PerplexityFlags& options, const PerplexityText& text, st
 int run_perplexity(const PerplexityFlags& options) {
   check_position_files(options.files);
   if (!options.compare.empty()) {
+    if (options.setting.model.run) {
+      fail_usage("--compare loads a model for each setting, in one process; leave out --parallel");
+    }
     CompareArgs args{.settings = {}, .text = {}, .files = options.files, .json = options.json};
     for (const std::string& setting : options.compare) {
       args.settings.push_back(parse_setting(setting, options.setting));
@@ -130,7 +134,8 @@ Command add_perplexity(CLI::App& app) {
       "  tessera perplexity --compare weights=dense --compare weights=int4 wiki.test.txt\n"
       "  tessera perplexity --compare sinks=4,window=252 --compare window=256 \\\n"
       "      --by-position nll.svg --by-position nll.csv novel.txt");
-  return [options] { return run_perplexity(*options); };
+  add_parallel_option(*command, options->setting.model);
+  return led_by_rank_0(options->setting.model, [options] { return run_perplexity(*options); });
 }
 
 }  // namespace tessera::app

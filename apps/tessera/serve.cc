@@ -14,6 +14,7 @@
 #include "help_format.h"
 #include "model_options.h"
 #include "option_checks.h"
+#include "parallel_run.h"
 #include "output.h"
 #include "prompt.h"
 #include "run_summary.h"
@@ -234,7 +235,8 @@ Command add_serve(CLI::App& app) {
       "  tessera serve --host 0.0.0.0 --api-key-file key.txt --log-json\n"
       "  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' "
       "-d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
-  return [flags] { return run_serve(*flags); };
+  add_parallel_option(*command, flags->model);
+  return led_by_rank_0(flags->model, [flags] { return run_serve(*flags); });
 }
 
 }  // namespace tessera::app

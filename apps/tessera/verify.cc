@@ -14,6 +14,7 @@
 
 #include "commands.h"
 #include "model_options.h"
+#include "parallel_run.h"
 #include "progress.h"
 
 namespace tessera::app {
@@ -27,11 +28,11 @@ struct VerifyFlags {
   bool json = false;
 };
 
-std::unique_ptr<Model> load_with_progress(Context& ctx, const std::filesystem::path& directory,
+std::unique_ptr<Model> load_with_progress(Context& ctx, const ModelOptions& model,
                                           LoadOptions options) {
   Progress progress("loading");
   options.progress = progress.callback();
-  return load_model(ctx, directory, options);
+  return load_part_or_whole(ctx, model, options);
 }
 
 // ---- the report ---------------------------------------------------------------------------------
@@ -153,10 +154,8 @@ int run_verify(const VerifyFlags& options) {
   const LoadOptions load = load_options(options.model);
   const std::filesystem::path directory = model_path(options.model);
   const bool int8 = options.model.activations == "int8";
-  Context ctx({.device = find_device(options.model.device),
-               .threads = options.model.threads,
-               .activations = int8 ? Activations::int8 : Activations::exact});
-  const std::unique_ptr<Model> model = load_with_progress(ctx, directory, load);
+  Context ctx(context_options(options.model));
+  const std::unique_ptr<Model> model = load_with_progress(ctx, options.model, load);
   const VerifySubject subject{.ctx = ctx,
                               .model = *model,
                               .directory = directory,
@@ -256,7 +255,8 @@ Command add_verify(CLI::App& app) {
       "  tessera verify --model DIR --weights nvfp4 --json",
       level_bound(DType::f32, false), level_bound(DType::f16, false),
       level_bound(DType::bf16, false), level_bound(DType::f32, true)));
-  return [options] { return run_verify(*options); };
+  add_parallel_option(*command, options->model);
+  return led_by_rank_0(options->model, [options] { return run_verify(*options); });
 }
 
 }  // namespace tessera::app

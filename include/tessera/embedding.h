@@ -3,6 +3,8 @@
 // Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
 
+#include <cstdint>
+
 #include "tessera/context.h"
 #include "tessera/tensor.h"
 #include "tessera/weight.h"
@@ -16,6 +18,9 @@ struct EmbeddingArgs {
   // i32 [draws], contiguous; optional. An id of -1 - k stands for drawn[k]: a token that the device
   // has drawn and the host has not read yet.
   Tensor drawn{};
+  // Of a table that is spread over several processes: its rows are [first_row, first_row + rows) of
+  // `all_rows`. An id of any other of these rows gives zeros. 0: the table has all rows.
+  std::int64_t first_row = 0, all_rows = 0;
 };
 // Packed rows are decoded as they are read, to the same bits that dequantize() gives.
 //

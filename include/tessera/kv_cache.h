@@ -25,6 +25,7 @@ struct KvCacheOptions {
   std::int64_t max_step = 256;  // the most tokens of one step; window and sinks keep room for that
                                 // many besides the tokens that stay
   std::int64_t page_size = 64;  // tokens per page
+  std::shared_ptr<PoolWatcher> watcher{};  // of the pool; optional
 };
 
 // Bytes of the pool and of the small tensors of a cache with these options.

@@ -23,6 +23,8 @@
 
 namespace tessera {
 
+class Communicator;  // tessera/communicator.h
+
 // How the files of weights are read.
 enum class FileAccess {
   // Mapped: loads at once, and the memory is shared with other programs. Nobody may write to the
@@ -48,6 +50,11 @@ struct LoadOptions {
   // anything ("*.attention.dense", "embed_out"). A pattern that matches nothing is refused.
   std::vector<std::string> keep_dense{};
   FileAccess files = FileAccess::map;
+  // Tensor parallelism: this process holds one part of the model, the other ranks hold the others.
+  // config() then has the heads and inner features of the part. Every rank calls forward() at the
+  // same time, with the same step over a cache of its own; parallel_model.h of src/model does that.
+  // Must outlive the model. Null: the whole model.
+  Communicator* tensor_parallel = nullptr;
   // Called while loading, on the calling thread, with the bytes done and the total. An exception
   // that it throws ends the loading and reaches the caller; what was loaded is released.
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
@@ -117,6 +124,8 @@ class Model {
 
   // Refuses a policy under which the model's layers would not see what it keeps.
   void check_policy(const CachePolicy& policy) const;
+  // Watches a pool that make_cache() or make_pool() is about to make; null where nobody has to.
+  virtual std::shared_ptr<PoolWatcher> watch_pool() const { return nullptr; }
   // A cache that fits the model, with this policy and these sizes. Reserves the workspace of its
   // steps. If the device has no room for both, Error (out_of_memory) says so before anything is
   // allocated: what each needs, what is free, and the largest cache that would fit. `dtype` is that

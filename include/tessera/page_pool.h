@@ -53,6 +53,14 @@ struct CachePolicy {
 // "full", "window(1024)", "sinks(4, 1020)"
 std::string to_string(const CachePolicy& policy);
 
+// Is told what a pool does to its pages by itself; what is written into them, the steps say. For
+// models whose cache has a copy or a part in other processes.
+class PoolWatcher {
+ public:
+  virtual ~PoolWatcher() = default;  // the pool has ended
+  virtual void copied(std::int32_t from, std::int32_t to) = 0;
+};
+
 struct PagePoolOptions {
   std::int64_t layers = 0;
   std::int64_t kv_heads = 0;
@@ -61,6 +69,7 @@ struct PagePoolOptions {
   std::int64_t pages = 0;
   std::int64_t page_size = 64;  // tokens per page
   bool prefix_cache = true;     // whole pages can be found again
+  std::shared_ptr<PoolWatcher> watcher{};  // optional
 };
 
 // Bytes of the keys and values of all pages.

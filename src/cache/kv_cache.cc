@@ -17,7 +17,8 @@ PagePoolOptions pool_options(const KvCacheOptions& options) {
           .dtype = options.dtype,
           .pages = pages_of(options),
           .page_size = options.page_size,
-          .prefix_cache = false};
+          .prefix_cache = false,
+          .watcher = options.watcher};
 }
 
 // The table is as wide in every step.

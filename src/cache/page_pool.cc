@@ -197,6 +197,7 @@ std::int64_t PagePool::holders(std::int32_t page) const {
 void PagePool::copy_page(Context& ctx, std::int32_t from, std::int32_t to) const {
   const State& state = *state_;
   if (!state.memory.is_there()) return;
+  if (state.options.watcher) state.options.watcher->copied(from, to);
   const std::int64_t bytes = page_bytes(state.options);
   for (std::int64_t i = 0; i < 2 * state.options.layers; ++i) {
     char* layer = state.memory.data() + i * state.stride;

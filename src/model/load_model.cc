@@ -39,6 +39,7 @@ struct Way {
 Way counted(Context& ctx, const SharedCheckpoint& checkpoint, const ModelConfig& config, Way way) {
   way.options.progress = {};
   model::WeightCounter counter(ctx, checkpoint, way.dtype, way.options);
+  counter.set_ranks(way.options.tensor_parallel);
   model::make_model(config, way.dtype, counter);
   way.weights = counter.taken();
   way.loading = counter.loading();
@@ -95,6 +96,7 @@ std::unique_ptr<Model> load_checked(Context& ctx, const SharedCheckpoint& checkp
   if (!request().fits()) refuse("");
   try {
     model::CheckpointWeights weights(ctx, checkpoint, dtype, options);
+    weights.set_ranks(options.tensor_parallel);
     std::unique_ptr<Model> model = model::make_model(config, dtype, weights);
     // Packing a layer can take more than any step of a stream will.
     if (ctx.workspace_bytes() > workspace_before) ctx.workspace().release();

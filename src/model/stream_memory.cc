@@ -205,7 +205,8 @@ KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t 
                                .dtype = model::checked_cache_dtype(ctx, dtype, dtype_),
                                .policy = policy,
                                .max_tokens = max_tokens,
-                               .max_step = max_step};
+                               .max_step = max_step,
+                               .watcher = watch_pool()};
   model::CacheRequest request = model::cache_request(ctx, *this, options);
   if (request.fits()) request.workspace = workspace_bytes(ctx, options, logit_rows);
   if (!request.fits()) model::refuse_cache(ctx, *this, options, logit_rows, "");
@@ -227,7 +228,8 @@ std::unique_ptr<PagePool> Model::make_pool(Context& ctx, const PoolRequest& requ
                           .dtype = model::checked_cache_dtype(ctx, request.dtype, dtype_),
                           .pages = 1,
                           .page_size = request.page_size,
-                          .prefix_cache = request.prefix_cache};
+                          .prefix_cache = request.prefix_cache,
+                          .watcher = watch_pool()};
   const std::int64_t block = cache_batch_bytes(request.limits);
   const std::int64_t longest = request.limits.max_pages_of_a_sequence;
   const std::int64_t sequences = std::min(request.limits.max_sequences, request.limits.max_tokens);

@@ -37,6 +37,11 @@ void check_embedding(const OpScope& op, const EmbeddingArgs& args) {
   for (int d = 0; fits && d < ids.rank; ++d) fits = out.shape[d] == ids.shape[d];
   op.require(fits, "out must have the shape of ids {} followed by the {} columns of table, got {}",
              ids, table.in_features, out);
+  op.require(args.first_row >= 0 && (args.all_rows == 0
+                                         ? args.first_row == 0
+                                         : args.first_row + table.out_features <= args.all_rows),
+             "a table of {} rows from row {} on does not lie in {} rows", table.out_features,
+             args.first_row, args.all_rows);
   op.no_overlap("out", out, "ids", ids);
   for (const Tensor* part : {&table.data, &table.scales, &table.zeros, &table.row_scales}) {
     op.no_overlap("out", out, "table", *part);
@@ -92,7 +97,8 @@ void embedding(Context& ctx, const EmbeddingArgs& args) {
   }
   op.run([&] { return "ids " + to_string(args.ids) + " table " + table_text(args.table); },
          [&] {
-           check_in_range(op, args.ids, DrawnIds(args.drawn), args.table.out_features);
+           check_in_range(op, args.ids, DrawnIds(args.drawn),
+                          args.all_rows > 0 ? args.all_rows : args.table.out_features);
            cpu::embedding(ctx, args);
            return "cpu";
          },

@@ -2,6 +2,8 @@
 // vectors of f32.
 #include "cpu/elementwise/embedding.h"
 
+#include <algorithm>
+
 #include "core/drawn_ids.h"
 #include "core/rows.h"
 #include "core/type_switch.h"
@@ -24,7 +26,12 @@ void copy_rows(Context& ctx, const EmbeddingArgs& args) {
   const DrawnIds drawn(args.drawn);
   const std::size_t n = static_cast<std::size_t>(table.cols());
   for_each_row(ctx.pool(), out.rows(), out.cols(), [&](std::int64_t i, int) HWY_ATTR {
-    const std::int64_t id = drawn.id(ids.row<const Index>(i / ids.cols())[i % ids.cols()]);
+    const std::int64_t id =
+        drawn.id(ids.row<const Index>(i / ids.cols())[i % ids.cols()]) - args.first_row;
+    if (id < 0 || id >= table.rows()) {  // of another process
+      std::fill_n(out.row<To>(i), n, To{});
+      return;
+    }
     copy_row(table.row<const From>(id), out.row<To>(i), n);
   });
 }

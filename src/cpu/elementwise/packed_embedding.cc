@@ -3,6 +3,7 @@
 //
 //   table in tiles --read_tile_row--> one published row --decode_row--> f32 --> out
 //   published table ------------------------------------^
+#include <algorithm>
 #include <cstddef>
 
 #include "core/checked.h"
@@ -83,11 +84,16 @@ void packed_embedding(Context& ctx, const EmbeddingArgs& args) {
     with_float_type(args.out.dtype, [&](auto type) {
       using T = decltype(type);
       for_each_row(ctx.pool(), out.rows(), out.cols(), [&](std::int64_t i, int worker) {
-        const std::int64_t id = drawn.id(ids.row<const Index>(i / ids.cols())[i % ids.cols()]);
+        const std::int64_t id =
+            drawn.id(ids.row<const Index>(i / ids.cols())[i % ids.cols()]) - args.first_row;
+        T* to = out.row<T>(i);
+        if (id < 0 || id >= args.table.out_features) {  // of another process
+          std::fill_n(to, out.cols(), T{});
+          return;
+        }
         char* memory = scratch + worker * sizes.bytes();
         auto* values = reinterpret_cast<float*>(memory);
         decode(args.table, id, sizes, memory, values);
-        T* to = out.row<T>(i);
         for (std::int64_t k = 0; k < out.cols(); ++k) to[k] = from_float<T>(values[k]);
       });
     });

@@ -20,14 +20,17 @@ struct Ids {
   DType dtype;
   std::int64_t table_rows;
   DrawnIds drawn;
+  std::int64_t first_row, all_rows;
 
-  // Of output row i; -1 where it is not in the table.
+  // Of output row i; -1 where it is in no table, -2 where it is in that of another process.
   __device__ std::int64_t at(std::int64_t i) const {
     const void* row = dtype == DType::i32
                           ? static_cast<const void*>(rows.row<std::int32_t>(i / rows.cols()))
                           : static_cast<const void*>(rows.row<std::int64_t>(i / rows.cols()));
     const std::int64_t id = drawn.id(index_at(row, dtype, i % rows.cols()));
-    return id >= 0 && id < table_rows ? id : -1;
+    const std::int64_t own = id - first_row;
+    if (own >= 0 && own < table_rows) return own;
+    return id >= 0 && id < all_rows ? -2 : -1;
   }
 };
 
@@ -50,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
     const std::int64_t id = ids.at(i);
     void* to = out.row<void>(i);
     for (std::int64_t c = threadIdx.x; c < out.cols(); c += kThreads) {
-      store(to, dtype, c, id < 0 ? nanf("") : decoder(id, c));
+      store(to, dtype, c, id == -1 ? nanf("") : id < 0 ? 0.f : decoder(id, c));
     }
   }
 }
@@ -59,7 +62,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void embedding(Context& ctx, const EmbeddingArgs& args) {
   if (args.out.numel() == 0) return;
-  const Ids ids{Rows(args.ids), args.ids.dtype, args.table.out_features, DrawnIds(args.drawn)};
+  const Ids ids{Rows(args.ids),        args.ids.dtype, args.table.out_features,
+                DrawnIds(args.drawn), args.first_row,  args.all_rows};
   const Rows out(args.out);
   const Launch launch(ctx, "embedding");
   const auto run = [&](auto decoder) {

@@ -9,6 +9,7 @@
 #include "core/format.h"
 #include "core/workspace.h"
 #include "tessera/attention.h"
+#include "tessera/convert.h"
 #include "tessera/embedding.h"
 #include "tessera/linear.h"
 #include "tessera/rotary_append.h"
@@ -83,6 +84,46 @@ FinishedRows rows_of_last_layer(const ForwardArgs& args) {
   return args.logits.defined() ? logit_rows(*args.step) : FinishedRows{};
 }
 
+// The ids' rows of the table. Each process has some of them, and zeros for the others.
+void embed(Context& ctx, const ForwardArgs& args, const PassParts& parts, std::int64_t vocab,
+           const Tensor& x) {
+  const Shard& shard = parts.shard;
+  embedding(ctx, {.ids = args.step->ids,
+                  .table = parts.embedding,
+                  .out = x,
+                  .drawn = args.drawn,
+                  .first_row = shard.vocab.begin,
+                  .all_rows = shard.is_part() ? vocab : 0});
+  shard.add_up(ctx, x);
+}
+
+// The head's product. Each process has the logits of its part of the vocabulary, and gets all.
+void find_logits(Context& ctx, const PassParts& parts, const Tensor& x, const Tensor& logits,
+                 std::int64_t fixed_rows) {
+  const Shard& shard = parts.shard;
+  if (!shard.is_part()) {
+    linear(ctx, {.x = x, .weight = parts.head, .out = logits, .fixed_rows = fixed_rows});
+    return;
+  }
+  const std::int64_t rows = x.size(0), vocab = logits.size(1);
+  const int size = shard.ranks->size();
+  const std::int64_t unit = vocab_unit(vocab, size), widest = largest_part(vocab, unit, size);
+  Workspace::Frame frame(ctx.workspace());
+  const Tensor own = frame.take(DType::f32, {rows, widest});
+  const Tensor all = frame.take(DType::f32, {size, rows, widest});
+  linear(ctx, {.x = x,
+               .weight = parts.head,
+               .out = own.slice(1, 0, shard.vocab.size(vocab)),
+               .fixed_rows = fixed_rows});
+  if (ctx.workspace().is_counting()) return;
+  shard.ranks->all_gather(ctx, own, all);
+  for (int r = 0; r < size; ++r) {
+    const Range part = part_of(vocab, unit, r, size);
+    convert(ctx, {.x = all.select(0, r).slice(1, 0, part.size(vocab)),
+                  .out = logits.slice(1, part.begin, part.end)});
+  }
+}
+
 }  // namespace
 
 FinishedRows all_rows(const CacheStep& step) {
@@ -107,7 +148,7 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   Workspace::Frame frame(ctx.workspace());
   const Tensor x = frame.take(model.dtype(), {step.tokens, hidden});
 
-  embedding(ctx, {.ids = step.ids, .table = parts.embedding, .out = x, .drawn = args.drawn});
+  embed(ctx, args, parts, model.config().vocab, x);
   if (args.observe) args.observe(0, x);
   for (std::int64_t i = 0; i < layers - 1; ++i) {
     ctx.trace().enter_layer(i);
@@ -126,10 +167,7 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   if (args.observe) args.observe(layers, normed);
   if (!args.logits.defined()) return;
   const Tensor wanted = args.observe ? take_rows(ctx, frame, logit_rows(step), normed) : normed;
-  linear(ctx, {.x = wanted,
-               .weight = parts.head,
-               .out = args.logits,
-               .fixed_rows = logit_rows(step).fixed});
+  find_logits(ctx, parts, wanted, args.logits, logit_rows(step).fixed);
 }
 
 void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads) {

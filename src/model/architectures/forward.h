@@ -7,6 +7,7 @@
 
 #include "core/function_ref.h"
 #include "core/workspace.h"
+#include "model/architectures/shard.h"
 #include "tessera/context.h"
 #include "tessera/model.h"
 #include "tessera/rotary.h"
@@ -32,6 +33,7 @@ Tensor take_rows(Context& ctx, Workspace::Frame& frame, const FinishedRows& rows
 struct PassParts {
   Weight embedding{};  // [vocab, hidden], dense or packed
   Weight head{};       // [vocab, hidden]
+  const Shard& shard;  // whose rows of both they are
   // Runs a layer over x [tokens, hidden] and replaces `out` by its output. `out` has the finished
   // rows of x: it is x, a part of x or a copy. No rows: only keys and values are left behind.
   FunctionRef<void(std::int64_t layer, const Tensor& x, const FinishedRows& rows,

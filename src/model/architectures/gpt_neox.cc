@@ -102,25 +102,33 @@ class GptNeox final : public LayeredModel {
 };
 
 GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
-    : LayeredModel(config, dtype) {
+    : LayeredModel(config, dtype, weights) {
   const std::int64_t hidden = config.hidden;
+  // Rows and columns of this process's part of the model.
+  const Range heads = Shard::times(shard_.heads, config.head_dim);
+  const Range qkv_rows = Shard::times(shard_.heads, 3 * config.head_dim);
+  const bool first = shard_.is_first();  // it adds what is added once
   const auto read_norm = [&](const std::string& name) {
     return Norm{weights.vector(name + ".weight", hidden), weights.vector(name + ".bias", hidden)};
   };
 
-  TableAndHead ends(weights, kNeoxModules, config);
+  TableAndHead ends(weights, kNeoxModules, config, shard_.vocab);
   embedding_ = ends.read_table();
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const auto at = [&](std::string_view module) { return kNeoxModules.in_layer(i, module); };
     Layer layer;
     layer.norm1 = read_norm(at(kNeoxModules.norm1));
-    layer.qkv = read_dense(weights, at(kNeoxQkv[0]), 3 * hidden, hidden, config.qkv_bias);
-    layer.output = read_dense(weights, at(kNeoxModules.output), hidden, hidden, config.output_bias);
+    layer.qkv = read_dense(weights, at(kNeoxQkv[0]), 3 * hidden, hidden, config.qkv_bias,
+                           {.rows = qkv_rows});
+    layer.output = read_dense(weights, at(kNeoxModules.output), hidden, hidden,
+                              config.output_bias && first, {.columns = heads});
     layer.norm2 = read_norm(at(kNeoxModules.norm2));
     layer.up =
-        read_dense(weights, at(kNeoxModules.up), config.intermediate, hidden, config.mlp_bias);
+        read_dense(weights, at(kNeoxModules.up), config.intermediate, hidden, config.mlp_bias,
+                   {.rows = shard_.inner});
     layer.down =
-        read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate, config.mlp_bias);
+        read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate,
+                   config.mlp_bias && first, {.columns = shard_.inner});
     layers_.push_back(layer);
   }
   final_norm_ = read_norm(std::string(kNeoxModules.final_norm));
@@ -150,7 +158,7 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   linear(ctx, {.x = normed,
                .weight = layer.qkv.weight,
                .bias = layer.qkv.bias,
-               .out = qkv.view({tokens, 3 * config_.hidden}),
+               .out = qkv.view({tokens, 3 * heads * dim}),
                .fixed_rows = all_rows(*args.step).fixed});
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
@@ -159,7 +167,7 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   if (n == 0) return;
 
   const Tensor mixed = frame.take(dtype_, {n, heads, dim});
-  const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * config_.hidden}));
+  const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * heads * dim}));
   cached_attention(ctx, args,
                    {.groups = rows.groups,
                     .q = finished.view({n, heads, 3, dim}).select(2, 0),
@@ -171,12 +179,15 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   const Tensor second = normed.slice(0, 0, n);
   const Tensor attended = frame.take(dtype_, {n, config_.hidden});
   const Tensor inner = frame.take(dtype_, {n, config_.intermediate});
-  linear(ctx, {.x = mixed.view({n, config_.hidden}),
+  linear(ctx, {.x = mixed.view({n, heads * dim}),
                .weight = layer.output.weight,
                .bias = layer.output.bias,
-               .residual = out,
+               .residual = shard_.is_first() ? out : Tensor(),
                .out = attended,
                .fixed_rows = rows.fixed});
+  // With a parallel residual, the parts of attention and MLP are added up together.
+  const bool adds_up_once = config_.parallel_residual;
+  if (!adds_up_once) shard_.add_up(ctx, attended);
   norm(ctx, *args.step, layer.norm2, config_.parallel_residual ? out : attended, second);
   linear(ctx, {.x = second,
                .weight = layer.up.weight,
@@ -187,9 +198,10 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   linear(ctx, {.x = inner,
                .weight = layer.down.weight,
                .bias = layer.down.bias,
-               .residual = attended,
+               .residual = adds_up_once || shard_.is_first() ? attended : Tensor(),
                .out = out,
                .fixed_rows = rows.fixed});
+  shard_.add_up(ctx, out);
 }
 
 std::unique_ptr<Model> make_neox(const ModelConfig& config, DType dtype, WeightSource& weights) {

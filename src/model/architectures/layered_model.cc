@@ -9,6 +9,7 @@ void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
   run_pass(ctx, *this, args,
            {.embedding = embedding_,
             .head = head_,
+            .shard = shard_,
             .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
                              const Tensor& out) { run_layer(ctx, args, layer, x, rows, out); },
             .final_norm = [&](const Tensor& x,

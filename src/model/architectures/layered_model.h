@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "model/architectures/forward.h"
+#include "model/architectures/shard.h"
 #include "model/checkpoint/weight_source.h"
 #include "tessera/model.h"
 
@@ -20,8 +21,10 @@ class LayeredModel : public Model {
   void check_files() const final { storage_.check_files(); }
 
  protected:
-  LayeredModel(const ModelConfig& config, DType dtype) {
-    config_ = config;
+  // config() becomes that of the part which this process holds.
+  LayeredModel(const ModelConfig& config, DType dtype, const WeightSource& weights)
+      : shard_(shard_of(config, weights.ranks())) {
+    config_ = config_of(config, shard_);
     dtype_ = dtype;
   }
   // Reads the frequencies of the rotation, and takes over what the weights are stored in. Called
@@ -34,8 +37,9 @@ class LayeredModel : public Model {
   virtual void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
                               const Tensor& out) const = 0;
 
-  Weight embedding_;  // [vocab, hidden]
-  Weight head_;       // [vocab, hidden]
+  Shard shard_;
+  Weight embedding_;  // [vocab, hidden], or the shard's rows of it
+  Weight head_;       // the same
   Rope rope_;
 
  private:

@@ -150,12 +150,18 @@ class Llama final : public LayeredModel {
 };
 
 Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
-    : LayeredModel(config, dtype) {
+    : LayeredModel(config, dtype, weights) {
   const std::int64_t hidden = config.hidden, intermediate = config.intermediate;
   const std::int64_t q_rows = config.heads * config.head_dim;
   const std::int64_t kv_rows = config.kv_heads * config.head_dim;
 
-  TableAndHead ends(weights, kLlamaModules, config);
+  // Rows and columns of this process's part of the model.
+  const WeightSlice by_head{.rows = Shard::times(shard_.heads, config.head_dim)};
+  const WeightSlice by_kv_head{.rows = Shard::times(shard_.kv_heads, config.head_dim)};
+  const WeightSlice by_inner{.rows = shard_.inner};
+  const bool first = shard_.is_first();  // it adds what is added once
+
+  TableAndHead ends(weights, kLlamaModules, config, shard_.vocab);
   embedding_ = ends.read_table();
   for (std::int64_t i = 0; i < config.layers; ++i) {
     const auto at = [&](std::string_view module) { return kLlamaModules.in_layer(i, module); };
@@ -164,19 +170,23 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
     };
     Layer layer;
     layer.norm1 = read_norm(kLlamaModules.norm1, hidden);
-    layer.q = read_dense(weights, at(kLlamaQkv[0]), q_rows, hidden, config.qkv_bias);
-    layer.k = read_dense(weights, at(kLlamaQkv[1]), kv_rows, hidden, config.qkv_bias);
-    layer.v = read_dense(weights, at(kLlamaQkv[2]), kv_rows, hidden, config.qkv_bias);
+    layer.q = read_dense(weights, at(kLlamaQkv[0]), q_rows, hidden, config.qkv_bias, by_head);
+    layer.k = read_dense(weights, at(kLlamaQkv[1]), kv_rows, hidden, config.qkv_bias, by_kv_head);
+    layer.v = read_dense(weights, at(kLlamaQkv[2]), kv_rows, hidden, config.qkv_bias, by_kv_head);
     if (config.qk_norm) {
       layer.q_norm = read_norm(kLlamaModules.q_norm, config.head_dim);
       layer.k_norm = read_norm(kLlamaModules.k_norm, config.head_dim);
     }
     layer.output =
-        read_dense(weights, at(kLlamaModules.output), hidden, q_rows, config.output_bias);
+        read_dense(weights, at(kLlamaModules.output), hidden, q_rows, config.output_bias && first,
+                   {.columns = by_head.rows});
     layer.norm2 = read_norm(kLlamaModules.norm2, hidden);
-    layer.gate = read_dense(weights, at(kLlamaModules.gate), intermediate, hidden, config.mlp_bias);
-    layer.up = read_dense(weights, at(kLlamaModules.up), intermediate, hidden, config.mlp_bias);
-    layer.down = read_dense(weights, at(kLlamaModules.down), hidden, intermediate, config.mlp_bias);
+    layer.gate = read_dense(weights, at(kLlamaModules.gate), intermediate, hidden, config.mlp_bias,
+                            by_inner);
+    layer.up = read_dense(weights, at(kLlamaModules.up), intermediate, hidden, config.mlp_bias,
+                          by_inner);
+    layer.down = read_dense(weights, at(kLlamaModules.down), hidden, intermediate,
+                            config.mlp_bias && first, {.columns = shard_.inner});
     layers_.push_back(layer);
   }
   final_norm_ = weights.vector(std::string(kLlamaModules.final_norm) + ".weight", hidden);
@@ -241,9 +251,10 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
   linear(ctx, {.x = mixed.view({n, heads * dim}),
                .weight = layer.output.weight,
                .bias = layer.output.bias,
-               .residual = out,
+               .residual = shard_.is_first() ? out : Tensor(),
                .out = out,
                .fixed_rows = rows.fixed});
+  shard_.add_up(ctx, out);
   norm(ctx, *args.step, layer.norm2, out, second);
   gated_linear(ctx, {.x = second,
                      .gate = layer.gate.weight,
@@ -256,9 +267,10 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
   linear(ctx, {.x = inner,
                .weight = layer.down.weight,
                .bias = layer.down.bias,
-               .residual = out,
+               .residual = shard_.is_first() ? out : Tensor(),
                .out = out,
                .fixed_rows = rows.fixed});
+  shard_.add_up(ctx, out);
 }
 
 std::unique_ptr<Model> make_llama(const ModelConfig& config, DType dtype, WeightSource& weights) {

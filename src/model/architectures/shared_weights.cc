@@ -5,14 +5,18 @@
 namespace tessera::model {
 
 Dense read_dense(WeightSource& weights, const std::string& module, std::int64_t out,
-                 std::int64_t in, bool bias) {
-  const Weight weight = weights.linear(module, out, in);
-  return {weight, bias ? weights.vector(module + ".bias", out) : Tensor()};
+                 std::int64_t in, bool bias, const WeightSlice& slice) {
+  const Weight weight = weights.linear(module, out, in, slice);
+  return {weight, bias ? weights.vector(module + ".bias", out, slice.rows) : Tensor()};
 }
 
 TableAndHead::TableAndHead(WeightSource& weights, const ModuleNames& modules,
-                           const ModelConfig& config)
-    : weights_(weights), vocab_(config.vocab), hidden_(config.hidden), table_(modules.table) {
+                           const ModelConfig& config, const Range& vocab)
+    : weights_(weights),
+      vocab_(config.vocab),
+      hidden_(config.hidden),
+      part_(vocab),
+      table_(modules.table) {
   const auto stored = std::find_if(modules.heads.begin(), modules.heads.end(),
                                    [&](std::string_view name) { return weights.has_module(name); });
   head_ = stored == modules.heads.end() ? modules.heads.back() : *stored;
@@ -22,11 +26,12 @@ TableAndHead::TableAndHead(WeightSource& weights, const ModuleNames& modules,
 }
 
 Weight TableAndHead::read_table() {
-  return weights_.table(table_, tied_ ? head_ : table_, vocab_, hidden_);
+  return weights_.table(table_, tied_ ? head_ : table_, vocab_, hidden_, part_);
 }
 
 Weight TableAndHead::read_head(const Weight& table) {
-  return tied_ ? weights_.tied_head(table_, head_, table) : weights_.linear(head_, vocab_, hidden_);
+  return tied_ ? weights_.tied_head(table_, head_, table, part_)
+               : weights_.linear(head_, vocab_, hidden_, {.rows = part_});
 }
 
 }  // namespace tessera::model

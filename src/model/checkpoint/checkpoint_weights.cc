@@ -111,16 +111,23 @@ char* CheckpointWeights::stage(std::int64_t bytes) {
   return static_cast<char*>(staging_.data());
 }
 
-Tensor CheckpointWeights::as_stored(const StoredTensor& stored) {
-  const Tensor host = float_tensor(stored);
+Tensor CheckpointWeights::as_stored(const Tensor& host) {
   if (ctx_.device().is_cpu()) return host;
   const Tensor staged = placed(host, host.dtype, stage(host.bytes()), ctx_.device());
   upload(ctx_, host, staged);
   return staged;
 }
 
-Tensor CheckpointWeights::dense(const StoredTensor& stored) {
+Tensor CheckpointWeights::dense(const StoredTensor& stored, const WeightSlice& slice) {
   Tensor tensor = float_tensor(stored);
+  Buffer copied;  // of columns
+  if (tensor.rank == 1) {
+    tensor = tensor.slice(0, slice.rows.begin, slice.rows.begin + slice.rows.size(tensor.size(0)));
+  } else {
+    Context host;
+    tensor = sliced(host, tensor, slice, copied);
+  }
+  const bool is_view = ctx_.device().is_cpu() && copied.data() == nullptr;
   if (!ctx_.device().is_cpu()) {
     const Tensor host = tensor;
     Buffer& buffer =
@@ -129,29 +136,31 @@ Tensor CheckpointWeights::dense(const StoredTensor& stored) {
     if (host.dtype == dtype_) {
       upload(ctx_, host, tensor);
     } else {
-      dequantize(ctx_, as_weight(as_stored(stored)), as_weight(tensor).data);
+      dequantize(ctx_, as_weight(as_stored(host)), as_weight(tensor).data);
     }
   }
-  const bool is_view = tensor.data == stored.data.data();
   if (is_view && checkpoint_->is_mapped(stored)) mapped_.add(tensor.bytes());
+  if (ctx_.device().is_cpu() && !is_view) buffers_.push_back(std::move(copied));
   mark_used(stored);
   bytes_ += tensor.bytes();
   return tensor;
 }
 
-Tensor CheckpointWeights::vector(const std::string& name, std::int64_t n) {
+Tensor CheckpointWeights::vector(const std::string& name, std::int64_t n, const Range& part) {
   const StoredTensor& stored = checkpoint_->at(name);
   check_shape(stored, {n});
-  return dense(stored);
+  return dense(stored, {.rows = part});
 }
 
 Weight CheckpointWeights::table(const std::string& module, const std::string& head,
-                                std::int64_t rows, std::int64_t n) {
-  if (is_packed(module)) return prepared(module, published(module, rows, n));
+                                std::int64_t rows, std::int64_t n, const Range& part) {
+  if (is_packed(module)) return prepared(module, published(module, rows, n, {.rows = part}));
   const StoredTensor& stored = checkpoint_->at(module + ".weight");
   check_shape(stored, {rows, n});
-  if (options_.pack_embedding && packs_layer(module, head)) return packed_now(module, stored);
-  return Weight::dense(dense(stored));
+  if (options_.pack_embedding && packs_layer(module, head)) {
+    return packed_now(module, stored, {.rows = part});
+  }
+  return Weight::dense(dense(stored, {.rows = part}));
 }
 
 // ---- matrices -----------------------------------------------------------------------------------
@@ -174,8 +183,12 @@ std::vector<const StoredTensor*> CheckpointWeights::packed_parts(const std::stri
 
 // A weight that the file has packed, in the published layout; on a GPU a staged copy.
 PackedWeight CheckpointWeights::published(const std::string& module, std::int64_t out,
-                                          std::int64_t in) {
+                                          std::int64_t in, const WeightSlice& slice) {
   PackedWeight host = layouts_.read(module, out, in);
+  if (!slice.is_all(out, in)) {
+    Context on_host;
+    host = sliced(on_host, module, std::move(host), slice);
+  }
   for (const StoredTensor* part : packed_parts(module)) mark_used(*part);
   if (ctx_.device().is_cpu()) return host;
 
@@ -209,27 +222,34 @@ bool CheckpointWeights::packs_layer(std::string_view layer, std::string_view ali
   return !keeps_dense && options_.pack && options_.pack->format != Format::dense;
 }
 
-Weight CheckpointWeights::packed_now(const std::string& module, const StoredTensor& stored) {
-  const Tensor tensor = as_stored(stored);
+Weight CheckpointWeights::packed_now(const std::string& module, const StoredTensor& stored,
+                                     const WeightSlice& slice) {
+  const Tensor tensor = as_stored(float_tensor(stored));
   mark_used(stored);
-  return prepared(module, naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); }));
+  PackedWeight whole = naming(module, [&] { return quantize(ctx_, tensor, *options_.pack); });
+  return prepared(module, sliced(ctx_, module, std::move(whole), slice));
 }
 
-Weight CheckpointWeights::linear(const std::string& module, std::int64_t out, std::int64_t in) {
+Weight CheckpointWeights::linear(const std::string& module, std::int64_t out, std::int64_t in,
+                                 const WeightSlice& slice) {
   const bool packs = packs_layer(module, module);
-  if (is_packed(module)) return add_layer(module, prepared(module, published(module, out, in)));
+  if (is_packed(module)) {
+    return add_layer(module, prepared(module, published(module, out, in, slice)));
+  }
 
   const StoredTensor& stored = checkpoint_->at(module + ".weight");
   check_shape(stored, {out, in});
-  return add_layer(module, packs ? packed_now(module, stored) : Weight::dense(dense(stored)));
+  return add_layer(module,
+                   packs ? packed_now(module, stored, slice) : Weight::dense(dense(stored, slice)));
 }
 
 Weight CheckpointWeights::tied_head(const std::string& module, const std::string& head,
-                                    const Weight& table) {
+                                    const Weight& table, const Range& part) {
   const bool packs = packs_layer(module, head);
   const bool shared = table.format != Format::dense || options_.pack_embedding || !packs;
   return add_layer(module,
-                   shared ? table : packed_now(module, checkpoint_->at(module + ".weight")));
+                   shared ? table
+                          : packed_now(module, checkpoint_->at(module + ".weight"), {.rows = part}));
 }
 
 // ---- the end ------------------------------------------------------------------------------------

@@ -31,26 +31,31 @@ class CheckpointWeights : public WeightSource {
 
   bool has_module(std::string_view module) const override;
   bool shares_table(const std::string& table, const std::string& head) override;
-  Weight linear(const std::string& module, std::int64_t out, std::int64_t in) override;
-  Tensor vector(const std::string& name, std::int64_t n) override;
+  Weight linear(const std::string& module, std::int64_t out, std::int64_t in,
+                const WeightSlice& slice) override;
+  Tensor vector(const std::string& name, std::int64_t n, const Range& part) override;
   Weight table(const std::string& module, const std::string& head, std::int64_t rows,
-               std::int64_t n) override;
-  Weight tied_head(const std::string& module, const std::string& head,
-                   const Weight& table) override;
+               std::int64_t n, const Range& part) override;
+  Weight tied_head(const std::string& module, const std::string& head, const Weight& table,
+                   const Range& part) override;
   // Refuses a keep_dense pattern that matched no layer, and notes tensors that nobody asked for.
   void finish() override;
   WeightStorage take_storage() override;
 
  protected:
   bool is_packed(const std::string& module) const;
-  PackedWeight published(const std::string& module, std::int64_t out, std::int64_t in);
+  PackedWeight published(const std::string& module, std::int64_t out, std::int64_t in,
+                         const WeightSlice& slice);
   // Memory on a GPU for what the next op reads and nobody needs after it.
   char* stage(std::int64_t bytes);
   // As the file has it: on the CPU a view of mapped memory, on a GPU a staged copy.
-  Tensor as_stored(const StoredTensor& stored);
-  Tensor dense(const StoredTensor& stored);
-  // A layer that the file has dense, packed as LoadOptions::pack says.
-  Weight packed_now(const std::string& module, const StoredTensor& stored);
+  Tensor as_stored(const Tensor& host);
+  // A slice of a tensor of the file; of a vector, its rows are the part.
+  Tensor dense(const StoredTensor& stored, const WeightSlice& slice);
+  // A slice of a layer that the file has dense, packed as LoadOptions::pack says. The whole layer
+  // is packed first: scales may depend on all of it.
+  Weight packed_now(const std::string& module, const StoredTensor& stored,
+                    const WeightSlice& slice);
   // Is a layer that the file has dense to be packed? `alias`: what keep_dense may call it as well.
   bool packs_layer(std::string_view layer, std::string_view alias);
   // Codes, scales and zero points: all that the file has of a packed layer, but for its bias.

@@ -45,44 +45,64 @@ class RandomWeights final : public WeightSource {
   bool has_module(std::string_view) const override { return true; }
   bool shares_table(const std::string&, const std::string&) override { return true; }
 
-  Weight linear(const std::string& module, std::int64_t out, std::int64_t in) override {
+  // All processes draw the same whole matrix, and each keeps its slice.
+  Weight linear(const std::string& module, std::int64_t out, std::int64_t in,
+                const WeightSlice& slice) override {
     Buffer buffer = noise(out, in);
-    const Tensor matrix = buffer.tensor(dtype_, {out, in});
-    return add_linear(module, matrix, std::move(buffer));
+    if (packs()) {
+      return add_packed(module, buffer.tensor(dtype_, {out, in}), slice);
+    }
+    const Tensor matrix = kept(buffer, out, in, slice);
+    keep(std::move(buffer));
+    return add_layer(module, Weight::dense(matrix));
   }
 
-  Tensor vector(const std::string& name, std::int64_t n) override {
+  Tensor vector(const std::string& name, std::int64_t n, const Range& part) override {
     // A norm multiplies by its weight: by one, as before training.
     const bool is_norm = name.ends_with(".weight");
     Buffer buffer =
         is_norm ? converted(std::vector<float>(static_cast<std::size_t>(n), 1.f)) : noise(1, n);
-    const Tensor tensor = buffer.tensor(dtype_, {n});
+    const Tensor tensor =
+        buffer.tensor(dtype_, {n}).slice(0, part.begin, part.begin + part.size(n));
     keep(std::move(buffer));
     return tensor;
   }
 
-  Weight table(const std::string&, const std::string&, std::int64_t rows, std::int64_t n) override {
+  Weight table(const std::string&, const std::string&, std::int64_t rows, std::int64_t n,
+               const Range& part) override {
     Buffer buffer = noise(rows, n);
-    const Tensor tensor = buffer.tensor(dtype_, {rows, n});
+    const Tensor tensor = kept(buffer, rows, n, {.rows = part});
     keep(std::move(buffer));
     return Weight::dense(tensor);
   }
 
-  Weight tied_head(const std::string& module, const std::string&, const Weight& table) override {
-    return add_linear(module, table.data, Buffer());
+  Weight tied_head(const std::string& module, const std::string&, const Weight& table,
+                   const Range&) override {
+    return packs() ? add_packed(module, table.data, {}) : add_layer(module, table);
   }
 
   void finish() override { ctx_.synchronize(); }  // from here on any Context may use the model
 
  private:
-  // `memory` is the matrix's own, or empty where it lies in a table's.
-  Weight add_linear(const std::string& module, const Tensor& matrix, Buffer memory) {
-    if (pack_ && pack_->format != Format::dense) {
-      const PackedWeight packed = naming(module, [&] { return quantize(ctx_, matrix, *pack_); });
-      return add_layer(module, prepared(module, packed));
-    }
-    if (memory.data()) keep(std::move(memory));
-    return add_layer(module, Weight::dense(matrix));
+  // The slice of a matrix, in a buffer of its own size that takes the place of the whole one.
+  Tensor kept(Buffer& whole, std::int64_t rows, std::int64_t n, const WeightSlice& slice) {
+    const Tensor matrix = whole.tensor(dtype_, {rows, n});
+    if (slice.is_all(rows, n)) return matrix;
+    Buffer columns;
+    const Tensor part = sliced(ctx_, matrix, slice, columns);
+    Buffer own(part.bytes(), ctx_.device());
+    copy_bytes(ctx_, own.data(), own.device(), part.data, part.device, part.bytes());
+    ctx_.synchronize();  // before the whole goes
+    whole = std::move(own);
+    return whole.tensor(dtype_, {part.size(0), part.size(1)});
+  }
+
+  bool packs() const { return pack_ && pack_->format != Format::dense; }
+
+  // Scales may depend on the whole matrix: it is packed first, and then cut.
+  Weight add_packed(const std::string& module, const Tensor& matrix, const WeightSlice& slice) {
+    PackedWeight packed = naming(module, [&] { return quantize(ctx_, matrix, *pack_); });
+    return add_layer(module, prepared(module, sliced(ctx_, module, std::move(packed), slice)));
   }
 
   void keep(Buffer buffer) {
@@ -126,6 +146,7 @@ std::unique_ptr<Model> make_random_model(Context& ctx, const ModelConfig& config
                                          const RandomModelOptions& options) {
   const DType dtype = model_dtype(ctx, config, options.dtype);
   RandomWeights weights(ctx, ctx.device().is_cpu() ? config.stored_dtype : dtype, options.pack);
+  weights.set_ranks(options.tensor_parallel);
   return make_model(config, dtype, weights);
 }
 

@@ -14,12 +14,13 @@ class WeightCounter final : public CheckpointWeights {
   using CheckpointWeights::CheckpointWeights;
 
   // Shapes without memory. What is refused by name is refused here already.
-  Weight linear(const std::string& module, std::int64_t out, std::int64_t in) override;
-  Tensor vector(const std::string& name, std::int64_t n) override;
+  Weight linear(const std::string& module, std::int64_t out, std::int64_t in,
+                const WeightSlice& slice) override;
+  Tensor vector(const std::string& name, std::int64_t n, const Range& part) override;
   Weight table(const std::string& module, const std::string& head, std::int64_t rows,
-               std::int64_t n) override;
-  Weight tied_head(const std::string& module, const std::string& head,
-                   const Weight& table) override;
+               std::int64_t n, const Range& part) override;
+  Weight tied_head(const std::string& module, const std::string& head, const Weight& table,
+                   const Range& part) override;
 
   // Memory that the weights take: not what stays in the mapped file.
   std::int64_t taken() const { return taken_; }
@@ -27,13 +28,22 @@ class WeightCounter final : public CheckpointWeights {
   std::int64_t loading() const { return staged_ + scratch_; }
 
  private:
+  // What a process holds of a matrix [out, in].
+  struct Share {
+    std::int64_t out, in;        // of the whole
+    std::int64_t rows, columns;  // of the slice
+
+    Share(std::int64_t out_features, std::int64_t in_features, const WeightSlice& slice);
+    // Of so many of the whole's bytes.
+    std::int64_t of(std::int64_t bytes) const;
+  };
   void count_copy(const StoredTensor& stored);
-  void count_dense(const StoredTensor& stored);
+  void count_dense(const StoredTensor& stored, const Share& share);
   // Of a layer that the file has packed, and of one that is packed on the way.
-  void count_stored(const std::string& module, std::int64_t out, std::int64_t in);
-  void count_packed(const std::string& module, std::int64_t out, std::int64_t in);
+  void count_stored(const std::string& module, const Share& share);
+  void count_packed(const std::string& module, const Share& share);
   // Either of them, or count_dense().
-  void count(const std::string& module, bool packs, std::int64_t out, std::int64_t in);
+  void count(const std::string& module, bool packs, const Share& share);
   void take(std::int64_t bytes);
   // Of packed_parts().
   std::int64_t stored_bytes(const std::string& module) const;

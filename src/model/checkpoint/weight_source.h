@@ -12,6 +12,7 @@
 
 #include "core/memory_ledger.h"
 #include "model/checkpoint/checkpoint.h"
+#include "model/checkpoint/weight_slice.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"
 #include "tessera/error.h"
@@ -43,19 +44,26 @@ class WeightSource {
   // differ, which is noted.
   virtual bool shares_table(const std::string& table, const std::string& head) = 0;
 
-  // MODULE.weight [out, in], dense or packed.
-  virtual Weight linear(const std::string& module, std::int64_t out, std::int64_t in) = 0;
-  // [n], of any float dtype on the CPU, of the model's on a GPU.
-  virtual Tensor vector(const std::string& name, std::int64_t n) = 0;
-  // MODULE.weight [rows, n], dense or packed: an embedding reads single rows of it. `head` is the
+  // The processes that hold the model together; null: this one alone. An architecture then asks for
+  // its slices; sizes stay those of the whole tensors.
+  Communicator* ranks() const { return ranks_; }
+  void set_ranks(Communicator* ranks) { ranks_ = ranks; }
+
+  // A slice of MODULE.weight [out, in], dense or packed.
+  virtual Weight linear(const std::string& module, std::int64_t out, std::int64_t in,
+                        const WeightSlice& slice) = 0;
+  // A part of [n], of any float dtype on the CPU, of the model's on a GPU.
+  virtual Tensor vector(const std::string& name, std::int64_t n, const Range& part) = 0;
+  Tensor vector(const std::string& name, std::int64_t n) { return vector(name, n, {}); }
+  // Rows of MODULE.weight [rows, n], dense or packed: an embedding reads single rows of it. `head` is the
   // other name that keep_dense may use: that of the head which shares the table, or MODULE again.
   virtual Weight table(const std::string& module, const std::string& head, std::int64_t rows,
-                       std::int64_t n) = 0;
+                       std::int64_t n, const Range& part) = 0;
   // The head that shares a table: the same memory, unless the table is dense and only the head is
   // packed. The layer goes by the table's name, as in the file; keep_dense may also call it `head`,
   // the name it would have if it were not shared.
-  virtual Weight tied_head(const std::string& module, const std::string& head,
-                           const Weight& table) = 0;
+  virtual Weight tied_head(const std::string& module, const std::string& head, const Weight& table,
+                           const Range& part) = 0;
   // f32 numbers that the loader has made, on the model's device.
   Tensor constants(const std::vector<float>& values);
 
@@ -77,6 +85,7 @@ class WeightSource {
   Weight prepared(const std::string& layer, const PackedWeight& weight);
 
   Context& ctx_;
+  Communicator* ranks_ = nullptr;
   std::vector<Buffer> buffers_;
   std::vector<LayerInfo> layers_;
   std::vector<std::string> notes_;

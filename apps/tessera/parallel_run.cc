@@ -1,0 +1,137 @@
+#include "parallel_run.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "core/fail.h"
+#include "core/processors.h"
+#include "model/parallel_model.h"
+#include "model_options.h"
+#include "parallel/nccl.h"
+#include "usage_error.h"
+
+namespace tessera::app {
+namespace {
+
+// "tensor:4" -> 4
+int ranks_of(const std::string& parallel) {
+  constexpr std::string_view kTensor = "tensor:";
+  int ranks = 0;
+  const char* end = parallel.data() + parallel.size();
+  if (parallel.starts_with(kTensor)) {
+    const auto [rest, error] = std::from_chars(parallel.data() + kTensor.size(), end, ranks);
+    if (error == std::errc() && rest == end && ranks >= 1 && ranks <= 1024) return ranks;
+  }
+  fail_usage("--parallel {} is not tensor:N with N from 1 to 1024", parallel);
+}
+
+// One GPU for each rank of the machine, in order.
+Device device_of(const std::string& name, parallel::MpiWorld& world) {
+  if (!find_device(name).is_cuda()) return Device::cpu();
+  std::vector<Device> gpus;
+  for (const DeviceInfo& info : devices()) {
+    if (info.device.is_cuda() && info.usable()) gpus.push_back(info.device);
+  }
+  if (std::ssize(gpus) < world.ranks_on_this_machine()) {
+    fail(ErrorCode::unsupported,
+         "{} processes on this machine need a GPU each, and it has {}; use --device cpu or fewer",
+         world.ranks_on_this_machine(), gpus.size());
+  }
+  return gpus[static_cast<std::size_t>(world.rank_on_this_machine())];
+}
+
+// Loads this rank's part and runs what rank 0 says.
+int follow_rank_0(ModelOptions& options) {
+  ParallelRun& run = *options.run;
+  // mpirun hands signals to all ranks: rank 0 decides what they mean.
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
+  try {
+    Context ctx(context_options(options));
+    const std::unique_ptr<Model> part =
+        run.load(ctx, model_path(options), load_options(options));
+    run.follow(ctx, *part);
+    return 0;
+  } catch (const std::exception& error) {
+    run.abort(error.what());
+  }
+}
+
+}  // namespace
+
+ParallelRun::ParallelRun(const std::string& parallel, const std::string& device) {
+  const int wanted = ranks_of(parallel);
+  const int launched = parallel::launched_ranks();
+  if (launched != wanted) {
+    fail_usage("--parallel {0} needs {1} processes, and {2} started: mpirun -n {1} tessera ...",
+               parallel, wanted, launched <= 1 ? "one was" : fmt::format("{} were", launched));
+  }
+  world_ = parallel::MpiWorld::start();
+  device_ = device_of(device, *world_);
+  if (device_.is_cpu()) return;
+  Context ctx({.device = device_, .threads = 1});
+  nccl_ = parallel::make_nccl(ctx, world_->communicator());
+}
+
+int ParallelRun::threads(int asked) const {
+  return asked > 0 ? asked : std::max(1, usable_processors() / world_->ranks_on_this_machine());
+}
+
+std::unique_ptr<Model> ParallelRun::load(Context& ctx, const std::filesystem::path& directory,
+                                         LoadOptions options) {
+  options.tensor_parallel = &ranks();
+  std::unique_ptr<Model> part = load_model(ctx, directory, options);
+  if (!is_first()) return part;
+  return model::lead(std::move(part), ranks(), *world_);
+}
+
+void ParallelRun::follow(Context& ctx, const Model& part) {
+  model::follow(ctx, part, ranks(), *world_);
+}
+
+void ParallelRun::end_following() { model::end_following(*world_); }
+
+void ParallelRun::abort(const std::string& sentence) {
+  fmt::print(stderr, "tessera: rank {} of {}: {}\n", rank(), size(), sentence);
+  std::fflush(stderr);
+  world_->abort(1);
+}
+
+void add_parallel_option(CLI::App& command, ModelOptions& options) {
+  command
+      .add_option("--parallel", options.parallel,
+                  "tensor:N splits the model over N processes: mpirun -n N tessera ... "
+                  "(docs/CLUSTER.md)")
+      ->type_name("HOW");
+}
+
+Command led_by_rank_0(ModelOptions& options, Command command) {
+  return [&options, command = std::move(command)] {
+    if (options.parallel.empty()) return command();
+    options.run = std::make_shared<ParallelRun>(options.parallel, options.device);
+    if (!options.run->is_first()) {
+      const int status = follow_rank_0(options);
+      options.run.reset();
+      return status;
+    }
+    try {
+      const int status = command();
+      options.run->end_following();
+      options.run.reset();
+      return status;
+    } catch (...) {
+      options.run->end_following();
+      options.run.reset();
+      throw;
+    }
+  };
+}
+
+}  // namespace tessera::app

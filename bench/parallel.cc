@@ -1,0 +1,174 @@
+// Several processes: how fast they generate together, and attention around the ring. Every rank runs
+// it, rank 0 reports one JSON object.
+//
+//   mpirun -n 2 bench_parallel generate --shape bench/shapes/pythia-160m.json --weights int4
+//   mpirun -n 2 bench_parallel ring --tokens 8192
+//
+// Without mpirun it is one rank, with --threads threads: what the others are compared with.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "core/philox.h"
+#include "model/architectures/config.h"
+#include "model/checkpoint/mapped_file.h"
+#include "model/checkpoint/random_weights.h"
+#include "model/parallel_model.h"
+#include "parallel/mpi/mpi_world.h"
+#include "tessera/generate.h"
+#include "tessera/ring_attention.h"
+
+namespace tessera::bench {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Options {
+  std::string shape, weights = "dense";
+  int threads = 1, repeat = 5;
+  std::int64_t prompt = 16, generate = 48, tokens = 8192, heads = 12, dim = 64;
+};
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+nlohmann::json generate_report(Context& ctx, const Options& options, const ModelConfig& config,
+                               const Model& model) {
+  std::vector<std::int32_t> prompt;
+  for (std::int64_t i = 0; i < options.prompt; ++i) {
+    prompt.push_back(static_cast<std::int32_t>((7919 * i + 13) % config.vocab));
+  }
+  KvCache cache =
+      model.make_cache(ctx, CachePolicy::full(), options.prompt + options.generate);
+  std::vector<double> seconds;
+  std::vector<std::int32_t> ids;
+  for (int i = 0; i < options.repeat; ++i) {
+    cache.clear();
+    GenerateOptions generation{.max_tokens = options.generate, .ignore_eos = true};
+    generation.sampling.greedy = true;
+    const GenerateResult result = generate(ctx, model, cache, nullptr, prompt, generation);
+    seconds.push_back(result.decode_seconds / static_cast<double>(options.generate - 1));
+    ids = result.ids;
+  }
+  return {{"what", "generate"},
+          {"weights", options.weights},
+          {"ms_per_token", 1e3 * median(seconds)},
+          {"ms_fastest", 1e3 * *std::min_element(seconds.begin(), seconds.end())},
+          {"ms_slowest", 1e3 * *std::max_element(seconds.begin(), seconds.end())},
+          {"weight_bytes", model.weight_bytes()},
+          {"cache_bytes", cache.bytes()},
+          {"ids", ids}};
+}
+
+nlohmann::json run_generate(Context& ctx, const Options& options, parallel::MpiWorld* world,
+                            Communicator& ranks) {
+  const model::MappedFile file(options.shape);
+  ModelConfig config = model::parse_model_config(file.text(), options.shape);
+  config.stored_dtype = DType::f32;
+  model::RandomModelOptions random{.tensor_parallel = &ranks};
+  if (options.weights != "dense") {
+    const Format format = parse_format(options.weights);
+    random.pack = QuantizeOptions{.format = format,
+                                  .group = format == Format::int4 ? 32 : -1,
+                                  .search = ScaleSearch::from_max};
+  }
+  auto part = model::make_random_model(ctx, config, random);
+  if (ranks.rank() != 0) {
+    model::follow(ctx, *part, ranks, *world);
+    return {};
+  }
+  if (ranks.size() == 1) return generate_report(ctx, options, config, *part);
+  const auto leading = model::lead(std::move(part), ranks, *world);
+  nlohmann::json report = generate_report(ctx, options, config, *leading);
+  model::end_following(*world);
+  return report;
+}
+
+nlohmann::json run_ring(Context& ctx, const Options& options, Communicator& ranks) {
+  const RingLayout layout = ring_layout(options.tokens, ranks.size(), Mask::causal());
+  const std::int64_t rows = layout.rows(ranks.rank());
+  std::vector<Buffer> buffers;
+  for (int i = 0; i < 4; ++i) {
+    buffers.emplace_back(DType::f32, std::initializer_list<std::int64_t>{1, rows, options.heads, options.dim});
+    const Tensor tensor = buffers.back().tensor();
+    for (std::int64_t k = 0; k < tensor.numel(); ++k) {
+      const PhiloxWords words = philox(static_cast<std::uint64_t>(i), {static_cast<std::uint32_t>(k), 0, 0, 0});
+      tensor.ptr<float>()[k] = static_cast<float>(words[0]) * 0x1p-31f - 1.f;
+    }
+  }
+  const RingAttentionArgs args{.tokens = options.tokens,
+                               .q = buffers[0].tensor(),
+                               .k = buffers[1].tensor(),
+                               .v = buffers[2].tensor(),
+                               .out = buffers[3].tensor(),
+                               .mask = Mask::causal()};
+  std::vector<double> seconds;
+  for (int i = 0; i < options.repeat; ++i) {
+    ranks.barrier(ctx);
+    const Clock::time_point start = Clock::now();
+    ring_attention(ctx, ranks, args);
+    ranks.barrier(ctx);
+    seconds.push_back(seconds_since(start));
+  }
+  return {{"what", "ring"},
+          {"tokens", options.tokens},
+          {"ms", 1e3 * median(seconds)},
+          {"ms_fastest", 1e3 * *std::min_element(seconds.begin(), seconds.end())},
+          {"ms_slowest", 1e3 * *std::max_element(seconds.begin(), seconds.end())}};
+}
+
+int run(int argc, char** argv) {
+  Options options;
+  CLI::App app("Several processes: generation and attention around the ring");
+  app.require_subcommand(1);
+  CLI::App* generate = app.add_subcommand("generate", "Tensor parallelism, random weights");
+  generate->add_option("--shape", options.shape, "config.json of the model")->required();
+  generate->add_option("--weights", options.weights, "dense, or a packed format");
+  generate->add_option("--prompt", options.prompt);
+  generate->add_option("--generate", options.generate);
+  CLI::App* ring = app.add_subcommand("ring", "Causal attention in f32");
+  ring->add_option("--tokens", options.tokens);
+  ring->add_option("--heads", options.heads);
+  ring->add_option("--dim", options.dim);
+  for (CLI::App* command : {generate, ring}) {
+    command->add_option("--threads", options.threads, "Of each rank");
+    command->add_option("--repeat", options.repeat);
+  }
+  CLI11_PARSE(app, argc, argv);
+
+  std::unique_ptr<parallel::MpiWorld> world;
+  if (parallel::launched_ranks() > 0) world = parallel::MpiWorld::start();
+  const std::unique_ptr<Communicator> alone = one_rank();
+  Communicator& ranks = world ? world->communicator() : *alone;
+  Context ctx({.threads = options.threads, .activations = Activations::int8});
+  nlohmann::json report = ring->parsed() ? run_ring(ctx, options, ranks)
+                                         : run_generate(ctx, options, world.get(), ranks);
+  if (ranks.rank() != 0) return 0;
+  report["ranks"] = ranks.size();
+  report["threads"] = options.threads;
+  fmt::print("{}\n", report.dump());
+  return 0;
+}
+
+}  // namespace
+}  // namespace tessera::bench
+
+int main(int argc, char** argv) {
+  try {
+    return tessera::bench::run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench_parallel: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,99 @@
+// Backward around the ring. With the out and lse of the whole sequence, the gradient of a part of
+// the keys is a call of attention_backward() over that part. d_q stays here and grows; d_k and d_v
+// travel with their keys:
+//
+//   block of rank o:   o -> o + 1 -> ... -> o - 1 -> o        each adds its part, the last hop is home
+#include <algorithm>
+
+#include "core/thread_pool.h"
+#include "core/type_switch.h"
+#include "core/workspace.h"
+#include "modules/ring.h"
+#include "tessera/convert.h"
+#include "tessera/half.h"
+
+namespace tessera {
+namespace {
+
+// to[:, first + i] += from[:, i], where `to` is f32.
+void add_rows(Context& ctx, const Tensor& from, const Tensor& to) {
+  const std::int64_t rows = from.size(1), heads = from.size(2), dim = from.size(3);
+  ctx.pool().parallel_for(from.size(0) * rows, [&](std::int64_t i, int) {
+    const std::int64_t b = i / rows, row = i % rows;
+    with_float_type(from.dtype, [&](auto type) {
+      for (std::int64_t h = 0; h < heads; ++h) {
+        const auto* part = from.ptr<const decltype(type)>() + b * from.stride(0) +
+                           row * from.stride(1) + h * from.stride(2);
+        float* sum = to.ptr<float>() + b * to.stride(0) + row * to.stride(1) + h * to.stride(2);
+        for (std::int64_t d = 0; d < dim; ++d) sum[d] += to_float(part[d]);
+      }
+    });
+  });
+}
+
+// The parts of d_q, d_k and d_v that the block which is here gives.
+void add_gradients(Context& ctx, const RingAttentionBackwardArgs& args, const RingCall& call,
+                   std::int64_t q0, std::int64_t k0, const Ring& ring, const Tensor& d_q,
+                   const Ring& gradients) {
+  const RingAttentionArgs& forward = args.forward;
+  const std::int64_t n_q = call.q.size(), n_k = call.k.size(), batch = forward.q.size(0);
+  const auto of_queries = [&](const Tensor& t) { return t.slice(1, q0, q0 + n_q); };
+  const std::int64_t dim = forward.q.size(3), kv_heads = forward.k.size(2);
+  Workspace::Frame frame(ctx.workspace());
+  const Tensor part_q = frame.take(forward.q.dtype, {batch, n_q, forward.q.size(2), dim});
+  const Tensor part_k = frame.take(forward.k.dtype, {batch, n_k, kv_heads, dim});
+  const Tensor part_v = frame.take(forward.v.dtype, {batch, n_k, kv_heads, dim});
+  attention_backward(ctx, {.forward = {.q = of_queries(forward.q),
+                                       .k = ring.keys(k0, k0 + n_k),
+                                       .v = ring.values(k0, k0 + n_k),
+                                       .out = of_queries(forward.out),
+                                       .lse = forward.lse.slice(2, q0, q0 + n_q),
+                                       .mask = call.mask,
+                                       .scale = forward.scale,
+                                       .softcap = forward.softcap},
+                           .d_out = of_queries(args.d_out),
+                           .d_q = part_q,
+                           .d_k = part_k,
+                           .d_v = part_v,
+                           .deterministic = true});
+  add_rows(ctx, part_q, of_queries(d_q));
+  add_rows(ctx, part_k, gradients.keys(k0, k0 + n_k));
+  add_rows(ctx, part_v, gradients.values(k0, k0 + n_k));
+}
+
+}  // namespace
+
+void ring_attention_backward(Context& ctx, Communicator& ranks,
+                             const RingAttentionBackwardArgs& args) {
+  const RingAttentionArgs& forward = args.forward;
+  check_ring("ring_attention_backward", ctx, ranks, forward);
+  const RingLayout layout = ring_layout(forward.tokens, ranks.size(), forward.mask);
+  const std::int64_t rows = forward.q.size(1);
+  Workspace::Frame frame(ctx.workspace());
+  Ring ring(ctx, ranks, frame, layout, forward.k, forward.v, forward.k.dtype);
+  const Tensor d_q = frame.take(
+      DType::f32, {forward.q.size(0), rows, forward.q.size(2), forward.q.size(3)});
+  std::fill_n(d_q.ptr<float>(), d_q.numel(), 0.f);
+  // Begins as zeros: no rows of this rank are copied into it.
+  const Tensor none = forward.k.slice(1, 0, 0);
+  Ring gradients(ctx, ranks, frame, layout, none, none, DType::f32);
+  const Tensor all = gradients.keys(0, layout.most_rows());
+  std::fill_n(all.ptr<float>(), 2 * all.numel(), 0.f);
+  for (int step = 0; step < ranks.size(); ++step) {
+    if (step + 1 < ranks.size()) ring.start();
+    for_each_call(layout, ranks.rank(), ring.owner(), forward.mask,
+                  [&](const RingCall& call, std::int64_t q0, std::int64_t k0) {
+                    add_gradients(ctx, args, call, q0, k0, ring, d_q, gradients);
+                  });
+    if (step + 1 < ranks.size()) ring.turn();
+    if (ranks.size() == 1) break;
+    gradients.start();  // after the last step they go home
+    gradients.turn();
+  }
+  if (rows == 0) return;
+  convert(ctx, {.x = d_q, .out = args.d_q});
+  convert(ctx, {.x = gradients.keys(0, rows), .out = args.d_k});
+  convert(ctx, {.x = gradients.values(0, rows), .out = args.d_v});
+}
+
+}  // namespace tessera

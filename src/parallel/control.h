@@ -1,0 +1,20 @@
+// How the rank that leads tells the others what to do next. It leads, they follow: only it knows
+// requests, schedules and the user.
+#pragma once
+
+#include <cstdint>
+
+namespace tessera::parallel {
+
+class ControlChannel {
+ public:
+  virtual ~ControlChannel() = default;
+
+  // Rank 0 sends, every other rank receives. A rank waits without keeping a core busy for long.
+  virtual void send_bytes(void* data, std::int64_t bytes) = 0;
+  virtual void receive_bytes(void* data, std::int64_t bytes) = 0;
+  // Ends every rank with this status.
+  [[noreturn]] virtual void abort(int status) = 0;
+};
+
+}  // namespace tessera::parallel

@@ -1,0 +1,37 @@
+// MPI, started when the first of its communicators is wanted and ended with the last. Compiled into
+// programs and tests, not into the library: a user of the library needs no MPI.
+//
+//   mpirun -n 4 tessera generate --parallel tensor:4 ...
+//
+// A rank that dies is noticed by mpirun, which then ends all others.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "parallel/control.h"
+#include "tessera/communicator.h"
+
+namespace tessera::parallel {
+
+// "Open MPI v4.1.4 ...", or why there is none in this build.
+struct MpiInfo {
+  bool built = false;
+  std::string text;
+};
+MpiInfo mpi_info();
+
+// Was this process started by mpirun or a relative of it, and as one of how many? 0: it was not.
+int launched_ranks();
+
+class MpiWorld : public ControlChannel {
+ public:
+  // Starts MPI. Throws Error (unsupported) in a build without it.
+  static std::unique_ptr<MpiWorld> start();
+  // All ranks, on CPU tensors. Lives as long as the world.
+  virtual Communicator& communicator() = 0;
+  virtual int ranks_on_this_machine() = 0;
+  virtual int rank_on_this_machine() = 0;
+};
+
+}  // namespace tessera::parallel
