@@ -1,5 +1,5 @@
-// Several processes: how fast they generate together, and attention around the ring. Every rank runs
-// it, rank 0 reports one JSON object.
+// Several processes: how fast they generate together, and attention around the ring. Every rank
+// runs it, rank 0 reports one JSON object.
 //
 //   mpirun -n 2 bench_parallel generate --shape bench/shapes/pythia-160m.json --weights int4
 //   mpirun -n 2 bench_parallel ring --tokens 8192
@@ -49,8 +49,7 @@ nlohmann::json generate_report(Context& ctx, const Options& options, const Model
   for (std::int64_t i = 0; i < options.prompt; ++i) {
     prompt.push_back(static_cast<std::int32_t>((7919 * i + 13) % config.vocab));
   }
-  KvCache cache =
-      model.make_cache(ctx, CachePolicy::full(), options.prompt + options.generate);
+  KvCache cache = model.make_cache(ctx, CachePolicy::full(), options.prompt + options.generate);
   std::vector<double> seconds;
   std::vector<std::int32_t> ids;
   for (int i = 0; i < options.repeat; ++i) {
@@ -100,10 +99,12 @@ nlohmann::json run_ring(Context& ctx, const Options& options, Communicator& rank
   const std::int64_t rows = layout.rows(ranks.rank());
   std::vector<Buffer> buffers;
   for (int i = 0; i < 4; ++i) {
-    buffers.emplace_back(DType::f32, std::initializer_list<std::int64_t>{1, rows, options.heads, options.dim});
+    buffers.emplace_back(DType::f32,
+                         std::initializer_list<std::int64_t>{1, rows, options.heads, options.dim});
     const Tensor tensor = buffers.back().tensor();
     for (std::int64_t k = 0; k < tensor.numel(); ++k) {
-      const PhiloxWords words = philox(static_cast<std::uint64_t>(i), {static_cast<std::uint32_t>(k), 0, 0, 0});
+      const PhiloxWords words =
+          philox(static_cast<std::uint64_t>(i), {static_cast<std::uint32_t>(k), 0, 0, 0});
       tensor.ptr<float>()[k] = static_cast<float>(words[0]) * 0x1p-31f - 1.f;
     }
   }

@@ -62,16 +62,16 @@ int print_devices_json() {
                     {"usable", info.usable()},
                     {"why_unusable", text_or_null(info.unusable)}});
   }
-  const Json json = {{"devices", list},
-                     {"cuda",
-                      {{"status", cuda.status},
-                       {"toolkit", text_or_null(cuda.toolkit)},
-                       {"architectures", text_or_null(cuda.architectures)},
-                       {"driver", text_or_null(cuda.driver)},
-                       {"driver_cuda", text_or_null(cuda.driver_cuda)}}},
-                     {"mpi", {{"built", mpi.built}, {"text", mpi.text}}},
-                     {"nccl",
-                      {{"built", nccl.built}, {"usable", nccl.usable}, {"text", nccl.text}}}};
+  const Json json = {
+      {"devices", list},
+      {"cuda",
+       {{"status", cuda.status},
+        {"toolkit", text_or_null(cuda.toolkit)},
+        {"architectures", text_or_null(cuda.architectures)},
+        {"driver", text_or_null(cuda.driver)},
+        {"driver_cuda", text_or_null(cuda.driver_cuda)}}},
+      {"mpi", {{"built", mpi.built}, {"text", mpi.text}}},
+      {"nccl", {{"built", nccl.built}, {"usable", nccl.usable}, {"text", nccl.text}}}};
   fmt::print("{}\n", json.dump(2));
   return 0;
 }

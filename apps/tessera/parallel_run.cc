@@ -21,16 +21,24 @@
 namespace tessera::app {
 namespace {
 
-// "tensor:4" -> 4
-int ranks_of(const std::string& parallel) {
-  constexpr std::string_view kTensor = "tensor:";
-  int ranks = 0;
-  const char* end = parallel.data() + parallel.size();
-  if (parallel.starts_with(kTensor)) {
-    const auto [rest, error] = std::from_chars(parallel.data() + kTensor.size(), end, ranks);
-    if (error == std::errc() && rest == end && ranks >= 1 && ranks <= 1024) return ranks;
+struct Split {
+  bool context;  // of the sequence; else of the model
+  int ranks;
+};
+
+// "tensor:4", "context:2"
+Split parse_split(const std::string& parallel) {
+  const std::size_t colon = parallel.find(':');
+  const std::string kind = parallel.substr(0, colon);
+  if (colon != std::string::npos && (kind == "tensor" || kind == "context")) {
+    int ranks = 0;
+    const char* end = parallel.data() + parallel.size();
+    const auto [rest, error] = std::from_chars(parallel.data() + colon + 1, end, ranks);
+    if (error == std::errc() && rest == end && ranks >= 1 && ranks <= 1024) {
+      return {kind == "context", ranks};
+    }
   }
-  fail_usage("--parallel {} is not tensor:N with N from 1 to 1024", parallel);
+  fail_usage("--parallel {} is neither tensor:N nor context:N with N from 1 to 1024", parallel);
 }
 
 // One GPU for each rank of the machine, in order.
@@ -55,8 +63,7 @@ int follow_rank_0(ModelOptions& options) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);
   try {
     Context ctx(context_options(options));
-    const std::unique_ptr<Model> part =
-        run.load(ctx, model_path(options), load_options(options));
+    const std::unique_ptr<Model> part = run.load(ctx, model_path(options), load_options(options));
     run.follow(ctx, *part);
     return 0;
   } catch (const std::exception& error) {
@@ -67,7 +74,8 @@ int follow_rank_0(ModelOptions& options) {
 }  // namespace
 
 ParallelRun::ParallelRun(const std::string& parallel, const std::string& device) {
-  const int wanted = ranks_of(parallel);
+  const auto [context, wanted] = parse_split(parallel);
+  splits_context_ = context;
   const int launched = parallel::launched_ranks();
   if (launched != wanted) {
     fail_usage("--parallel {0} needs {1} processes, and {2} started: mpirun -n {1} tessera ...",
@@ -86,7 +94,7 @@ int ParallelRun::threads(int asked) const {
 
 std::unique_ptr<Model> ParallelRun::load(Context& ctx, const std::filesystem::path& directory,
                                          LoadOptions options) {
-  options.tensor_parallel = &ranks();
+  (splits_context_ ? options.context_parallel : options.tensor_parallel) = &ranks();
   std::unique_ptr<Model> part = load_model(ctx, directory, options);
   if (!is_first()) return part;
   return model::lead(std::move(part), ranks(), *world_);
@@ -107,8 +115,8 @@ void ParallelRun::abort(const std::string& sentence) {
 void add_parallel_option(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--parallel", options.parallel,
-                  "tensor:N splits the model over N processes: mpirun -n N tessera ... "
-                  "(docs/CLUSTER.md)")
+                  "tensor:N splits the model over N processes, context:N a long context: mpirun -n "
+                  "N tessera ... (docs/CLUSTER.md)")
       ->type_name("HOW");
 }
 

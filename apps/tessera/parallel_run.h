@@ -28,6 +28,7 @@ class ParallelRun {
   int rank() const { return world_->communicator().rank(); }
   int size() const { return world_->communicator().size(); }
   bool is_first() const { return rank() == 0; }
+  bool splits_context() const { return splits_context_; }
   Device device() const { return device_; }
   // Of this rank: its share of the machine's.
   int threads(int asked) const;
@@ -45,6 +46,7 @@ class ParallelRun {
   std::unique_ptr<parallel::MpiWorld> world_;
   std::unique_ptr<Communicator> nccl_;
   Device device_;
+  bool splits_context_ = false;  // else the model
 };
 
 // --parallel

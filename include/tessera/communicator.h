@@ -37,8 +37,8 @@ class Communicator {
 
   // All tensors are contiguous. Sums are of f32, f16 or bf16, in f32 and rounded once.
   //
-  // The sum over the ranks, in place. On the CPU it is taken in the order of the ranks: an element's
-  // bits depend on the elements alone, not on how many there are.
+  // The sum over the ranks, in place. On the CPU it is taken in the order of the ranks: an
+  // element's bits depend on the elements alone, not on how many there are.
   virtual void all_reduce(Context& ctx, const Tensor& data) = 0;
   // whole[r] = the part of rank r. whole: [size, part's shape...]
   virtual void all_gather(Context& ctx, const Tensor& part, const Tensor& whole) = 0;

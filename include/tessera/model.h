@@ -24,6 +24,7 @@
 namespace tessera {
 
 class Communicator;  // tessera/communicator.h
+class ContextPass;   // src/model/architectures/context_pass.h
 
 // How the files of weights are read.
 enum class FileAccess {
@@ -55,15 +56,20 @@ struct LoadOptions {
   // same time, with the same step over a cache of its own; parallel_model.h of src/model does that.
   // Must outlive the model. Null: the whole model.
   Communicator* tensor_parallel = nullptr;
+  // Context parallelism: every rank has the whole model, and a part of the pages of keys and
+  // values; the rows of a long step are spread over the ranks. On the CPU; not together with
+  // tensor_parallel. Otherwise as tensor_parallel.
+  Communicator* context_parallel = nullptr;
   // Called while loading, on the calling thread, with the bytes done and the total. An exception
   // that it throws ends the loading and reaches the caller; what was loaded is released.
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
 };
 
 struct ForwardArgs {
-  const CacheStep* step = nullptr;  // of a KvCache or a CacheBatch
-  Tensor logits{};                  // f32 [step->logits, vocab]; optional
-  Tensor drawn{};                   // what ids of the step may stand for: EmbeddingArgs::drawn
+  const CacheStep* step = nullptr;       // of a KvCache or a CacheBatch
+  Tensor logits{};                       // f32 [step->logits, vocab]; optional
+  Tensor drawn{};                        // what ids of the step may stand for: EmbeddingArgs::drawn
+  const ContextPass* context = nullptr;  // set by a model whose cache is spread over processes
   // Called with 0 after the embedding, i after layer i, and last (level = layers) after the final
   // norm in place of the last layer's own output, as transformers counts hidden states.
   // hidden: [tokens, hidden] of the model's dtype, in the order of the step's rows. An exception

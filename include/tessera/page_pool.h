@@ -53,12 +53,35 @@ struct CachePolicy {
 // "full", "window(1024)", "sinks(4, 1020)"
 std::string to_string(const CachePolicy& policy);
 
+// Pages that are spread over several processes (context parallelism), in a zigzag: pages 0, 1, 2,
+// 3, 4, ... of three processes are those of 0, 1, 2, 2, 1, 0, 0, 1, ... Numbers of pages are those
+// of the whole pool; each process has memory for its own.
+struct PageShare {
+  int rank = 0, size = 1;
+
+  int owner(std::int64_t page) const {
+    const auto at = static_cast<int>(page % (2 * size));
+    return at < size ? at : 2 * size - 1 - at;
+  }
+  bool is_own(std::int64_t page) const { return owner(page) == rank; }
+  // Where its owner keeps a page.
+  std::int64_t local(std::int64_t page) const {
+    return 2 * (page / (2 * size)) + (page % (2 * size) >= size ? 1 : 0);
+  }
+  // Pages that each process keeps of so many.
+  std::int64_t kept(std::int64_t pages) const {
+    return size == 1 ? pages : 2 * ((pages + 2 * size - 1) / (2 * size));
+  }
+};
+
 // Is told what a pool does to its pages by itself; what is written into them, the steps say. For
 // models whose cache has a copy or a part in other processes.
 class PoolWatcher {
  public:
   virtual ~PoolWatcher() = default;  // the pool has ended
+  // A page was copied; where pages are spread, it has yet to be.
   virtual void copied(std::int32_t from, std::int32_t to) = 0;
+  virtual PageShare share() const { return {}; }
 };
 
 struct PagePoolOptions {
@@ -67,9 +90,11 @@ struct PagePoolOptions {
   std::int64_t head_dim = 0;
   DType dtype = DType::f32;
   std::int64_t pages = 0;
-  std::int64_t page_size = 64;  // tokens per page
-  bool prefix_cache = true;     // whole pages can be found again
+  std::int64_t page_size = 64;             // tokens per page
+  bool prefix_cache = true;                // whole pages can be found again
   std::shared_ptr<PoolWatcher> watcher{};  // optional
+
+  PageShare share() const { return watcher ? watcher->share() : PageShare{}; }
 };
 
 // Bytes of the keys and values of all pages.
@@ -93,7 +118,7 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  // One layer: [pages, page_size, kv_heads, head_dim].
+  // One layer: [pages, page_size, kv_heads, head_dim]. Of a pool that is spread, the own pages.
   Tensor keys(std::int64_t layer) const;
   Tensor values(std::int64_t layer) const;
 

@@ -1,9 +1,9 @@
 // Attention over a sequence that is spread over several processes. Each has some of its rows, as
-// queries and as keys and values. The keys and values go around a ring, a block at a time, while the
-// block before is computed; partial results merge by (out, lse).
+// queries and as keys and values. The keys and values go around a ring, a block at a time, while
+// the block before is computed; partial results merge by (out, lse).
 //
-//   tokens  | 0 | 1 | 2 | 3 | 3 | 2 | 1 | 0 |      2 * size chunks, in a zigzag: under a causal mask
-//   rank      0   1   2   3   3   2   1   0        every rank has as much to do
+//   tokens  | 0 | 1 | 2 | 3 | 3 | 2 | 1 | 0 |      2 * size chunks, in a zigzag: under a causal
+//   mask rank      0   1   2   3   3   2   1   0        every rank has as much to do
 //
 // For tensors on the CPU. Exact: the result is that of attention() over the whole sequence, up to
 // rounding.
@@ -27,8 +27,8 @@ class RingLayout {
     std::int64_t size() const { return end - begin; }
   };
 
-  // Chunks begin at multiples of `multiple`: the block of a block pattern, else 1. The last ones may
-  // be shorter, or empty.
+  // Chunks begin at multiples of `multiple`: the block of a block pattern, else 1. The last ones
+  // may be shorter, or empty.
   RingLayout(std::int64_t tokens, int size, std::int64_t multiple = 1);
 
   std::array<Chunk, 2> chunks(int rank) const;
@@ -43,10 +43,10 @@ class RingLayout {
 
 struct RingAttentionArgs {
   std::int64_t tokens = 0;  // of the whole sequence
-  Tensor q{}, k{}, v{};     // this rank's rows: [batch, rows, heads, dim], as attention() takes them
-  Tensor out{};             // like q
-  Tensor lse{};             // f32 [batch, heads, rows]; optional
-  Mask mask{};              // over the whole sequence
+  Tensor q{}, k{}, v{};  // this rank's rows: [batch, rows, heads, dim], as attention() takes them
+  Tensor out{};          // like q
+  Tensor lse{};          // f32 [batch, heads, rows]; optional
+  Mask mask{};           // over the whole sequence
   float scale = 0.f, softcap = 0.f;  // as in AttentionArgs
 };
 // The layout that the rows of such a call have.

@@ -44,7 +44,8 @@ std::int64_t page_bytes(const PagePoolOptions& options) {
 
 // Of all pages, on a boundary that every layer's tensor begins on.
 std::int64_t layer_stride(const PagePoolOptions& options) {
-  return checked_align(checked_mul(options.pages, page_bytes(options)), Buffer::kAlignment);
+  const std::int64_t pages = options.share().kept(options.pages);
+  return checked_align(checked_mul(pages, page_bytes(options)), Buffer::kAlignment);
 }
 
 }  // namespace
@@ -104,10 +105,11 @@ PagePool::~PagePool() = default;
 namespace {
 
 Tensor layer_tensor(const PagePoolOptions& options, Device device, char* data) {
-  return {data,
-          options.dtype,
-          {options.pages, options.page_size, options.kv_heads, options.head_dim},
-          device};
+  return {
+      data,
+      options.dtype,
+      {options.share().kept(options.pages), options.page_size, options.kv_heads, options.head_dim},
+      device};
 }
 
 void check_layer(const PagePoolOptions& options, std::int64_t layer) {
@@ -198,6 +200,7 @@ void PagePool::copy_page(Context& ctx, std::int32_t from, std::int32_t to) const
   const State& state = *state_;
   if (!state.memory.is_there()) return;
   if (state.options.watcher) state.options.watcher->copied(from, to);
+  if (state.options.share().size > 1) return;
   const std::int64_t bytes = page_bytes(state.options);
   for (std::int64_t i = 0; i < 2 * state.options.layers; ++i) {
     char* layer = state.memory.data() + i * state.stride;

@@ -82,6 +82,10 @@ std::unique_ptr<Model> load_checked(Context& ctx, const SharedCheckpoint& checkp
                                     const LoadOptions& options) {
   const ModelConfig config = read_model_config(checkpoint->directory());
   const DType dtype = model::model_dtype(ctx, config, options.dtype);
+  if (options.context_parallel != nullptr && !ctx.device().is_cpu()) {
+    fail(ErrorCode::unsupported, "context parallelism runs on the CPU, but the Context is on {}",
+         to_string(ctx.device()));
+  }
   const std::int64_t workspace_before = ctx.workspace_bytes();
   const Way chosen = counted(ctx, checkpoint, config, {"", dtype, options});
   const auto request = [&] {
@@ -97,6 +101,7 @@ std::unique_ptr<Model> load_checked(Context& ctx, const SharedCheckpoint& checkp
   try {
     model::CheckpointWeights weights(ctx, checkpoint, dtype, options);
     weights.set_ranks(options.tensor_parallel);
+    weights.set_context_ranks(options.context_parallel);
     std::unique_ptr<Model> model = model::make_model(config, dtype, weights);
     // Packing a layer can take more than any step of a stream will.
     if (ctx.workspace_bytes() > workspace_before) ctx.workspace().release();

@@ -39,7 +39,8 @@ void send_message(parallel::ControlChannel& channel, MessageWriter& message) {
   const auto size = std::ssize(bytes);
   std::array<std::byte, kPacket> packet{};
   std::memcpy(packet.data(), &size, sizeof size);
-  const std::int64_t here = std::min<std::int64_t>(size, kPacket - static_cast<std::int64_t>(sizeof size));
+  const std::int64_t here =
+      std::min<std::int64_t>(size, kPacket - static_cast<std::int64_t>(sizeof size));
   std::memcpy(packet.data() + sizeof size, bytes.data(), static_cast<std::size_t>(here));
   channel.send_bytes(packet.data(), kPacket);
   if (here < size) channel.send_bytes(bytes.data() + here, size - here);
@@ -51,9 +52,31 @@ void receive_message(parallel::ControlChannel& channel, std::vector<std::byte>& 
   std::ptrdiff_t size = 0;
   std::memcpy(&size, packet.data(), sizeof size);
   bytes.resize(static_cast<std::size_t>(size));
-  const std::int64_t here = std::min<std::int64_t>(size, kPacket - static_cast<std::int64_t>(sizeof size));
+  const std::int64_t here =
+      std::min<std::int64_t>(size, kPacket - static_cast<std::int64_t>(sizeof size));
   std::memcpy(bytes.data(), packet.data() + sizeof size, static_cast<std::size_t>(here));
   if (here < size) channel.receive_bytes(bytes.data() + here, size - here);
+}
+
+// ---- copies of pages ----------------------------------------------------------------------------
+
+// Of a pool that is spread: from the rank that has the one page to the rank that has the other.
+void copy_spread_page(Context& ctx, Communicator& ranks, const PagePool& pool, PageCopy copy) {
+  const PageShare share = pool.options().share();
+  const int from = share.owner(copy.from), to = share.owner(copy.to);
+  for (std::int64_t i = 0; i < 2 * pool.options().layers; ++i) {
+    const Tensor pages = i % 2 == 0 ? pool.keys(i / 2) : pool.values(i / 2);
+    const Tensor source = pages.select(0, share.local(copy.from));
+    const Tensor target = pages.select(0, share.local(copy.to));
+    if (from == to) {
+      if (share.rank != from) continue;
+      copy_bytes(ctx, target.data, target.device, source.data, source.device, source.bytes());
+    } else if (share.rank == from) {
+      ranks.send(ctx, source, to);
+    } else if (share.rank == to) {
+      ranks.receive(ctx, target, from);
+    }
+  }
 }
 
 // ---- rank 0 -------------------------------------------------------------------------------------
@@ -66,12 +89,14 @@ struct Untold {
 
 class Watcher final : public PoolWatcher {
  public:
-  explicit Watcher(std::shared_ptr<Untold> untold) : untold_(std::move(untold)) {}
+  Watcher(std::shared_ptr<Untold> untold, const PageShare& share)
+      : untold_(std::move(untold)), share_(share) {}
   ~Watcher() override {
     if (id_ > 0) untold_->ended.push_back(id_);
   }
 
   void copied(std::int32_t from, std::int32_t to) override { copies_.push_back({from, to}); }
+  PageShare share() const override { return share_; }
   // A pool that was only made to count has no id.
   PoolId id() {
     if (id_ == 0) id_ = ++untold_->last_pool;
@@ -81,6 +106,7 @@ class Watcher final : public PoolWatcher {
 
  private:
   std::shared_ptr<Untold> untold_;
+  PageShare share_;
   PoolId id_ = 0;
   std::vector<PageCopy> copies_;
 };
@@ -118,7 +144,8 @@ class LeadingModel final : public Model {
   }
   void check_files() const override { part_->check_files(); }
   std::shared_ptr<PoolWatcher> watch_pool() const override {
-    return std::make_shared<Watcher>(untold_);
+    const std::shared_ptr<PoolWatcher> of_part = part_->watch_pool();
+    return std::make_shared<Watcher>(untold_, of_part ? of_part->share() : PageShare{});
   }
 
  private:
@@ -143,11 +170,10 @@ void LeadingModel::send_step(Context& ctx, const ForwardArgs& args) const {
   for (const PoolId id : untold_->ended) message.put(id);
   untold_->ended.clear();
   message.put(watcher.id());
-  message.put(PoolSizes{pool.layers, pool.kv_heads, pool.head_dim, pool.pages, pool.page_size,
-                        pool.dtype});
+  message.put(
+      PoolSizes{pool.layers, pool.kv_heads, pool.head_dim, pool.pages, pool.page_size, pool.dtype});
   message.put(std::ssize(watcher.copies()));
   for (const PageCopy copy : watcher.copies()) message.put(copy);
-  watcher.copies().clear();
   message.put(args.logits.defined());
   message.put(static_cast<bool>(args.observe));
   message.put(args.drawn.defined() ? args.drawn.numel() : std::int64_t{-1});
@@ -155,14 +181,18 @@ void LeadingModel::send_step(Context& ctx, const ForwardArgs& args) const {
   write_step(message, step, block);
   const bool on_cpu = ctx.device().is_cpu();
   if (on_cpu) {
-    message.append({reinterpret_cast<const std::byte*>(block.begin),
-                    static_cast<std::size_t>(block.bytes)});
+    message.append(
+        {reinterpret_cast<const std::byte*>(block.begin), static_cast<std::size_t>(block.bytes)});
   }
   send_message(channel_, message);
+  if (watcher.share().size > 1) {
+    for (const PageCopy copy : watcher.copies()) copy_spread_page(ctx, ranks_, *step.pool, copy);
+  }
+  watcher.copies().clear();
   if (on_cpu) return;
   // What lies on a GPU goes from GPU to GPU.
-  ranks_.broadcast(ctx, Tensor(static_cast<void*>(block.begin), DType::u8, {block.bytes}, ctx.device()),
-                   0);
+  ranks_.broadcast(
+      ctx, Tensor(static_cast<void*>(block.begin), DType::u8, {block.bytes}, ctx.device()), 0);
   if (args.drawn.defined()) ranks_.broadcast(ctx, args.drawn, 0);
 }
 
@@ -170,7 +200,8 @@ void LeadingModel::send_step(Context& ctx, const ForwardArgs& args) const {
 
 class Follower {
  public:
-  Follower(Context& ctx, const Model& part, Communicator& ranks) : ctx_(ctx), part_(part), ranks_(ranks) {}
+  Follower(Context& ctx, const Model& part, Communicator& ranks)
+      : ctx_(ctx), part_(part), ranks_(ranks) {}
 
   void run(MessageReader& message);
 
@@ -198,7 +229,8 @@ PagePool& Follower::pool_for(PoolId id, const PoolSizes& sizes) {
                                                             .dtype = sizes.dtype,
                                                             .pages = sizes.pages,
                                                             .page_size = sizes.page_size,
-                                                            .prefix_cache = false});
+                                                            .prefix_cache = false,
+                                                            .watcher = part_.watch_pool()});
   }
   return *pool;
 }
@@ -211,7 +243,11 @@ void Follower::run(MessageReader& message) {
   PagePool& pool = pool_for(id, message.get<PoolSizes>());
   for (auto copies = message.get<std::ptrdiff_t>(); copies > 0; --copies) {
     const auto copy = message.get<PageCopy>();
-    pool.copy_page(ctx_, copy.from, copy.to);
+    if (pool.options().share().size > 1) {
+      copy_spread_page(ctx_, ranks_, pool, copy);
+    } else {
+      pool.copy_page(ctx_, copy.from, copy.to);
+    }
   }
   const bool wants_logits = message.get<bool>(), observes = message.get<bool>();
   const auto draws = message.get<std::int64_t>(), bytes = message.get<std::int64_t>();

@@ -1,7 +1,7 @@
 // A model that several processes compute together. Rank 0 leads: it has the Engine, the scheduler,
 // the sampler and the user, and uses the model as any other. Before each pass it sends the others
-// the step: a few kilobytes that say which rows there are and where their keys go. They follow: each
-// runs the same step over its own part of the weights and of the cache.
+// the step: a few kilobytes that say which rows there are and where their keys go. They follow:
+// each runs the same step over its own part of the weights and of the cache.
 //
 //   rank 0   Engine --> LeadingModel::forward --send step--> part's forward --+
 //   rank r              follow()             <--receive----- part's forward --+ all_reduce, ...

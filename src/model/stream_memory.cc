@@ -185,6 +185,13 @@ void Model::reserve_workspace(Context& ctx, const KvCacheOptions& cache,
 
 void Model::check_policy(const CachePolicy& policy) const {
   if (policy.kind != CachePolicy::Kind::sinks) return;
+  const std::shared_ptr<PoolWatcher> watcher = watch_pool();
+  if (watcher && watcher->share().size > 1) {
+    fail(ErrorCode::unsupported,
+         "{}: keys are rotated by their place in the whole cache, and no process of a spread one "
+         "knows it; use one process, or keep every token",
+         to_string(policy));
+  }
   const std::int64_t kept = policy.n_sink + policy.window;
   for (const std::int64_t window : config_.windows) {
     if (window == 0 || window >= kept) continue;

@@ -49,8 +49,8 @@ void check_ring(const char* op, const Context& ctx, const Communicator& ranks,
   for (const auto& [name, tensor] : {std::pair{"q", args.q}, {"k", args.k}, {"v", args.v}}) {
     if (tensor.rank == 4 && tensor.size(1) == rows) continue;
     fail(ErrorCode::invalid_argument,
-         "{}: {} must be [batch, {}, heads, dim], the rows of rank {} of {}; got {}", op, name, rows,
-         ranks.rank(), ranks.size(), tensor);
+         "{}: {} must be [batch, {}, heads, dim], the rows of rank {} of {}; got {}", op, name,
+         rows, ranks.rank(), ranks.size(), tensor);
   }
 }
 
@@ -69,8 +69,7 @@ Ring::Ring(Context& ctx, Communicator& ranks, Workspace::Frame& frame, const Rin
 
 void Ring::start() {
   const int size = ranks_.size(), rank = ranks_.rank();
-  pending_ =
-      ranks_.start_exchange(ctx_, here_, (rank + 1) % size, next_, (rank + size - 1) % size);
+  pending_ = ranks_.start_exchange(ctx_, here_, (rank + 1) % size, next_, (rank + size - 1) % size);
 }
 
 void Ring::turn() {

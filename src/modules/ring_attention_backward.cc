@@ -2,7 +2,8 @@
 // the keys is a call of attention_backward() over that part. d_q stays here and grows; d_k and d_v
 // travel with their keys:
 //
-//   block of rank o:   o -> o + 1 -> ... -> o - 1 -> o        each adds its part, the last hop is home
+//   block of rank o:   o -> o + 1 -> ... -> o - 1 -> o        each adds its part, the last hop is
+//   home
 #include <algorithm>
 
 #include "core/thread_pool.h"
@@ -43,19 +44,21 @@ void add_gradients(Context& ctx, const RingAttentionBackwardArgs& args, const Ri
   const Tensor part_q = frame.take(forward.q.dtype, {batch, n_q, forward.q.size(2), dim});
   const Tensor part_k = frame.take(forward.k.dtype, {batch, n_k, kv_heads, dim});
   const Tensor part_v = frame.take(forward.v.dtype, {batch, n_k, kv_heads, dim});
-  attention_backward(ctx, {.forward = {.q = of_queries(forward.q),
-                                       .k = ring.keys(k0, k0 + n_k),
-                                       .v = ring.values(k0, k0 + n_k),
-                                       .out = of_queries(forward.out),
-                                       .lse = forward.lse.slice(2, q0, q0 + n_q),
-                                       .mask = call.mask,
-                                       .scale = forward.scale,
-                                       .softcap = forward.softcap},
-                           .d_out = of_queries(args.d_out),
-                           .d_q = part_q,
-                           .d_k = part_k,
-                           .d_v = part_v,
-                           .deterministic = true});
+  AttentionBackwardArgs part;
+  part.forward = {.q = of_queries(forward.q),
+                  .k = ring.keys(k0, k0 + n_k),
+                  .v = ring.values(k0, k0 + n_k),
+                  .out = of_queries(forward.out),
+                  .lse = forward.lse.slice(2, q0, q0 + n_q),
+                  .mask = call.mask,
+                  .scale = forward.scale,
+                  .softcap = forward.softcap};
+  part.d_out = of_queries(args.d_out);
+  part.d_q = part_q;
+  part.d_k = part_k;
+  part.d_v = part_v;
+  part.deterministic = true;
+  attention_backward(ctx, part);
   add_rows(ctx, part_q, of_queries(d_q));
   add_rows(ctx, part_k, gradients.keys(k0, k0 + n_k));
   add_rows(ctx, part_v, gradients.values(k0, k0 + n_k));
@@ -71,8 +74,8 @@ void ring_attention_backward(Context& ctx, Communicator& ranks,
   const std::int64_t rows = forward.q.size(1);
   Workspace::Frame frame(ctx.workspace());
   Ring ring(ctx, ranks, frame, layout, forward.k, forward.v, forward.k.dtype);
-  const Tensor d_q = frame.take(
-      DType::f32, {forward.q.size(0), rows, forward.q.size(2), forward.q.size(3)});
+  const Tensor d_q =
+      frame.take(DType::f32, {forward.q.size(0), rows, forward.q.size(2), forward.q.size(3)});
   std::fill_n(d_q.ptr<float>(), d_q.numel(), 0.f);
   // Begins as zeros: no rows of this rank are copied into it.
   const Tensor none = forward.k.slice(1, 0, 0);

@@ -7,10 +7,10 @@ namespace {
 
 using Chunk = RingLayout::Chunk;
 
-// A band, -left <= key - row <= right in the sequence; -1: open. attention() takes the last row of a
-// call to be level with its last key. Here they are k.end - q.end apart, so the band moves by that.
-// Keys that no row sees and rows that see no key are cut off at the ends, until neither side of the
-// moved band is negative.
+// A band, -left <= key - row <= right in the sequence; -1: open. attention() takes the last row of
+// a call to be level with its last key. Here they are k.end - q.end apart, so the band moves by
+// that. Keys that no row sees and rows that see no key are cut off at the ends, until neither side
+// of the moved band is negative.
 void add_band(Chunk q, Chunk k, std::int64_t left, std::int64_t right,
               std::vector<RingCall>& calls) {
   if (right >= 0) k.end = std::min(k.end, q.end + right);

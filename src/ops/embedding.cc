@@ -37,9 +37,9 @@ void check_embedding(const OpScope& op, const EmbeddingArgs& args) {
   for (int d = 0; fits && d < ids.rank; ++d) fits = out.shape[d] == ids.shape[d];
   op.require(fits, "out must have the shape of ids {} followed by the {} columns of table, got {}",
              ids, table.in_features, out);
-  op.require(args.first_row >= 0 && (args.all_rows == 0
-                                         ? args.first_row == 0
-                                         : args.first_row + table.out_features <= args.all_rows),
+  op.require(args.first_row >= 0 &&
+                 (args.all_rows == 0 ? args.first_row == 0
+                                     : args.first_row + table.out_features <= args.all_rows),
              "a table of {} rows from row {} on does not lie in {} rows", table.out_features,
              args.first_row, args.all_rows);
   op.no_overlap("out", out, "ids", ids);

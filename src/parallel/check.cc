@@ -22,10 +22,9 @@ void check_summable(const char* call, const Tensor& tensor) {
 void check_whole(const char* call, const Tensor& part, const Tensor& whole, int size) {
   check_contiguous(call, part);
   check_contiguous(call, whole);
-  const bool fits = whole.dtype == part.dtype && whole.rank == part.rank + 1 &&
-                    whole.shape[0] == size &&
-                    std::equal(part.shape.begin(), part.shape.begin() + part.rank,
-                               whole.shape.begin() + 1);
+  const bool fits =
+      whole.dtype == part.dtype && whole.rank == part.rank + 1 && whole.shape[0] == size &&
+      std::equal(part.shape.begin(), part.shape.begin() + part.rank, whole.shape.begin() + 1);
   if (fits) return;
   fail(ErrorCode::invalid_argument,
        "{}: the whole must have the shape of a part {} behind the number of ranks, {}; got {}",

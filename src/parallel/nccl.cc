@@ -36,7 +36,8 @@ struct Library {
       return;
     }
     const auto find = [&](auto& function, const char* name) {
-      function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
       if (function == nullptr) problem = std::string("libnccl.so.2 lacks ") + name;
     };
     find(get_version, "ncclGetVersion");
@@ -99,8 +100,8 @@ class NcclCommunicator final : public Communicator {
   }
   void all_gather(Context& ctx, const Tensor& part, const Tensor& whole) override {
     check_whole("all_gather", part, whole, size_);
-    check("all_gather", library().all_gather(part.data, whole.data, bytes(part), ncclUint8, comm_,
-                                             stream(ctx)));
+    check("all_gather",
+          library().all_gather(part.data, whole.data, bytes(part), ncclUint8, comm_, stream(ctx)));
   }
   void reduce_scatter(Context& ctx, const Tensor& whole, const Tensor& part) override {
     check_summable("reduce_scatter", whole);
@@ -123,7 +124,8 @@ class NcclCommunicator final : public Communicator {
   void receive(Context& ctx, const Tensor& data, int from) override {
     check_contiguous("receive", data);
     check_peer("receive", from, size_);
-    check("receive", library().receive(data.data, bytes(data), ncclUint8, from, comm_, stream(ctx)));
+    check("receive",
+          library().receive(data.data, bytes(data), ncclUint8, from, comm_, stream(ctx)));
   }
   std::unique_ptr<Pending> start_exchange(Context& ctx, const Tensor& sent, int to,
                                           const Tensor& received, int from) override {
@@ -176,8 +178,7 @@ std::unique_ptr<Communicator> make_nccl(Context& ctx, Communicator& control) {
   Context host;
   control.broadcast(host, Tensor(static_cast<void*>(&id), DType::u8, {sizeof id}), 0);
   ncclComm_t comm = nullptr;
-  check("ncclCommInitRank",
-        library().comm_init_rank(&comm, control.size(), id, control.rank()));
+  check("ncclCommInitRank", library().comm_init_rank(&comm, control.size(), id, control.rank()));
   return std::make_unique<NcclCommunicator>(comm, control.rank(), control.size());
 }
 

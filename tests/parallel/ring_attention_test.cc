@@ -10,6 +10,7 @@
 #include "modules/ring_mask.h"
 #include "parallel/ranks.h"
 #include "reference/attention.h"
+#include "reference/parity.h"
 #include "reference/test_tensor.h"
 #include "support/attention_case.h"
 #include "support/refusal.h"
@@ -53,16 +54,28 @@ struct RingCase {
 struct RingCallOfRank {
   RingCallOfRank(Context& ctx, const RingCase& c)
       : layout(ring_layout(c.tokens, ranks().size(), c.mask)),
-        whole(ctx, {.batch = 2, .n_q = c.tokens, .n_k = c.tokens, .heads = 4,
-                    .kv_heads = c.kv_heads, .dim = 32, .mask = c.mask, .dtype = c.dtype,
+        whole(ctx, {.batch = 2,
+                    .n_q = c.tokens,
+                    .n_k = c.tokens,
+                    .heads = 2,
+                    .kv_heads = c.kv_heads,
+                    .dim = 16,
+                    .mask = c.mask,
+                    .dtype = c.dtype,
                     .softcap = c.softcap}),
         in(whole.inputs()),
         q(ctx, part(in.q, 1), c.dtype),
         k(ctx, part(in.k, 1), c.dtype),
         v(ctx, part(in.v, 1), c.dtype),
         out(TestTensor::poisoned(ctx, part(in.q, 1).shape, c.dtype)),
-        lse(TestTensor::poisoned(ctx, {2, 4, layout.rows(ranks().rank())}, DType::f32)),
-        args{.tokens = c.tokens, .q = q, .k = k, .v = v, .out = out, .lse = lse, .mask = c.mask,
+        lse(TestTensor::poisoned(ctx, {2, 2, layout.rows(ranks().rank())}, DType::f32)),
+        args{.tokens = c.tokens,
+             .q = q,
+             .k = k,
+             .v = v,
+             .out = out,
+             .lse = lse,
+             .mask = c.mask,
              .softcap = c.softcap} {}
 
   Array part(const Array& array, int axis) const {
@@ -75,6 +88,8 @@ struct RingCallOfRank {
   TestTensor q, k, v, out, lse;
   RingAttentionArgs args;
 };
+
+constexpr double kGradientBound = 1e-5;
 
 void check_forward(Context& ctx, const RingCase& c) {
   RingCallOfRank call(ctx, c);
@@ -98,10 +113,15 @@ void check_backward(Context& ctx, const RingCase& c) {
   };
   const TestTensor d_q = like(call.q), d_k = like(call.k), d_v = like(call.v);
   ring_attention_backward(
-      ctx, ranks(),
-      {.forward = call.args, .d_out = own_d_out, .d_q = d_q, .d_k = d_k, .d_v = d_v});
+      ctx, ranks(), {.forward = call.args, .d_out = own_d_out, .d_q = d_q, .d_k = d_k, .d_v = d_v});
   if (call.layout.rows(ranks().rank()) == 0) return;
   const auto exact = reference::attention_backward(call.in, d_out);
+  if (c.dtype == DType::f32) {  // a few roundings of numbers around 1
+    EXPECT_LT(reference::compare(d_q.read(), call.part(exact.d_q, 1)).max_abs, kGradientBound);
+    EXPECT_LT(reference::compare(d_k.read(), call.part(exact.d_k, 1)).max_abs, kGradientBound);
+    EXPECT_LT(reference::compare(d_v.read(), call.part(exact.d_v, 1)).max_abs, kGradientBound);
+    return;
+  }
   const auto plain = plain_attention_backward(call.in, d_out, c.dtype);
   EXPECT_TRUE(good(d_q.read(), call.part(exact.d_q, 1), call.part(plain.d_q, 1)));
   EXPECT_TRUE(good(d_k.read(), call.part(exact.d_k, 1), call.part(plain.d_k, 1)));
@@ -110,7 +130,7 @@ void check_backward(Context& ctx, const RingCase& c) {
 
 TEST(RingAttention, EveryMaskAndLength) {
   Context ctx({.threads = 1});
-  for (const std::int64_t tokens : {1, 2, 3, 7, 37, 130}) {
+  for (const std::int64_t tokens : {1, 2, 3, 7, 37, 75}) {
     for (const Mask& mask : every_mask(tokens, tokens)) {
       SCOPED_TRACE(std::to_string(tokens) + " " + mask.to_string());
       check_forward(ctx, {.tokens = tokens, .mask = mask});
@@ -123,9 +143,9 @@ TEST(RingAttention, EveryMaskAndLength) {
 TEST(RingAttention, WindowsAndSinksOfEveryWidth) {
   Context ctx({.threads = 1});
   for (const std::int64_t width : {0, 1, 4, 9, 17, 40, 70}) {
-    for (const Mask& mask : {Mask::window(width, 0), Mask::window(width, 3), Mask::window(2, width),
-                             Mask::window(-1, width), Mask::sinks(5, width + 1),
-                             Mask::sinks(width, 3)}) {
+    for (const Mask& mask :
+         {Mask::window(width, 0), Mask::window(width, 3), Mask::window(2, width),
+          Mask::window(-1, width), Mask::sinks(5, width + 1), Mask::sinks(width, 3)}) {
       SCOPED_TRACE(mask.to_string());
       check_forward(ctx, {.tokens = 67, .mask = mask});
     }
@@ -135,8 +155,8 @@ TEST(RingAttention, WindowsAndSinksOfEveryWidth) {
 TEST(RingAttention, DtypesGroupedHeadsAndSoftcap) {
   Context ctx({.threads = 1});
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    const RingCase c{.tokens = 61, .mask = Mask::causal(), .dtype = dtype, .softcap = 3.f,
-                     .kv_heads = 1};
+    const RingCase c{
+        .tokens = 61, .mask = Mask::causal(), .dtype = dtype, .softcap = 3.f, .kv_heads = 1};
     check_forward(ctx, c);
     check_backward(ctx, c);
   }

@@ -62,8 +62,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void embedding(Context& ctx, const EmbeddingArgs& args) {
   if (args.out.numel() == 0) return;
-  const Ids ids{Rows(args.ids),        args.ids.dtype, args.table.out_features,
-                DrawnIds(args.drawn), args.first_row,  args.all_rows};
+  const Ids ids{Rows(args.ids),       args.ids.dtype, args.table.out_features,
+                DrawnIds(args.drawn), args.first_row, args.all_rows};
   const Rows out(args.out);
   const Launch launch(ctx, "embedding");
   const auto run = [&](auto decoder) {

@@ -8,6 +8,7 @@
 #include "core/fail.h"
 #include "core/format.h"
 #include "core/workspace.h"
+#include "model/architectures/context_pass.h"
 #include "tessera/attention.h"
 #include "tessera/convert.h"
 #include "tessera/embedding.h"
@@ -171,6 +172,7 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
 }
 
 void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads) {
+  if (args.context != nullptr) return args.context->turn_and_append(ctx, heads);
   const CacheStep& step = *args.step;
   const std::vector<AttentionGroup>& groups = step.groups;
   // One call for neighbouring groups that agree on when keys are turned.
@@ -194,6 +196,7 @@ void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendA
 }
 
 void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttentionArgs& heads) {
+  if (args.context != nullptr) return args.context->attend(ctx, heads);
   for (const AttentionGroup& group : heads.groups) {
     const bool ragged = group.q_offsets.defined();
     const auto rows = [&](const Tensor& tensor) {

@@ -120,15 +120,13 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
     layer.norm1 = read_norm(at(kNeoxModules.norm1));
     layer.qkv = read_dense(weights, at(kNeoxQkv[0]), 3 * hidden, hidden, config.qkv_bias,
                            {.rows = qkv_rows});
-    layer.output = read_dense(weights, at(kNeoxModules.output), hidden, hidden,
-                              config.output_bias && first, {.columns = heads});
+    layer.output = read_dense(weights, at(kNeoxModules.output), hidden, hidden, config.output_bias,
+                              {.columns = heads}, first);
     layer.norm2 = read_norm(at(kNeoxModules.norm2));
-    layer.up =
-        read_dense(weights, at(kNeoxModules.up), config.intermediate, hidden, config.mlp_bias,
-                   {.rows = shard_.inner});
-    layer.down =
-        read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate,
-                   config.mlp_bias && first, {.columns = shard_.inner});
+    layer.up = read_dense(weights, at(kNeoxModules.up), config.intermediate, hidden,
+                          config.mlp_bias, {.rows = shard_.inner});
+    layer.down = read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate,
+                            config.mlp_bias, {.columns = shard_.inner}, first);
     layers_.push_back(layer);
   }
   final_norm_ = read_norm(std::string(kNeoxModules.final_norm));

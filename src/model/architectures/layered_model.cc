@@ -1,19 +1,54 @@
 #include "model/architectures/layered_model.h"
 
+#include "core/fail.h"
 #include "model/architectures/config_parts.h"
+#include "model/architectures/context_pass.h"
 #include "model/stream_memory.h"
 
 namespace tessera::model {
 
+namespace {
+
+// Each process keeps its pages of a pool.
+class SpreadPages final : public PoolWatcher {
+ public:
+  explicit SpreadPages(const PageShare& share) : share_(share) {}
+  void copied(std::int32_t, std::int32_t) override {
+    fail(ErrorCode::unsupported, "a cache that is spread over processes is copied by rank 0 alone");
+  }
+  PageShare share() const override { return share_; }
+
+ private:
+  PageShare share_;
+};
+
+}  // namespace
+
+std::shared_ptr<PoolWatcher> LayeredModel::watch_pool() const {
+  if (context_ranks_ == nullptr) return nullptr;
+  return std::make_shared<SpreadPages>(
+      PageShare{.rank = context_ranks_->rank(), .size = context_ranks_->size()});
+}
+
 void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
-  run_pass(ctx, *this, args,
-           {.embedding = embedding_,
-            .head = head_,
-            .shard = shard_,
-            .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
-                             const Tensor& out) { run_layer(ctx, args, layer, x, rows, out); },
-            .final_norm = [&](const Tensor& x,
-                              const Tensor& out) { run_final_norm(ctx, *args.step, x, out); }});
+  const auto run = [&](const ForwardArgs& pass, auto&& runs) {
+    runs(ctx, *this, pass,
+         PassParts{
+             .embedding = embedding_,
+             .head = head_,
+             .shard = shard_,
+             .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
+                              const Tensor& out) { run_layer(ctx, pass, layer, x, rows, out); },
+             .final_norm = [&](const Tensor& x,
+                               const Tensor& out) { run_final_norm(ctx, *pass.step, x, out); }});
+  };
+  const bool is_spread = context_ranks_ != nullptr && context_ranks_->size() > 1;
+  if (!is_spread) return run(args, run_pass);
+  const ContextPass context(ctx, *context_ranks_, args);
+  ForwardArgs local = args;
+  local.step = &context.step();
+  local.context = &context;
+  run(local, context.splits_rows() ? run_split_pass : run_pass);
 }
 
 std::int64_t LayeredModel::workspace_bytes(Context& ctx, const KvCacheOptions& cache,

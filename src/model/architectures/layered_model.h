@@ -19,11 +19,12 @@ class LayeredModel : public Model {
   std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
                                const CacheBatchLimits& limits, std::int64_t logit_rows) const final;
   void check_files() const final { storage_.check_files(); }
+  std::shared_ptr<PoolWatcher> watch_pool() const final;
 
  protected:
   // config() becomes that of the part which this process holds.
   LayeredModel(const ModelConfig& config, DType dtype, const WeightSource& weights)
-      : shard_(shard_of(config, weights.ranks())) {
+      : shard_(shard_of(config, weights.ranks())), context_ranks_(weights.context_ranks()) {
     config_ = config_of(config, shard_);
     dtype_ = dtype;
   }
@@ -38,8 +39,9 @@ class LayeredModel : public Model {
                               const Tensor& out) const = 0;
 
   Shard shard_;
-  Weight embedding_;  // [vocab, hidden], or the shard's rows of it
-  Weight head_;       // the same
+  Communicator* context_ranks_;  // over which the cache is spread, or null
+  Weight embedding_;             // [vocab, hidden], or the shard's rows of it
+  Weight head_;                  // the same
   Rope rope_;
 
  private:

@@ -177,16 +177,15 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
       layer.q_norm = read_norm(kLlamaModules.q_norm, config.head_dim);
       layer.k_norm = read_norm(kLlamaModules.k_norm, config.head_dim);
     }
-    layer.output =
-        read_dense(weights, at(kLlamaModules.output), hidden, q_rows, config.output_bias && first,
-                   {.columns = by_head.rows});
+    layer.output = read_dense(weights, at(kLlamaModules.output), hidden, q_rows, config.output_bias,
+                              {.columns = by_head.rows}, first);
     layer.norm2 = read_norm(kLlamaModules.norm2, hidden);
     layer.gate = read_dense(weights, at(kLlamaModules.gate), intermediate, hidden, config.mlp_bias,
                             by_inner);
-    layer.up = read_dense(weights, at(kLlamaModules.up), intermediate, hidden, config.mlp_bias,
-                          by_inner);
-    layer.down = read_dense(weights, at(kLlamaModules.down), hidden, intermediate,
-                            config.mlp_bias && first, {.columns = shard_.inner});
+    layer.up =
+        read_dense(weights, at(kLlamaModules.up), intermediate, hidden, config.mlp_bias, by_inner);
+    layer.down = read_dense(weights, at(kLlamaModules.down), hidden, intermediate, config.mlp_bias,
+                            {.columns = shard_.inner}, first);
     layers_.push_back(layer);
   }
   final_norm_ = weights.vector(std::string(kLlamaModules.final_norm) + ".weight", hidden);

@@ -54,7 +54,8 @@ Shard shard_of(const ModelConfig& config, Communicator* ranks) {
   }
   shard.heads = {rank * heads, (rank + 1) * heads};
   shard.kv_heads = {shard.heads.begin / group, ceil_div(shard.heads.end, group)};
-  shard.inner = part_of(config.intermediate, largest_unit(config.intermediate, 128, size), rank, size);
+  shard.inner =
+      part_of(config.intermediate, largest_unit(config.intermediate, 128, size), rank, size);
   shard.vocab = part_of(config.vocab, vocab_unit(config.vocab, size), rank, size);
   return shard;
 }

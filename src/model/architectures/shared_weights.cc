@@ -5,9 +5,11 @@
 namespace tessera::model {
 
 Dense read_dense(WeightSource& weights, const std::string& module, std::int64_t out,
-                 std::int64_t in, bool bias, const WeightSlice& slice) {
-  const Weight weight = weights.linear(module, out, in, slice);
-  return {weight, bias ? weights.vector(module + ".bias", out, slice.rows) : Tensor()};
+                 std::int64_t in, bool bias, const WeightSlice& slice, bool adds_bias) {
+  Dense dense{weights.linear(module, out, in, slice), Tensor()};
+  if (bias) dense.bias = weights.vector(module + ".bias", out, slice.rows);
+  if (!adds_bias) dense.bias = Tensor();
+  return dense;
 }
 
 TableAndHead::TableAndHead(WeightSource& weights, const ModuleNames& modules,

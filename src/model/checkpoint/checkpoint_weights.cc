@@ -247,9 +247,9 @@ Weight CheckpointWeights::tied_head(const std::string& module, const std::string
                                     const Weight& table, const Range& part) {
   const bool packs = packs_layer(module, head);
   const bool shared = table.format != Format::dense || options_.pack_embedding || !packs;
-  return add_layer(module,
-                   shared ? table
-                          : packed_now(module, checkpoint_->at(module + ".weight"), {.rows = part}));
+  return add_layer(
+      module,
+      shared ? table : packed_now(module, checkpoint_->at(module + ".weight"), {.rows = part}));
 }
 
 // ---- the end ------------------------------------------------------------------------------------

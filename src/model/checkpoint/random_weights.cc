@@ -147,6 +147,7 @@ std::unique_ptr<Model> make_random_model(Context& ctx, const ModelConfig& config
   const DType dtype = model_dtype(ctx, config, options.dtype);
   RandomWeights weights(ctx, ctx.device().is_cpu() ? config.stored_dtype : dtype, options.pack);
   weights.set_ranks(options.tensor_parallel);
+  weights.set_context_ranks(options.context_parallel);
   return make_model(config, dtype, weights);
 }
 

@@ -12,9 +12,10 @@
 namespace tessera::model {
 
 struct RandomModelOptions {
-  std::optional<DType> dtype{};           // as LoadOptions::dtype
-  std::optional<QuantizeOptions> pack{};  // of the linear layers; not given: they are dense
-  Communicator* tensor_parallel = nullptr;  // as LoadOptions::tensor_parallel
+  std::optional<DType> dtype{};             // as LoadOptions::dtype
+  std::optional<QuantizeOptions> pack{};    // of the linear layers; not given: they are dense
+  Communicator* tensor_parallel = nullptr;  // as LoadOptions has them
+  Communicator* context_parallel = nullptr;
 };
 
 // The same shape and options give the same weights on every device. Dense weights are what they

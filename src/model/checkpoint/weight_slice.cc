@@ -62,11 +62,10 @@ PackedWeight columns_of(Context& ctx, const std::string& layer, const PackedWeig
     const Tensor* from;
     std::int64_t begin, n;
   };
-  const Piece pieces[] = {
-      {&part.weight.data, &weight.data, quant::row_bytes(weight.format, begin),
-       quant::row_bytes(weight.format, n)},
-      {&part.weight.scales, &weight.scales, first_block, blocks},
-      {&part.weight.zeros, &weight.zeros, first_block, blocks}};
+  const Piece pieces[] = {{&part.weight.data, &weight.data, quant::row_bytes(weight.format, begin),
+                           quant::row_bytes(weight.format, n)},
+                          {&part.weight.scales, &weight.scales, first_block, blocks},
+                          {&part.weight.zeros, &weight.zeros, first_block, blocks}};
   const auto bytes_of = [&](const Piece& piece) {
     if (!piece.from->defined()) return std::int64_t{0};
     const std::int64_t row = checked_mul(piece.n, size_of(piece.from->dtype));

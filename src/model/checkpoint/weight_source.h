@@ -48,6 +48,9 @@ class WeightSource {
   // its slices; sizes stay those of the whole tensors.
   Communicator* ranks() const { return ranks_; }
   void set_ranks(Communicator* ranks) { ranks_ = ranks; }
+  // Those over which the cache is spread; null: it is not.
+  Communicator* context_ranks() const { return context_ranks_; }
+  void set_context_ranks(Communicator* ranks) { context_ranks_ = ranks; }
 
   // A slice of MODULE.weight [out, in], dense or packed.
   virtual Weight linear(const std::string& module, std::int64_t out, std::int64_t in,
@@ -55,8 +58,9 @@ class WeightSource {
   // A part of [n], of any float dtype on the CPU, of the model's on a GPU.
   virtual Tensor vector(const std::string& name, std::int64_t n, const Range& part) = 0;
   Tensor vector(const std::string& name, std::int64_t n) { return vector(name, n, {}); }
-  // Rows of MODULE.weight [rows, n], dense or packed: an embedding reads single rows of it. `head` is the
-  // other name that keep_dense may use: that of the head which shares the table, or MODULE again.
+  // Rows of MODULE.weight [rows, n], dense or packed: an embedding reads single rows of it. `head`
+  // is the other name that keep_dense may use: that of the head which shares the table, or MODULE
+  // again.
   virtual Weight table(const std::string& module, const std::string& head, std::int64_t rows,
                        std::int64_t n, const Range& part) = 0;
   // The head that shares a table: the same memory, unless the table is dense and only the head is
@@ -85,7 +89,7 @@ class WeightSource {
   Weight prepared(const std::string& layer, const PackedWeight& weight);
 
   Context& ctx_;
-  Communicator* ranks_ = nullptr;
+  Communicator *ranks_ = nullptr, *context_ranks_ = nullptr;
   std::vector<Buffer> buffers_;
   std::vector<LayerInfo> layers_;
   std::vector<std::string> notes_;

@@ -138,8 +138,9 @@ class MpiCommunicator final : public Communicator {
  private:
   static const Tensor& on_cpu(const char* call, const Tensor& tensor) {
     if (tensor.device.is_cpu()) return tensor;
-    fail(ErrorCode::invalid_argument, "{}: MPI sends tensors of the CPU, got one on {}; NCCL is for GPUs",
-         call, to_string(tensor.device));
+    fail(ErrorCode::invalid_argument,
+         "{}: MPI sends tensors of the CPU, got one on {}; NCCL is for GPUs", call,
+         to_string(tensor.device));
   }
   void check_other(const char* call, int peer) const {
     check_peer(call, peer, size_);
@@ -203,7 +204,8 @@ class World final : public MpiWorld {
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
     if (provided < MPI_THREAD_SERIALIZED) {
       MPI_Finalize();
-      fail(ErrorCode::unsupported, "this MPI cannot be called by more than one thread of a process");
+      fail(ErrorCode::unsupported,
+           "this MPI cannot be called by more than one thread of a process");
     }
     int rank = 0, size = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

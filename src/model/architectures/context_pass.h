@@ -1,0 +1,63 @@
+// A step over a cache whose pages are spread over several processes (context parallelism). Every
+// process has all weights; page j of a pool belongs to one of them (PageShare). Two kinds of steps:
+//
+//   many tokens of one sequence   each process runs the rows whose keys lie on its pages. Keys and
+//                                 values go around a ring, and each row meets those before it:
+//
+//       pages   0  1  1  0  0  1  1  0         of two processes: under a causal mask both have the
+//       rows    |==|  |  |==|==|  |  |==|      same to do, whatever the length
+//
+//   other steps                   each process runs all rows, and sees its own keys
+//
+// Partial results merge by (out, lse).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/architectures/forward.h"
+#include "tessera/buffer.h"
+#include "tessera/communicator.h"
+#include "tessera/model.h"
+
+namespace tessera {
+
+class ContextPass {
+ public:
+  // `args`: of all ranks, with the step of rank 0, whose pages have numbers of the whole pool.
+  ContextPass(Context& ctx, Communicator& ranks, const ForwardArgs& args);
+
+  // This rank's rows, with its own slots. Page tables are still those of the whole pool.
+  const CacheStep& step() const { return local_; }
+  // The rows are spread over the ranks: model::run_split_pass() runs the pass.
+  bool splits_rows() const { return splits_; }
+  // Rotates all queries and keys, and stores keys and values of rows on this rank's pages.
+  void turn_and_append(Context& ctx, const model::TurnAndAppendArgs& heads) const;
+  // Attention over the keys of all ranks.
+  void attend(Context& ctx, const model::CachedAttentionArgs& heads) const;
+  // The rows whose logits are wanted, of all ranks: [logits, hidden], from this rank's rows of x.
+  void gather_logit_rows(Context& ctx, const Tensor& x, const Tensor& wanted) const;
+  bool is_first() const { return ranks_.rank() == 0; }
+
+ private:
+  void keep_own_rows();
+  void attend_whole_rows(Context& ctx, const model::CachedAttentionArgs& heads) const;
+  void attend_split_rows(Context& ctx, const model::CachedAttentionArgs& heads) const;
+
+  Communicator& ranks_;
+  const CacheStep& whole_;
+  PageShare share_;
+  CacheStep local_;
+  bool splits_ = false;
+  std::vector<std::int32_t> ids_, slots_;
+  std::vector<std::int64_t> positions_;
+  std::vector<std::int64_t> own_rows_;  // with splits_rows(): rows of the whole step
+};
+
+namespace model {
+// The pass over the rows that this rank has; logits on rank 0 alone.
+void run_split_pass(Context& ctx, const Model& model, const ForwardArgs& args,
+                    const PassParts& parts);
+}  // namespace model
+
+}  // namespace tessera

@@ -1,0 +1,113 @@
+// A context that is spread over the ranks: goldens and longer prompts have the logits and the
+// tokens of one process, whatever the steps; each rank keeps its share of the pages.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/checkpoint/random_weights.h"
+#include "model/parallel_model.h"
+#include "parallel/ranks.h"
+#include "parallel/small_models.h"
+#include "reference/parity.h"
+#include "support/files.h"
+#include "tessera/engine.h"
+#include "tessera/model.h"
+
+namespace tessera::test {
+namespace {
+
+constexpr double kBound = 1e-4;
+
+TEST(ContextParallel, GoldensHaveTheLogitsAndTokensOfOneProcess) {
+  Context ctx({.threads = 1});
+  for (const char* name : {"llama-gqa", "mistral-window", "qwen2-window", "neox-parallel"}) {
+    SCOPED_TRACE(name);
+    const std::filesystem::path folder = data_path("goldens") / name;
+    const auto golden = reference::read_golden(folder / "golden.safetensors");
+    const auto whole = load_model(ctx, folder, {.dtype = DType::f32});
+    const auto part = load_model(ctx, folder, {.dtype = DType::f32, .context_parallel = &ranks()});
+    const std::vector<std::int64_t> steps{1, 5, 1000};
+    const auto expected = reference::observe(ctx, *whole, golden.prompts[0], steps);
+    const auto actual = reference::observe(ctx, *part, golden.prompts[0], steps);
+    EXPECT_LT(reference::compare(actual.logits, expected.logits).max_abs, kBound);
+    const auto count = static_cast<std::int64_t>(golden.generated.size());
+    EXPECT_EQ(reference::generate_greedy(ctx, *part, golden.prompts[0], count).ids,
+              golden.generated);
+  }
+}
+
+// Prompts of several pages: their rows are spread over the ranks. Rank 0 has the logits.
+void check_long_prompts(Context& ctx, const ModelConfig& config) {
+  const auto whole = model::make_random_model(ctx, config);
+  const auto part = model::make_random_model(ctx, config, {.context_parallel = &ranks()});
+  std::vector<std::int32_t> prompt;
+  for (int i = 0; i < 700; ++i) prompt.push_back((37 * i + i / 11) % 331);
+  // In one step; in two, of which the second meets a cache; and one that ends within a page.
+  for (const std::vector<std::int64_t>& steps :
+       {std::vector<std::int64_t>{700}, {520, 180}, {1, 699}}) {
+    SCOPED_TRACE(steps.front());
+    const auto logits_of = [&](const Model& model) {
+      KvCache cache = model.make_cache(ctx, CachePolicy::full(), 720, 700);
+      const Buffer logits(DType::f32, {3, config.vocab});
+      std::size_t at = 0;
+      for (const std::int64_t n : steps) {
+        const auto ids = std::span(prompt).subspan(at, static_cast<std::size_t>(n));
+        at += static_cast<std::size_t>(n);
+        const bool is_last = at == prompt.size();
+        const CacheStep& step = cache.step(ctx, ids, is_last ? 3 : 0);
+        model.forward(ctx, {.step = &step, .logits = is_last ? logits.tensor() : Tensor()});
+      }
+      const auto* values = logits.tensor().ptr<const float>();
+      return std::vector<float>(values, values + logits.tensor().numel());
+    };
+    const std::vector<float> expected = logits_of(*whole), actual = logits_of(*part);
+    if (ranks().rank() != 0) continue;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(actual[i], expected[i], kBound) << i;
+    }
+  }
+}
+
+TEST(ContextParallel, LongPromptsAreSpread) {
+  Context ctx({.threads = 1});
+  for (const bool neox : {true, false}) check_long_prompts(ctx, small_config(neox, 1));
+  ModelConfig windowed = small_config(false, 1);
+  windowed.windows = {100, 0};  // one layer with a window, one without
+  check_long_prompts(ctx, windowed);
+}
+
+TEST(ContextParallel, EachRankKeepsItsShareOfThePages) {
+  Context ctx({.threads = 1});
+  const ModelConfig config = small_config(true, 1);
+  const auto whole = model::make_random_model(ctx, config);
+  const auto part = model::make_random_model(ctx, config, {.context_parallel = &ranks()});
+  const std::int64_t tokens = 64 * 240;
+  const auto bytes = [&](const Model& model) {
+    return static_cast<double>(model.make_cache(ctx, CachePolicy::full(), tokens).bytes());
+  };
+  EXPECT_LT(bytes(*part) / bytes(*whole) * ranks().size(), 1.1);
+  EXPECT_EQ(ranks().size() == 1, bytes(*part) == bytes(*whole));
+  if (ranks().size() == 1) return;
+  EXPECT_THROW(part->make_cache(ctx, CachePolicy::sinks(4, 60), 0), Error);
+}
+
+TEST(ContextParallel, AnEngineOnRank0LeadsTheOthers) {
+  Context ctx({.threads = 1});
+  const ModelConfig config = small_config(false, 1);
+  auto part = model::make_random_model(ctx, config, {.context_parallel = &ranks()});
+  if (ranks().rank() != 0) {
+    model::follow(ctx, *part, ranks(), world());
+    return;
+  }
+  const auto whole = model::make_random_model(ctx, config);
+  const auto expected = answers_of(ctx, *whole);
+  const auto leading = model::lead(std::move(part), ranks(), world());
+  EXPECT_EQ(answers_of(ctx, *leading), expected);
+  model::end_following(world());
+}
+
+}  // namespace
+}  // namespace tessera::test
