@@ -175,7 +175,7 @@ std::unique_ptr<Communicator> make_nccl(Context& ctx, Communicator& control) {
   ctx.synchronize();  // the Context's GPU is the thread's from here on
   ncclUniqueId id{};
   if (control.rank() == 0) check("ncclGetUniqueId", library().get_unique_id(&id));
-  Context host;
+  Context host({.threads = 1});
   control.broadcast(host, Tensor(static_cast<void*>(&id), DType::u8, {sizeof id}), 0);
   ncclComm_t comm = nullptr;
   check("ncclCommInitRank", library().comm_init_rank(&comm, control.size(), id, control.rank()));

@@ -109,7 +109,9 @@ TEST_P(EmbeddingTest, FirstAndLastRow) {
 TEST_P(EmbeddingTest, PartsOfATableGiveZerosForOtherRows) {
   const std::int64_t first = 17, end = 31;
   for (const bool packed : {false, true}) {
-    EmbeddingCall call(ctx(), {.n = 64});
+    Array some({2, 3});
+    some.data = {0, 17, 30, 31, 49, 20};
+    EmbeddingCall call(ctx(), {.n = 64}, some);
     const Tensor part = call.table.view().slice(0, first, end);
     const PackedWeight weight =
         packed ? quantize(ctx(), part, {.format = Format::int8}) : PackedWeight{};
@@ -118,17 +120,14 @@ TEST_P(EmbeddingTest, PartsOfATableGiveZerosForOtherRows) {
     call.args.all_rows = kTableRows;
     embedding(ctx(), call.args);
     const Array ids = call.ids.read(), table = call.table.read(), out = call.out.read();
-    std::int64_t inside = 0;
     for (std::int64_t i = 0; i < 6; ++i) {
       const auto id = static_cast<std::int64_t>(ids.data[static_cast<std::size_t>(i)]);
       const bool is_own = id >= first && id < end;
-      inside += is_own;
       for (std::int64_t k = 0; k < 64; ++k) {
         const double got = out.data[static_cast<std::size_t>(i * 64 + k)];
         EXPECT_NEAR(got, is_own ? table.at(id, k) : 0.0, packed ? 0.05 : 0.0);
       }
     }
-    EXPECT_TRUE(inside > 0 && inside < 6);
     call.args.all_rows = end - 1;
     EXPECT_TRUE(refuses([&] { embedding(ctx(), call.args); },
                         "embedding: a table of 14 rows from row 17 on does not lie in 30 rows"));

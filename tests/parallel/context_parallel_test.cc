@@ -19,7 +19,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr double kBound = 1e-4;
+constexpr double kContextBound = 1e-4;
 
 TEST(ContextParallel, GoldensHaveTheLogitsAndTokensOfOneProcess) {
   Context ctx({.threads = 1});
@@ -32,7 +32,7 @@ TEST(ContextParallel, GoldensHaveTheLogitsAndTokensOfOneProcess) {
     const std::vector<std::int64_t> steps{1, 5, 1000};
     const auto expected = reference::observe(ctx, *whole, golden.prompts[0], steps);
     const auto actual = reference::observe(ctx, *part, golden.prompts[0], steps);
-    EXPECT_LT(reference::compare(actual.logits, expected.logits).max_abs, kBound);
+    EXPECT_LT(reference::compare(actual.logits, expected.logits).max_abs, kContextBound);
     const auto count = static_cast<std::int64_t>(golden.generated.size());
     EXPECT_EQ(reference::generate_greedy(ctx, *part, golden.prompts[0], count).ids,
               golden.generated);
@@ -66,7 +66,7 @@ void check_long_prompts(Context& ctx, const ModelConfig& config) {
     const std::vector<float> expected = logits_of(*whole), actual = logits_of(*part);
     if (ranks().rank() != 0) continue;
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(actual[i], expected[i], kBound) << i;
+      ASSERT_NEAR(actual[i], expected[i], kContextBound) << i;
     }
   }
 }

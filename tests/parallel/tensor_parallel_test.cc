@@ -23,7 +23,7 @@
 namespace tessera::test {
 namespace {
 
-constexpr double kBound = 1e-4;
+constexpr double kTensorBound = 1e-4;
 
 // ---- goldens ------------------------------------------------------------------------------------
 
@@ -66,9 +66,10 @@ TEST(TensorParallel, EveryGoldenHasTheLogitsAndTokensOfOneProcess) {
     const auto expected = reference::observe(ctx, *whole, golden.prompts[0], steps);
     const auto actual = reference::observe(ctx, *part, golden.prompts[0], steps);
     for (std::size_t level = 0; level < expected.levels.size(); ++level) {
-      EXPECT_LT(reference::compare(actual.levels[level], expected.levels[level]).max_rel, kBound);
+      EXPECT_LT(reference::compare(actual.levels[level], expected.levels[level]).max_rel,
+                kTensorBound);
     }
-    EXPECT_LT(reference::compare(actual.logits, expected.logits).max_abs, kBound);
+    EXPECT_LT(reference::compare(actual.logits, expected.logits).max_abs, kTensorBound);
     const auto count = static_cast<std::int64_t>(golden.generated.size());
     EXPECT_EQ(reference::generate_greedy(ctx, *part, golden.prompts[0], count).ids,
               golden.generated);
@@ -115,7 +116,7 @@ TEST(TensorParallel, EveryFormatAndOddSplits) {
           model::make_random_model(ctx, config, {.pack = pack, .tensor_parallel = &ranks()});
       const auto expected = reference::observe(ctx, *whole, prompt);
       const auto actual = reference::observe(ctx, *part, prompt);
-      EXPECT_LT(reference::compare(actual.logits, expected.logits).max_abs, kBound);
+      EXPECT_LT(reference::compare(actual.logits, expected.logits).max_abs, kTensorBound);
       EXPECT_EQ(reference::generate_greedy(ctx, *part, prompt, 6).ids,
                 reference::generate_greedy(ctx, *whole, prompt, 6).ids);
     }

@@ -124,8 +124,7 @@ Tensor CheckpointWeights::dense(const StoredTensor& stored, const WeightSlice& s
   if (tensor.rank == 1) {
     tensor = tensor.slice(0, slice.rows.begin, slice.rows.begin + slice.rows.size(tensor.size(0)));
   } else {
-    Context host;
-    tensor = sliced(host, tensor, slice, copied);
+    tensor = sliced(host_, tensor, slice, copied);
   }
   const bool is_view = ctx_.device().is_cpu() && copied.data() == nullptr;
   if (!ctx_.device().is_cpu()) {
@@ -185,10 +184,7 @@ std::vector<const StoredTensor*> CheckpointWeights::packed_parts(const std::stri
 PackedWeight CheckpointWeights::published(const std::string& module, std::int64_t out,
                                           std::int64_t in, const WeightSlice& slice) {
   PackedWeight host = layouts_.read(module, out, in);
-  if (!slice.is_all(out, in)) {
-    Context on_host;
-    host = sliced(on_host, module, std::move(host), slice);
-  }
+  host = sliced(host_, module, std::move(host), slice);
   for (const StoredTensor* part : packed_parts(module)) mark_used(*part);
   if (ctx_.device().is_cpu()) return host;
 

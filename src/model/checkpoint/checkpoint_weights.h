@@ -62,6 +62,7 @@ class CheckpointWeights : public WeightSource {
   std::vector<const StoredTensor*> packed_parts(const std::string& module) const;
   void mark_used(const StoredTensor& tensor);
 
+  Context host_{ContextOptions{.threads = 1}};  // cuts slices, of which the part alone travels
   std::shared_ptr<const Checkpoint> checkpoint_;
   PackedLayouts layouts_;
   DType dtype_;

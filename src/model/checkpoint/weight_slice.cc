@@ -22,7 +22,7 @@ Tensor copied_columns(Context& ctx, const Tensor& from, std::int64_t begin, std:
   return {to, from.dtype, {from.size(0), n}, from.device};
 }
 
-Weight rows_of(const Weight& weight, const Range& rows) {
+Weight packed_rows_of(const Weight& weight, const Range& rows) {
   Weight part = weight;
   const std::int64_t end = rows.begin + rows.size(weight.out_features);
   for (Tensor* tensor : {&part.data, &part.scales, &part.zeros}) {
@@ -48,8 +48,8 @@ void check_columns(const std::string& layer, const Weight& weight, std::int64_t 
   }
 }
 
-PackedWeight columns_of(Context& ctx, const std::string& layer, const PackedWeight& from,
-                        const Range& columns) {
+PackedWeight packed_columns_of(Context& ctx, const std::string& layer, const PackedWeight& from,
+                               const Range& columns) {
   const Weight& weight = from.weight;
   const std::int64_t begin = columns.begin, n = columns.size(weight.in_features);
   check_columns(layer, weight, begin, begin + n);
@@ -98,10 +98,10 @@ Tensor sliced(Context& ctx, const Tensor& matrix, const WeightSlice& slice, Buff
 PackedWeight sliced(Context& ctx, const std::string& layer, PackedWeight weight,
                     const WeightSlice& slice) {
   if (!slice.rows.is_all(weight.weight.out_features)) {
-    weight.weight = rows_of(weight.weight, slice.rows);
+    weight.weight = packed_rows_of(weight.weight, slice.rows);
   }
   if (slice.columns.is_all(weight.weight.in_features)) return weight;
-  return columns_of(ctx, layer, weight, slice.columns);
+  return packed_columns_of(ctx, layer, weight, slice.columns);
 }
 
 }  // namespace tessera::model
