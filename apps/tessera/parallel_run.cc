@@ -110,6 +110,7 @@ void ParallelRun::abort(const std::string& sentence) {
   fmt::print(stderr, "tessera: rank {} of {}: {}\n", rank(), size(), sentence);
   std::fflush(stderr);
   world_->abort(1);
+  std::abort();  // not reached
 }
 
 void add_parallel_option(CLI::App& command, ModelOptions& options) {
