@@ -24,7 +24,7 @@ def run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def tessera(ranks: int, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return run([*(MPI + [str(ranks)] if ranks else []), PROGRAM, *arguments])
+    return run([*([*MPI, str(ranks)] if ranks else []), PROGRAM, *arguments])
 
 
 def process_of_rank(parent: int, rank: int) -> int:
@@ -68,7 +68,8 @@ class Generate(unittest.TestCase):
     def test_wrong_numbers_of_processes_are_refused(self) -> None:
         done = tessera(0, "generate", "--parallel", "tensor:2", "Hello")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--parallel tensor:2 needs 2 processes, and one was started: mpirun -n 2 tessera ...", done.stderr)
+        sentence = "--parallel tensor:2 needs 2 processes, and one was started: mpirun -n 2 tessera ..."
+        self.assertIn(sentence, done.stderr)
         done = tessera(0, "generate", "--parallel", "pipeline:2", "Hello")
         self.assertIn("neither tensor:N nor context:N", done.stderr)
 
@@ -81,8 +82,8 @@ class Generate(unittest.TestCase):
 
 class Serve(unittest.TestCase):
     def setUp(self) -> None:
-        command = [*MPI, "2", PROGRAM, "serve", "--parallel", "tensor:2", "--model", MODEL, "--device", "cpu", "--port", "0",
-                   "--quiet"]
+        serve = ["serve", "--parallel", "tensor:2", "--model", MODEL, "--device", "cpu", "--port", "0", "--quiet"]
+        command = [*MPI, "2", PROGRAM, *serve]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         assert self.process.stdout
         self.url = ""

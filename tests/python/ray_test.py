@@ -59,7 +59,12 @@ def cluster():
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
     serve.start(http_options={"host": "127.0.0.1", "port": PORT})
     application = tessera.ray.deployment(
-        tessera.default_model(), min_replicas=2, max_replicas=2, cpus=0.5, health_seconds=1, arguments=("--threads", "1")
+        tessera.default_model(),
+        min_replicas=2,
+        max_replicas=2,
+        cpus=0.5,
+        health_seconds=1,
+        arguments=("--threads", "1"),
     )
     serve.run(application, route_prefix="/")
     tessera.ray.wait_until_ready(URL, 120)
@@ -89,7 +94,8 @@ def test_keys_go_by_the_beginning() -> None:
         return tessera.ray.prefix_key(json.dumps(body).encode())
 
     assert key(prompt="a" * 300 + "b") == key(prompt="a" * 300 + "c", max_tokens=3) != key(prompt="other")
-    assert key(messages=[{"role": "user", "content": "x" * 400}]) == key(messages=[{"role": "user", "content": "x" * 500}])
+    turns = [[{"role": "user", "content": "x" * length}] for length in (400, 500)]
+    assert key(messages=turns[0]) == key(messages=turns[1])
     assert key(model="m") == "" and tessera.ray.prefix_key(b"not json") == ""
 
 
