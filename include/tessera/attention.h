@@ -33,7 +33,7 @@ struct PageTable {
 struct AttentionArgs {
   Tensor q{};  // [batch, n_q, heads, dim] f32, f16 or bf16; any strides, dim contiguous
   // [batch, n_k, kv_heads, dim] of q's dtype; kv_heads divides heads. On the CPU, k and v may both
-  // be f16 or bf16 where q is f32.
+  // be f16 or bf16 where q is f32. They may both be f8e4m3 or i8, with scales.
   Tensor k{}, v{};
   Tensor out{};  // like q
   // Optional f32 [batch, heads, n_q]: the log of the sum of exponentials; -inf where every key is
@@ -50,6 +50,9 @@ struct AttentionArgs {
   PageTable pages{};
   // Keys are stored unrotated. Key j is rotated by j, its position in the cache, as it is read.
   Rope rope_on_read{};
+  // For k and v of f8e4m3 or i8, and only for them: f32 [batch, kv_heads, n_k], or with pages
+  // [pages, kv_heads, page_size]. A key is its codes times its scale. kv_append() writes both.
+  Tensor k_scales{}, v_scales{};
 };
 // On a GPU, offsets, lengths, holes and page numbers are not checked, because reading them would
 // mean waiting for the device. Offsets, lengths and holes that are out of range are clamped. Keys

@@ -18,8 +18,10 @@ struct RotaryAppendArgs {
   bool turn_keys = true;  // false: keys are stored unrotated, for attention's rope_on_read
   Tensor slots{};         // i32 [tokens]: page * page_size + row; distinct
   // [pages, page_size, kv_heads, dim] of q's dtype. On the CPU, f32 may be stored as f16 or bf16.
+  // All may be stored as f8e4m3 or i8, with scales.
   Tensor k_pages{}, v_pages{};
-  Tensor q_out{};  // like q; may be the same view
+  Tensor q_out{};                 // like q; may be the same view
+  Tensor k_scales{}, v_scales{};  // as in KvAppendArgs
 };
 // Gives the same bits as rotary() of q and of k followed by kv_append(), and treats positions and
 // slots that are out of range as they do.

@@ -5,9 +5,13 @@
 
 namespace tessera {
 
-// Whether keys and values of `computed` may be stored as `stored`: the same, or half of f32.
+// Codes of 8 bits, with a scale for each token and head.
+constexpr bool has_scales(DType stored) { return stored == DType::f8e4m3 || stored == DType::i8; }
+
+// Whether keys and values of `computed` may be stored as `stored`: the same, half of f32, or 8
+// bits.
 constexpr bool can_store(DType stored, DType computed) {
-  return stored == computed ||
+  return stored == computed || has_scales(stored) ||
          (computed == DType::f32 && (stored == DType::f16 || stored == DType::bf16));
 }
 

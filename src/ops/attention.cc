@@ -24,7 +24,9 @@ void attention(Context& ctx, const AttentionArgs& args) {
   op.run([&] { return describe(args); }, [&] { return cpu::attention(ctx, args); },
          [&] { return cuda::attention(ctx, args); },
          [&] {
-           const std::int64_t kv_bytes = 2 * key_elements(args) * size_of(args.k.dtype);
+           const std::int64_t scale_bytes = args.k_scales.defined() ? sizeof(float) : 0;
+           const std::int64_t row_bytes = args.k.shape[3] * size_of(args.k.dtype) + scale_bytes;
+           const std::int64_t kv_bytes = 2 * key_rows(args) * row_bytes;
            // Two products over dim for each pair, a multiplication and an addition each.
            return OpCost{args.q.bytes() + kv_bytes + args.out.bytes() + args.lse.bytes(),
                          4 * args.q.shape[3] * visible_pairs(args)};

@@ -29,6 +29,8 @@ void check_shapes(const OpScope& op, const AttentionArgs& args) {
              k.shape[3], q.shape[3]);
   op.require(k.shape[2] >= 1 && q.shape[2] % k.shape[2] == 0,
              "the {} heads of k and v must divide the {} heads of q", k.shape[2], q.shape[2]);
+  op.scales_of("k", k, "k_scales", args.k_scales, /*written=*/false);
+  op.scales_of("v", v, "v_scales", args.v_scales, /*written=*/false);
   op.output("out", args.out, {q.dtype});
   op.same_shape("out", args.out, "q", q);
   if (args.lse.defined()) {
@@ -210,7 +212,11 @@ void check_attention(const OpScope& op, const AttentionArgs& args) {
   check_ragged(op, args);
   check_pages(op, args);
   check_pattern(op, args);
-  for (const auto& [name, input] : {std::pair{"q", &args.q}, {"k", &args.k}, {"v", &args.v}}) {
+  for (const auto& [name, input] : {std::pair{"q", &args.q},
+                                    {"k", &args.k},
+                                    {"v", &args.v},
+                                    {"k_scales", &args.k_scales},
+                                    {"v_scales", &args.v_scales}}) {
     op.no_overlap("out", args.out, name, *input);
     if (args.lse.defined()) op.no_overlap("lse", args.lse, name, *input);
   }
@@ -232,12 +238,12 @@ std::int64_t visible_pairs(const AttentionArgs& args) {
   return pairs * args.q.shape[2];
 }
 
-std::int64_t key_elements(const AttentionArgs& args) {
+std::int64_t key_rows(const AttentionArgs& args) {
   std::int64_t keys = 0;
   for (std::int64_t b = 0; b < cpu::sequence_count(args); ++b) {
     keys += known_sequence(args, b).n_k;
   }
-  return keys * args.k.shape[2] * args.k.shape[3];
+  return keys * args.k.shape[2];
 }
 
 std::string describe(const AttentionArgs& args) {

@@ -17,8 +17,8 @@ void check_attention(const OpScope& op, const AttentionArgs& args);
 //
 // Pairs of query and key that the mask lets meet, over all sequences and query heads.
 std::int64_t visible_pairs(const AttentionArgs& args);
-// Elements of the keys that are in use, over all sequences and key heads.
-std::int64_t key_elements(const AttentionArgs& args);
+// Keys that are in use, over all sequences and key heads.
+std::int64_t key_rows(const AttentionArgs& args);
 // "q f32[1, 128, 8, 64] k f32[1, 128, 2, 64] causal", and what else is on.
 std::string describe(const AttentionArgs& args);
 

@@ -21,16 +21,27 @@ void check_kv_append(const OpScope& op, const KvAppendArgs& args) {
              k, k_pages);
   op.output("v_pages", v_pages, {k_pages.dtype});
   op.same_shape("v_pages", v_pages, "k_pages", k_pages);
-  op.no_overlap("k_pages", k_pages, "v_pages", v_pages);
-  for (const auto& [name, pages] : {std::pair{"k_pages", &k_pages}, {"v_pages", &v_pages}}) {
-    op.no_overlap(name, *pages, "k", k);
-    op.no_overlap(name, *pages, "v", v);
-    op.no_overlap(name, *pages, "slots", args.slots);
+  op.scales_of("k_pages", k_pages, "k_scales", args.k_scales, /*written=*/true);
+  op.scales_of("v_pages", v_pages, "v_scales", args.v_scales, /*written=*/true);
+  const std::pair<const char*, const Tensor*> outputs[] = {{"k_pages", &k_pages},
+                                                           {"v_pages", &v_pages},
+                                                           {"k_scales", &args.k_scales},
+                                                           {"v_scales", &args.v_scales}};
+  for (const auto& [name, out] : outputs) {
+    if (!out->defined()) continue;
+    for (const auto& [other_name, other] : outputs) {
+      if (out < other) op.no_overlap(name, *out, other_name, *other);
+    }
+    op.no_overlap(name, *out, "k", k);
+    op.no_overlap(name, *out, "v", v);
+    op.no_overlap(name, *out, "slots", args.slots);
   }
 }
 
 std::int64_t kv_append_bytes(const KvAppendArgs& args) {
-  return 2 * args.k.numel() * (size_of(args.k.dtype) + size_of(args.k_pages.dtype));
+  const std::int64_t rows = args.k.shape[0] * args.k.shape[1];
+  const std::int64_t scale_bytes = args.k_scales.defined() ? 2 * rows * std::int64_t{4} : 0;
+  return 2 * args.k.numel() * (size_of(args.k.dtype) + size_of(args.k_pages.dtype)) + scale_bytes;
 }
 
 // Memory for check_kv_slots(), which sorts the slots where it must.

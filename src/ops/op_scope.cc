@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/cache_dtype.h"
 #include "core/checked.h"
 #include "core/cuda_runtime.h"
 #include "core/device_lost.h"
@@ -117,21 +118,34 @@ void OpScope::no_overlap(const char* out_arg, const Tensor& out, const char* in_
 
 void OpScope::stored_input(const char* arg, const Tensor& stored, const char* computed_arg,
                            const Tensor& computed) const {
-  if (computed.dtype != DType::f32) return input(arg, stored, {computed.dtype});
-  input(arg, stored, {DType::f32, DType::f16, DType::bf16});
+  if (computed.dtype != DType::f32) {
+    input(arg, stored, {computed.dtype, DType::f8e4m3, DType::i8});
+  } else {
+    input(arg, stored, {DType::f32, DType::f16, DType::bf16, DType::f8e4m3, DType::i8});
+  }
   one_dtype_on_gpu(arg, stored, computed_arg, computed);
 }
 
 void OpScope::stored_output(const char* arg, const Tensor& stored, const char* computed_arg,
                             const Tensor& computed) const {
-  if (computed.dtype != DType::f32) return output(arg, stored, {computed.dtype});
-  output(arg, stored, {DType::f32, DType::f16, DType::bf16});
-  one_dtype_on_gpu(arg, stored, computed_arg, computed);
+  stored_input(arg, stored, computed_arg, computed);
+  output(arg, stored, {stored.dtype});
+}
+
+void OpScope::scales_of(const char* arg, const Tensor& stored, const char* scales_arg,
+                        const Tensor& scales, bool written) const {
+  if (!has_scales(stored.dtype)) {
+    return require(!scales.defined(), "{} was given, but {} is {}; only f8e4m3 and i8 have scales",
+                   scales_arg, arg, name(stored.dtype));
+  }
+  require(scales.defined(), "{} is {}, and {} was not given", arg, name(stored.dtype), scales_arg);
+  written ? output(scales_arg, scales, {DType::f32}) : input(scales_arg, scales, {DType::f32});
+  shape(scales_arg, scales, {stored.shape[0], stored.shape[2], stored.shape[1]});
 }
 
 void OpScope::one_dtype_on_gpu(const char* arg, const Tensor& stored, const char* computed_arg,
                                const Tensor& computed) const {
-  if (ctx_.device().is_cpu() || stored.dtype == computed.dtype) return;
+  if (ctx_.device().is_cpu() || stored.dtype == computed.dtype || has_scales(stored.dtype)) return;
   throw OpError(ErrorCode::unsupported,
                 fmt::format("{}: {} is {} and {} is {}; on a GPU both must be of one dtype", op_,
                             arg, name(stored.dtype), computed_arg, name(computed.dtype)));

@@ -83,12 +83,16 @@ class OpScope {
     Workspace::Frame(ctx_.workspace()).take<char>(scratch_bytes());
     return true;
   }
-  // The checks of input() or output() for keys and values, which may be half of f32 on the CPU:
-  // `stored` has the dtype of `computed`, or is f16 or bf16 where that is f32.
+  // The checks of input() or output() for keys and values: `stored` has the dtype of `computed`, or
+  // 8 bits, or is f16 or bf16 where `computed` is f32, which only the CPU takes.
   void stored_input(const char* arg, const Tensor& stored, const char* computed_arg,
                     const Tensor& computed) const;
   void stored_output(const char* arg, const Tensor& stored, const char* computed_arg,
                      const Tensor& computed) const;
+  // Checks that `scales` are there where `stored` has 8 bits, and only there: `stored` is [pages,
+  // page_size, kv_heads, dim], its scales are [pages, kv_heads, page_size]. The same for a batch.
+  void scales_of(const char* arg, const Tensor& stored, const char* scales_arg,
+                 const Tensor& scales, bool written) const;
   // Throws an error: the op has no kernel for the Context's device.
   [[noreturn]] void no_kernel() const;
 

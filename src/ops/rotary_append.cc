@@ -14,7 +14,9 @@ KvAppendArgs append_args(const RotaryAppendArgs& args) {
           .v = args.v,
           .slots = args.slots,
           .k_pages = args.k_pages,
-          .v_pages = args.v_pages};
+          .v_pages = args.v_pages,
+          .k_scales = args.k_scales,
+          .v_scales = args.v_scales};
 }
 
 void check_rotary_append(const OpScope& op, const RotaryAppendArgs& args) {
@@ -33,8 +35,13 @@ void check_rotary_append(const OpScope& op, const RotaryAppendArgs& args) {
   const struct {
     const char* name;
     const Tensor& tensor;
-  } outputs[] = {{"q_out", q_out}, {"k_pages", args.k_pages}, {"v_pages", args.v_pages}};
+  } outputs[] = {{"q_out", q_out},
+                 {"k_pages", args.k_pages},
+                 {"v_pages", args.v_pages},
+                 {"k_scales", args.k_scales},
+                 {"v_scales", args.v_scales}};
   for (const auto& [name, out] : outputs) {
+    if (!out.defined()) continue;
     op.no_overlap(name, out, "positions", args.positions);
     op.no_overlap(name, out, "rope.inv_freq", args.rope.inv_freq);
     if (out.data != q_out.data) op.no_overlap(name, out, "q", q);
@@ -43,7 +50,9 @@ void check_rotary_append(const OpScope& op, const RotaryAppendArgs& args) {
                                      {"v", &args.v},
                                      {"slots", &args.slots},
                                      {"k_pages", &args.k_pages},
-                                     {"v_pages", &args.v_pages}}) {
+                                     {"v_pages", &args.v_pages},
+                                     {"k_scales", &args.k_scales},
+                                     {"v_scales", &args.v_scales}}) {
     op.no_overlap("q_out", q_out, name, *tensor);
   }
 }

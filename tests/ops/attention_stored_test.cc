@@ -106,7 +106,8 @@ TEST(AttentionStored, RefusesOtherPairsAndGradients) {
   Context ctx;
   const AttentionCase c{.n_q = 5, .n_k = 7, .dim = 4, .dtype = DType::f16, .stored = DType::f32};
   AttentionTensors wide(ctx, c);
-  EXPECT_TRUE(refuses([&] { attention(ctx, wide.args); }, "attention: k is f32; accepted: f16"));
+  EXPECT_TRUE(refuses([&] { attention(ctx, wide.args); },
+                      "attention: k is f32; accepted: f16, f8e4m3, i8"));
   AttentionTensors t(ctx, {.n_q = 5, .n_k = 7, .dim = 4, .stored = DType::bf16});
   AttentionArgs uneven = t.args;
   uneven.v.dtype = DType::f16;

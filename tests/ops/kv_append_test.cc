@@ -214,8 +214,8 @@ TEST_P(KvAppendTest, RefusesWrongArguments) {
        "kv_append: v must have the shape of k, f32[7, 3, 5], got f32[6, 3, 5]"},
       {[](KvAppendArgs& a) { a.slots = a.slots.slice(0, 0, 6); },
        "kv_append: slots must have shape [7], got i32[6]"},
-      {[](KvAppendArgs& a) { a.k_pages.dtype = DType::i8; },
-       "kv_append: k_pages is i8; accepted: f32, f16, bf16"},
+      {[](KvAppendArgs& a) { a.k_pages.dtype = DType::u8; },
+       "kv_append: k_pages is u8; accepted: f32, f16, bf16, f8e4m3, i8"},
       {[](KvAppendArgs& a) { a.v_pages.dtype = DType::f16; },
        "kv_append: v_pages is f16; accepted: f32"},
       {[](KvAppendArgs& a) {

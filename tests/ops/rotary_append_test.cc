@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/cache_dtype.h"
 #include "reference/kv_append.h"
 #include "reference/rotary.h"
 #include "reference/rounding.h"
@@ -57,7 +58,7 @@ Array falling_slots(std::int64_t tokens) {
 }
 
 struct RotaryAppendCall {
-  TestTensor q, k, v, positions, inv_freq, slots, k_pages, v_pages, q_out;
+  TestTensor q, k, v, positions, inv_freq, slots, k_pages, v_pages, k_scales, v_scales, q_out;
   RotaryAppendArgs args;
 
   RotaryAppendCall(Context& ctx, const RotaryAppendCase& c)
@@ -71,14 +72,23 @@ struct RotaryAppendCall {
         slots(ctx, slot_values, DType::i32),
         k_pages(pool(ctx, c)),
         v_pages(pool(ctx, c)),
+        k_scales(scales(ctx, c)),
+        v_scales(scales(ctx, c)),
         q_out(TestTensor::poisoned(ctx, {c.tokens, c.heads, c.dim}, c.dtype, c.layout)),
         args{q, k, v, positions, {inv_freq, c.style}, c.turn_keys, slots, k_pages, v_pages, q_out} {
+    if (!has_scales(c.stored_dtype())) return;
+    args.k_scales = k_scales;
+    args.v_scales = v_scales;
   }
 
   static TestTensor pool(Context& ctx, const RotaryAppendCase& c) {
     const std::int64_t pages = (c.tokens + 1) / kPageSize + 1;
     return TestTensor::poisoned(ctx, {pages, kPageSize, c.kv_heads, c.dim}, c.stored_dtype(),
                                 c.layout);
+  }
+  static TestTensor scales(Context& ctx, const RotaryAppendCase& c) {
+    const std::int64_t pages = (c.tokens + 1) / kPageSize + 1;
+    return TestTensor::poisoned(ctx, {pages, c.kv_heads, kPageSize}, DType::f32, c.layout);
   }
 
   bool inputs_untouched() const {
@@ -138,7 +148,9 @@ void run_apart(Context& ctx, const RotaryAppendArgs& a, const Tensor& turned_key
                   .v = a.v,
                   .slots = a.slots,
                   .k_pages = a.k_pages,
-                  .v_pages = a.v_pages});
+                  .v_pages = a.v_pages,
+                  .k_scales = a.k_scales,
+                  .v_scales = a.v_scales});
 }
 
 void check_rotary_append(Context& ctx, const RotaryAppendCase& c) {
@@ -147,13 +159,17 @@ void check_rotary_append(Context& ctx, const RotaryAppendCase& c) {
   const Array before = call.k_pages.read(), slots = call.slots.read();
   rotary_append(ctx, call.args);
   EXPECT_TRUE(rotary_append_accurate(call.q_out.read(), call.turned(call.q), c.dtype));
-  const Array keys = c.turn_keys ? call.turned(call.k) : call.k.read();
-  EXPECT_TRUE(rotary_append_accurate(in_slots(call.k_pages.read(), slots), keys, c.stored_dtype()));
-  EXPECT_TRUE(identical(
-      call.v_pages.read(),
-      reference::kv_append(reference::rounded(call.v.read(), c.stored_dtype()), slots, before)));
+  if (!has_scales(c.stored_dtype())) {  // else kv_append() has written them below
+    const Array keys = c.turn_keys ? call.turned(call.k) : call.k.read();
+    EXPECT_TRUE(
+        rotary_append_accurate(in_slots(call.k_pages.read(), slots), keys, c.stored_dtype()));
+    EXPECT_TRUE(identical(
+        call.v_pages.read(),
+        reference::kv_append(reference::rounded(call.v.read(), c.stored_dtype()), slots, before)));
+  }
   EXPECT_TRUE(call.q_out.surroundings_intact() && call.k_pages.surroundings_intact() &&
-              call.v_pages.surroundings_intact());
+              call.v_pages.surroundings_intact() && call.k_scales.surroundings_intact() &&
+              call.v_scales.surroundings_intact());
   EXPECT_TRUE(call.inputs_untouched());
 
   RotaryAppendCall apart(ctx, c);
@@ -162,6 +178,8 @@ void check_rotary_append(Context& ctx, const RotaryAppendCase& c) {
   EXPECT_TRUE(identical(call.q_out.read(), apart.q_out.read()));
   EXPECT_TRUE(identical(call.k_pages.read(), apart.k_pages.read()));
   EXPECT_TRUE(identical(call.v_pages.read(), apart.v_pages.read()));
+  EXPECT_TRUE(identical(call.k_scales.read(), apart.k_scales.read()));
+  EXPECT_TRUE(identical(call.v_scales.read(), apart.v_scales.read()));
 
   RotaryAppendCall in_place(ctx, c);
   in_place.args.q_out = in_place.q;
@@ -198,6 +216,28 @@ TEST_P(RotaryAppendTest, F32IsStoredAsF16OrBf16OnTheCpu) {
                               " and k is f32; on a GPU both must be of one dtype",
                           ErrorCode::unsupported));
       EXPECT_TRUE(call.outputs_untouched());
+    }
+  }
+}
+
+// attention_8bit_test.cc compares what kv_append() writes with the twin.
+TEST_P(RotaryAppendTest, EightBitsAreThoseOfTheTwoOps) {
+  for (DType stored : {DType::f8e4m3, DType::i8}) {
+    for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      for (bool turn_keys : {true, false}) {
+        check_rotary_append(ctx(), {.dtype = dtype, .turn_keys = turn_keys, .stored = stored});
+      }
+      check_rotary_append(ctx(), {.style = RopeStyle::interleaved,
+                                  .dtype = dtype,
+                                  .layout = Layout::sliced,
+                                  .stored = stored});
+      check_rotary_append(ctx(), {.tokens = 5,
+                                  .heads = 32,
+                                  .kv_heads = 8,
+                                  .dim = 128,
+                                  .dims = 128,
+                                  .dtype = dtype,
+                                  .stored = stored});
     }
   }
 }

@@ -7,10 +7,12 @@
 #include <string_view>
 
 #include "core/build_config.h"
+#include "core/cache_dtype.h"
 #include "core/checked.h"
 #include "core/philox.h"
 #include "cuda/attention/backward/choose.h"
 #include "cuda/attention/choose.h"
+#include "reference/kv_append.h"
 #include "reference/rounding.h"
 
 namespace tessera::test {
@@ -97,6 +99,26 @@ void add(Array& to, std::int64_t b, std::int64_t i, std::int64_t h, double weigh
   }
 }
 
+// Codes have a standard deviation of kCodeSpread: some of e4m3 are subnormal, and of i8 none is
+// beyond 127.
+constexpr double kCodeSpread = 20;
+
+// k or v [batch, n_k, kv_heads, dim] with this standard deviation, or codes of 8 bits.
+Array keys_or_codes(const AttentionCase& c, std::uint64_t seed, double spread) {
+  const bool scaled = has_scales(c.stored_dtype());
+  Array x = random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, seed, scaled ? kCodeSpread : spread);
+  if (c.stored_dtype() != DType::i8) return x;
+  for (double& value : x.data) value = std::clamp(std::round(value), -127.0, 127.0);
+  return x;
+}
+
+// Scales [batch, kv_heads, n_k] that give codes about this standard deviation.
+Array uneven_scales(const AttentionCase& c, std::uint64_t seed, double spread) {
+  Array scales = random_normal({c.batch, c.kv_heads, c.n_k}, seed, 0.5);
+  for (double& scale : scales.data) scale = std::exp2(scale) * spread / kCodeSpread;
+  return scales;
+}
+
 double largest_magnitude(const Array& x) {
   double result = 0;
   for (double value : x.data) result = std::max(result, std::abs(value));
@@ -138,9 +160,10 @@ std::string AttentionCase::text() const {
 
 AttentionTensors::AttentionTensors(Context& ctx, const AttentionCase& c)
     : q(ctx, random_normal({c.batch, c.n_q, c.heads, c.dim}, 1, c.spread), c.dtype, c.layout),
-      k(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 2, c.spread), c.stored_dtype(),
-        c.layout),
-      v(ctx, random_normal({c.batch, c.n_k, c.kv_heads, c.dim}, 3), c.stored_dtype(), c.layout),
+      k(ctx, keys_or_codes(c, 2, c.spread), c.stored_dtype(), c.layout),
+      v(ctx, keys_or_codes(c, 3, c.value_spread), c.stored_dtype(), c.layout),
+      k_scales(ctx, uneven_scales(c, 4, c.spread), DType::f32, c.layout),
+      v_scales(ctx, uneven_scales(c, 5, c.value_spread), DType::f32, c.layout),
       out(TestTensor::poisoned(ctx, {c.batch, c.n_q, c.heads, c.dim}, c.dtype, c.layout)),
       lse(TestTensor::poisoned(ctx, {c.batch, c.heads, c.n_q}, DType::f32, c.layout)),
       args{.q = q,
@@ -151,12 +174,17 @@ AttentionTensors::AttentionTensors(Context& ctx, const AttentionCase& c)
            .mask = c.mask,
            .scale = c.scale,
            .softcap = c.softcap,
-           .dropout = c.dropout} {}
+           .dropout = c.dropout} {
+  if (!has_scales(c.stored_dtype())) return;
+  args.k_scales = k_scales;
+  args.v_scales = v_scales;
+}
 
 AttentionInputs AttentionTensors::inputs() const {
+  const bool scaled = has_scales(args.k.dtype);
   return {.q = q.read(),
-          .k = k.read(),
-          .v = v.read(),
+          .k = scaled ? reference::decoded({k.read(), k_scales.read()}) : k.read(),
+          .v = scaled ? reference::decoded({v.read(), v_scales.read()}) : v.read(),
           .mask = args.mask,
           .scale = args.scale,
           .softcap = args.softcap,
@@ -276,6 +304,7 @@ void check_attention_case(Context& ctx, const AttentionCase& c) {
     EXPECT_TRUE(fresh.out.surroundings_intact());
     EXPECT_TRUE(fresh.lse.surroundings_intact());
     EXPECT_TRUE(fresh.q.untouched() && fresh.k.untouched() && fresh.v.untouched());
+    EXPECT_TRUE(fresh.k_scales.untouched() && fresh.v_scales.untouched());
   });
 }
 

@@ -25,11 +25,13 @@ struct AttentionCase {
   std::int64_t batch = 1, n_q = 113, n_k = 113, heads = 2, kv_heads = 2, dim = 64;
   Mask mask{};
   DType dtype = DType::f32;
-  std::optional<DType> stored{};  // of k and v, where it is not dtype
+  // Of k and v, where it is not dtype. Where it has 8 bits, their scales are drawn too.
+  std::optional<DType> stored{};
   Layout layout = Layout::contiguous;
   float scale = 0.f, softcap = 0.f;
   Dropout dropout{};
-  double spread = 1.0;  // standard deviation of q and k
+  double spread = 1.0;        // standard deviation of q and k
+  double value_spread = 1.0;  // and of v
   DType stored_dtype() const { return stored.value_or(dtype); }
   std::string text() const;
 };
@@ -37,10 +39,10 @@ struct AttentionCase {
 // A dense call: q, k and v drawn from fixed seeds, and poisoned outputs.
 struct AttentionTensors {
   AttentionTensors(Context& ctx, const AttentionCase& c);
-  // The call as the reference sees it: inputs rounded to their dtype.
+  // The call as the reference sees it: inputs rounded to their dtype, codes times scales.
   reference::AttentionInputs inputs() const;
 
-  TestTensor q, k, v, out, lse;
+  TestTensor q, k, v, k_scales, v_scales, out, lse;
   AttentionArgs args;
 };
 

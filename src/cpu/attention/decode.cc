@@ -1,7 +1,7 @@
 // Attention of few queries over many cached keys. Only a handful of rows use each key and value, so
-// transposing or converting them first would not pay. Both are read once, in place, and f16 and
-// bf16 are promoted in registers. Memory bandwidth is the limit, so keys and values may be f16 or
-// bf16 where q is f32: Q is the type of q and out, T that of k and v.
+// transposing or converting them first would not pay. Both are read once, in place, and f16, bf16
+// and 8-bit codes are promoted in registers. Memory bandwidth is the limit, so keys and values may
+// have fewer bits than q: Q is the type of q and out, T that of k and v.
 //
 //   keys     | chunk 0      | chunk 1      | chunk 2   |     a task: one chunk, a block of kv heads
 //            | 64 | 64 | .. | 64 | 64 | .. | 64 | ..   |     tiles of 64 keys, running softmax
@@ -196,14 +196,19 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
       score_tile<KeyPath::scratch>(call, block, tile, strip.k0, strip.n, width, scratch);
       break;
   }
-  for_each_head([&](const QueryTile& queries, float* scores)
-                    HWY_ATTR { scores_to_exponents(call, queries, strip, scores); });
+  for_each_head([&](const QueryTile& queries, float* scores) HWY_ATTR {
+    apply_scales(call, call.args.k_scales, queries, block.rows, strip.k0, strip.n, scores);
+    scores_to_exponents(call, queries, strip, scores);
+  });
   update({scratch.max, scratch.sum, scratch.out, width}, block.count * block.rows, padded(strip.n),
          scratch.scores);
   if (call.args.dropout.p > 0) {
     for_each_head([&](const QueryTile& queries, float* weights)
                       HWY_ATTR { drop_weights(call.args.dropout, queries, strip, weights); });
   }
+  for_each_head([&](const QueryTile& queries, float* weights) HWY_ATTR {
+    apply_scales(call, call.args.v_scales, queries, block.rows, strip.k0, strip.n, weights);
+  });
   add_tile(call, block, tile, strip.n, width, scratch);
 }
 
@@ -235,7 +240,7 @@ void store_head(const AttentionCall& call, const QueryTile& tile, const Chunk& c
   }
 }
 
-template <typename Q, typename T>
+template <typename T>
 void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chunk,
                  const HeadBlock& block, const Partials& partials, const Scratch& scratch) {
   const Mask& mask = call.args.mask;
@@ -245,8 +250,7 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
     return QueryTile{s, block.first + h, 0, s.n_q, call.group};
   };
   for (std::int64_t h = 0; h < block.count; ++h) {
-    load_queries<Q>(call.args.q, tile_of(h), call.dim, call.q_factor, width,
-                    scratch.q + h * block.rows * width);
+    load_queries(call, tile_of(h), width, scratch.q + h * block.rows * width);
   }
   start(running, block.count * block.rows);
   for (std::int64_t k = chunk.begin; (k = mask.next_visible(0, s.n_q, k, shift)) < chunk.end;) {
@@ -257,9 +261,12 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
     if (state == TileState::skip) continue;
     visit_keys<T>(call, s, block, {0, block.rows, k0, n, state}, width, scratch);
   }
-  for (std::int64_t h = 0; h < block.count; ++h) {
-    store_head<Q>(call, tile_of(h), chunk, running.from_row(h * block.rows), partials);
-  }
+  with_float_type(call.args.out.dtype, [&](auto type) HWY_ATTR {
+    for (std::int64_t h = 0; h < block.count; ++h) {
+      store_head<decltype(type)>(call, tile_of(h), chunk, running.from_row(h * block.rows),
+                                 partials);
+    }
+  });
 }
 
 // Merges the chunks of a sequence in order, into the results of its first chunk.
@@ -319,20 +326,20 @@ void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_
   const std::int64_t rows = rows_of_block(call, plan.most_rows);
   const std::int64_t worker_stride = worker_scratch(call, plan.most_rows);
   float* memory = frame.take<float>(checked_mul(ctx.threads(), worker_stride));
-  with_attention_types(call.args, [&](auto q_type, auto k_type) {
-    using Q = decltype(q_type);
-    using T = decltype(k_type);
-    ctx.pool().parallel_for(
-        std::ssize(plan.chunks) * blocks, [&](std::int64_t task, int worker) HWY_ATTR {
-          const Chunk& chunk = plan.chunks[static_cast<std::size_t>(task / blocks)];
-          const Sequence s = sequence_of(call.args, chunk.sequence);
-          const std::int64_t first = task % blocks * block_heads;
-          const HeadBlock block{first, std::min(block_heads, call.kv_heads - first),
-                                s.n_q * call.group};
-          Carver carver(memory + worker * worker_stride);
-          visit_chunk<Q, T>(call, s, chunk, block, partials, Scratch(carver, rows, width));
-        });
-    if (plan.partial_rows == 0) return;
+  with_key_type(call.args.k.dtype, [&](auto type) {
+    ctx.pool().parallel_for(std::ssize(plan.chunks) * blocks, [&](std::int64_t task,
+                                                                  int worker) HWY_ATTR {
+      const Chunk& chunk = plan.chunks[static_cast<std::size_t>(task / blocks)];
+      const Sequence s = sequence_of(call.args, chunk.sequence);
+      const std::int64_t first = task % blocks * block_heads;
+      const HeadBlock block{first, std::min(block_heads, call.kv_heads - first),
+                            s.n_q * call.group};
+      Carver carver(memory + worker * worker_stride);
+      visit_chunk<decltype(type)>(call, s, chunk, block, partials, Scratch(carver, rows, width));
+    });
+  });
+  if (plan.partial_rows == 0) return;
+  with_float_type(call.args.out.dtype, [&](auto type) {
     ctx.pool().parallel_for(
         std::ssize(sequences) * call.kv_heads, [&](std::int64_t task, int) HWY_ATTR {
           const std::size_t i = static_cast<std::size_t>(task / call.kv_heads);
@@ -340,7 +347,8 @@ void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_
           const std::span chunks(plan.chunks.begin() + plan.first[i],
                                  plan.chunks.begin() + plan.first[i + 1]);
           if (chunks.size() == 1) return;
-          merge_chunks<Q>(call, {s, task % call.kv_heads, 0, s.n_q, call.group}, chunks, partials);
+          merge_chunks<decltype(type)>(call, {s, task % call.kv_heads, 0, s.n_q, call.group},
+                                       chunks, partials);
         });
   });
 }

@@ -12,8 +12,9 @@
 //                  |full|part|skip|   diagonal costs no more than its own squares
 //                  +----+----+----+
 //
-// Loading a tile takes care of f16, bf16, strides, pages and the rotation of keys. Everything after
-// that is f32. The rows of a tile are its queries times the heads that share the keys.
+// Loading a tile takes care of f16, bf16, 8-bit codes, strides, pages and the rotation of keys.
+// Everything after that is f32. The rows of a tile are its queries times the heads that share the
+// keys. Scales of 8-bit keys and values are applied to scores and weights.
 #include <algorithm>
 #include <cstdint>
 
@@ -78,9 +79,11 @@ void visit_strip(const AttentionCall& call, const QueryTile& tile, const Strip& 
   float* s = scratch.scores;
   multiply(rows, padded(n), call.dim, {scratch.q + r0 * width, width, 1}, scratch.keys_t, kKeyTile,
            s, kKeyTile);
+  apply_scales(call, call.args.k_scales, tile, rows, strip.k0, n, s);
   scores_to_exponents(call, tile, strip, s);
   update(running, rows, padded(n), s);
   if (call.args.dropout.p > 0) drop_weights(call.args.dropout, tile, strip, s);
+  apply_scales(call, call.args.v_scales, tile, rows, strip.k0, n, s);
   multiply_add(rows, width, n, {s, kKeyTile, 1}, scratch.key_rows, width, running.out, width);
 }
 
@@ -95,13 +98,13 @@ void store_tile(const AttentionCall& call, const QueryTile& tile, const Scratch&
   }
 }
 
-// Q is the type of q and out, T that of k and v.
-template <typename Q, typename T>
+// T is the type of k and v.
+template <typename T>
 void visit_tile(const AttentionCall& call, const QueryTile& tile, const Scratch& scratch) {
   const Mask& mask = call.args.mask;
   const std::int64_t shift = tile.sequence.shift(), n_k = tile.sequence.n_k;
   const std::int64_t q0 = tile.q0, q1 = tile.q0 + tile.queries;
-  load_queries<Q>(call.args.q, tile, call.dim, call.q_factor, scratch.width, scratch.q);
+  load_queries(call, tile, scratch.width, scratch.q);
   start(scratch.running(), whole_blocks(tile.rows()));
   for (std::int64_t k = 0; (k = mask.next_visible(q0, q1, k, shift)) < n_k;) {
     const std::int64_t k0 = k / call.key_tile * call.key_tile;
@@ -111,7 +114,8 @@ void visit_tile(const AttentionCall& call, const QueryTile& tile, const Scratch&
     for_each_strip(call, tile, k0, n,
                    [&](const Strip& strip) HWY_ATTR { visit_strip(call, tile, strip, scratch); });
   }
-  store_tile<Q>(call, tile, scratch);
+  with_float_type(call.args.out.dtype,
+                  [&](auto type) HWY_ATTR { store_tile<decltype(type)>(call, tile, scratch); });
 }
 
 std::int64_t rows_of_tile(const AttentionCall& call, std::int64_t queries_per_tile) {
@@ -131,9 +135,7 @@ void prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> 
   const std::int64_t worker_stride = worker_scratch(call, queries_per_tile);
   Workspace::Frame frame(ctx.workspace());
   float* memory = frame.take<float>(checked_mul(ctx.threads(), worker_stride));
-  with_attention_types(call.args, [&](auto q_type, auto k_type) {
-    using Q = decltype(q_type);
-    using T = decltype(k_type);
+  with_key_type(call.args.k.dtype, [&](auto type) {
     const std::int64_t tasks = static_cast<std::int64_t>(items.size()) * call.kv_heads;
     ctx.pool().parallel_for(tasks, [&](std::int64_t task, int worker) HWY_ATTR {
       const WorkItem& item = items[static_cast<std::size_t>(task / call.kv_heads)];
@@ -141,7 +143,7 @@ void prefill(Context& ctx, const AttentionCall& call, std::span<const WorkItem> 
       const QueryTile tile{sequence, task % call.kv_heads, item.begin,
                            std::min(queries_per_tile, sequence.n_q - item.begin), call.group};
       Carver carver(memory + worker * worker_stride);
-      visit_tile<Q, T>(call, tile, Scratch(carver, rows, width));
+      visit_tile<decltype(type)>(call, tile, Scratch(carver, rows, width));
     });
   });
 }

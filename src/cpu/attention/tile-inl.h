@@ -14,7 +14,10 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/cache_dtype.h"
+#include "core/type_switch.h"
 #include "cpu/attention/attention.h"
+#include "cpu/simd/fp8-inl.h"
 #include "cpu/simd/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -38,6 +41,14 @@ HWY_INLINE std::int64_t whole_blocks(std::int64_t rows) {
 }
 
 // ---- loading -----------------------------------------------------------------------------------
+
+// Calls fn(T{}) with the element type of k and v.
+template <typename F>
+void with_key_type(DType dtype, F&& fn) {
+  if (dtype == DType::f8e4m3) return fn(E4M3{});
+  if (dtype == DType::i8) return fn(std::int8_t{});
+  with_float_type(dtype, fn);
+}
 
 // to [n, width] = factor * rows [n, dim], zero from dim on.
 template <typename T>
@@ -63,6 +74,15 @@ void load_queries(const Tensor& tensor, const QueryTile& tile, std::int64_t dim,
     load_rows(&row, 1, dim, factor, width, to + r * width);
   }
   std::fill(to + tile.rows() * width, to + whole_blocks(tile.rows()) * width, 0.0f);
+}
+
+// Of q's dtype. Codes of k and v are used for many rows, queries are loaded once: their type is not
+// worth an instance of a kernel.
+inline void load_queries(const AttentionCall& call, const QueryTile& tile, std::int64_t width,
+                         float* to) {
+  with_float_type(call.args.q.dtype, [&](auto type) HWY_ATTR {
+    load_queries<decltype(type)>(call.args.q, tile, call.dim, call.q_factor, width, to);
+  });
 }
 
 // to = row with the pairs (i, i + pairs) rotated, from pair i on, as long as a whole vector of D is
@@ -175,6 +195,30 @@ inline void transpose(const float* rows, std::int64_t n, std::int64_t width, flo
     }
   }
 #endif
+}
+
+// ---- scales of 8-bit keys and values -----------------------------------------------------------
+//
+// A scale belongs to a whole row of k or v. So it leaves both products: codes are multiplied, and
+// then scores or weights by the scale of their key.
+
+// s [rows, kKeyTile] *= the scales of the keys [k0, k0 + n) of one head; columns from n on are
+// padding. Does nothing where keys have no scales.
+inline void apply_scales(const AttentionCall& call, const Tensor& scales, const QueryTile& tile,
+                         std::int64_t rows, std::int64_t k0, std::int64_t n, float* s) {
+  if (!scales.defined()) return;
+  const F32 d;
+  const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const bool is_e4m3 = call.args.k.dtype == DType::f8e4m3;
+  const float* at[kKeyTile];
+  HWY_ALIGN float factors[kKeyTile] = {};
+  point_at_keys(call.args, scales.transpose(1, 2), tile.sequence, tile.kv_head, k0, n, at);
+  for (std::int64_t j = 0; j < n; ++j) factors[j] = is_e4m3 ? *at[j] / kE4M3Unit : *at[j];
+  for (std::int64_t r = 0; r < rows; ++r, s += kKeyTile) {
+    for (std::int64_t j = 0; j < n; j += lanes) {
+      hn::Store(hn::Mul(hn::Load(d, s + j), hn::Load(d, factors + j)), d, s + j);
+    }
+  }
 }
 
 // ---- the matrix product ------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // How an attention call is divided among threads: tiles of queries or of keys, longest first, and
-// scratch memory for each thread. And the element types of the call.
+// scratch memory for each thread.
 #pragma once
 
 #include <algorithm>
@@ -7,24 +7,10 @@
 #include <span>
 
 #include "core/checked.h"
-#include "core/type_switch.h"
 #include "core/workspace.h"
 #include "cpu/attention/attention.h"
 
 namespace tessera::cpu {
-
-// Calls fn(Q{}, T{}) with the element types of q and out, and of k and v: T is Q, or f16 or bf16
-// where Q is f32.
-template <typename F>
-void with_attention_types(const AttentionArgs& args, F&& fn) {
-  if (args.k.dtype == args.q.dtype) {
-    with_float_type(args.q.dtype, [&](auto type) { fn(type, type); });
-  } else if (args.k.dtype == DType::f16) {
-    fn(float{}, Half{});
-  } else {
-    fn(float{}, BFloat16{});
-  }
-}
 
 // Hands out pieces of one block of scratch, each on its own cache line. Without a block it only
 // counts.

@@ -1,9 +1,11 @@
 // Copies keys and values into the pages of a cache, token by token. All heads of a token are copied
 // at once if they are contiguous on both sides. Pages of f16 or bf16 take f32 through vectors.
+// Pages of 8 bits take two passes over each head: one finds its scale, the other writes its codes.
 #include "cpu/elementwise/kv_append.h"
 
 #include <cstdint>
 
+#include "core/cache_dtype.h"
 #include "core/type_switch.h"
 #include "cpu/elementwise/for_each_row.h"
 
@@ -13,14 +15,37 @@
 #include <hwy/highway.h>
 
 #include "cpu/simd/copy_row-inl.h"
+#include "cpu/simd/encode8-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
-// pages [pages, page_size, heads, dim] at `slot` = tensor [tokens, heads, dim] at `token`
+// Where a token goes: pages [pages, page_size, heads, dim] and, for 8 bits, scales [pages, heads,
+// page_size].
+struct Store {
+  const Tensor &pages, &scales;
+};
+
+// pages at `slot` = tensor [tokens, heads, dim] at `token` / its scales
+template <typename From, typename Code>
+void store_codes(const Tensor& tensor, std::int64_t token, const Store& store, std::int64_t slot) {
+  const Tensor &pages = store.pages, &scales = store.scales;
+  const std::int64_t page = slot / pages.shape[1], row = slot % pages.shape[1];
+  const From* from = tensor.ptr<const From>() + token * tensor.strides[0];
+  Code* to = pages.ptr<Code>() + page * pages.strides[0] + row * pages.strides[1];
+  float* scale = scales.ptr<float>() + page * scales.strides[0] + row * scales.strides[2];
+  for (std::int64_t h = 0; h < tensor.shape[1]; ++h) {
+    scale[h * scales.strides[1]] =
+        encode_row(from + h * tensor.strides[1], static_cast<std::size_t>(tensor.shape[2]),
+                   to + h * pages.strides[2]);
+  }
+}
+
+// pages at `slot` = tensor [tokens, heads, dim] at `token`
 template <typename From, typename To>
-void store_token(const Tensor& tensor, std::int64_t token, const Tensor& pages, std::int64_t slot) {
+void store_floats(const Tensor& tensor, std::int64_t token, const Tensor& pages,
+                  std::int64_t slot) {
   const std::int64_t heads = tensor.shape[1], dim = tensor.shape[2];
   const std::int64_t page = slot / pages.shape[1], row = slot % pages.shape[1];
   const From* from = tensor.ptr<const From>() + token * tensor.strides[0];
@@ -35,18 +60,33 @@ void store_token(const Tensor& tensor, std::int64_t token, const Tensor& pages, 
 }
 
 template <typename From, typename To>
+void store_token(const Tensor& tensor, std::int64_t token, const Store& store, std::int64_t slot) {
+  if constexpr (sizeof(To) == 1) {
+    store_codes<From, To>(tensor, token, store, slot);
+  } else {
+    store_floats<From, To>(tensor, token, store.pages, slot);
+  }
+}
+
+template <typename From, typename To>
 void store_tokens(Context& ctx, const KvAppendArgs& args) {
   const std::int32_t* slots = args.slots.ptr<const std::int32_t>();
   const std::int64_t elements = 2 * args.k.shape[1] * args.k.shape[2];
   for_each_row(ctx.pool(), args.k.shape[0], elements, [&](std::int64_t token, int) HWY_ATTR {
-    store_token<From, To>(args.k, token, args.k_pages, slots[token]);
-    store_token<From, To>(args.v, token, args.v_pages, slots[token]);
+    store_token<From, To>(args.k, token, {args.k_pages, args.k_scales}, slots[token]);
+    store_token<From, To>(args.v, token, {args.v_pages, args.v_scales}, slots[token]);
   });
 }
 
 void kv_append(Context& ctx, const KvAppendArgs& args) {
   const DType stored = args.k_pages.dtype;
-  if (stored == args.k.dtype) {
+  if (has_scales(stored)) {
+    with_float_type(args.k.dtype, [&](auto type) {
+      using From = decltype(type);
+      stored == DType::i8 ? store_tokens<From, std::int8_t>(ctx, args)
+                          : store_tokens<From, E4M3>(ctx, args);
+    });
+  } else if (stored == args.k.dtype) {
     with_float_type(stored,
                     [&](auto type) { store_tokens<decltype(type), decltype(type)>(ctx, args); });
   } else if (stored == DType::f16) {

@@ -43,7 +43,9 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
                        .v = args.v,
                        .slots = args.slots,
                        .k_pages = args.k_pages,
-                       .v_pages = args.v_pages});
+                       .v_pages = args.v_pages,
+                       .k_scales = args.k_scales,
+                       .v_scales = args.v_scales});
 }
 
 }  // namespace tessera::cpu

@@ -1,6 +1,6 @@
-// Loads and stores vectors of f32 as f32, f16 and bf16, for Highway kernels. Stores round to
-// nearest, ties to even, on every target, bit for bit like core/half.h (Highway 1.0.3's own bf16
-// store truncates).
+// Loads and stores vectors of f32 as f32, f16 and bf16, and loads int8, for Highway kernels. Stores
+// round to nearest, ties to even, on every target, bit for bit like core/half.h (Highway 1.0.3's
+// own bf16 store truncates).
 
 // Per-target include guard: Highway includes this file once for each SIMD target.
 #if defined(TESSERA_CPU_VECTOR_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -57,6 +57,13 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const BFloat16* from) {
   const hn::RebindToUnsigned<D> du32;
   const auto bits = hn::LoadU(du16, reinterpret_cast<const std::uint16_t*>(from));
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(du32, bits)));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const std::int8_t* from) {
+  const hn::Rebind<std::int8_t, D> di8;
+  const hn::RebindToSigned<D> di32;
+  return hn::ConvertTo(d, hn::PromoteTo(di32, hn::LoadU(di8, from)));
 }
 
 template <class D>

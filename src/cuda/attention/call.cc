@@ -15,10 +15,13 @@ const std::int32_t* numbers(const Tensor& tensor) { return tensor.ptr<const std:
 
 AttentionCall::AttentionCall(const AttentionArgs& args, const MaskView& mask_on_device)
     : dtype(args.q.dtype),
+      stored(args.k.dtype),
       q(args.q),
       k(args.k),
       v(args.v),
       out(args.out),
+      k_scales(args.k_scales),
+      v_scales(args.v_scales),
       lse(args.lse.ptr<float>()),
       lse_strides{args.lse.strides[0], args.lse.strides[1], args.lse.strides[2]},
       mask(mask_on_device),

@@ -33,12 +33,30 @@ struct HeadRows {
   }
 };
 
+// The scales of 8-bit keys or values: [batch, heads, rows], rows contiguous.
+struct KeyScales {
+  const float* data = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0;
+
+  KeyScales() = default;
+  explicit KeyScales(const Tensor& scales)
+      : data(scales.ptr<const float>()),
+        batch_stride(scales.strides[0]),
+        head_stride(scales.strides[1]) {}
+
+  TESSERA_HOST_DEVICE float at(std::int64_t batch, std::int64_t row, std::int64_t head) const {
+    return data[batch * batch_stride + head * head_stride + row];
+  }
+};
+
 struct AttentionCall {
   AttentionCall(const AttentionArgs& args, const MaskView& mask_on_device);
 
   DType dtype;
+  DType stored;  // of k and v: dtype, or 8 bits
   HeadRows q, k, v, out;
-  float* lse;  // null: not asked for
+  KeyScales k_scales, v_scales;  // of 8 bits
+  float* lse;                    // null: not asked for
   std::int64_t lse_strides[3];
   MaskView mask;
 
@@ -98,6 +116,16 @@ struct AttentionCall {
     if (page < 0 || page >= pool_pages) return nullptr;
     return rows.at<T>(page, slot % page_size, kv_head);
   }
+  // 1 where the row is null.
+  TESSERA_HOST_DEVICE float key_scale(const KeyScales& scales, const Sequence& s, std::int64_t j,
+                                      std::int64_t kv_head) const {
+    if (page_table == nullptr) return scales.at(s.k_batch, s.k_begin + j, kv_head);
+    const std::int64_t slot = s.hole.slot(j);
+    const std::int64_t page = page_table[s.index * table_stride + slot / page_size];
+    return page < 0 || page >= pool_pages ? 1.f : scales.at(page, slot % page_size, kv_head);
+  }
+  // Keys and values are codes of 8 bits.
+  TESSERA_HOST_DEVICE bool has_codes() const { return stored != dtype; }
   TESSERA_HOST_DEVICE float* lse_at(const Sequence& s, std::int64_t i, std::int64_t head) const {
     return lse + s.q_batch * lse_strides[0] + head * lse_strides[1] +
            (s.q_begin + i) * lse_strides[2];

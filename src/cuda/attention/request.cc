@@ -8,7 +8,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr std::int64_t kVector = 8;  // elements in 16 bytes
+constexpr std::int64_t kVectorBytes = 16;
 
 // Whether positions, and the blocks of a grid, are ints.
 bool counts_in_ints(const AttentionCall& call) {
@@ -18,11 +18,13 @@ bool counts_in_ints(const AttentionCall& call) {
   return sequences <= INT32_MAX / blocks / call.kv_heads;
 }
 
+std::int64_t vector_size(const Tensor& tensor) { return kVectorBytes / size_of(tensor.dtype); }
+
 // Whether all rows of q, k, v and out are made of whole chunks of 16 bytes, and begin on one.
 bool made_of_vectors(const AttentionArgs& args) {
   const Tensor* tensors[] = {&args.q, &args.k, &args.v, &args.out};
   return std::all_of(std::begin(tensors), std::end(tensors), [](const Tensor* tensor) {
-    return rows_begin_on_vectors(*tensor) && tensor->size(-1) % kVector == 0;
+    return rows_begin_on_vectors(*tensor) && tensor->size(-1) % vector_size(*tensor) == 0;
   });
 }
 
@@ -33,7 +35,7 @@ std::uint32_t in_units(const Tensor& tensor, int d, std::int64_t unit) {
 
 KeyUnits key_units(const AttentionArgs& args) {
   const bool vectors = made_of_vectors(args);
-  const std::int64_t unit = vectors ? kVector : 1;
+  const std::int64_t unit = vectors ? vector_size(args.k) : 1;
   return {.vectors = vectors,
           .k_batch = in_units(args.k, 0, unit),
           .k_row = in_units(args.k, 1, unit),
@@ -57,7 +59,7 @@ bool counts_in_units(const Tensor& tensor, std::int64_t unit) {
 
 AttentionRequest::AttentionRequest(const DeviceLimits& on, const AttentionArgs& args)
     : gpu(on), call(args, MaskView::of(args.mask)), units(key_units(args)) {
-  const std::int64_t unit = units.vectors ? kVector : 1;
+  const std::int64_t unit = units.vectors ? vector_size(args.k) : 1;
   tensor_cores = call.dtype != DType::f32 && counts_in_ints(call) &&
                  counts_in_units(args.k, unit) && counts_in_units(args.v, unit);
 }

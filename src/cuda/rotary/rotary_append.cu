@@ -7,7 +7,8 @@
 //
 // A block first makes the cosines and sines of its token, once for all heads. Then its threads loop
 // over the units of its heads. Where rows are aligned to 16 bytes, a unit is 16 bytes and the 16
-// bytes they are paired with; else the same with 4 bytes; else one element and its partner.
+// bytes they are paired with; else the same with 4 bytes; else one element and its partner. Into
+// pages of 8 bits, a warp writes a head: once over it for its scale, once more for its codes.
 #include "cuda/rotary/rotary_append.h"
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "cuda/rotary/rope.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/state.h"
+#include "cuda/tile/codes.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/piece.cuh"
 
@@ -37,9 +39,11 @@ struct Part {
   // From a token to its place: with pages, slot / page_size and slot % page_size; else token and 0.
   std::int64_t to_strides[2];
   int heads;
-  int pairs;       // to be turned; 0: it is copied
-  int unit_bytes;  // 16 or 4; 0: an element
-  bool in_place;   // nothing beside the pairs is written
+  int pairs;                      // to be turned; 0: it is copied
+  int unit_bytes;                 // 16 or 4; 0: an element
+  bool in_place;                  // nothing beside the pairs is written
+  float* scales;                  // of pages of 8 bits; null: none
+  std::int64_t scale_strides[2];  // of a page and of a head
 
   // Of one head.
   TESSERA_HOST_DEVICE int units(int dim, int element_bytes) const {
@@ -59,6 +63,7 @@ struct AppendCall {
   DType position_dtype;
   const std::int32_t* slots;
   bool half_split;
+  DType stored;  // of the pages
 };
 
 // The rotations of one token: from the table, as far as it reaches.
@@ -136,6 +141,35 @@ __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_
   }
 }
 
+// Element d of a head, turned and rounded to T.
+template <typename T>
+__device__ float turned_element(const T* head, int d, int pairs, bool half_split,
+                                const Turns& turns) {
+  if (d >= 2 * pairs) return to_f32(head[d]);
+  const int pair = !half_split ? d / 2 : d < pairs ? d : d - pairs;
+  const int first = half_split ? pair : 2 * pair, second = half_split ? pair + pairs : 2 * pair + 1;
+  const TurnedPair out = turned(to_f32(head[first]), to_f32(head[second]), turns[pair]);
+  return to_f32(from_f32<T>(d == first ? out.first : out.second));
+}
+
+// Heads [begin, end) of keys or values, as codes.
+template <typename T>
+__device__ void encode_heads(const AppendCall& call, const Part& part, std::int64_t token,
+                             std::int64_t page, std::int64_t row, int begin, int end,
+                             const Turns& turns) {
+  const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
+  auto* to =
+      static_cast<std::uint8_t*>(part.to) + page * part.to_strides[0] + row * part.to_strides[1];
+  float* scales = part.scales + page * part.scale_strides[0] + row;
+  for (int h = begin + static_cast<int>(threadIdx.x) / kWarp; h < end; h += kThreads / kWarp) {
+    const T* head = from + h * part.head_stride;
+    encode_row(
+        call.dim, call.stored,
+        [&](int d) { return turned_element(head, d, part.pairs, call.half_split, turns); },
+        to + h * part.to_head_stride, scales + h * part.scale_strides[1]);
+  }
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
   __shared__ CosSin table[kTablePairs];
@@ -171,7 +205,11 @@ __global__ void __launch_bounds__(kThreads) append_turned(AppendCall call) {
       const auto narrow_slot = static_cast<std::uint32_t>(slot);
       const std::int64_t place = p == 0 ? token : narrow_slot / call.page_size;
       const std::int64_t row = p == 0 ? 0 : narrow_slot % call.page_size;
-      move_heads<T>(call, part, token, place, row, begin, end, turns);
+      if (part.scales != nullptr) {
+        encode_heads<T>(call, part, token, place, row, begin, end, turns);
+      } else {
+        move_heads<T>(call, part, token, place, row, begin, end, turns);
+      }
     }
     __syncthreads();  // the table is free
   }
@@ -190,8 +228,9 @@ int unit_bytes_of(const Tensor& from, const Tensor& to, std::int64_t pairs, bool
   return 0;
 }
 
-// `to` is like `from`, or a pool of pages.
-Part make_part(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
+// `to` is like `from`, or a pool of pages, which may have scales.
+Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::int64_t pairs,
+               bool half_split) {
   const bool paged = to.rank == 4;
   return {.from = from.data,
           .token_stride = from.strides[0],
@@ -202,7 +241,9 @@ Part make_part(const Tensor& from, const Tensor& to, std::int64_t pairs, bool ha
           .heads = static_cast<int>(from.shape[1]),
           .pairs = static_cast<int>(pairs),
           .unit_bytes = unit_bytes_of(from, to, pairs, half_split),
-          .in_place = from.data == to.data};
+          .in_place = from.data == to.data,
+          .scales = scales.ptr<float>(),
+          .scale_strides = {scales.strides[0], scales.strides[1]}};
 }
 
 }  // namespace
@@ -212,9 +253,10 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const std::int64_t heads = args.q.shape[1] + 2 * args.k.shape[1];
   if (tokens == 0 || heads == 0 || args.q.shape[2] == 0) return;
   const bool half_split = args.rope.style == RopeStyle::half_split;
-  const Part parts[] = {make_part(args.q, args.q_out, pairs, half_split),
-                        make_part(args.k, args.k_pages, args.turn_keys ? pairs : 0, half_split),
-                        make_part(args.v, args.v_pages, 0, half_split)};
+  const std::int64_t key_pairs = args.turn_keys ? pairs : 0;
+  const Part parts[] = {make_part(args.q, args.q_out, {}, pairs, half_split),
+                        make_part(args.k, args.k_pages, args.k_scales, key_pairs, half_split),
+                        make_part(args.v, args.v_pages, args.v_scales, 0, half_split)};
   const auto dim = static_cast<int>(args.q.shape[2]);
   std::int64_t units = 0;
   for (const Part& part : parts) {
@@ -241,7 +283,8 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
       .positions = args.positions.data,
       .position_dtype = args.positions.dtype,
       .slots = args.slots.ptr<const std::int32_t>(),
-      .half_split = half_split};
+      .half_split = half_split,
+      .stored = args.k_pages.dtype};
   const Launch launch(ctx, "rotary_append");
   with_float_type(args.q.dtype, [&](auto type) {
     launch(append_turned<decltype(type)>,

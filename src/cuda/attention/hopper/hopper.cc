@@ -111,7 +111,7 @@ bool hopper_takes(const AttentionRequest& request) {
   if (!has_hopper_kernels(request.gpu)) return false;
   if (call.dtype != DType::f16 && call.dtype != DType::bf16) return false;
   if (call.q_offsets != nullptr || call.page_table != nullptr || call.capped || call.dropping ||
-      call.inv_freq != nullptr) {
+      call.inv_freq != nullptr || call.has_codes()) {
     return false;
   }
   if (call.mask.kind == Mask::Kind::blocks && !takes_pattern(call.mask, call.n_q)) return false;

@@ -10,11 +10,13 @@
 //   warp w has   | full | full | part | skip |    loaded. One place in shared memory holds first
 //   four         +------+------+------+------+    the keys of a tile, then its values.
 //
+// Rows become f32 as they are loaded, whatever they are stored as: codes of 8 bits too.
 // Exponents have base 2, with the factor log2(e) folded into q.
 //
 // examples/learn teaches this in step 3 (the running softmax) and step 4 (tiles that a mask skips).
 #include "core/type_switch.h"
 #include "cuda/attention/plain/plain_tile.cuh"
+#include "cuda/tile/codes.cuh"
 
 namespace tessera::cuda {
 namespace {
@@ -104,6 +106,28 @@ __device__ void store_rows(const QueryRows& rows, const WarpRows<chunks>& state)
   }
 }
 
+// to [n, dim] = keys or values [k0, k0 + n), whatever they are stored as.
+template <typename T, int chunks>
+__device__ void load_keys(const AttentionCall& call, const Tile& tile, const HeadRows& from,
+                          const KeyScales& scales, std::int64_t k0, int n, float* to) {
+  const auto load = [&](auto element, auto factor_of) {
+    using Stored = decltype(element);
+    load_scaled_rows<Stored, chunks, kTileRows>(to, n, call.dim, factor_of, [&](int j) {
+      return call.key_row<const Stored>(from, tile.sequence, k0 + j, tile.kv_head);
+    });
+  };
+  const auto scale_of = [&](int j) {
+    return call.key_scale(scales, tile.sequence, k0 + j, tile.kv_head);
+  };
+  if (!call.has_codes()) {
+    load(T{}, [](int) { return 1.f; });
+  } else if (call.stored == DType::i8) {
+    load(std::int8_t{}, scale_of);
+  } else {
+    load(E4M3{}, scale_of);
+  }
+}
+
 template <typename T, int chunks>
 __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* shared) {
   float* queries = shared;                         // [kRows, dim]
@@ -126,9 +150,7 @@ __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* 
     k = k0 + kTileRows;
 
     __syncthreads();  // whoever still reads the last values
-    load_rows<T, chunks, kTileRows>(keys, n, call.dim, 1.f, [&](int j) {
-      return call.key_row<const T>(call.k, s, k0 + j, tile.kv_head);
-    });
+    load_keys<T, chunks>(call, tile, call.k, call.k_scales, k0, n, keys);
     if (call.inv_freq != nullptr) turn_rows<chunks>(call, keys, n, k0);
     __syncthreads();
     float weights[kRowsOfWarp];
@@ -139,9 +161,7 @@ __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* 
     }
 
     __syncthreads();  // whoever still reads the keys
-    load_rows<T, chunks, kTileRows>(values, n, call.dim, 1.f, [&](int j) {
-      return call.key_row<const T>(call.v, s, k0 + j, tile.kv_head);
-    });
+    load_keys<T, chunks>(call, tile, call.v, call.v_scales, k0, n, values);
     __syncthreads();
     if (!idle) add_weighted<chunks>(values, n, weights, seen, state.sums);
   }

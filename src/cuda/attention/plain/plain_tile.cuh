@@ -36,16 +36,17 @@ inline constexpr int kStride = kWarp* chunks + 4;
 __device__ inline int lane() { return threadIdx.x % kWarp; }
 __device__ inline int warp() { return threadIdx.x / kWarp; }
 
-// rows[j] = factor * row_of(j), for j in [0, n); a null row becomes NaN. The remaining rows up to
-// `most`, and the elements of each row beyond dim, become zero. All loads are on their way before
-// the first element is stored.
-template <typename T, int chunks, int most, typename RowOf>
-__device__ void load_rows(float* rows, int n, int dim, float factor, RowOf row_of) {
+// rows[j] = factor_of(j) * row_of(j), for j in [0, n); a null row becomes NaN. The remaining rows
+// up to `most`, and the elements of each row beyond dim, become zero. All loads are on their way
+// before the first element is stored.
+template <typename T, int chunks, int most, typename FactorOf, typename RowOf>
+__device__ void load_scaled_rows(float* rows, int n, int dim, FactorOf factor_of, RowOf row_of) {
   float elements[most / kWarps][chunks];
 #pragma unroll
   for (int i = 0; i < most / kWarps; ++i) {
     const int j = warp() + i * kWarps;
     const T* from = j < n ? row_of(j) : nullptr;
+    const float factor = j < n ? factor_of(j) : 0.f;
 #pragma unroll
     for (int c = 0; c < chunks; ++c) {
       const int d = lane() + c * kWarp;
@@ -59,6 +60,12 @@ __device__ void load_rows(float* rows, int n, int dim, float factor, RowOf row_o
 #pragma unroll
     for (int c = 0; c < chunks; ++c) to[c * kWarp] = elements[i][c];
   }
+}
+
+template <typename T, int chunks, int most, typename RowOf>
+__device__ void load_rows(float* rows, int n, int dim, float factor, RowOf row_of) {
+  load_scaled_rows<T, chunks, most>(
+      rows, n, dim, [&](int) { return factor; }, row_of);
 }
 
 // Rotates row j, for j in [0, n), by position k0 + j. A warp rotates the rows it loaded.

@@ -23,7 +23,7 @@ bool takes(const AttentionRequest& request) {
   const bool banded = call.mask.kind == Mask::Kind::full || call.mask.kind == Mask::Kind::causal ||
                       call.mask.kind == Mask::Kind::window;
   if (!banded || call.q_offsets != nullptr || call.page_table != nullptr || call.capped ||
-      call.dropping || call.inv_freq != nullptr) {
+      call.dropping || call.inv_freq != nullptr || call.has_codes()) {
     return false;
   }
   // The largest score is the largest product only where the scale is positive.

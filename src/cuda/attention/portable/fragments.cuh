@@ -145,6 +145,23 @@ __device__ void for_each_score(float (&scores)[tiles][n_keys][4], F fn) {
   }
 }
 
+// Multiplies column c of scores or weights, which is key c of the tile, by factor_of(c).
+template <int tiles, int n_keys, typename FactorOf>
+__device__ void scale_columns(float (&scores)[tiles][n_keys][4], FactorOf factor_of) {
+#pragma unroll
+  for (int n = 0; n < n_keys; ++n) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float factor = factor_of(8 * n + 2 * (lane_of_warp() % 4) + i);
+#pragma unroll
+      for (int m = 0; m < tiles; ++m) {
+        scores[m][n][i] *= factor;
+        scores[m][n][2 + i] *= factor;
+      }
+    }
+  }
+}
+
 // How a score becomes an exponent of 2: positive_factor * bent(score).
 struct ScoreScale {
   const AttentionCall& call;

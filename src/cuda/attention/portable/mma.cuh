@@ -29,6 +29,7 @@
 #pragma once
 
 #include "cuda/attention/call.h"
+#include "cuda/attention/portable/coded_rows.cuh"
 #include "cuda/attention/portable/fragments.cuh"
 #include "cuda/attention/portable/key_tile_loop.cuh"
 #include "cuda/attention/portable/shared_rows.cuh"
@@ -58,7 +59,8 @@ struct Shared {
   unsigned char q[rows_of_block(dim) * kRowBytes];  // the output at the end
   unsigned char k[keys * kRowBytes];
   unsigned char v[keys * kRowBytes];
-  KeyRowTable<keys> rows[2];  // of this tile and of the next
+  KeyRowTable<keys> rows[2];    // of this tile and of the next
+  KeyFactors factors[2][keys];  // of codes
   // Read when needed, so that they take no registers from the sums.
   SmallSequence sequence;
   KeyTileLoop loops[kWarps + 1];        // of each warp's rows, and of the block's
@@ -116,12 +118,22 @@ __device__ void store(const QueryRows& rows, const WarpRows<row_tiles(dim), dim>
   }
 }
 
-// Starts the copies of a tile's keys or values: the rows that `at` names.
 template <typename T, int dim, int keys>
+__device__ CodedRows<T, dim, keys, kThreads> coded_rows(const AttentionCall& call, bool vectors) {
+  return {fresh_thread_index(), call.dim, call.stored, vectors};
+}
+
+// Starts the copies of a tile's keys or values: the rows that `at` names.
+template <typename T, int dim, int keys, bool lean>
 __device__ void load(const AttentionCall& call, bool vectors, unsigned char* to, const void* first,
                      const std::uint32_t* at) {
-  const RowCopy<dim, keys, kThreads> rows(fresh_thread_index(), call.dim);
-  rows.copy(to, static_cast<const T*>(first), vectors, [&](int r) { return at[r]; });
+  const auto row_at = [&](int r) { return at[r]; };
+  if (!lean && call.has_codes()) {
+    coded_rows<T, dim, keys>(call, vectors).copy(to, first, row_at);
+  } else {
+    const RowCopy<dim, keys, kThreads> rows(fresh_thread_index(), call.dim);
+    rows.copy(to, static_cast<const T*>(first), vectors, row_at);
+  }
   close_copy_group();
 }
 
@@ -131,10 +143,22 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
   constexpr int kWarpRows = 16 * row_tiles(dim);
   const SmallSequence& s = shared.sequence;
   const auto load_keys = [&](int slot) {
-    load<T, dim, keys>(call, units.vectors, shared.k, shared.first_key, shared.rows[slot].k);
+    load<T, dim, keys, lean>(call, units.vectors, shared.k, shared.first_key, shared.rows[slot].k);
   };
   const auto load_values = [&](int slot) {
-    load<T, dim, keys>(call, units.vectors, shared.v, shared.first_value, shared.rows[slot].v);
+    load<T, dim, keys, lean>(call, units.vectors, shared.v, shared.first_value,
+                             shared.rows[slot].v);
+  };
+  const bool codes = !lean && call.has_codes();
+  const auto find_rows_of = [&](int slot, int k0) {
+    const int key = static_cast<int>(threadIdx.x);
+    if (codes && key < keys) {
+      shared.factors[slot][key] = find_key_factors(call, units, s, shared.kv_head, k0 + key);
+    }
+    return shared.rows[slot].find(call, units, s, k0);
+  };
+  const auto expand = [&](unsigned char* rows) {
+    if (codes) coded_rows<T, dim, keys>(call, units.vectors).expand(rows, [] { __syncthreads(); });
   };
   const ScoreScale scale{call};
   const int first = warp() * kWarpRows;
@@ -150,19 +174,21 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
                          : nullptr;
   });
   close_copy_group();
-  bool lost = k0 < loop.end && shared.rows[0].find(call, units, s, k0);
+  bool lost = k0 < loop.end && find_rows_of(0, k0);
   __syncthreads();
   if (k0 < loop.end) load_keys(0);
   while (k0 < loop.end) {
     wait_for_copies<0>();
     // The keys are there, and nobody reads the last values any more.
-    if (__syncthreads_or(lost ? 1 : 0) != 0) {
+    const bool some_lost = __syncthreads_or(lost ? 1 : 0) != 0;
+    expand(shared.k);
+    if (some_lost) {
       if (lost) lose_row<dim>(shared.k, static_cast<int>(threadIdx.x));
       __syncthreads();
     }
     load_values(slot);
     const int next = loop.next(k0 + keys, keys, cursor);
-    lost = next < loop.end && shared.rows[1 - slot].find(call, units, s, next);
+    lost = next < loop.end && find_rows_of(1 - slot, next);
     if (!lean && call.inv_freq != nullptr) {
       turn_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
       __syncthreads();
@@ -170,12 +196,14 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
     const auto await_values = [&] {
       wait_for_copies<0>();
       __syncthreads();  // the values are there, and nobody reads the keys any more
+      expand(shared.v);
       if (next < loop.end) load_keys(1 - slot);
     };
     if (first < shared.size && mine.visits(k0, keys)) {
       Scores<row_tiles(dim), keys> scores;
       multiply_keys<T, dim>(shared.q + first * PaddedRows<dim>::kRowBytes, shared.k, scores);
       await_values();
+      if (codes) scale_columns(scores, [&](int c) { return shared.factors[slot][c].k; });
       if (!lean) scale.bend(scores);
       if (!mine.full(k0, keys)) hide(shared.query_rows(call), first, mine, k0, scores);
       if constexpr (lean) {
@@ -187,6 +215,7 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
       } else {
         update(scale.positive_factor(), scores, state);
         if (call.dropping) drop(shared.query_rows(call), first, k0, scores);
+        if (codes) scale_columns(scores, [&](int c) { return shared.factors[slot][c].v; });
         multiply_values<T, dim>(scores, shared.v, state);
       }
     } else {
@@ -248,8 +277,12 @@ __global__ void __launch_bounds__(kThreads, 2)
         KeyTileLoop::lie_in_one_row(call.mask, rows.query(0), rows.query(size - 1), keys));
     if (all) {
       shared.sequence = s;
-      shared.first_key = call.k.at<const T>(0, 0, kv_head);
-      shared.first_value = call.v.at<const T>(0, 0, kv_head);
+      const auto first_row = [&](const HeadRows& of) -> const void* {
+        if (!lean && call.has_codes()) return of.at<const std::uint8_t>(0, 0, kv_head);
+        return of.at<const T>(0, 0, kv_head);
+      };
+      shared.first_key = first_row(call.k);
+      shared.first_value = first_row(call.v);
       shared.kv_head = kv_head;
       shared.begin = begin;
       shared.size = size;

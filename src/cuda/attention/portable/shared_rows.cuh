@@ -27,20 +27,34 @@ struct KeyRow {
   std::uint32_t k, v;
 };
 
+// The batch or page of key j, and its row in it.
+struct KeyPlace {
+  std::uint32_t batch, row;
+  bool lost;
+};
+
+__device__ inline KeyPlace find_key_place(const AttentionCall& call, const KeyUnits& units,
+                                          const SmallSequence& s, int j) {
+  if (call.page_table == nullptr) {
+    return {static_cast<std::uint32_t>(s.k_batch),
+            static_cast<std::uint32_t>(s.k_begin) + static_cast<std::uint32_t>(j), false};
+  }
+  const auto slot = static_cast<std::uint32_t>(j < s.hole_begin ? j : j + s.hole_size);
+  const std::uint32_t of_table = slot / units.page_size;
+  const auto page =
+      static_cast<std::uint32_t>(call.page_table[s.index * call.table_stride + of_table]);
+  return {page, slot - of_table * units.page_size,
+          page >= static_cast<std::uint32_t>(call.pool_pages)};
+}
+
 // Where key j and its value lie.
 __device__ inline KeyRow find_key_row(const AttentionCall& call, const KeyUnits& units,
                                       const SmallSequence& s, int j) {
   if (j >= s.n_k) return {kNoRow, kNoRow};
-  std::uint32_t batch = static_cast<std::uint32_t>(s.k_batch);
-  std::uint32_t row = static_cast<std::uint32_t>(s.k_begin) + static_cast<std::uint32_t>(j);
-  if (call.page_table != nullptr) {
-    const auto slot = static_cast<std::uint32_t>(j < s.hole_begin ? j : j + s.hole_size);
-    const std::uint32_t page = slot / units.page_size;
-    batch = static_cast<std::uint32_t>(call.page_table[s.index * call.table_stride + page]);
-    row = slot - page * units.page_size;
-    if (batch >= static_cast<std::uint32_t>(call.pool_pages)) return {kLostRow, kLostRow};
-  }
-  return {batch * units.k_batch + row * units.k_row, batch * units.v_batch + row * units.v_row};
+  const KeyPlace at = find_key_place(call, units, s, j);
+  if (at.lost) return {kLostRow, kLostRow};
+  return {at.batch * units.k_batch + at.row * units.k_row,
+          at.batch * units.v_batch + at.row * units.v_row};
 }
 
 // Where the keys and values of a tile lie. Found once for each row, not by every thread that copies

@@ -20,6 +20,7 @@
 #pragma once
 
 #include "cuda/attention/call.h"
+#include "cuda/attention/portable/coded_rows.cuh"
 #include "cuda/attention/portable/fragments.cuh"
 #include "cuda/attention/portable/key_tile_loop.cuh"
 #include "cuda/attention/portable/shared_rows.cuh"
@@ -80,15 +81,25 @@ struct Part {
   int begin, end;  // of the steps
 };
 
+// What a lane knows of its key in a step. Two lanes have each key.
+struct LaneKey {
+  bool lost = false;
+  KeyFactors factors{};  // of codes
+};
+
 // Starts the copies of steps. Lean: is_lean(), and rows are copied in vectors.
 template <typename T, int dim, bool lean>
 struct Loader {
   const QueryRows& rows;
   const KeyUnits& units;
-  const T *k, *v;  // the head's first row
+  const void *k, *v;  // the head's first row
   RowCopy<dim, kStepKeys, 32> copies;
 
   __device__ bool in_vectors() const { return lean || units.vectors; }
+  __device__ bool has_codes() const { return !lean && rows.call.has_codes(); }
+  __device__ CodedRows<T, dim, kStepKeys, 32> coded() const {
+    return {lane_of_warp(), rows.call.dim, rows.call.stored, units.vectors};
+  }
   __device__ void queries(unsigned char* to) const {
     const AttentionCall& call = rows.call;
     load_queries<dim, kRows, kThreads, T>(to, call.dim, in_vectors(), [&](int r) {
@@ -97,16 +108,26 @@ struct Loader {
                  : nullptr;
     });
   }
-  // True if the lane's key is lost.
-  __device__ bool step(int k0, Stage<dim>& stage) const {
-    // Of the lane's key; two lanes have each.
-    const KeyRow mine =
-        find_key_row(rows.call, units, rows.sequence, k0 + lane_of_warp() % kStepKeys);
-    copies.copy(stage.k, k, in_vectors(),
-                [&](int r) { return __shfl_sync(0xffffffffu, mine.k, r); });
-    copies.copy(stage.v, v, in_vectors(),
-                [&](int r) { return __shfl_sync(0xffffffffu, mine.v, r); });
-    return mine.k == kLostRow;
+  __device__ LaneKey step(int k0, Stage<dim>& stage) const {
+    const int key = k0 + lane_of_warp() % kStepKeys;
+    const KeyRow mine = find_key_row(rows.call, units, rows.sequence, key);
+    const auto k_row = [&](int r) { return __shfl_sync(0xffffffffu, mine.k, r); };
+    const auto v_row = [&](int r) { return __shfl_sync(0xffffffffu, mine.v, r); };
+    const bool lost = mine.k == kLostRow;
+    if (has_codes()) {
+      coded().copy(stage.k, k, k_row);
+      coded().copy(stage.v, v, v_row);
+      return {lost, find_key_factors(rows.call, units, rows.sequence, rows.kv_head, key)};
+    }
+    copies.copy(stage.k, static_cast<const T*>(k), in_vectors(), k_row);
+    copies.copy(stage.v, static_cast<const T*>(v), in_vectors(), v_row);
+    return {lost};
+  }
+  // When all lanes' copies have landed.
+  __device__ void expand(Stage<dim>& stage) const {
+    if (!has_codes()) return;
+    coded().expand(stage.k, [] { __syncwarp(); });
+    coded().expand(stage.v, [] { __syncwarp(); });
   }
 };
 
@@ -138,24 +159,26 @@ __device__ void attend_steps(const Part& part, const KeyTileLoop& loop,
   const int warp = warp_of_block();
   WarpSteps steps{part, loop, part.begin + warp};
   int k_last = -1;  // the step whose copies were started before this step's
-  bool lost_last = false;
+  LaneKey key_last;
   for (int turn = 0;; ++turn) {
     const int k_now = steps.take();
-    const bool lost_now = k_now >= 0 && load.step(k_now, shared.stages[warp][turn % kStages]);
+    LaneKey key_now;
+    if (k_now >= 0) key_now = load.step(k_now, shared.stages[warp][turn % kStages]);
     if (turn == 0) load.queries(shared.q);  // the first keys take longest to come
     close_copy_group();
     const int k0 = kStages == 1 ? k_now : k_last;
-    const bool lost = kStages == 1 ? lost_now : lost_last;
+    const LaneKey key = kStages == 1 ? key_now : key_last;
     k_last = k_now;
-    lost_last = lost_now;
+    key_last = key_now;
     if (turn < kStages - 1) continue;
     wait_for_copies<kStages - 1>();
     if (turn == kStages - 1) __syncthreads();  // the queries are there
     if (k0 < 0) break;
     __syncwarp();
     Stage<dim>& stage = shared.stages[warp][(turn + 1) % kStages];
-    if (__ballot_sync(0xffffffffu, lost) != 0) {
-      if (lost) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
+    load.expand(stage);
+    if (__ballot_sync(0xffffffffu, key.lost) != 0) {
+      if (key.lost) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
       __syncwarp();
     }
     if (!lean && call.inv_freq != nullptr) {
@@ -164,10 +187,16 @@ __device__ void attend_steps(const Part& part, const KeyTileLoop& loop,
     }
     Scores<1, kStepKeys> scores;
     multiply_keys<T, dim>(shared.q, stage.k, scores);
+    if (load.has_codes()) {
+      scale_columns(scores, [&](int c) { return __shfl_sync(0xffffffffu, key.factors.k, c); });
+    }
     if (!lean) scale.bend(scores);
     if (!loop.full(k0, kStepKeys)) hide(part.rows, 0, loop, k0, scores);
     update(scale.positive_factor(), scores, state);
     if (!lean && call.dropping) drop(part.rows, 0, k0, scores);
+    if (load.has_codes()) {
+      scale_columns(scores, [&](int c) { return __shfl_sync(0xffffffffu, key.factors.v, c); });
+    }
     multiply_values<T, dim>(scores, stage.v, state);
     __syncwarp();  // nobody reads the stage any more
   }
@@ -271,11 +300,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   const Part part{rows, steps, begin, std::min(steps.count, begin + each)};
 
-  const Loader<T, dim, lean> load{rows,
-                                  units,
-                                  call.k.at<const T>(0, 0, rows.kv_head),
-                                  call.v.at<const T>(0, 0, rows.kv_head),
-                                  {lane_of_warp(), call.dim}};
+  const bool codes = !lean && call.has_codes();
+  const auto first_row = [&](const HeadRows& of) -> const void* {
+    if (codes) return of.at<const std::uint8_t>(0, 0, rows.kv_head);
+    return of.at<const T>(0, 0, rows.kv_head);
+  };
+  const Loader<T, dim, lean> load{
+      rows, units, first_row(call.k), first_row(call.v), {lane_of_warp(), call.dim}};
   WarpRows<1, dim> state;
   state.clear();
   attend_steps<T, dim, lean>(part, loop, load, shared, state);

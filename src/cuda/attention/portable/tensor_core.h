@@ -18,7 +18,7 @@ inline constexpr std::int64_t kFewRows = 16;
 // The most keys, or queries times heads, of a sequence: sums of four such numbers are ints.
 inline constexpr int kMostPositions = 1 << 28;
 
-// Strides of keys and values in units for which 32 bits are enough: units of 8 elements where every
+// Strides of keys and values in units for which 32 bits are enough: units of 16 bytes where every
 // row is made of whole chunks of 16 bytes and begins on one (`vectors`), else of one element.
 struct KeyUnits {
   bool vectors;
@@ -30,7 +30,8 @@ struct KeyUnits {
 // registers, and time to load its instructions, even where it does not run: there are instances
 // without it.
 inline bool is_lean(const AttentionCall& call) {
-  return !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
+  return !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f &&
+         !call.has_codes();
 }
 
 struct TensorCoreOptions {
