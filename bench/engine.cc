@@ -28,6 +28,7 @@
 #include <vector>
 
 #include "bench_model.h"
+#include "core/cache_dtype.h"
 #include "core/philox.h"
 #include "profile/ceilings.h"
 #include "tessera/tessera.h"
@@ -51,7 +52,11 @@ struct Options {
 
   std::optional<DType> chosen_cache_dtype() const {
     if (cache_dtype.empty()) return std::nullopt;
-    return cache_dtype == "f16" ? DType::f16 : cache_dtype == "bf16" ? DType::bf16 : DType::f32;
+    return cache_dtype == "f16"    ? DType::f16
+           : cache_dtype == "bf16" ? DType::bf16
+           : cache_dtype == "fp8"  ? DType::f8e4m3
+           : cache_dtype == "int8" ? DType::i8
+                                   : DType::f32;
   }
 };
 
@@ -109,8 +114,9 @@ std::int64_t weight_bytes_read(const Model& model) {
 
 std::int64_t kv_bytes_of_token(const Model& model, const Options& options) {
   const ModelConfig& config = model.config();
-  return 2 * config.layers * config.kv_heads * config.head_dim *
-         size_of(options.chosen_cache_dtype().value_or(model.dtype()));
+  const DType dtype = options.chosen_cache_dtype().value_or(model.dtype());
+  const std::int64_t scale = has_scales(dtype) ? size_of(DType::f32) : 0;
+  return 2 * config.layers * config.kv_heads * (config.head_dim * size_of(dtype) + scale);
 }
 
 nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& options,
@@ -312,7 +318,7 @@ int main(int argc, char** argv) {
   app.add_option("--cache-dtype", options.cache_dtype,
                  "Type of keys and values; by default the model's. f16 and bf16 halve an f32 "
                  "model's, on the CPU")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+      ->check(CLI::IsMember({"f32", "f16", "bf16", "fp8", "int8"}));
   app.add_flag("--batch-invariant", options.batch_invariant,
                "On a GPU: the same bits for any number of streams");
   app.add_flag("--exact", options.exact, "Do not round activations to 8 bits");

@@ -105,15 +105,17 @@ int run_with_model(const BatchFlags& options, const GenerateOptions& defaults, I
   const RequestReader reader(session, defaults, policy, options.template_name);
   const std::int64_t concurrency = concurrency_of(options, *session.ctx);
   const auto start = std::chrono::steady_clock::now();
-  BatchRun run(session, engine_options(options.engine, draft.get(), policy, context, concurrency),
-               reader, options.input, index, results);
+  BatchRun run(
+      session,
+      engine_options(options.engine, options.model, draft.get(), policy, context, concurrency),
+      reader, options.input, index, results);
   BatchReport report{.counts = run.run(), .requests = index.requests()};
   report.stats = run.engine().stats();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const bool speculates = options.engine.kind() != SpeculationOptions::Kind::off;
-  const std::int64_t cache_bytes = kv_bytes(run.engine(), *session.model);
+  const CacheFacts cache = facts_of(run.engine(), *session.model, policy);
   if (options.json) {
-    nlohmann::json json = session_json(session, policy, cache_bytes);
+    nlohmann::json json = session_json(session, cache);
     json.update(report_json(report));
     json["concurrency"] = concurrency;
     if (speculates) json["speculation"] = speculation_json(options.engine, report.stats);
@@ -121,7 +123,7 @@ int run_with_model(const BatchFlags& options, const GenerateOptions& defaults, I
   }
   print_report(report);
   if (speculates) fmt::print(stderr, "{}\n", speculation_text(options.engine, report.stats));
-  fmt::print(stderr, "{}\n", memory_text(session, cache_bytes));
+  fmt::print(stderr, "{}\n", memory_text(session, cache));
   return report.counts.interrupted ? 128 + ended_by() : 0;
 }
 

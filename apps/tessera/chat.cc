@@ -57,7 +57,8 @@ KvCache make_chat_cache(Session& session, const ModelOptions& options) {
   std::int64_t context = full_context(options, config);
   if (options.context == 0) context = std::min(context, kDefaultContext);
   const CachePolicy policy = cache_policy(options, config);
-  KvCache cache = session.model->make_cache(*session.ctx, policy, context);
+  KvCache cache = session.model->make_cache(*session.ctx, policy, context, /*max_step=*/256,
+                                            /*logit_rows=*/1, cache_dtype(options));
   note_trained_length(session, policy, context);
   return cache;
 }

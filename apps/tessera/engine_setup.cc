@@ -98,8 +98,8 @@ std::unique_ptr<Model> load_draft(Session& session, const ModelOptions& options,
   return load_model(*session.ctx, *flags.draft, load);
 }
 
-EngineOptions engine_options(const EngineFlags& flags, const Model* draft,
-                             const CachePolicy& policy, std::int64_t context,
+EngineOptions engine_options(const EngineFlags& flags, const ModelOptions& model,
+                             const Model* draft, const CachePolicy& policy, std::int64_t context,
                              std::int64_t max_sequences) {
   EngineOptions options;
   // Sinks lie on pages of their own, and a window may begin within a page.
@@ -109,20 +109,24 @@ EngineOptions engine_options(const EngineFlags& flags, const Model* draft,
                         : (ceil_div(policy.n_sink, page) + 1) * page + policy.window;
   options.max_sequences = max_sequences;
   options.max_waiting = 4 * max_sequences;
+  options.cache_dtype = cache_dtype(model);
   options.batch_invariant = flags.batch_invariant;
   options.speculation.kind = flags.kind();
   options.speculation.draft = draft;
   return options;
 }
 
-std::int64_t kv_bytes(const Engine& engine, const Model& model) {
+CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy& policy) {
   const ModelConfig& config = model.config();
-  return page_pool_bytes({.layers = config.layers,
-                          .kv_heads = config.kv_heads,
-                          .head_dim = config.head_dim,
-                          .dtype = engine.options().cache_dtype.value_or(model.dtype()),
-                          .pages = engine.options().pages,
-                          .page_size = engine.options().page_size});
+  const DType dtype = engine.options().cache_dtype.value_or(model.dtype());
+  return {.policy = policy,
+          .dtype = dtype,
+          .bytes = page_pool_bytes({.layers = config.layers,
+                                    .kv_heads = config.kv_heads,
+                                    .head_dim = config.head_dim,
+                                    .dtype = dtype,
+                                    .pages = engine.options().pages,
+                                    .page_size = engine.options().page_size})};
 }
 
 std::string speculation_text(const EngineFlags& flags, const EngineStats& stats) {

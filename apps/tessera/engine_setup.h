@@ -8,6 +8,7 @@
 #include <string>
 
 #include "model_options.h"
+#include "run_summary.h"
 #include "tessera/engine.h"
 
 namespace CLI {
@@ -35,13 +36,13 @@ void check_engine_flags(const EngineFlags& flags);
 std::unique_ptr<Model> load_draft(Session& session, const ModelOptions& options,
                                   const EngineFlags& flags);
 
-// `context`: of sequences that keep all of their tokens.
-EngineOptions engine_options(const EngineFlags& flags, const Model* draft,
-                             const CachePolicy& policy, std::int64_t context,
+// `context`: of sequences that keep all of their tokens. Of `model`, --kv-dtype counts.
+EngineOptions engine_options(const EngineFlags& flags, const ModelOptions& model,
+                             const Model* draft, const CachePolicy& policy, std::int64_t context,
                              std::int64_t max_sequences);
 
-// Bytes of the pages of keys and values.
-std::int64_t kv_bytes(const Engine& engine, const Model& model);
+// The pages of keys and values.
+CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy& policy);
 
 // "speculation (ngram): 34 of 80 guesses were right (42%), 1.74 tokens a pass"
 std::string speculation_text(const EngineFlags& flags, const EngineStats& stats);

@@ -147,7 +147,9 @@ int run_plain(Session& session, const GenerateFlags& options, const Prompt& prom
   const ModelConfig& config = session.model->config();
   const CachePolicy policy = cache_policy(options.model, config);
   KvCache cache = session.model->make_cache(
-      *session.ctx, policy, context_of(session, options, policy, std::ssize(prompt.ids)));
+      *session.ctx, policy, context_of(session, options, policy, std::ssize(prompt.ids)),
+      /*max_step=*/256,
+      /*logit_rows=*/1, cache_dtype(options.model));
   note_trained_length(session, policy, full_context(options.model, config));
   generation.cancel = &catch_interrupt();
   const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;

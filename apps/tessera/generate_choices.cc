@@ -115,10 +115,10 @@ std::string tokens_text(const Answers& answers) {
 }
 
 nlohmann::json choices_json(const Session& session, const ChoicesRun& run, const Answers& answers,
-                            std::int64_t cache_bytes) {
+                            const CacheFacts& cache) {
   const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;
   const Timing timing = timing_of_all(answers);
-  nlohmann::json json = session_json(session, run.policy, cache_bytes);
+  nlohmann::json json = session_json(session, cache);
   json["prompt_ids"] = run.prompt_ids;
   json["ttft_ms"] = timing.ttft_ms;
   json["tpot_ms"] = timing.tpot_ms;
@@ -150,7 +150,7 @@ int run_choices(Session& session, const ModelOptions& model, const EngineFlags& 
                 const ChoicesRun& run) {
   const std::unique_ptr<Model> draft = load_draft(session, model, flags);
   const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;
-  EngineOptions options = engine_options(flags, draft.get(), run.policy, run.context, run.n);
+  EngineOptions options = engine_options(flags, model, draft.get(), run.policy, run.context, run.n);
   options.prefix_cache = false;  // there is one request
   Engine engine(*session.ctx, *session.model, tokenizer, options);
   AnswerPrinter printer(run.n, run.echo);
@@ -164,7 +164,7 @@ int run_choices(Session& session, const ModelOptions& model, const EngineFlags& 
   // The last step is counted once the engine is idle.
   engine.drain_until(std::chrono::steady_clock::now() + std::chrono::seconds(10));
   const EngineStats stats = engine.stats();
-  const std::int64_t cache_bytes = kv_bytes(engine, *session.model);
+  const CacheFacts cache = facts_of(engine, *session.model, run.policy);
   const auto is_full = [](const GenerateResult& r) { return r.reason == StopReason::context_full; };
   if (std::any_of(answers.results().begin(), answers.results().end(), is_full)) {
     session.note(fmt::format("the context of {} tokens is full; {}", options.context,
@@ -172,7 +172,7 @@ int run_choices(Session& session, const ModelOptions& model, const EngineFlags& 
   }
   const bool speculates = flags.kind() != SpeculationOptions::Kind::off;
   if (run.json) {
-    nlohmann::json json = choices_json(session, run, answers, cache_bytes);
+    nlohmann::json json = choices_json(session, run, answers, cache);
     if (speculates) json["speculation"] = speculation_json(flags, stats);
     write_out(dumped(json, 2));
   }
@@ -181,7 +181,7 @@ int run_choices(Session& session, const ModelOptions& model, const EngineFlags& 
   fmt::print(stderr, "{}: first {:.1f} ms, then {:.2f} ms each, {:.1f}/s\n", tokens_text(answers),
              timing.ttft_ms, timing.tpot_ms, timing.tokens_per_s);
   if (speculates) fmt::print(stderr, "{}\n", speculation_text(flags, stats));
-  fmt::print(stderr, "{}\n", memory_text(session, cache_bytes));
+  fmt::print(stderr, "{}\n", memory_text(session, cache));
   return answers.cancelled() ? kInterruptedStatus : 0;
 }
 

@@ -9,6 +9,7 @@
 
 #include "checkpoint_summary.h"
 #include "commands.h"
+#include "core/cache_dtype.h"
 #include "core/size_text.h"
 #include "model/chat/program.h"
 #include "model/checkpoint/input_file.h"
@@ -53,7 +54,8 @@ Info read_info(const ModelOptions& options) {
 
 // Keys and values of one token in all layers.
 std::int64_t kv_bytes_per_token(const ModelConfig& c, DType dtype) {
-  return 2 * c.layers * c.kv_heads * c.head_dim * size_of(dtype);
+  const std::int64_t scale = has_scales(dtype) ? size_of(DType::f32) : 0;
+  return 2 * c.layers * c.kv_heads * (c.head_dim * size_of(dtype) + scale);
 }
 
 // "none", "1024", "1024 (12 of 24 layers)"
@@ -111,9 +113,10 @@ void print_info(const Info& info) {
     row("", fmt::format("{:<6} {:>5} tensors {:>14} numbers {:>10}", format, share.tensors,
                         count_text(share.parameters), size_text(share.bytes)));
   }
-  row("KV per token",
-      fmt::format("{} in f32, {} in f16 or bf16", size_text(kv_bytes_per_token(c, DType::f32)),
-                  size_text(kv_bytes_per_token(c, DType::f16))));
+  row("KV per token", fmt::format("{} in f32, {} in f16 or bf16, {} in int8 or fp8",
+                                  size_text(kv_bytes_per_token(c, DType::f32)),
+                                  size_text(kv_bytes_per_token(c, DType::f16)),
+                                  size_text(kv_bytes_per_token(c, DType::i8))));
   row("tokenizer", info.tokens ? fmt::format("{} tokens", *info.tokens) : "none");
   row("chat template", info.chat.empty() ? "none" : info.chat);
   for (const std::string& note : info.checkpoint.notes) row("note", note);
@@ -151,7 +154,9 @@ void print_info_json(const Info& info) {
       {"weight_bytes", info.checkpoint.bytes},
       {"formats", formats},
       {"kv_bytes_per_token",
-       {{"f32", kv_bytes_per_token(c, DType::f32)}, {"f16", kv_bytes_per_token(c, DType::f16)}}},
+       {{"f32", kv_bytes_per_token(c, DType::f32)},
+        {"f16", kv_bytes_per_token(c, DType::f16)},
+        {"int8", kv_bytes_per_token(c, DType::i8)}}},
       {"tokenizer_tokens", info.tokens ? nlohmann::json(*info.tokens) : nlohmann::json()},
       {"chat_template", info.chat.empty() ? nlohmann::json() : nlohmann::json(info.chat)},
       {"notes", info.checkpoint.notes}};

@@ -35,6 +35,17 @@ std::vector<std::string> weight_formats() {
 // What StreamingLLM found to be enough.
 constexpr std::int64_t kUsualSinks = 4;
 
+// --kv-dtype
+struct CacheDtype {
+  std::string_view name;
+  DType dtype;
+};
+constexpr CacheDtype kCacheDtypes[] = {{"f32", DType::f32},
+                                       {"f16", DType::f16},
+                                       {"bf16", DType::bf16},
+                                       {"fp8", DType::f8e4m3},
+                                       {"int8", DType::i8}};
+
 }  // namespace
 
 void add_model_options(CLI::App& command, ModelOptions& options) {
@@ -94,6 +105,13 @@ void add_cache_options(CLI::App& command, ModelOptions& options) {
         .add_option("--context", options.context,
                     "Tokens that a full cache holds; by default what the model was trained for")
         ->check(whole_number(2));
+    std::vector<std::string> dtypes;
+    for (const CacheDtype& row : kCacheDtypes) dtypes.emplace_back(row.name);
+    command
+        .add_option("--kv-dtype", options.kv_dtype,
+                    "What keys and values are stored as; by default what the model computes in. "
+                    "int8 and fp8 take half the memory of f16")
+        ->check(one_of(dtypes));
   });
 }
 
@@ -223,6 +241,20 @@ CachePolicy cache_policy(const ModelOptions& options, const ModelConfig& config)
          options.sinks, config.max_positions);
   }
   return CachePolicy::sinks(options.sinks, config.max_positions - options.sinks);
+}
+
+std::optional<DType> cache_dtype(const ModelOptions& options) {
+  for (const CacheDtype& row : kCacheDtypes) {
+    if (row.name == options.kv_dtype) return row.dtype;
+  }
+  return std::nullopt;
+}
+
+std::string_view cache_dtype_name(DType dtype) {
+  for (const CacheDtype& row : kCacheDtypes) {
+    if (row.dtype == dtype) return row.name;
+  }
+  return name(dtype);
 }
 
 std::int64_t full_context(const ModelOptions& options, const ModelConfig& config) {

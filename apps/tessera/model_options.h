@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/context.h"
@@ -36,6 +37,7 @@ struct ModelOptions {
   FileAccess files = FileAccess::map;  // without --no-mmap
   // Of the cache.
   std::int64_t sinks = 0, window = 0, context = 0;  // 0: not given
+  std::string kv_dtype;                             // empty: the model's
   // Of several processes.
   std::string parallel;  // "tensor:4"; empty: one process
   std::shared_ptr<ParallelRun> run;
@@ -44,7 +46,7 @@ struct ModelOptions {
 // --model, --device, --dtype, --weights, --keep-dense, --no-mmap, --activations, --threads,
 // --no-graphs
 void add_model_options(CLI::App& command, ModelOptions& options);
-// --attention-sinks, --window, --context
+// --attention-sinks, --window, --context, --kv-dtype
 void add_cache_options(CLI::App& command, ModelOptions& options);
 
 std::filesystem::path model_path(const ModelOptions& options);
@@ -87,6 +89,10 @@ void check_cache_options(const ModelOptions& options);
 // The policy that the options ask for. --attention-sinks without --window: as many recent tokens as
 // the model was trained for have room beside the sinks.
 CachePolicy cache_policy(const ModelOptions& options, const ModelConfig& config);
+// --kv-dtype; none: the model's.
+std::optional<DType> cache_dtype(const ModelOptions& options);
+// "f32", "f16", "bf16", "fp8", "int8", as --kv-dtype takes it.
+std::string_view cache_dtype_name(DType dtype);
 // Tokens of a full cache: --context, or what the model was trained for.
 std::int64_t full_context(const ModelOptions& options, const ModelConfig& config);
 // What to do where a full cache is too small: "use --attention-sinks 4 --window 252 for ..."

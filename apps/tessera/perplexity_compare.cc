@@ -19,9 +19,9 @@ namespace tessera::app {
 namespace {
 
 // As the options are called; "sinks" is short for attention-sinks.
-constexpr std::array<std::string_view, 10> kKeys = {"model",      "device",      "dtype", "weights",
+constexpr std::array<std::string_view, 11> kKeys = {"model",      "device",      "dtype", "weights",
                                                     "keep-dense", "activations", "sinks", "window",
-                                                    "context",    "stride"};
+                                                    "context",    "kv-dtype",    "stride"};
 
 std::vector<std::string> split_at(const std::string& text, char at) {
   std::vector<std::string> parts;

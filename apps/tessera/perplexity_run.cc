@@ -77,6 +77,7 @@ ScoredSetting score(const Session& session, const PerplexitySetting& setting,
       .context = context,
       .stride = setting.stride,
       .bos = PromptEncoder(*session.tokenizer, model.config(), session.directory).bos(),
+      .cache_dtype = cache_dtype(setting.model),
       .progress = progress.callback(),
       .cancel = &catch_interrupt(),
   };
@@ -96,7 +97,8 @@ ScoredSetting score(const Session& session, const PerplexitySetting& setting,
   const auto start = std::chrono::steady_clock::now();
   if (setting.streams()) {
     scored.cache.max_tokens = policy.n_sink + policy.window;
-    KvCache cache = model.make_cache(ctx, policy, 0);
+    KvCache cache = model.make_cache(ctx, policy, /*max_tokens=*/0, /*max_step=*/256,
+                                     /*logit_rows=*/1, options.cache_dtype);
     scored.result = stream_perplexity(ctx, model, cache, ids, options);
   } else {
     scored.result = perplexity(ctx, model, ids, options);
@@ -137,6 +139,7 @@ nlohmann::json to_json(const ScoredSetting& scored) {
           {"keep_dense", model.keep_dense},
           {"activations", scored.activations},
           {"dtype", scored.dtype},
+          {"cache_dtype", model.kv_dtype.empty() ? scored.dtype : model.kv_dtype},
           {"threads", scored.threads},
           {"weight_bytes", scored.weight_bytes},
           {"notes", scored.notes},

@@ -101,21 +101,25 @@ std::string summary_text(const Session& session, const KvCache& cache,
   return fmt::format(
       "{} tokens in, {} out ({}): first {:.1f} ms, then {:.2f} ms each, {:.1f}/s\n{}",
       result.prompt_tokens, result.ids.size(), name(result.reason), timing.ttft_ms, timing.tpot_ms,
-      timing.tokens_per_s, memory_text(session, cache.bytes()));
+      timing.tokens_per_s, memory_text(session, facts_of(cache)));
 }
 
-std::string memory_text(const Session& session, std::int64_t kv_bytes) {
-  return fmt::format("weights {} ({}), KV {}, peak {}; {}",
+CacheFacts facts_of(const KvCache& cache) {
+  return {cache.options().policy, cache.options().dtype, cache.bytes()};
+}
+
+std::string memory_text(const Session& session, const CacheFacts& cache) {
+  return fmt::format("weights {} ({}), KV {} ({}), peak {}; {}",
                      size_text(session.model->weight_bytes()), weights_text(*session.model),
-                     size_text(kv_bytes), size_text(peak_rss_bytes()), device_text(*session.ctx));
+                     size_text(cache.bytes), cache_dtype_name(cache.dtype),
+                     size_text(peak_rss_bytes()), device_text(*session.ctx));
 }
 
 nlohmann::json session_json(const Session& session, const KvCache& cache) {
-  return session_json(session, cache.options().policy, cache.bytes());
+  return session_json(session, facts_of(cache));
 }
 
-nlohmann::json session_json(const Session& session, const CachePolicy& policy,
-                            std::int64_t kv_bytes) {
+nlohmann::json session_json(const Session& session, const CacheFacts& cache) {
   const Context& ctx = *session.ctx;
   return {{"model", session.directory.string()},
           {"device", to_string(ctx.device())},
@@ -124,12 +128,13 @@ nlohmann::json session_json(const Session& session, const CachePolicy& policy,
           {"weights_text", weights_text(*session.model)},
           {"activations", activations_name(ctx)},
           {"dtype", name(session.model->dtype())},
-          {"cache", to_string(policy)},
+          {"cache", to_string(cache.policy)},
+          {"cache_dtype", cache_dtype_name(cache.dtype)},
           {"threads", ctx.threads()},
           {"load_ms", 1e3 * session.load_seconds},
           {"memory_bytes",
            {{"weights", session.model->weight_bytes()},
-            {"kv_cache", kv_bytes},
+            {"kv_cache", cache.bytes},
             {"workspace", ctx.workspace_peak_bytes()},
             {"peak_rss", peak_rss_bytes()}}},
           {"notes", session.notes},

@@ -38,9 +38,16 @@ std::string summary_text(const Session& session, const KvCache& cache,
 // device, weights, memory_bytes, threads, notes, version, ...
 nlohmann::json session_json(const Session& session, const KvCache& cache);
 
-// The same of a run without a KvCache: "weights 93 MiB (int4), KV 12 MiB, peak 205 MiB; cpu (...)"
-std::string memory_text(const Session& session, std::int64_t kv_bytes);
-nlohmann::json session_json(const Session& session, const CachePolicy& policy,
-                            std::int64_t kv_bytes);
+// The cache of a run, be it a KvCache or an engine's.
+struct CacheFacts {
+  CachePolicy policy{};
+  DType dtype = DType::f32;
+  std::int64_t bytes = 0;
+};
+CacheFacts facts_of(const KvCache& cache);
+
+// "weights 93 MiB (int4), KV 12 MiB (int8), peak 205 MiB; cpu (...)"
+std::string memory_text(const Session& session, const CacheFacts& cache);
+nlohmann::json session_json(const Session& session, const CacheFacts& cache);
 
 }  // namespace tessera::app

@@ -93,7 +93,8 @@ EngineOptions serve_engine_options(const ServeFlags& flags, const Session& sessi
   const ModelConfig& config = session.model->config();
   std::int64_t context = full_context(flags.model, config);
   if (flags.model.context == 0) context = std::min(context, kDefaultServeContext);
-  EngineOptions options = engine_options(flags.engine, draft, policy, context, flags.max_sequences);
+  EngineOptions options =
+      engine_options(flags.engine, flags.model, draft, policy, context, flags.max_sequences);
   // Requests choose their own policies, so a sequence may be as long as any of them allows.
   options.context = std::max(options.context, context);
   options.max_waiting = flags.max_queue;
@@ -140,7 +141,7 @@ int run_serve(const ServeFlags& flags) {
   std::optional<ChatEncoder> chat;
   if (const auto found = serve_template(flags, *session)) chat.emplace(prompts, *found);
 
-  const std::int64_t kv = kv_bytes(engine, *session->model);
+  const CacheFacts kv = facts_of(engine, *session->model, policy);
   const server::ServedModel served{
       .name = served_name(flags, *session),
       .created = server::unix_seconds(),
@@ -151,7 +152,7 @@ int run_serve(const ServeFlags& flags) {
       .prompts = prompts,
       .chat = chat ? &*chat : nullptr,
       .policy = policy,
-      .page_bytes = kv / std::max<std::int64_t>(engine.options().pages, 1)};
+      .page_bytes = kv.bytes / std::max<std::int64_t>(engine.options().pages, 1)};
   server.open(served);
   write_out(fmt::format("tessera serves {} at {} ({})\n", served.name, server.address(),
                         memory_text(*session, kv)));

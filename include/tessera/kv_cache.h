@@ -19,7 +19,7 @@ struct KvCacheOptions {
   std::int64_t layers = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  // as in PagePoolOptions
   CachePolicy policy{};
   std::int64_t max_tokens = 0;  // full: how many tokens fit; window and sinks: ignored
   std::int64_t max_step = 256;  // the most tokens of one step; window and sinks keep room for that

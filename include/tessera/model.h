@@ -84,7 +84,8 @@ struct PoolRequest {
   std::int64_t pages = 0;       // 0: room for all sequences at their longest, or what fits
   std::int64_t page_size = 64;
   bool prefix_cache = true;
-  // Of keys and values. Default: the model's. On the CPU, f16 or bf16 halve those of an f32 model.
+  // Of keys and values. Default: the model's. f8e4m3 and i8 are for every model; f16 and bf16 also
+  // for one of f32, on the CPU.
   std::optional<DType> dtype{};
   // With pages = 0, the most of the memory that is free beside weights and workspace. 0: 0.9 on a
   // GPU, 0.5 on the CPU.

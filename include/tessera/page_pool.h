@@ -88,7 +88,7 @@ struct PagePoolOptions {
   std::int64_t layers = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  DType dtype = DType::f32;
+  DType dtype = DType::f32;  // f32, f16, bf16; f8e4m3 or i8 with a scale for each token and head
   std::int64_t pages = 0;
   std::int64_t page_size = 64;             // tokens per page
   bool prefix_cache = true;                // whole pages can be found again
@@ -97,7 +97,7 @@ struct PagePoolOptions {
   PageShare share() const { return watcher ? watcher->share() : PageShare{}; }
 };
 
-// Bytes of the keys and values of all pages.
+// Bytes of the keys and values of all pages, and of their scales.
 std::int64_t page_pool_bytes(const PagePoolOptions& options);
 
 // Since the pool was made.
@@ -121,6 +121,9 @@ class PagePool {
   // One layer: [pages, page_size, kv_heads, head_dim]. Of a pool that is spread, the own pages.
   Tensor keys(std::int64_t layer) const;
   Tensor values(std::int64_t layer) const;
+  // Of a pool of 8 bits: f32 [pages, kv_heads, page_size]. Empty for all others.
+  Tensor key_scales(std::int64_t layer) const;
+  Tensor value_scales(std::int64_t layer) const;
 
   const PagePoolOptions& options() const;
   Device device() const;

@@ -18,6 +18,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct PerplexityOptions {
   std::int64_t context = 0;  // tokens of a chunk; 0: what the model was trained for
   std::int64_t stride = 0;   // from one chunk's start to the next one's, 1 to context; 0: context
   std::int64_t bos = -1;     // put in front of each chunk (of the stream); -1: none
+  std::optional<DType> cache_dtype{};  // of the cache of chunks, as in PoolRequest
   // Called with the tokens scored so far and in all.
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
   // Set from a signal handler or another thread: the result then covers what was scored.

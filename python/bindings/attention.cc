@@ -31,7 +31,8 @@ bool is_true(nb::handle object) { return object.ptr() == Py_True; }
 nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object out, nb::object lse,
                          const Mask& mask, float scale, float softcap, const Dropout& dropout,
                          nb::handle q_offsets, nb::handle k_offsets, nb::handle pages,
-                         nb::handle rope_on_read, nb::handle ctx) {
+                         nb::handle rope_on_read, nb::handle k_scales, nb::handle v_scales,
+                         nb::handle ctx) {
   Call call("attention", ctx);
   AttentionArgs args;
   args.q = call.input("q", q);
@@ -54,6 +55,8 @@ nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object ou
   args.k_offsets = call.input("k_offsets", k_offsets);
   args.pages = pages_argument(call, pages);
   args.rope_on_read = rope_argument(call, "rope_on_read", rope_on_read);
+  args.k_scales = call.input("k_scales", k_scales);
+  args.v_scales = call.input("v_scales", v_scales);
   call.run([&](Context& c) { attention(c, args); });
   return wants_lse ? nb::make_tuple(out, lse) : out;
 }
@@ -97,15 +100,19 @@ void bind_attention(nb::module_& m) {
           },
           "table"_a, "lengths"_a, "holes"_a = nb::none(),
           "table: int32 [batch, pages]; lengths: int32 [batch]; holes: int32 [batch, 2].");
-  m.def("attention", &run_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a = nb::none(),
-        "lse"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f,
-        "dropout"_a = Dropout(), "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(),
-        "pages"_a = nb::none(), "rope_on_read"_a = nb::none(), "ctx"_a = nb::none(),
-        "out = dropout(softmax(softcap(scale q k^T) + mask)) v\n\n"
-        "q: [batch, n_q, heads, dim] of f32, f16 or bf16; k, v: [batch, n_k, kv_heads, dim], or\n"
-        "page pools with `pages`. lse: f32 [batch, heads, n_q], or True for a new one; then the\n"
-        "result is (out, lse). scale 0 is 1 / sqrt(dim).\n\n"
-        ">>> out = tessera.attention(q=q, k=k, v=v, mask=tessera.Mask.causal())");
+  m.def(
+      "attention", &run_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a = nb::none(),
+      "lse"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f,
+      "dropout"_a = Dropout(), "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(),
+      "pages"_a = nb::none(), "rope_on_read"_a = nb::none(), "k_scales"_a = nb::none(),
+      "v_scales"_a = nb::none(), "ctx"_a = nb::none(),
+      "out = dropout(softmax(softcap(scale q k^T) + mask)) v\n\n"
+      "q: [batch, n_q, heads, dim] of f32, f16 or bf16; k, v: [batch, n_k, kv_heads, dim], or\n"
+      "page pools with `pages`. k and v may be float8_e4m3fn or int8, with k_scales and v_scales:\n"
+      "f32 [batch, kv_heads, n_k], or [pages, kv_heads, page_size]. lse: f32 [batch, heads, n_q], "
+      "or True for a new one; then the\n"
+      "result is (out, lse). scale 0 is 1 / sqrt(dim).\n\n"
+      ">>> out = tessera.attention(q=q, k=k, v=v, mask=tessera.Mask.causal())");
   m.def("attention_backward", &run_backward, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,
         "d_out"_a, "d_q"_a = nb::none(), "d_k"_a = nb::none(), "d_v"_a = nb::none(),
         "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(),

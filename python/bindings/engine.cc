@@ -39,7 +39,7 @@ void make_engine(Engine* self, Context& ctx, const Model& model, const Tokenizer
   options.max_step_tokens = max_step_tokens;
   options.max_waiting = max_waiting;
   options.pages = pages;
-  if (cache_dtype) options.cache_dtype = parse_dtype(*cache_dtype);
+  if (cache_dtype) options.cache_dtype = parse_cache_dtype(*cache_dtype);
   options.prefix_cache = prefix_cache;
   if (speculate != "off" && speculate != "ngram") {
     refuse("speculate '" + speculate + "' is not known; give one of: off, ngram");

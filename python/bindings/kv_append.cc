@@ -11,7 +11,7 @@ void bind_kv_append(nb::module_& m) {
   m.def(
       "kv_append",
       [](nb::handle k, nb::handle v, nb::handle slots, nb::handle k_pages, nb::handle v_pages,
-         nb::handle ctx) {
+         nb::handle k_scales, nb::handle v_scales, nb::handle ctx) {
         Call call("kv_append", ctx);
         KvAppendArgs args;
         args.k = call.input("k", k);
@@ -19,11 +19,16 @@ void bind_kv_append(nb::module_& m) {
         args.slots = call.input("slots", slots);
         args.k_pages = call.output("k_pages", k_pages);
         args.v_pages = call.output("v_pages", v_pages);
+        args.k_scales = call.output("k_scales", k_scales);
+        args.v_scales = call.output("v_scales", v_scales);
         call.run([&](Context& c) { kv_append(c, args); });
       },
-      nb::kw_only(), "k"_a, "v"_a, "slots"_a, "k_pages"_a, "v_pages"_a, "ctx"_a = nb::none(),
+      nb::kw_only(), "k"_a, "v"_a, "slots"_a, "k_pages"_a, "v_pages"_a, "k_scales"_a = nb::none(),
+      "v_scales"_a = nb::none(), "ctx"_a = nb::none(),
       "Writes k and v [tokens, kv_heads, dim] into the pools k_pages and v_pages\n"
-      "[pages, page_size, kv_heads, dim], at slots (int32 [tokens]: page * page_size + row).\n\n"
+      "[pages, page_size, kv_heads, dim], at slots (int32 [tokens]: page * page_size + row). "
+      "Pools\n"
+      "of float8_e4m3fn or int8 need k_scales and v_scales, f32 [pages, kv_heads, page_size].\n\n"
       ">>> tessera.kv_append(k=k, v=v, slots=slots, k_pages=kp, v_pages=vp)");
 }
 

@@ -67,6 +67,11 @@ DType parse_dtype(std::string_view text) {
   refuse_name("dtype", text, names);
 }
 
+DType parse_cache_dtype(std::string_view text) {
+  if (text == "fp8") return DType::f8e4m3;
+  return text == "int8" ? DType::i8 : parse_dtype(text);
+}
+
 Device parse_device(std::string_view text) {
   if (text == "cpu") return Device::cpu();
   if (text == "cuda") return Device::cuda(0);

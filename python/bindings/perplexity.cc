@@ -2,11 +2,13 @@
 
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
 
 #include "bind.h"
+#include "names.h"
 
 namespace tessera::python {
 
@@ -19,10 +21,12 @@ using Streaming = std::optional<std::pair<std::int64_t, std::int64_t>>;
 
 PerplexityResult run_perplexity(Context& ctx, const Model& model,
                                 const std::vector<std::int32_t>& ids, std::int64_t context,
-                                std::int64_t stride, std::int64_t bos, const Streaming& streaming) {
+                                std::int64_t stride, std::int64_t bos, const Streaming& streaming,
+                                const std::optional<std::string>& cache_dtype) {
   std::atomic<bool> cancel = false;
   bool interrupted = false;
   PerplexityOptions options{.context = context, .stride = stride, .bos = bos};
+  if (cache_dtype) options.cache_dtype = parse_cache_dtype(*cache_dtype);
   options.cancel = &cancel;
   options.progress = [&](std::int64_t, std::int64_t) {
     const nb::gil_scoped_acquire acquired;
@@ -38,7 +42,7 @@ PerplexityResult run_perplexity(Context& ctx, const Model& model,
       const CachePolicy policy = streaming->first > 0
                                      ? CachePolicy::sinks(streaming->first, streaming->second)
                                      : CachePolicy::last(streaming->second);
-      KvCache cache = model.make_cache(ctx, policy, 0, 256, 256);
+      KvCache cache = model.make_cache(ctx, policy, 0, 256, 256, options.cache_dtype);
       result = stream_perplexity(ctx, model, cache, ids, options);
     } else {
       result = perplexity(ctx, model, ids, options);
@@ -61,7 +65,8 @@ void bind_perplexity(nb::module_& m) {
       .def_ro("nlls", &PerplexityResult::nlls)
       .def_ro("positions", &PerplexityResult::positions);
   m.def("measure_perplexity", &run_perplexity, "ctx"_a, "model"_a, "ids"_a, nb::kw_only(),
-        "context"_a = 0, "stride"_a = 0, "bos"_a = -1, "streaming"_a = nb::none());
+        "context"_a = 0, "stride"_a = 0, "bos"_a = -1, "streaming"_a = nb::none(),
+        "cache_dtype"_a = nb::none());
 }
 
 }  // namespace tessera::python

@@ -11,7 +11,8 @@ namespace {
 
 nb::object run_rotary_append(nb::handle q, nb::handle k, nb::handle v, nb::handle positions,
                              nb::handle rope, bool turn_keys, nb::handle slots, nb::handle k_pages,
-                             nb::handle v_pages, nb::object q_out, nb::handle ctx) {
+                             nb::handle v_pages, nb::object q_out, nb::handle k_scales,
+                             nb::handle v_scales, nb::handle ctx) {
   Call call("rotary_append", ctx);
   RotaryAppendArgs args;
   args.q = call.input("q", q);
@@ -23,6 +24,8 @@ nb::object run_rotary_append(nb::handle q, nb::handle k, nb::handle v, nb::handl
   args.slots = call.input("slots", slots);
   args.k_pages = call.output("k_pages", k_pages);
   args.v_pages = call.output("v_pages", v_pages);
+  args.k_scales = call.output("k_scales", k_scales);
+  args.v_scales = call.output("v_scales", v_scales);
   args.q_out = call.output("q_out", q_out, q, args.q.dtype, shape_of(args.q));
   call.run([&](Context& c) { rotary_append(c, args); });
   return q_out;
@@ -34,7 +37,7 @@ void bind_rotary_append(nb::module_& m) {
   m.def(
       "rotary_append", &run_rotary_append, nb::kw_only(), "q"_a, "k"_a, "v"_a, "positions"_a,
       "rope"_a, "turn_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "q_out"_a = nb::none(),
-      "ctx"_a = nb::none(),
+      "k_scales"_a = nb::none(), "v_scales"_a = nb::none(), "ctx"_a = nb::none(),
       "rotary() of q [tokens, heads, dim] and k [tokens, kv_heads, dim], and kv_append() of k and\n"
       "v, in one op. Returns q_out, like q.\n\n"
       ">>> q = tessera.rotary_append(q=q, k=k, v=v, positions=p, rope=rope, slots=slots,\n"

@@ -65,12 +65,13 @@ def quantize_checkpoint(
 
 def perplexity(
     model: Any, text: str | Sequence[int], *, context: int = 0, stride: int = 0,
-    streaming: tuple[int, int] | None = None, **options: Any,
+    streaming: tuple[int, int] | None = None, cache_dtype: str | None = None, **options: Any,
 ) -> _native.PerplexityResult:
     """How well a model (a folder, None for the bundled one, or an `LLM`) predicts a text or token ids.
 
-    Reads the text in chunks of `context` tokens, or as one stream with `streaming=(sinks, window)`. `options` are those
-    of `LLM` that load a model: device, dtype, weights, keep_dense, threads.
+    Reads the text in chunks of `context` tokens, or as one stream with `streaming=(sinks, window)`. `cache_dtype` is
+    that of keys and values ("int8", "fp8"). `options` are those of `LLM` that load a model: device, dtype, weights,
+    keep_dense, threads.
 
     >>> tessera.perplexity(None, "Once upon a time there was a little girl.").ppl
     """
@@ -85,5 +86,6 @@ def perplexity(
     # A Context of its own: the engine of an LLM has the other one to itself.
     ctx = _native.Context(loaded.ctx.device, share_threads_with=loaded.ctx, activations=loaded.ctx.activations)
     return _native.measure_perplexity(
-        ctx, loaded.model, ids, context=context, stride=stride, bos=bos, streaming=streaming
+        ctx, loaded.model, ids, context=context, stride=stride, bos=bos, streaming=streaming,
+        cache_dtype=cache_dtype,
     )

@@ -120,7 +120,8 @@ class LLM:
 
     model: a folder of a Hugging Face checkpoint; None: the bundled story model. streaming=(sinks, window): endless
     streams in constant memory. weights="nvfp4" packs dense layers while loading. The engine's options: context,
-    max_sequences, max_step_tokens, max_waiting, pages, cache_dtype, prefix_cache, speculate.
+    max_sequences, max_step_tokens, max_waiting, pages, cache_dtype ("int8" and "fp8" halve the memory of f16),
+    prefix_cache, speculate.
 
     >>> llm = tessera.LLM()
     >>> llm.generate("Once upon a time", tessera.SamplingParams(temperature=0, max_tokens=8))[0].text

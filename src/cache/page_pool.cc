@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "cache/page_pool_state.h"
+#include "core/cache_dtype.h"
 #include "core/checked.h"
 #include "core/format.h"
 #include "tessera/buffer.h"
@@ -18,9 +19,14 @@ PagePoolOptions checked_pool(const PagePoolOptions& options) {
          "cache: {} layers of {} key heads of {} elements; each must be at least 1", options.layers,
          options.kv_heads, options.head_dim);
   }
-  if (options.dtype != DType::f32 && options.dtype != DType::f16 && options.dtype != DType::bf16) {
-    fail(ErrorCode::invalid_argument, "cache: dtype is {}; accepted: f32, f16, bf16",
+  if (!can_store(options.dtype, DType::f32)) {
+    fail(ErrorCode::invalid_argument, "cache: dtype is {}; accepted: f32, f16, bf16, f8e4m3, i8",
          name(options.dtype));
+  }
+  if (has_scales(options.dtype) && options.share().size > 1) {
+    fail(ErrorCode::unsupported,
+         "cache: pages of {} cannot be spread over {} processes; choose f32, f16 or bf16",
+         name(options.dtype), options.share().size);
   }
   if (options.pages < 1 || options.page_size < 1) {
     fail(ErrorCode::invalid_argument,
@@ -42,22 +48,32 @@ std::int64_t page_bytes(const PagePoolOptions& options) {
   return checked_mul(options.page_size, token);
 }
 
+// The same of their scales; 0 where there are none.
+std::int64_t page_scale_bytes(const PagePoolOptions& options) {
+  if (!has_scales(options.dtype)) return 0;
+  return checked_mul(checked_mul(options.kv_heads, options.page_size), size_of(DType::f32));
+}
+
 // Of all pages, on a boundary that every layer's tensor begins on.
-std::int64_t layer_stride(const PagePoolOptions& options) {
+std::int64_t layer_stride(const PagePoolOptions& options, std::int64_t bytes_of_page) {
   const std::int64_t pages = options.share().kept(options.pages);
-  return checked_align(checked_mul(pages, page_bytes(options)), Buffer::kAlignment);
+  return checked_align(checked_mul(pages, bytes_of_page), Buffer::kAlignment);
 }
 
 }  // namespace
 
-std::int64_t page_pool_bytes(const PagePoolOptions& options) {
-  return checked_mul(checked_mul(2, options.layers), layer_stride(checked_pool(options)));
+std::int64_t page_pool_bytes(const PagePoolOptions& given) {
+  const PagePoolOptions options = checked_pool(given);
+  const std::int64_t pages = layer_stride(options, page_bytes(options));
+  const std::int64_t scales = layer_stride(options, page_scale_bytes(options));
+  return checked_mul(checked_mul(2, options.layers), checked_add(pages, scales));
 }
 
 PagePool::State::State(Context& ctx, const PagePoolOptions& given)
     : options(checked_pool(given)),
       device(ctx.device()),
-      stride(layer_stride(options)),
+      stride(layer_stride(options, page_bytes(options))),
+      scale_stride(layer_stride(options, page_scale_bytes(options))),
       memory(ctx, page_pool_bytes(options)) {
   pages.reserve(static_cast<std::size_t>(options.pages));
   if (options.prefix_cache) {
@@ -112,6 +128,14 @@ Tensor layer_tensor(const PagePoolOptions& options, Device device, char* data) {
       device};
 }
 
+Tensor scale_tensor(const PagePoolOptions& options, Device device, char* data) {
+  if (!has_scales(options.dtype)) return {};
+  return {data,
+          DType::f32,
+          {options.share().kept(options.pages), options.kv_heads, options.page_size},
+          device};
+}
+
 void check_layer(const PagePoolOptions& options, std::int64_t layer) {
   if (layer >= 0 && layer < options.layers) return;
   fail(ErrorCode::invalid_argument, "cache: there is no layer {}; the cache has 0..{}", layer,
@@ -122,19 +146,27 @@ void check_layer(const PagePoolOptions& options, std::int64_t layer) {
 
 Tensor PagePool::keys(std::int64_t layer) const {
   check_layer(state_->options, layer);
-  return layer_tensor(state_->options, state_->device,
-                      state_->memory.data() + 2 * layer * state_->stride);
+  return layer_tensor(state_->options, state_->device, state_->pages_at(2 * layer));
 }
 
 Tensor PagePool::values(std::int64_t layer) const {
   check_layer(state_->options, layer);
-  return layer_tensor(state_->options, state_->device,
-                      state_->memory.data() + (2 * layer + 1) * state_->stride);
+  return layer_tensor(state_->options, state_->device, state_->pages_at(2 * layer + 1));
+}
+
+Tensor PagePool::key_scales(std::int64_t layer) const {
+  check_layer(state_->options, layer);
+  return scale_tensor(state_->options, state_->device, state_->scales_at(2 * layer));
+}
+
+Tensor PagePool::value_scales(std::int64_t layer) const {
+  check_layer(state_->options, layer);
+  return scale_tensor(state_->options, state_->device, state_->scales_at(2 * layer + 1));
 }
 
 const PagePoolOptions& PagePool::options() const { return state_->options; }
 Device PagePool::device() const { return state_->device; }
-std::int64_t PagePool::bytes() const { return 2 * state_->options.layers * state_->stride; }
+std::int64_t PagePool::bytes() const { return page_pool_bytes(state_->options); }
 std::int64_t PagePool::used_pages() const { return state_->used; }
 std::int64_t PagePool::free_pages() const { return state_->options.pages - state_->used; }
 
@@ -201,10 +233,12 @@ void PagePool::copy_page(Context& ctx, std::int32_t from, std::int32_t to) const
   if (!state.memory.is_there()) return;
   if (state.options.watcher) state.options.watcher->copied(from, to);
   if (state.options.share().size > 1) return;
-  const std::int64_t bytes = page_bytes(state.options);
-  for (std::int64_t i = 0; i < 2 * state.options.layers; ++i) {
-    char* layer = state.memory.data() + i * state.stride;
+  const auto copy = [&](char* layer, std::int64_t bytes) {
     copy_bytes(ctx, layer + to * bytes, state.device, layer + from * bytes, state.device, bytes);
+  };
+  for (std::int64_t i = 0; i < 2 * state.options.layers; ++i) {
+    copy(state.pages_at(i), page_bytes(state.options));
+    if (state.scale_stride > 0) copy(state.scales_at(i), page_scale_bytes(state.options));
   }
 }
 

@@ -24,6 +24,11 @@ struct PagePool::State {
     std::int32_t before = -1, after = -1;  // in a list
   };
 
+  // Of layer i / 2: keys for an even i, values for an odd one.
+  char* pages_at(std::int64_t i) const { return memory.data() + i * stride; }
+  char* scales_at(std::int64_t i) const {
+    return memory.data() + 2 * options.layers * stride + i * scale_stride;
+  }
   Page& page(std::int32_t number) { return pages[static_cast<std::size_t>(number)]; }
   bool is_found(std::int32_t number) const { return index != nullptr && index->has(number); }
   List& list_of(std::int32_t number) { return is_found(number) ? kept : free; }
@@ -36,7 +41,9 @@ struct PagePool::State {
 
   PagePoolOptions options;
   Device device;
-  std::int64_t stride;  // bytes from one layer's keys to its values, and to the next layer's keys
+  // Bytes from one layer's keys to its values, and to the next layer's keys: of pages and, behind
+  // all of them, of their scales.
+  std::int64_t stride, scale_stride;
   CacheMemory memory;
   std::vector<Page> pages;  // those that were used before
   List free, kept;          // kept: they can be found

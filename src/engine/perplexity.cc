@@ -187,8 +187,8 @@ PerplexityResult perplexity(Context& ctx, const Model& model, std::span<const st
   for (std::int64_t begin = 0; begin < n && first_scored(begin) < n; begin += stride) {
     total += std::min(begin + length, n) - first_scored(begin);
   }
-  KvCache cache =
-      model.make_cache(ctx, CachePolicy::full(), context, step_tokens(model), step_tokens(model));
+  KvCache cache = model.make_cache(ctx, CachePolicy::full(), context, step_tokens(model),
+                                   step_tokens(model), options.cache_dtype);
   Scorer scorer(ctx, model, cache, options, total);
   std::vector<std::int32_t> chunk;
   for (std::int64_t begin = 0; begin < n && first_scored(begin) < n; begin += stride) {

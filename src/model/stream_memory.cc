@@ -101,14 +101,14 @@ CacheRequest cache_request(const Context& ctx, const Model& model, const KvCache
 DType checked_cache_dtype(const Context& ctx, std::optional<DType> chosen, DType of_model) {
   const DType dtype = chosen.value_or(of_model);
   if (!can_store(dtype, of_model)) {
-    fail(ErrorCode::invalid_argument, "a cache of {} does not fit a model of {}; choose {}{}",
-         name(dtype), name(of_model), name(of_model),
-         of_model == DType::f32 ? ", f16 or bf16" : "");
+    fail(ErrorCode::invalid_argument,
+         "a cache of {} does not fit a model of {}; choose {}, {}f8e4m3 or i8", name(dtype),
+         name(of_model), name(of_model), of_model == DType::f32 ? "f16, bf16, " : "");
   }
-  if (dtype != of_model && !ctx.device().is_cpu()) {
+  if (dtype != of_model && !has_scales(dtype) && !ctx.device().is_cpu()) {
     fail(ErrorCode::unsupported,
-         "a cache of {} for a model of {} is for the CPU only; on {} choose {}, or load the model "
-         "as {}",
+         "a cache of {} for a model of {} is for the CPU only; on {} choose {}, f8e4m3 or i8, or "
+         "load the model as {}",
          name(dtype), name(of_model), to_string(ctx.device()), name(of_model), name(dtype));
   }
   return dtype;

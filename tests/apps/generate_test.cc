@@ -44,11 +44,31 @@ TEST(Generate, JsonHasWhatARunIs) {
   EXPECT_EQ(json["device"], "cpu");
   EXPECT_EQ(json["weights"], "dense");
   EXPECT_EQ(json["dtype"], "f32");
+  EXPECT_EQ(json["cache_dtype"], "f32");
   EXPECT_EQ(json["threads"], 1);
   EXPECT_EQ(json["stop_reason"], "max_tokens");
   EXPECT_GT(json["memory_bytes"]["weights"], 0);
   EXPECT_GT(json["memory_bytes"]["kv_cache"], 0);
   EXPECT_FALSE(json.contains("logprobs"));
+}
+
+TEST(Generate, KeysAndValuesOf8BitsTakeLessMemory) {
+  const auto run = [&](const std::string& options) {
+    return generate(neox(),
+                    "--device cpu --greedy --ignore-eos --max-tokens 5 " + options + " abc");
+  };
+  const Json wide = json_of(run("--json"));
+  for (const char* dtype : {"int8", "fp8"}) {
+    for (const char* engine : {"", " -n 2"}) {
+      const Json json = json_of(run("--json --kv-dtype " + std::string(dtype) + engine));
+      EXPECT_EQ(json["cache_dtype"], dtype);
+    }
+    const Json json = json_of(run("--json --kv-dtype " + std::string(dtype)));
+    EXPECT_LT(json["memory_bytes"]["kv_cache"], wide["memory_bytes"]["kv_cache"]);
+    const ProgramRun text = run("--kv-dtype " + std::string(dtype));
+    EXPECT_NE(text.err.find(" (" + std::string(dtype) + "), peak "), std::string::npos) << text.err;
+  }
+  EXPECT_NE(run("--kv-dtype int4").err.find("--kv-dtype"), std::string::npos);
 }
 
 TEST(Generate, PlainTextIsTheTextOfTheJson) {

@@ -157,7 +157,7 @@ TEST_F(PerplexityCommand, RefusesSettingsThatDoNotCompare) {
        "--compare weights=dense is alone; give the flag once for each setting, two or more"},
       {"--compare weights=dense --compare colour=red",
        "--compare colour=red: there is no setting 'colour'; the settings are model, device, dtype, "
-       "weights, keep-dense, activations, sinks, window, context, stride"},
+       "weights, keep-dense, activations, sinks, window, context, kv-dtype, stride"},
       {"--compare weights=dense --compare weights", "'weights' has no value; write weights=VALUE"},
       {"--compare weights=dense --compare weights=", "'weights' has no value"},
       {"--compare weights=dense --compare weights=int5", "--compare weights=int5: --weights"},

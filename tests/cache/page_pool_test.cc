@@ -102,12 +102,51 @@ TEST_P(PagePoolTest, CopiesAPageOfAllLayers) {
   }
 }
 
+TEST_P(PagePoolTest, PagesOf8BitsHaveScalesThatAreCopiedWithThem) {
+  EXPECT_FALSE(PagePool(ctx(), pool_of(3)).key_scales(0).defined());
+  for (DType dtype : {DType::i8, DType::f8e4m3}) {
+    PagePoolOptions options = pool_of(3);
+    options.kv_heads = 2;
+    options.dtype = dtype;
+    PagePool pool(ctx(), options);
+    // Of each layer: keys and values of 3 pages of 4 tokens of 2 heads of 4, and of f32 scales,
+    // each on a boundary.
+    const auto aligned = [](std::int64_t bytes) {
+      return (bytes + Buffer::kAlignment - 1) / Buffer::kAlignment * Buffer::kAlignment;
+    };
+    EXPECT_EQ(pool.bytes(), 2 * 2 * (aligned(3 * 4 * 2 * 4) + aligned(3 * 4 * 2 * 4)));
+    EXPECT_EQ(pool.bytes(), page_pool_bytes(options));
+    const Tensor tensors[] = {pool.keys(0),       pool.values(0),      pool.keys(1),
+                              pool.values(1),     pool.key_scales(0),  pool.value_scales(0),
+                              pool.key_scales(1), pool.value_scales(1)};
+    std::vector<unsigned char> bytes;
+    for (unsigned i = 0; i < std::size(tensors); ++i) {
+      bytes.resize(static_cast<std::size_t>(tensors[i].bytes()));
+      std::iota(bytes.begin(), bytes.end(), static_cast<unsigned char>(7 * i));
+      copy_bytes(ctx(), tensors[i].data, pool.device(), bytes.data(), Device{}, std::ssize(bytes));
+    }
+    EXPECT_EQ(to_string(pool.key_scales(0)).substr(0, 12), "f32[3, 2, 4]");
+    pool.copy_page(ctx(), 2, 0);
+    for (unsigned i = 0; i < std::size(tensors); ++i) {
+      bytes.resize(static_cast<std::size_t>(tensors[i].bytes()));
+      copy_bytes(ctx(), bytes.data(), Device{}, tensors[i].data, pool.device(), std::ssize(bytes));
+      const std::size_t page = bytes.size() / 3;
+      for (std::size_t at = 0; at < bytes.size(); ++at) {
+        const std::size_t from = at < page ? at + 2 * page : at;
+        EXPECT_EQ(bytes[at], static_cast<unsigned char>(7 * i + from)) << i << " " << at;
+      }
+    }
+  }
+}
+
 TEST_P(PagePoolTest, RefusesWrongOptions) {
   const std::vector<Refusal<PagePoolOptions>> refusals{
       {[](auto& o) { o.pages = 0; },
        "cache: 0 pages of 4 tokens; a pool needs at least one of each"},
       {[](auto& o) { o.pages = std::int64_t{1} << 30; },
        "cache: 1073741824 pages of 4 tokens are too many; a pool holds up to 2147483647 tokens"},
+      {[](auto& o) { o.dtype = DType::i32; },
+       "cache: dtype is i32; accepted: f32, f16, bf16, f8e4m3, i8"},
       {[](auto& o) { o.head_dim = 0; },
        "cache: 2 layers of 1 key heads of 0 elements; each must be at least 1"}};
   for (const auto& [spoil, text, code] : refusals) {

@@ -150,6 +150,8 @@ TEST_P(BatchInvarianceTest, LogitsAreTheSameBitsInAnyCompany) {
   for (const char* golden : {"neox-parallel", "qwen3"}) {
     cases.push_back({golden});
     cases.push_back({golden, {}, Activations::exact, DType::bf16});
+    cases.push_back({golden, {}, Activations::exact, DType::f16, DType::i8});
+    cases.push_back({golden, {}, Activations::exact, DType::f32, DType::f8e4m3});
     if (!GetParam().is_cpu()) {
       for (const Format format : kFormats) {
         cases.push_back({golden, format, Activations::exact, DType::f16});

@@ -131,6 +131,8 @@ def test_tokenizer_and_perplexity(llm):
     text = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. " * 4
     ours = tessera.perplexity(llm, text)
     assert ours.tokens > 50 and 1 < ours.ppl < 60
+    eight = tessera.perplexity(llm, text, cache_dtype="int8")
+    assert 0 < abs(eight.nll - ours.nll) < 0.02
     stream = tessera.perplexity(None, text, streaming=(4, 60), device="cpu")
     assert abs(stream.nll - ours.nll) < 1.0
 

@@ -60,6 +60,19 @@ def test_attention_over_pages_and_with_keys_turned_as_they_are_read(rng):
     np.testing.assert_allclose(out, reference.attention(q, turned, v[None])[0], atol=5e-6)
 
 
+def test_keys_and_values_of_8_bits(rng):
+    k, v, q = f32(rng, 4, 2, 64), f32(rng, 4, 2, 64), f32(rng, 1, 1, 4, 64)
+    kp, vp = np.zeros((2, 4, 2, 64), np.int8), np.zeros((2, 4, 2, 64), np.int8)
+    ks, vs = np.zeros((2, 2, 4), np.float32), np.zeros((2, 2, 4), np.float32)
+    slots = np.arange(4, 8, dtype=np.int32)
+    tessera.kv_append(k=k, v=v, slots=slots, k_pages=kp, v_pages=vp, k_scales=ks, v_scales=vs)
+    np.testing.assert_allclose(ks[1].T, np.abs(k).max(-1) / 127, rtol=1e-6)
+    np.testing.assert_array_equal(kp[1], np.rint(k / ks[1].T[..., None]))
+    out = tessera.attention(q=q, k=kp[1:], v=vp[1:], k_scales=ks[1:], v_scales=vs[1:])
+    decoded = [(codes[1] * scales[1].T[..., None])[None] for codes, scales in ((kp, ks), (vp, vs))]
+    np.testing.assert_allclose(out, reference.attention(q, *decoded)[0], atol=2e-6)
+
+
 def test_ragged_attention(rng):
     q, k, v = (f32(rng, 1, 9, 2, 64) for _ in range(3))
     offsets = np.array([0, 4, 9], np.int32)

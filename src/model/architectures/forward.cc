@@ -191,7 +191,9 @@ void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendA
                         .slots = rows(step.slots),
                         .k_pages = step.pool->keys(heads.layer),
                         .v_pages = step.pool->values(heads.layer),
-                        .q_out = rows(heads.q)});
+                        .q_out = rows(heads.q),
+                        .k_scales = step.pool->key_scales(heads.layer),
+                        .v_scales = step.pool->value_scales(heads.layer)});
   }
 }
 
@@ -210,7 +212,9 @@ void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttenti
                     .mask = narrowed(group.mask, heads.window),
                     .q_offsets = group.q_offsets,
                     .pages = group.pages,
-                    .rope_on_read = group.rope_on_read ? heads.rope : Rope{}});
+                    .rope_on_read = group.rope_on_read ? heads.rope : Rope{},
+                    .k_scales = args.step->pool->key_scales(heads.layer),
+                    .v_scales = args.step->pool->value_scales(heads.layer)});
   }
 }
 

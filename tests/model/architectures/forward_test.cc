@@ -222,7 +222,7 @@ TEST(Forward, RefusesIdsBeyondTheVocabulary) {
 }
 
 // The roundings of keys and values show in the logits, and stay small.
-TEST(MakeCache, KeepsF32KeysInHalfTheMemory) {
+TEST(MakeCache, KeepsF32KeysInHalfTheMemoryOrAQuarter) {
   for (const char* model : {"neox-parallel", "llama-gqa"}) {
     Stream stream(model, {.dtype = DType::f32});
     for (const CachePolicy& policy : {CachePolicy::full(), CachePolicy::sinks(2, 9)}) {
@@ -240,6 +240,10 @@ TEST(MakeCache, KeepsF32KeysInHalfTheMemory) {
         EXPECT_FALSE(identical(rounded, exact));
         EXPECT_TRUE(close(rounded, exact, 0, 8 * epsilon(dtype)));
       }
+      // int8 is off by up to 2^-8 of the largest element of a row, fp8 by 2^-4 of each.
+      EXPECT_TRUE(close(logits(DType::i8), exact, 0, 8 * 0x1p-6));
+      EXPECT_TRUE(close(logits(DType::f8e4m3), exact, 0, 8 * 0x1p-4));
+      EXPECT_FALSE(identical(logits(DType::i8), exact));
     }
   }
 }
@@ -247,11 +251,12 @@ TEST(MakeCache, KeepsF32KeysInHalfTheMemory) {
 TEST(MakeCache, RefusesADtypeThatDoesNotFitTheModel) {
   Stream stream("llama-gqa", {.dtype = DType::bf16});
   EXPECT_TRUE(refuses([&] { stream.cache(CachePolicy::full(), DType::f16); },
-                      "a cache of f16 does not fit a model of bf16; choose bf16"));
+                      "a cache of f16 does not fit a model of bf16; choose bf16, f8e4m3 or i8"));
   EXPECT_NO_THROW(stream.cache(CachePolicy::full(), DType::bf16));
   Stream wide("llama-gqa", {.dtype = DType::f32});
-  EXPECT_TRUE(refuses([&] { wide.cache(CachePolicy::full(), DType::i8); },
-                      "a cache of i8 does not fit a model of f32; choose f32, f16 or bf16"));
+  EXPECT_TRUE(
+      refuses([&] { wide.cache(CachePolicy::full(), DType::i32); },
+              "a cache of i32 does not fit a model of f32; choose f32, f16, bf16, f8e4m3 or i8"));
 }
 
 TEST(MakeCache, RefusesSinksThatALayersWindowWouldHide) {
