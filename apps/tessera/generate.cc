@@ -31,6 +31,7 @@ namespace tessera::app {
 namespace {
 
 constexpr std::int64_t kMostAnswers = 256;
+constexpr std::int64_t kStepTokens = 256;  // of a prompt that one step takes
 
 struct GenerateFlags {
   ModelOptions model;
@@ -148,8 +149,7 @@ int run_plain(Session& session, const GenerateFlags& options, const Prompt& prom
   const CachePolicy policy = cache_policy(options.model, config);
   KvCache cache = session.model->make_cache(
       *session.ctx, policy, context_of(session, options, policy, std::ssize(prompt.ids)),
-      /*max_step=*/256,
-      /*logit_rows=*/1, cache_dtype(options.model));
+      prompt_step(options.model, kStepTokens), /*logit_rows=*/1, cache_dtype(options.model));
   note_trained_length(session, policy, full_context(options.model, config));
   generation.cancel = &catch_interrupt();
   const Tokenizer* tokenizer = session.tokenizer ? &*session.tokenizer : nullptr;

@@ -261,6 +261,12 @@ std::int64_t full_context(const ModelOptions& options, const ModelConfig& config
   return options.context > 0 ? options.context : config.max_positions;
 }
 
+std::int64_t prompt_step(const ModelOptions& options, std::int64_t otherwise) {
+  constexpr std::int64_t kRowsOfARank = 1024;  // the more, the less often keys go around
+  if (!options.run || !options.run->splits_context()) return otherwise;
+  return std::max(otherwise, kRowsOfARank * options.run->size());
+}
+
 std::string streaming_advice(const ModelConfig& config) {
   const std::int64_t sinks = std::min(kUsualSinks, config.max_positions - 1);
   return fmt::format("use --attention-sinks {} --window {} for a stream of any length", sinks,

@@ -95,6 +95,9 @@ std::optional<DType> cache_dtype(const ModelOptions& options);
 std::string_view cache_dtype_name(DType dtype);
 // Tokens of a full cache: --context, or what the model was trained for.
 std::int64_t full_context(const ModelOptions& options, const ModelConfig& config);
+// The most tokens of a prompt that one step takes, if not `otherwise`: with --parallel context,
+// enough for every rank.
+std::int64_t prompt_step(const ModelOptions& options, std::int64_t otherwise);
 // What to do where a full cache is too small: "use --attention-sinks 4 --window 252 for ..."
 std::string streaming_advice(const ModelConfig& config);
 

@@ -98,6 +98,7 @@ EngineOptions serve_engine_options(const ServeFlags& flags, const Session& sessi
   // Requests choose their own policies, so a sequence may be as long as any of them allows.
   options.context = std::max(options.context, context);
   options.max_waiting = flags.max_queue;
+  options.max_step_tokens = prompt_step(flags.model, options.max_step_tokens);
   return options;
 }
 
