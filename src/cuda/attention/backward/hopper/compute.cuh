@@ -29,9 +29,12 @@ class HopperWarpgroup {
     for (int i = 0; i < B::kDim / 2; ++i) d_k_[i] = d_v_[i] = 0.f;
     if (work_.steps > 0) {
       tile::wait(bar_.k_full, 0);
+      start_scores(stage_);
       tile::wait(bar_.v_full, 0);
+      finish_scores();
 #pragma unroll 1
-      for (int n = 0; n < work_.steps; ++n) visit();
+      for (int n = 1; n < work_.steps; ++n) visit<true>();
+      visit<false>();
     }
     const int key = first_key();
     store_keys<B>(call_.d_k, work_.batch, work_.kv_head, key, call_.n_k, call_.dim, call_.scale,
@@ -107,26 +110,40 @@ class HopperWarpgroup {
     }
   }
 
-  // One tile of queries.
+  // S^T of a tile, as soon as it is there.
+  __device__ void start_scores(const tile::Ring<B::kStages>& stage) {
+    tile::wait(bar_.q_full[stage.place], stage.parity);
+    tile::wgmma_fence();
+    start_pairs<B>(s_, memory_.k + index_ * 64 * 128, memory_.q[stage.place]);
+  }
+
+  // Not later than in the turn of the loop in which they were started: else the assembler would
+  // have every product wait for the one before it (C7514).
+  __device__ void finish_scores() {
+    tile::wgmma_wait<0>();
+    tile::pin(s_);
+  }
+
+  // One tile of queries, whose S^T is there. With `more`, S^T of the next tile is started before
+  // dQ of this one is waited for: the tensor cores have work while dQ is added in memory.
+  template <bool more>
   __device__ void visit() {
     const int place = stage_.place;
     const int q0 = step_.tile * B::kQueries;
     const int offset = index_ * 64 * 128;  // the warpgroup's keys in a panel
     const unsigned char *q = memory_.q[place], *d_out = memory_.d_out[place];
     unsigned char* d_scores = memory_.d_scores[turn_];
-    Pairs s, dp;
+    Pairs dp;
     Operand p, ds;
-    tile::wait(bar_.q_full[place], stage_.parity);
-    tile::wgmma_fence();
-    start_pairs<B>(s, memory_.k + offset, q);
     tile::wait(bar_.d_out_full[place], stage_.parity);
     tile::wgmma_fence();
     start_pairs<B>(dp, memory_.v + offset, d_out);
+    // Nothing to wait for; but the assembler moves no exponential up between the products.
     tile::wgmma_wait<1>();
-    tile::pin(s);
-    weigh(s, memory_.exponent[place], q0);
+    tile::pin(s_);
+    weigh(s_, memory_.exponent[place], q0);
     if constexpr (kEarly) {
-      to_operand(s, p);
+      to_operand(s_, p);
       tile::pin(d_v_);
       tile::wgmma_fence();
       start_key_sums<B>(d_v_, p, d_out);
@@ -135,9 +152,9 @@ class HopperWarpgroup {
       tile::wgmma_wait<0>();
     }
     tile::pin(dp);
-    find_d_scores(s, dp, memory_.delta[place]);
+    find_d_scores(s_, dp, memory_.delta[place]);
     to_operand(dp, ds);
-    if constexpr (!kEarly) to_operand(s, p);
+    if constexpr (!kEarly) to_operand(s_, p);
     put_down(ds, d_scores);
     tile::publish_shared();
     tile::pin(d_k_);
@@ -158,7 +175,12 @@ class HopperWarpgroup {
     } else {
       start_query_piece<B>(piece, d_scores + offset, memory_.k);
     }
-    tile::wgmma_wait<0>();
+    stage_.advance();
+    if constexpr (more) {
+      tile::wgmma_wait<1>();  // dV and dK: there are no registers for their left operands beside S
+      start_scores(stage_);
+    }
+    tile::wgmma_wait<more ? 1 : 0>();
     tile::pin(piece);
     tile::pin(d_k_);
     tile::pin(d_v_);
@@ -168,7 +190,7 @@ class HopperWarpgroup {
     add_piece(
         call_.d_q_sums + ((head * call_.query_tiles + step_.tile) * 2 + index_) * kPieceFloats,
         piece);
-    stage_.advance();
+    if constexpr (more) finish_scores();
     turn_ ^= 1;
     step_.advance(work_);
   }
@@ -181,6 +203,7 @@ class HopperWarpgroup {
   HopperStep step_;
   tile::Ring<B::kStages> stage_{};
   int turn_ = 0;
+  Pairs s_;  // S^T, then P^T
   float d_k_[B::kDim / 2], d_v_[B::kDim / 2];
 };
 

@@ -26,6 +26,9 @@
 // of 64 x 128 has a third of that time to spare, and one with an operand in registers half. So a
 // tile of 64 queries keeps shared memory busy for about 0.95 of the time that its products take.
 //
+// S^T of the next tile is started before dQ of this one is waited for, so that there are products
+// to do while dQ is added in memory.
+//
 // dQ of a tile is a piece of 64 x 64 for each warpgroup: half of the columns at dim 128, half of
 // the rows at dim 64. Sums in memory lie as they do in registers (call.h), so that a warp adds 512
 // bytes in a row. finish.cu puts them in order. Blocks add in any order: results differ in their
