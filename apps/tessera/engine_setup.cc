@@ -126,7 +126,8 @@ CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy&
                                     .head_dim = config.head_dim,
                                     .dtype = dtype,
                                     .pages = engine.options().pages,
-                                    .page_size = engine.options().page_size})};
+                                    .page_size = engine.options().page_size,
+                                    .watcher = model.watch_pool()})};  // a part, if it is spread
 }
 
 std::string speculation_text(const EngineFlags& flags, const EngineStats& stats) {
