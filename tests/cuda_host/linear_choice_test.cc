@@ -104,6 +104,30 @@ TEST_F(LinearChoice, OnHopperByTokensAndShape) {
   }
 }
 
+// With many tokens the library ends a product better that adds a residual, and a pass of its own
+// one that has an activation.
+TEST_F(LinearChoice, OnHopperByWhatFollowsTheProduct) {
+  fake::set_gpus({kH200});
+  Context ctx({.device = Device::cuda(), .threads = 1});
+  const auto plan_for = [&](std::int64_t m, Activation activation, bool residual) {
+    const Weight weight = fake_weight(Format::nvfp4, DType::u8, 2560, 10240, 16, true);
+    const Tensor out = fake_tensor(DType::bf16, m, 2560);
+    const cuda::Product product{.x = fake_tensor(DType::bf16, m, 10240),
+                                .weight = weight,
+                                .activation = activation,
+                                .residual = residual ? out : Tensor(),
+                                .out = out};
+    return cuda::plan_linear({ctx, product, m});
+  };
+  EXPECT_STREQ(plan_for(2048, Activation::none, false).name(), kWide);
+  EXPECT_FALSE(plan_for(2048, Activation::none, false).apart);
+  EXPECT_FALSE(plan_for(511, Activation::none, true).apart);
+  EXPECT_TRUE(
+      plan_for(512, Activation::none, true).apart);  // the stand-in of the library adds nothing
+  EXPECT_FALSE(plan_for(512, Activation::gelu, false).apart);
+  EXPECT_TRUE(plan_for(1024, Activation::gelu, false).apart);
+}
+
 TEST_F(LinearChoice, OnHopperGatedPairs) {
   fake::set_gpus({kH200});
   Context ctx({.device = Device::cuda(), .threads = 1});

@@ -8,6 +8,7 @@
 #include "cuda/linear/layout/decode_tiles.h"
 #include "cuda/linear/layout/repack.h"
 #include "cuda/linear/matmul.h"
+#include "cuda/linear/portable/epilogue_pass.h"
 #include "cuda/linear/portable/mma.h"
 #include "cuda/linear/portable/plain.h"
 #include "cuda/linear/portable/stream.h"

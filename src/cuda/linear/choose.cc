@@ -66,6 +66,19 @@ bool wide_pays(const Weight& weight, std::int64_t m) {
   return m >= crossover(weight).wide && (m >= kWideAnyTokens || !half_empty);
 }
 
+// With so many tokens, the kernels that decode tiles take longer to add a residual, or to apply an
+// activation, than the library or a pass of its own does: in a model, cuda.wide took 232 us for
+// 10240 x 2560 and 2048 tokens, where the bare product takes 165 and the library with decoding 162
+// (docs/notebook/linear.md).
+constexpr std::int64_t kResidualTokens = 512, kActivationTokens = 1024;
+
+bool ends_better_elsewhere(const LinearCall& call) {
+  const Product& product = call.product;
+  const bool activates = product.activation != Activation::none && !product.gated();
+  return (product.residual.defined() && call.m >= kResidualTokens) ||
+         (activates && call.m >= kActivationTokens);
+}
+
 // ---- the choice ---------------------------------------------------------------------------------
 
 bool takes(KernelId id, const LinearCall& call) { return linear_kernel(id).takes(call); }
@@ -80,7 +93,7 @@ PlannedKernel planned(KernelId id, const LinearCall& call) {
 // The kernel that decodes tiles as it multiplies, for more than a few tokens; none if there is none
 // for this call, or it does not pay.
 std::optional<KernelId> tile_kernel(const LinearCall& call) {
-  if (call.m <= kPlainTokens) return {};
+  if (call.m <= kPlainTokens || ends_better_elsewhere(call)) return {};
   const Product& product = call.product;
   const Crossover& at = crossover(product.weight);
   if (wide_pays(product.weight, call.m) && takes(KernelId::wide, call)) return KernelId::wide;
@@ -190,10 +203,13 @@ LinearPlan plan_linear(const LinearCall& call) {
   return choose(call);
 }
 
-std::array<std::int64_t, 15> tokens_of_other_kernels(const Product& product) {
-  std::array<std::int64_t, 15> tokens{};
+std::array<std::int64_t, 18> tokens_of_other_kernels(const Product& product) {
+  std::array<std::int64_t, 18> tokens{};
   tokens.fill(kPlainTokens);
   std::size_t count = 1;
+  for (const std::int64_t from : {kRoundedTokens, kResidualTokens, kActivationTokens}) {
+    tokens[count++] = from - 1;
+  }
   for (const Weight* weight : {&product.weight, &product.up}) {
     if (!weight->defined()) continue;
     const Crossover& at = crossover(*weight);

@@ -24,8 +24,8 @@ struct PlannedKernel {
 // One of two ways:
 //
 //   fused    one kernel makes the product, a gated one too, and its epilogue
-//   apart    one kernel for each weight makes a bare product in f32, in the workspace, and an
-//            epilogue pass follows
+//   apart    one kernel for each weight makes a bare product in the workspace, in f32 or, from
+//            kRoundedTokens on, in the output's dtype; an epilogue pass follows
 struct LinearPlan {
   PlannedKernel product{};
   PlannedKernel up{};  // of a gated product that is made apart
@@ -37,7 +37,11 @@ struct LinearPlan {
 
 LinearPlan plan_linear(const LinearCall& call);
 
+// From this many tokens on, products made apart do not stay in the L2 cache until they are read
+// again: their bytes count.
+inline constexpr std::int64_t kRoundedTokens = 256;
+
 // Up to each of these numbers of tokens, other kernels may be chosen than for more.
-std::array<std::int64_t, 15> tokens_of_other_kernels(const Product& product);
+std::array<std::int64_t, 18> tokens_of_other_kernels(const Product& product);
 
 }  // namespace tessera::cuda

@@ -8,19 +8,35 @@
 #include "cuda/linear/call.h"
 #include "cuda/linear/choose.h"
 #include "cuda/linear/copy_rows.h"
-#include "cuda/linear/portable/plain.h"
+#include "cuda/linear/portable/epilogue_pass.h"
 #include "cuda/linear/product.h"
 
 namespace tessera::cuda {
 namespace {
 
-// x W^T as f32 [M, N], in the workspace.
-const float* multiply_bare(const LinearCall& call, const PlannedKernel& planned,
-                           const Weight& weight, Workspace::Frame& frame) {
-  const Tensor out = frame.take(DType::f32, {call.m, weight.out_features});
+// The dtype of products that are made apart. With few tokens they are f32. With many, writing and
+// reading them in f32 would take as long as a fifth of the product itself, so they are rounded to
+// the output's dtype, as every framework does.
+DType dtype_apart(const LinearCall& call, const LinearPlan& plan) {
+  const Product& product = call.product;
+  const DType dtype = product.out.dtype;
+  const auto can_round = [&](const PlannedKernel& planned, const Weight& weight) {
+    if (!weight.defined()) return true;
+    const bool same = weight.format != Format::dense || weight.data.dtype == dtype;
+    return same && planned.kernel != &linear_kernel(KernelId::decode);
+  };
+  const bool rounds = call.m >= kRoundedTokens && product.x.dtype == dtype &&
+                      can_round(plan.product, product.weight) && can_round(plan.up, product.up);
+  return rounds ? dtype : DType::f32;
+}
+
+// x W^T as [M, N], in the workspace.
+Tensor multiply_bare(const LinearCall& call, const PlannedKernel& planned, const Weight& weight,
+                     DType dtype, Workspace::Frame& frame) {
+  const Tensor out = frame.take(dtype, {call.m, weight.out_features});
   const Product bare = bare_product(call.product.x, weight, out);
   planned.run({call.ctx, bare, call.m});
-  return out.ptr<float>();
+  return out;
 }
 
 const char* run(Context& ctx, const Product& product) {
@@ -32,8 +48,10 @@ const char* run(Context& ctx, const Product& product) {
     return plan.name();
   }
   Workspace::Frame frame(ctx.workspace());
-  const float* first = multiply_bare(call, plan.product, product.weight, frame);
-  const float* up = product.gated() ? multiply_bare(call, plan.up, product.up, frame) : nullptr;
+  const DType dtype = dtype_apart(call, plan);
+  const Tensor first = multiply_bare(call, plan.product, product.weight, dtype, frame);
+  const Tensor up =
+      product.gated() ? multiply_bare(call, plan.up, product.up, dtype, frame) : Tensor();
   run_epilogue(ctx, {.product = first,
                      .up = up,
                      .bias = product.bias,
@@ -48,11 +66,12 @@ const char* run(Context& ctx, const Product& product) {
 std::int64_t scratch_bytes(const LinearCall& call) {
   const LinearPlan plan = plan_linear(call);
   if (!plan.apart) return plan.product.scratch_bytes();
-  const std::int64_t product = matrix_bytes(call.m, call.product.weight.out_features, DType::f32);
+  const DType dtype = dtype_apart(call, plan);
+  const std::int64_t product = matrix_bytes(call.m, call.product.weight.out_features, dtype);
   const std::int64_t first = checked_add(product, plan.product.scratch_bytes());
   if (!call.product.gated()) return first;
   const std::int64_t both =
-      checked_add(product, matrix_bytes(call.m, call.product.up.out_features, DType::f32));
+      checked_add(product, matrix_bytes(call.m, call.product.up.out_features, dtype));
   return std::max(first, checked_add(both, plan.up.scratch_bytes()));
 }
 

@@ -26,7 +26,7 @@ namespace {
 
 // The most scratch memory an algorithm may ask for; NVIDIA's advice for Hopper.
 constexpr std::uint64_t kMaxWorkspace = 32 << 20;
-// What cuBLASLt asks of its scratch memory, and the best alignment it knows of a matrix.
+// What cuBLASLt asks of its scratch memory.
 constexpr std::int64_t kAlignment = 256;
 
 void check_cublas(cublasStatus_t status, const char* attempt) {
@@ -118,9 +118,10 @@ void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
                "stating a preference");
 }
 
-// The largest power of two up to kAlignment that the matrix starts on a multiple of.
+// The largest power of two up to Buffer::kAlignment that the matrix starts on a multiple of. All
+// scratch has that alignment: so the same product elsewhere in the workspace asks nothing anew.
 std::uint32_t alignment_of(const Tensor& matrix) {
-  const auto address = reinterpret_cast<std::uintptr_t>(matrix.data) | kAlignment;
+  const auto address = reinterpret_cast<std::uintptr_t>(matrix.data) | Buffer::kAlignment;
   return std::uint32_t{1} << std::countr_zero(address);
 }
 
@@ -177,14 +178,14 @@ struct Descriptions {
 };
 
 // The number of tokens that the library is asked about in place of m. An answer takes it a good
-// part of a millisecond, and steps with prompts have any number of tokens: two answers serve all
-// numbers between two powers of two. Few tokens, which come again and again, have their own.
+// part of a millisecond, and the kernel that it names takes some more to be loaded. Steps with
+// prompts have any number of tokens: two answers serve all numbers between two powers of two, and
+// one where there are few.
 std::int64_t asked_tokens(std::int64_t m) {
   constexpr std::int64_t kFew = 16;
-  if (m <= kFew) return m;
-  const std::int64_t unit =
-      static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(m - 1))) / 2;
-  return (m + unit - 1) / unit * unit;
+  const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(m)));
+  if (m <= kFew) return power;
+  return m <= power / 4 * 3 ? power / 4 * 3 : power;
 }
 
 Choice ask(cublasLtHandle_t handle, const Operands& operands) {
@@ -204,7 +205,10 @@ Choice ask(cublasLtHandle_t handle, const Operands& operands) {
   return {best.algo, best.workspaceSize};
 }
 
+// The answer for this number of tokens, if it had to be asked for, or else for its range.
 const Choice& choice_for(Library& library, const Operands& operands) {
+  const auto own = library.choices.find(operands.shape());
+  if (own != library.choices.end()) return own->second;
   const Operands asked = operands.with_tokens(asked_tokens(operands.x.shape[0]));
   const ProductShape shape = asked.shape();
   const auto found = library.choices.find(shape);
@@ -259,9 +263,12 @@ void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& o
                           .bias = addends.bias,
                           .adds = adds};
   cublasStatus_t status = multiply(ctx, library.handle, operands, choice_for(library, operands));
-  // An algorithm may not take the exact number of tokens: then the library is asked about that.
+  // An algorithm may not take the exact number of tokens: then the library is asked about that,
+  // once.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
-    status = multiply(ctx, library.handle, operands, ask(library.handle, operands));
+    Choice& own = library.choices[operands.shape()];
+    own = ask(library.handle, operands);
+    status = multiply(ctx, library.handle, operands, own);
   }
   check_cublas(status, "multiplying");
 }

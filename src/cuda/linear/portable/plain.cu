@@ -10,7 +10,6 @@
 
 #include "core/rows.h"
 #include "core/type_switch.h"
-#include "cuda/linear/epilogue.cuh"
 #include "cuda/quant/codec.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/tile/block_reduce.cuh"
@@ -76,21 +75,6 @@ __global__ void __launch_bounds__(kThreads) convert_rows(Rows from, To* to) {
   }
 }
 
-// ---- epilogue -----------------------------------------------------------------------------------
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    epilogue_elements(const float* product, const float* up, Epilogue<Rows> epilogue) {
-  const Rows& out = epilogue.out;
-  const std::int64_t total = out.rows() * out.cols();
-  const std::int64_t step = std::int64_t{gridDim.x} * kThreads;
-  for (std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x; i < total; i += step) {
-    const std::int64_t m = i / out.cols(), n = i % out.cols();
-    epilogue.template store_as<T>(
-        up ? epilogue.gated(product[i], up[i], n) : epilogue.value(product[i], n), m, n);
-  }
-}
-
 }  // namespace
 
 void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* product) {
@@ -114,22 +98,6 @@ void pack_rows(Context& ctx, const Tensor& from, const Tensor& to) {
       launch(convert_rows<decltype(type), To>, {.blocks = rows.rows(), .threads = kThreads}, rows,
              to.ptr<To>());
     });
-  });
-}
-
-void run_epilogue(Context& ctx, const EpiloguePass& pass) {
-  const Launch launch(ctx, "linear");
-  with_float_type(pass.out.dtype, [&](auto type) {
-    launch(epilogue_elements<decltype(type)>,
-           {.blocks = blocks_for(pass.out.numel(), kThreads), .threads = kThreads}, pass.product,
-           pass.up,
-           Epilogue<Rows>{.bias = AnyFloats(pass.bias),
-                          .up_bias = AnyFloats(pass.up_bias),
-                          .activation = pass.activation,
-                          .residual = Rows(pass.residual),
-                          .has_residual = pass.residual.defined(),
-                          .out = Rows(pass.out),
-                          .dtype = pass.out.dtype});
   });
 }
 

@@ -14,14 +14,4 @@ void multiply_few(Context& ctx, const Tensor& x, const Weight& weight, float* pr
 // The rows of a tensor, converted, into a contiguous matrix of as many elements.
 void pack_rows(Context& ctx, const Tensor& from, const Tensor& to);
 
-// out = act(product + bias) * (up + up_bias) + residual, where each but the product may be missing.
-struct EpiloguePass {
-  const float* product = nullptr;  // [M, N]
-  const float* up = nullptr;       // the same, or null
-  Tensor bias{}, up_bias{};        // [N]
-  Activation activation = Activation::none;
-  Tensor residual{}, out{};  // of any strides
-};
-void run_epilogue(Context& ctx, const EpiloguePass& pass);
-
 }  // namespace tessera::cuda
