@@ -1,4 +1,4 @@
-// attention() of one query a sequence, against memory bandwidth.
+// attention() of one query a sequence, or of some of its last ones, against memory bandwidth.
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +16,7 @@ struct DecodeOptions {
   std::vector<std::int64_t> batches{1, 8, 64}, contexts{512, 4096, 16384}, dims{64, 128};
   std::vector<std::int64_t> groups{1, 4};
   std::vector<std::string> dtypes{"bf16"};
-  std::int64_t kv_heads = 8, page = 0;
+  std::int64_t kv_heads = 8, queries = 1, page = 0;
   std::string kernel{};
 };
 
@@ -73,9 +73,11 @@ void run_decode(Context& ctx, const Noise& noise, const Ceilings& ceilings,
   const TracedCall traced = trace_call(ctx, [&] { call(0); });
   const Time time = time_calls(ctx, static_cast<int>(sets.size()), call);
   Row row = row_of("decode", shape, "causal");
+  row["queries"] = shape.queries;
   row["page"] = page;
   add_time(row, time);
   row["bytes"] = kv_bytes;
+  row["tflop_per_s"] = rounded(static_cast<double>(traced.flops) / time.us * 1e-6, 1);
   row["tb_per_s"] = rounded(static_cast<double>(kv_bytes) / time.us * 1e-6, 3);
   row["floor"] = rounded(ceilings.floor_us(kv_bytes), 3);
   if (page == 0) row["rel"] = rounded(error_of(ctx, args(0)), 6);
@@ -95,7 +97,7 @@ void run_decodes(const DecodeOptions& options) {
           for (const std::int64_t keys : options.contexts) {
             run_decode(ctx, noise, ceilings,
                        {.batch = batch,
-                        .queries = 1,
+                        .queries = options.queries,
                         .keys = keys,
                         .heads = options.kv_heads * group,
                         .kv_heads = options.kv_heads,
@@ -116,6 +118,8 @@ void add_decode(CLI::App& app) {
   CLI::App* command = app.add_subcommand("decode", "attention() of one query a sequence");
   command->add_option("--batch", options->batches, "Sequences")->delimiter(',');
   command->add_option("--context", options->contexts, "Keys of each")->delimiter(',');
+  command->add_option("--queries", options->queries,
+                      "Queries of each, its last ones; many: a chunk of a prompt");
   command->add_option("--dims", options->dims, "Of a head")->delimiter(',');
   command->add_option("--groups", options->groups, "Heads that share keys and values")
       ->delimiter(',');

@@ -185,12 +185,19 @@ void StepWriter::write_group(std::span<const StepPart> parts, std::span<const Ru
   group.rope_on_read = first.rope;
   group.mask = first.window > 0 ? Mask::window(first.window - 1, 0) : Mask::causal();
   std::int32_t* lengths = packer.take_i32({group.sequences}, &group.pages.lengths);
-  std::int32_t* holes = packer.take_i32({group.sequences, 2}, &group.pages.holes);
+  // Sequences that keep all their keys have no holes, and kernels are faster for knowing it.
+  const bool has_holes = std::any_of(runs.begin(), runs.end(), [&](const Run& run) {
+    const StepPart& part = parts[run.part];
+    return !part.is_padding() && part.policy.kind != CachePolicy::Kind::full;
+  });
+  std::int32_t* holes =
+      has_holes ? packer.take_i32({group.sequences, 2}, &group.pages.holes) : nullptr;
   std::int64_t b = 0;
   for (const Run& run : runs) {
     const StepPart& part = parts[run.part];
     if (part.is_padding()) {
-      lengths[b] = holes[2 * b] = holes[2 * b + 1] = 0;
+      lengths[b] = 0;
+      if (has_holes) holes[2 * b] = holes[2 * b + 1] = 0;
       ++b;
       continue;
     }
@@ -200,9 +207,11 @@ void StepWriter::write_group(std::span<const StepPart> parts, std::span<const Ru
       const std::int64_t oldest = layout.oldest(t);
       const std::int64_t length = layout.length(oldest, t + each - 1);
       lengths[b] = static_cast<std::int32_t>(length);
-      holes[2 * b] = static_cast<std::int32_t>(layout.n_sink());
-      holes[2 * b + 1] =
-          static_cast<std::int32_t>(layout.hole_size(oldest, layout.oldest(part.begin)));
+      if (has_holes) {
+        holes[2 * b] = static_cast<std::int32_t>(layout.n_sink());
+        holes[2 * b + 1] =
+            static_cast<std::int32_t>(layout.hole_size(oldest, layout.oldest(part.begin)));
+      }
       group.max_keys = std::max(group.max_keys, length);
     }
   }

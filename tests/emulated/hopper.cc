@@ -11,6 +11,7 @@ namespace tessera::cuda {
 
 bool has_hopper_kernels(const DeviceLimits&) { return false; }
 bool hopper_takes(const AttentionRequest&) { return false; }
+bool hopper_pays(const AttentionRequest&) { return false; }
 AttentionPlan plan_hopper(const AttentionRequest& request) { return AttentionPlan(request); }
 void run_hopper(Context&, const AttentionPlan&, Workspace::Frame&) {}
 

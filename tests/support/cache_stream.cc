@@ -156,12 +156,14 @@ std::vector<std::int64_t> numbers_of(Context& ctx, const Tensor& tensor) {
 std::vector<std::int64_t> slots_of(Context& ctx, const AttentionGroup& group, std::int64_t b,
                                    std::int64_t page_size) {
   const std::vector<std::int64_t> table = numbers_of(ctx, group.pages.table);
-  const std::vector<std::int64_t> holes = numbers_of(ctx, group.pages.holes);
+  const bool has_holes = group.pages.holes.defined();
+  const std::vector<std::int64_t> holes =
+      has_holes ? numbers_of(ctx, group.pages.holes) : std::vector<std::int64_t>{};
   const std::int64_t length = numbers_of(ctx, group.pages.lengths)[b];
   const std::int64_t pages = group.pages.table.shape[1];
   std::vector<std::int64_t> result;
   for (std::int64_t j = 0; j < length; ++j) {
-    const std::int64_t slot = j < holes[2 * b] ? j : j + holes[2 * b + 1];
+    const std::int64_t slot = !has_holes || j < holes[2 * b] ? j : j + holes[2 * b + 1];
     result.push_back(table[b * pages + slot / page_size] * page_size + slot % page_size);
   }
   return result;

@@ -63,7 +63,9 @@ std::int32_t ToyModel::token_before(const CacheStep& step, const AttentionGroup&
   const std::int64_t keys = pages.lengths.ptr<const std::int32_t>()[sequence];
   const std::int64_t key = keys - queries + (row - first) - 1;
   if (key < 0) return -1;
-  const std::int32_t* hole = pages.holes.ptr<const std::int32_t>() + 2 * sequence;
+  constexpr std::int32_t kNoHole[] = {0, 0};
+  const std::int32_t* hole =
+      pages.holes.defined() ? pages.holes.ptr<const std::int32_t>() + 2 * sequence : kNoHole;
   const std::int64_t page_size = step.pool->options().page_size;
   const std::int64_t slot = key < hole[0] ? key : key + hole[1];
   const std::int32_t* table =

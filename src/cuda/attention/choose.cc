@@ -8,6 +8,7 @@
 
 #include "core/fail.h"
 #include "cuda/attention/hopper/hopper.h"
+#include "cuda/attention/hopper_and_split.h"
 #include "cuda/attention/kernel.h"
 #include "cuda/attention/plain/plain.h"
 #include "cuda/attention/portable/dense.h"
@@ -20,46 +21,52 @@ std::int64_t no_scratch(const AttentionPlan&) { return 0; }
 
 // The first that takes a call runs it. The last takes every call.
 constexpr AttentionKernel kKernels[] = {
-    {.name = "cuda.hopper",  // dense prefill on compute capability 9.0
-     .least_queries = kHopperQueries,
+    {.name = "cuda.hopper+split",  // a ragged batch on compute capability 9.0
+     .takes = takes_hopper_and_split,
+     .pays = nullptr,
+     .plan = plan_hopper_and_split,
+     .scratch = split::scratch,
+     .run = run_hopper_and_split},
+    {.name = "cuda.hopper",  // prefill on compute capability 9.0
      .takes = hopper_takes,
+     .pays = hopper_pays,
      .plan = plan_hopper,
      .scratch = no_scratch,
      .run = run_hopper},
     {.name = "cuda.split",  // few rows: the keys are split so that there is enough work
-     .least_queries = 0,
      .takes = split::takes,
+     .pays = nullptr,
      .plan = split::plan,
      .scratch = split::scratch,
      .run = split::run},
     {.name = "cuda.mma+split",  // a ragged batch: each sequence by the one that suits it
-     .least_queries = 0,
      .takes = split::takes_mixed,
+     .pays = nullptr,
      .plan = split::plan_mixed,
      .scratch = split::scratch,
      .run = split::run_mixed},
     {.name = "cuda.dense",  // dense batches under a full, causal or window mask
-     .least_queries = 0,
      .takes = dense::takes,
+     .pays = nullptr,
      .plan = dense::plan,
      .scratch = no_scratch,
      .run = dense::run},
     {.name = "cuda.mma",  // f16 and bf16 by tensor cores, any mask and layout
-     .least_queries = 0,
      .takes = mma::takes,
+     .pays = nullptr,
      .plan = mma::plan,
      .scratch = no_scratch,
      .run = mma::run},
     {.name = "cuda.plain",  // any call: f32, and sequences longer than the others can count
-     .least_queries = 0,
      .takes = plain::takes,
+     .pays = nullptr,
      .plan = plain::plan,
      .scratch = no_scratch,
      .run = plain::run},
 };
 
 bool is_chosen_for(const AttentionKernel& kernel, const AttentionRequest& request) {
-  return request.call.n_q >= kernel.least_queries && kernel.takes(request);
+  return (kernel.pays == nullptr || kernel.pays(request)) && kernel.takes(request);
 }
 
 AttentionPlan plan_with(const AttentionKernel& kernel, const AttentionRequest& request) {

@@ -49,9 +49,9 @@ struct AttentionPlan {
 
 struct AttentionKernel {
   const char* name;
-  // The kernel is not chosen for fewer queries than this, but it can be forced on them.
-  std::int64_t least_queries;
   bool (*takes)(const AttentionRequest& request);
+  // Where this is false the kernel is not chosen, but it can be forced. Null: always true.
+  bool (*pays)(const AttentionRequest& request);
   AttentionPlan (*plan)(const AttentionRequest& request);
   // Bytes of the workspace, besides the lists of a block pattern.
   std::int64_t (*scratch)(const AttentionPlan& plan);

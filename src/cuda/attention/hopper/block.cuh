@@ -7,9 +7,11 @@
 #include <cuda_fp16.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/attention/hopper/call.h"
 #include "cuda/attention/hopper/pattern.cuh"
+#include "cuda/attention/hopper/ragged.cuh"
 #include "cuda/tile/hopper/mbarrier.cuh"
 #include "cuda/tile/hopper/warpgroup.cuh"
 
@@ -23,7 +25,12 @@ struct Kernel {
   static constexpr int kDim = dim, kKeys = kTiles.keys, kStages = kTiles.stages;
   static constexpr int kWarpgroups = kTiles.warpgroups, kRows = 64 * kWarpgroups;
   static constexpr int kPanels = hopper_panels(dim);
-  static constexpr bool kPattern = kTiles.pattern;
+  static constexpr bool kPattern = kTiles.pattern, kRagged = kTiles.ragged;
+  // One thread or warp finds out what an item is and tells all others. Under a band over equal
+  // sequences all threads find out by themselves.
+  static constexpr bool kDealt = kPattern || kRagged;
+  using Item =
+      std::conditional_t<kPattern, PatternWork, std::conditional_t<kRagged, RaggedWork, Work>>;
   // Does the softmax run beside the warpgroup's own products? Half of the registers cannot hold the
   // weights of a tile beside the scores of the next: it then runs beside the other block's
   // products.
@@ -44,8 +51,8 @@ struct Kernel {
     std::uint64_t q_full[kWarpgroups], q_free[kWarpgroups];
     std::uint64_t k_full[kStages], k_free[kStages], v_full[kStages], v_free[kStages];
     std::uint64_t item_full[2], item_free[2];
-    int items[2];  // the work at hand, and the next
-    PatternWork pattern_items[2];
+    int items[2];                // the work at hand, and the next
+    Item dealt[2];               // what they are, if they are dealt
     int tile_of_stage[kStages];  // of a pattern: which tile of keys a place holds
   };
   unsigned char *q, *k, *v;  // [warpgroups] and [stages] of [panels, rows, 128 bytes]
@@ -73,7 +80,7 @@ struct Kernel {
       }
       for (int i = 0; i < 2; ++i) {
         tile::init_barrier(barriers->item_full[i], 1);
-        tile::init_barrier(barriers->item_free[i], 4 * kWarpgroups + (kPattern ? 1 : 0));
+        tile::init_barrier(barriers->item_free[i], 4 * kWarpgroups + (kDealt ? 1 : 0));
       }
       tile::publish_barriers();
     }

@@ -10,7 +10,8 @@
 namespace tessera::cuda {
 
 struct HopperCall {
-  CUtensorMap q, k, v;  // [batch, heads, rows, dim] from the outermost in
+  // [batch, heads, rows, dim] from the outermost in; with pages, [pages, kv_heads, page, dim]
+  CUtensorMap q, k, v;
   void* out;
   std::int64_t out_batch_stride, out_row_stride, out_head_stride;
   float* lse;  // null: not asked for
@@ -32,6 +33,14 @@ struct HopperCall {
   const std::int32_t* indices;
   const std::int32_t* longest_first;  // rows of blocks in the order of work; null: the last first
   int block_rows, block_keys;         // tiles of a block
+
+  // Of a ragged or paged batch; null where there is none. Then n_q and n_k are the rows of q and
+  // the most keys of a sequence, row_tiles the most tiles of all sequences, and batch is 1.
+  const std::int32_t *q_offsets, *k_offsets, *lengths, *page_table;
+  std::int64_t table_stride;
+  int sequences;
+  int page_size, box_rows;  // rows of keys that one copy brings: they lie in one page
+  int few_rows;             // sequences of so few rows are somebody else's; 0: none are
 };
 
 }  // namespace tessera::cuda

@@ -8,6 +8,7 @@
 #include "cuda/attention/hopper/call.h"
 #include "cuda/attention/hopper/pattern.cuh"
 #include "cuda/attention/hopper/products.cuh"
+#include "cuda/attention/hopper/ragged.cuh"
 #include "cuda/attention/hopper/softmax.cuh"
 #include "cuda/attention/hopper/work.cuh"
 #include "cuda/tile/hopper/mbarrier.cuh"
@@ -38,7 +39,7 @@ class Warpgroup {
       int item = 0;
       if constexpr (!kAhead) {
         item = await_item();
-        if constexpr (!K::kPattern) release_item();
+        if constexpr (!K::kDealt) release_item();
         if (item >= call_.items) return;
       }
       const ItemOf work = work_of(job, item);
@@ -60,6 +61,7 @@ class Warpgroup {
         } else {
           weigh(work, span, span.begin, softmax, rescale, p);
         }
+        if constexpr (K::kRagged) clear_values_behind(work, span.begin);
 #pragma unroll 1
         for (int i = span.begin + 1; i < span.end; ++i) add_and_weigh(work, span, i, softmax, p, o);
         release(bar_.q_free[index_]);
@@ -82,7 +84,7 @@ class Warpgroup {
       if constexpr (kAhead) {
         if (!job.there) return;
         begin(job.span, s);
-      } else if constexpr (K::kPattern) {
+      } else if constexpr (K::kDealt) {
         __syncwarp();  // all lanes have read the item
         release_item();
       }
@@ -96,10 +98,10 @@ class Warpgroup {
   // for all of them before it comes to the next item.
   static constexpr int kTrailing = (K::kRows - 64 + K::kKeys - 1) / K::kKeys;
   static_assert(!kAhead || kTrailing <= K::kStages - 1);
-  using Item = std::conditional_t<K::kPattern, PatternWork, Work>;
+  using Item = typename K::Item;
   using SpanOf = std::conditional_t<K::kPattern, PatternSpan, Span>;
-  // A pattern's item stays in shared memory and is read when needed: it takes no registers.
-  using ItemOf = std::conditional_t<K::kPattern, const PatternWork&, Work>;
+  // An item that was dealt stays in shared memory and is read when needed: it takes no registers.
+  using ItemOf = std::conditional_t<K::kDealt, const Item&, Work>;
   using Scores = float[K::kKeys / 2];
   using Output = float[K::kDim / 2];
   using Weights = std::uint32_t[K::kKeys / 16][4];
@@ -129,8 +131,8 @@ class Warpgroup {
 
   // What to do now: the job that was taken ahead, or the item of this number.
   __device__ ItemOf work_of(const Job& job, int item) {
-    if constexpr (K::kPattern) {
-      return bar_.pattern_items[slot_.place];
+    if constexpr (K::kDealt) {
+      return bar_.dealt[slot_.place];
     } else if constexpr (kAhead) {
       return job.work;
     } else {
@@ -254,9 +256,29 @@ class Warpgroup {
                                  Softmax& softmax, float (&rescale)[2], Weights& p) {
     const int key_tile = tile_at(work, i);
     release(bar_.k_free[stage_.place]);
-    if (!span.full(i)) hide<K::kKeys>(call_, s, row_of(work), key_tile);
+    if (!span.full(i)) {
+      hide<K::kKeys>(call_, lengths_of(call_, work), s, row_of(work), key_tile);
+    }
     softmax.weigh(s, call_.exponent_scale, rescale);
     to_operand<typename K::T>(s, p);
+  }
+
+  // Tile i may reach behind the sequence's last key, into rows that belong to somebody else or
+  // were never written. Their weights are 0, which a NaN among the values would survive. Both
+  // warpgroups write these zeros: so neither has to wait for the other.
+  __device__ void clear_values_behind(const Item& work, int i) {
+    const int kept = same_in_all(work.lengths.n_k - work.tile(i) * K::kKeys);
+    if (kept >= K::kKeys) return;
+    tile::wait(bar_.v_full[stage_.place], stage_.parity);
+    unsigned char* values = block_.v + stage_.place * K::kKeyBytes;
+    for (int part = kept * 8 + threadIdx.x % 128; part < K::kKeys * 8; part += tile::kWarpgroup) {
+#pragma unroll
+      for (int panel = 0; panel < K::kPanels; ++panel) {
+        *reinterpret_cast<uint4*>(values + panel * K::kKeyPanel + part * 16) = uint4{0, 0, 0, 0};
+      }
+    }
+    tile::publish_shared();
+    tile::barrier_sync(1 + K::kWarpgroups + index_, tile::kWarpgroup);
   }
 
   // Tile i by itself.
@@ -291,7 +313,9 @@ class Warpgroup {
     tile::pin(s);
     const int key_tile = tile_at(work, i);
     release(bar_.k_free[stage_.place]);
-    if (!span.full(i)) hide<K::kKeys>(call_, s, row_of(work), key_tile);
+    if (!span.full(i)) {
+      hide<K::kKeys>(call_, lengths_of(call_, work), s, row_of(work), key_tile);
+    }
     softmax.weigh(s, call_.exponent_scale, rescale);
     tile::finish_first(softmax.sum[0] + softmax.sum[1], block_.q);
 

@@ -1,7 +1,7 @@
 #include "cuda/attention/hopper/hopper.h"
 
 #include <algorithm>
-#include <bit>
+#include <numeric>
 
 #include "core/half.h"
 #include "cuda/attention/hopper/boxes.h"
@@ -34,7 +34,33 @@ void with_compiled_dim(int dim, F&& fn) {
   }
 }
 
-HopperMask kind_of(const MaskView& mask) {
+// Whether sequences have lengths of their own, or keys in pages.
+bool is_ragged(const AttentionCall& call) {
+  return call.q_offsets != nullptr || call.page_table != nullptr;
+}
+
+tile::BoxedTensor boxed_queries(const AttentionCall& call, const HeadRows& rows) {
+  tile::BoxedTensor queries = boxed(call, rows, call.n_q, call.heads, 64);
+  if (call.q_offsets != nullptr) queries.sizes[3] = 1;
+  return queries;
+}
+
+tile::BoxedTensor boxed_keys(const AttentionCall& call, const HeadRows& rows, int box_rows) {
+  tile::BoxedTensor keys = boxed(call, rows, call.n_k, call.kv_heads, box_rows);
+  if (call.k_offsets != nullptr) keys.sizes[3] = 1;
+  if (call.page_table == nullptr) return keys;
+  keys.sizes[1] = call.page_size;
+  keys.sizes[3] = call.pool_pages;
+  keys.nan_outside = true;  // a page that is not in the pool
+  return keys;
+}
+
+// The rows of a page that one copy brings: as many as divide both a page and every tile of keys.
+int page_box(const AttentionCall& call) { return static_cast<int>(std::gcd(call.page_size, 64)); }
+
+HopperMask kind_of(const AttentionCall& call) {
+  const MaskView& mask = call.mask;
+  if (is_ragged(call)) return HopperMask::ragged;
   if (mask.kind == Mask::Kind::blocks) return HopperMask::pattern;
   return mask.left >= 0 || mask.right >= 0 ? HopperMask::band : HopperMask::full;
 }
@@ -54,7 +80,14 @@ HopperMask instance_for(HopperMask mask, int dim, std::int64_t n_k) {
 std::int64_t section_heads(const AttentionCall& call, HopperMask mask) {
   if (mask == HopperMask::full) return 1;
   const std::int64_t head_bytes = std::max<std::int64_t>(1, call.n_k * call.dim * 4 / call.group);
-  return std::clamp<std::int64_t>(kSectionBytes / head_bytes, 1, call.sequences * call.heads);
+  const std::int64_t all = mask == HopperMask::ragged ? call.heads : call.sequences * call.heads;
+  return std::clamp<std::int64_t>(kSectionBytes / head_bytes, 1, all);
+}
+
+// The tiles of rows of a head, in one sequence or, of a ragged batch, in all of them at most.
+std::int64_t row_tiles_of(const AttentionCall& call, int rows) {
+  if (call.q_offsets != nullptr) return call.n_q / rows + call.sequences;
+  return tiles_of(call.n_q, rows) * (is_ragged(call) ? call.sequences : 1);
 }
 
 // The order in which to take a pattern's rows, so that blocks end together: those of most tiles
@@ -65,15 +98,17 @@ const std::int32_t* order_of_rows(const MaskView& mask, std::int64_t row_tiles, 
   return mask.longest_first;
 }
 
-HopperCall hopper_call(const AttentionCall& call, HopperMask mask, const HopperTiles& tiles,
+HopperCall hopper_call(const AttentionCall& call, const HopperPlan& plan, const HopperTiles& tiles,
                        int* counters) {
   const int rows = 64 * tiles.warpgroups;
-  const std::int64_t heads = call.sequences * call.heads;
-  const std::int64_t row_tiles = tiles_of(call.n_q, rows);
+  const bool paged = call.page_table != nullptr;
+  const int key_box = paged ? page_box(call) : tiles.keys;
+  const std::int64_t batch = is_ragged(call) ? 1 : call.sequences;
+  const std::int64_t row_tiles = row_tiles_of(call, rows);
   return {
-      .q = make_tensor_map(boxed(call, call.q, call.n_q, call.heads, 64)),
-      .k = make_tensor_map(boxed(call, call.k, call.n_k, call.kv_heads, tiles.keys)),
-      .v = make_tensor_map(boxed(call, call.v, call.n_k, call.kv_heads, tiles.keys)),
+      .q = make_tensor_map(boxed_queries(call, call.q)),
+      .k = make_tensor_map(boxed_keys(call, call.k, key_box)),
+      .v = make_tensor_map(boxed_keys(call, call.v, key_box)),
       .out = call.out.data,
       .out_batch_stride = call.out.batch_stride,
       .out_row_stride = call.out.row_stride,
@@ -82,7 +117,7 @@ HopperCall hopper_call(const AttentionCall& call, HopperMask mask, const HopperT
       .lse_batch_stride = call.lse_strides[0],
       .lse_head_stride = call.lse_strides[1],
       .lse_row_stride = call.lse_strides[2],
-      .batch = static_cast<int>(call.sequences),
+      .batch = static_cast<int>(batch),
       .heads = static_cast<int>(call.heads),
       .group = static_cast<int>(call.group),
       .dim = call.dim,
@@ -93,15 +128,34 @@ HopperCall hopper_call(const AttentionCall& call, HopperMask mask, const HopperT
       .n_sink = band_side(call.mask.n_sink),
       .exponent_scale = call.q_factor,
       .row_tiles = static_cast<int>(row_tiles),
-      .section_heads = static_cast<int>(section_heads(call, mask)),
-      .items = static_cast<int>(row_tiles * heads),
+      .section_heads = static_cast<int>(section_heads(call, plan.mask)),
+      .items = static_cast<int>(row_tiles * batch * call.heads),
       .counters = counters,
       .offsets = call.mask.offsets,
       .indices = call.mask.indices,
       .longest_first = order_of_rows(call.mask, row_tiles, rows),
       .block_rows = static_cast<int>(call.mask.block / rows),
       .block_keys = static_cast<int>(call.mask.block / tiles.keys),
+      .q_offsets = call.q_offsets,
+      .k_offsets = call.k_offsets,
+      .lengths = call.lengths,
+      .page_table = call.page_table,
+      .table_stride = call.table_stride,
+      .sequences = static_cast<int>(call.sequences),
+      .page_size = static_cast<int>(call.page_size),
+      .box_rows = key_box,
+      .few_rows = plan.few_rows,
   };
+}
+
+// Where sequences have lengths of their own. A hole would move keys across the boxes of a page, and
+// boxes of fewer rows than eight do not fit the swizzle. What fills the rows of a narrower head up
+// to a compiled one would be NaN.
+bool takes_ragged(const AttentionCall& call) {
+  if (call.mask.kind == Mask::Kind::blocks || call.dim != compiled_dim(call.dim)) return false;
+  if (call.sequences < 1 || row_tiles_of(call, 128) > kMostHopperRows / call.heads) return false;
+  if (call.page_table == nullptr) return true;
+  return call.holes == nullptr && page_box(call) >= 8 && call.page_size <= kMostHopperRows;
 }
 
 }  // namespace
@@ -110,27 +164,29 @@ bool hopper_takes(const AttentionRequest& request) {
   const AttentionCall& call = request.call;
   if (!has_hopper_kernels(request.gpu)) return false;
   if (call.dtype != DType::f16 && call.dtype != DType::bf16) return false;
-  if (call.q_offsets != nullptr || call.page_table != nullptr || call.capped || call.dropping ||
-      call.inv_freq != nullptr || call.has_codes()) {
-    return false;
-  }
+  if (call.capped || call.dropping || call.inv_freq != nullptr || call.has_codes()) return false;
+  if (is_ragged(call) && !takes_ragged(call)) return false;
   if (call.mask.kind == Mask::Kind::blocks && !takes_pattern(call.mask, call.n_q)) return false;
   // The largest score is the largest product only where the scale is positive.
   if (!(call.scale > 0) || call.dim % 8 != 0 || call.dim > 256) return false;
   if (call.n_q > kMostHopperRows || call.n_k > kMostHopperRows || call.n_q < 1 || call.n_k < 1)
     return false;
   if (call.sequences * call.heads > kMostHopperRows / tiles_of(call.n_q, 64)) return false;
-  return can_be_boxed(boxed(call, call.q, call.n_q, call.heads, 64)) &&
-         can_be_boxed(boxed(call, call.k, call.n_k, call.kv_heads, 64)) &&
-         can_be_boxed(boxed(call, call.v, call.n_k, call.kv_heads, 64)) &&
-         can_be_boxed(boxed(call, call.out, call.n_q, call.heads, 64));  // 16 bytes at a time
+  return can_be_boxed(boxed_queries(call, call.q)) && can_be_boxed(boxed_keys(call, call.k, 64)) &&
+         can_be_boxed(boxed_keys(call, call.v, 64)) &&
+         can_be_boxed(boxed_queries(call, call.out));  // 16 bytes at a time
+}
+
+bool hopper_pays(const AttentionRequest& request) {
+  if (is_ragged(request.call)) return request.rows() > kFewRows;
+  return request.call.n_q >= kHopperQueries;
 }
 
 AttentionPlan plan_hopper(const AttentionRequest& request) {
   AttentionPlan plan(request);
   const AttentionCall& call = plan.call;
   plan.hopper.dim = compiled_dim(call.dim);
-  plan.hopper.mask = kind_of(call.mask);
+  plan.hopper.mask = kind_of(call);
   plan.hopper.instance = instance_for(plan.hopper.mask, plan.hopper.dim, call.n_k);
   return plan;
 }
@@ -138,7 +194,7 @@ AttentionPlan plan_hopper(const AttentionRequest& request) {
 void run_hopper(Context& ctx, const AttentionPlan& plan, Workspace::Frame&) {
   State& state = state_of(ctx);
   const HopperTiles tiles = hopper_tiles(plan.hopper.dim, plan.hopper.instance);
-  const HopperCall call = hopper_call(plan.call, plan.hopper.mask, tiles, state.counters());
+  const HopperCall call = hopper_call(plan.call, plan.hopper, tiles, state.counters());
   const int blocks = std::min(tiles.blocks * state.limits().multiprocessors, call.items);
   const Launch launch(ctx, "attention");
   with_compiled_dim(plan.hopper.dim, [&](auto dim) {

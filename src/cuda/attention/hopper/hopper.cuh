@@ -46,11 +46,15 @@ __global__ void __launch_bounds__(K::kThreads, K::kTiles.blocks)
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / tile::kWarpgroup, 0);
   if (warpgroup == 0) {
     tile::give_up_registers<K::kFetchRegisters>();
-    if constexpr (K::kPattern) {
-      if (threadIdx.x == 0) fetch_pattern<K>(call, block);
-      if (threadIdx.x == 32) deal_pattern<K>(call, block);
-    } else {
+    if constexpr (!K::kDealt) {
       if (threadIdx.x == 0) fetch<K>(call, block);
+    } else {
+      if (threadIdx.x == 0) fetch_dealt<K>(call, block);
+      if constexpr (K::kRagged) {
+        if (threadIdx.x / 32 == 1) deal_ragged<K>(call, block);
+      } else {
+        if (threadIdx.x == 32) deal_pattern<K>(call, block);
+      }
     }
   } else {
     tile::take_registers<K::kComputeRegisters>();

@@ -27,6 +27,8 @@ void launch_hopper_kernel(const Launch& launch, const HopperCall& call, HopperMa
       return start(std::integral_constant<HopperTiles, hopper_tiles(dim, HopperMask::band)>());
     case HopperMask::pattern:
       return start(std::integral_constant<HopperTiles, hopper_tiles(dim, HopperMask::pattern)>());
+    case HopperMask::ragged:
+      return start(std::integral_constant<HopperTiles, hopper_tiles(dim, HopperMask::ragged)>());
   }
 }
 

@@ -53,6 +53,11 @@ struct PatternWork {
   __device__ int tile(int i) const { return list.tile(visited - 1 - i); }
 };
 
+__device__ inline Lengths lengths_of(const HopperCall& call, const PatternWork&) {
+  return {call.n_q, call.n_k};
+}
+__device__ inline int first_query(const PatternWork&) { return 0; }
+
 template <int rows, int keys>
 __device__ PatternWork find_pattern_work(const HopperCall& call, int item) {
   PatternWork work;

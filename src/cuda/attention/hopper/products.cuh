@@ -38,12 +38,12 @@ __device__ void store(const HopperCall& call, const Item& work, int first_row,
     const float sum = tile::quad_sum(softmax.sum[r]);
     const float factor = sum == 0.f ? 0.f : 1.f / sum;
     T* to = static_cast<T*>(call.out) + work.batch * call.out_batch_stride +
-            row * call.out_row_stride + work.head * call.out_head_stride;
+            (first_query(work) + row) * call.out_row_stride + work.head * call.out_head_stride;
     tile::store_half(to, r, inside, call.dim, factor, o);
     if (call.lse != nullptr && inside && lane % 4 == 0) {
       constexpr float kLn2 = 0.6931471805599453f;
       call.lse[work.batch * call.lse_batch_stride + work.head * call.lse_head_stride +
-               row * call.lse_row_stride] =
+               (first_query(work) + row) * call.lse_row_stride] =
           sum == 0.f ? -INFINITY : (softmax.largest[r] * call.exponent_scale + log2f(sum)) * kLn2;
     }
   }

@@ -14,11 +14,13 @@ struct HopperTiles {
   int blocks = 1;      // on a multiprocessor at a time
   bool ahead = false;  // an item's first scores are started before the last one's output is stored
   bool first_turn = false;  // turns are taken at an item's first tile too
+  bool ragged = false;      // sequences have lengths of their own, and keys may lie in pages
 };
 
 // full: every row sees every key. band: causal, window or sinks, where larger tiles mean more
-// products with keys that nobody sees. pattern: of blocks that are whole tiles.
-enum class HopperMask { full, band, pattern };
+// products with keys that nobody sees. pattern: of blocks that are whole tiles. ragged: a band over
+// sequences of lengths of their own, whose keys may lie in pages.
+enum class HopperMask { full, band, pattern, ragged };
 
 // Up to this many keys, the tiles of a band are as good or better for a call without a mask: the
 // last of the larger tiles is not full, and there are few others.
@@ -45,6 +47,16 @@ constexpr HopperTiles hopper_tiles(int dim, HopperMask mask) {
       return {.warpgroups = 2, .keys = 128, .stages = 3, .take_turns = true, .pattern = true};
     }
     return {.warpgroups = 2, .keys = 64, .stages = 2, .take_turns = false, .pattern = true};
+  }
+  if (mask == HopperMask::ragged) {
+    // As under a band, with keys in multiples of the 64 rows that a box of a page has.
+    if (dim <= 64) {
+      return {.warpgroups = 3, .keys = 128, .stages = 3, .take_turns = false, .ragged = true};
+    }
+    if (dim <= 128) {
+      return {.warpgroups = 2, .keys = 128, .stages = 3, .take_turns = true, .ragged = true};
+    }
+    return {.warpgroups = 2, .keys = 64, .stages = 2, .take_turns = false, .ragged = true};
   }
   const bool banded = mask == HopperMask::band;
   // 192 rows: three accumulators of 64 x 64 and of 64 x 128 fit into 160 registers each. Turns gain
@@ -80,6 +92,7 @@ struct HopperPlan {
   HopperMask mask = HopperMask::full;
   HopperMask instance =
       HopperMask::full;  // compiled for this mask, which may be a more general one
+  int few_rows = 0;      // of a ragged batch: sequences of so few rows are left to another kernel
 };
 
 }  // namespace tessera::cuda

@@ -33,22 +33,39 @@ __device__ inline Place find_place(const HopperCall& call, int item) {
   return {head / call.heads, head % call.heads, within / heads};
 }
 
+// Queries and keys of an item's sequence.
+struct Lengths {
+  int n_q, n_k;
+
+  __device__ int shift() const { return n_k - n_q; }  // from a row to its position
+};
+__device__ inline Lengths lengths_of(const HopperCall& call, const Work&) {
+  return {call.n_q, call.n_k};
+}
+// Where the sequence's rows begin in q and out.
+__device__ inline int first_query(const Work&) { return 0; }
+
+// Turn t of a sequence: its rows, and the keys that they see.
+template <int rows, int keys>
+__device__ void find_band(const HopperCall& call, int turn, Lengths lengths, Work& work) {
+  work.row = lengths.n_q - (turn + 1) * rows;
+  const int first = max(work.row, 0) + lengths.shift();
+  const int last = work.row + rows - 1 + lengths.shift();
+  const int end = call.right < 0 ? lengths.n_k : max(0, min(lengths.n_k, last + call.right + 1));
+  const int begin = call.left < 0 ? 0 : max(0, first - call.left);
+  work.band_end = (end + keys - 1) / keys;
+  const int band_begin = min(work.band_end, begin / keys);
+  work.band_tiles = work.band_end - band_begin;
+  work.sink_tiles = min(band_begin, (min(call.n_sink, end) + keys - 1) / keys);
+}
+
 template <int rows, int keys>
 __device__ Work find_work(const HopperCall& call, int item) {
   Work work;
   const Place place = find_place(call, item);
   work.batch = place.batch;
   work.head = place.head;
-  work.row = call.n_q - (place.turn + 1) * rows;
-
-  const int shift = call.n_k - call.n_q;  // from a row to its position
-  const int first = max(work.row, 0) + shift, last = work.row + rows - 1 + shift;
-  const int end = call.right < 0 ? call.n_k : max(0, min(call.n_k, last + call.right + 1));
-  const int begin = call.left < 0 ? 0 : max(0, first - call.left);
-  work.band_end = (end + keys - 1) / keys;
-  const int band_begin = min(work.band_end, begin / keys);
-  work.band_tiles = work.band_end - band_begin;
-  work.sink_tiles = min(band_begin, (min(call.n_sink, end) + keys - 1) / keys);
+  find_band<rows, keys>(call, place.turn, {call.n_q, call.n_k}, work);
   return work;
 }
 
@@ -64,15 +81,16 @@ struct Span {
   }
 };
 
-template <int keys>
-__device__ Span find_span(const HopperCall& call, const Work& work, int row) {
-  const int shift = call.n_k - call.n_q;
+template <int keys, typename Item>
+__device__ Span find_span(const HopperCall& call, const Item& work, int row) {
+  const Lengths lengths = lengths_of(call, work);
+  const int n_k = lengths.n_k, shift = lengths.shift();
   const int first = max(row, 0) + shift, last = row + 63 + shift;
-  const int end = call.right < 0 ? call.n_k : min(call.n_k, last + call.right + 1);
+  const int end = call.right < 0 ? n_k : min(n_k, last + call.right + 1);
   const int tiles = work.tiles();
   if (row <= -64 || end <= 0) return {tiles, tiles, tiles, 0, 0};
   Span span{tiles, work.band_end - (end + keys - 1) / keys, tiles, 0, 0};
-  const int seen_by_all = call.right < 0 ? call.n_k : min(call.n_k, first + call.right + 1);
+  const int seen_by_all = call.right < 0 ? n_k : min(n_k, first + call.right + 1);
   span.full_begin = work.band_end - max(0, seen_by_all) / keys;
   int full_end = work.band_tiles;
   if (call.left >= 0) {
@@ -95,14 +113,15 @@ __device__ void hide_unless(float (&s)[keys / 2], int r, Seen seen) {
 }
 
 template <int keys>
-__device__ void hide(const HopperCall& call, float (&s)[keys / 2], int row, int tile) {
+__device__ void hide(const HopperCall& call, Lengths lengths, float (&s)[keys / 2], int row,
+                     int tile) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
   const int column = tile * keys + 2 * (lane % 4);  // of the lane's first element
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    const int p = row + 16 * warp + lane / 4 + 8 * r + call.n_k - call.n_q;
+    const int p = row + 16 * warp + lane / 4 + 8 * r + lengths.shift();
     // Relative to the lane's columns, so that below there are only constants to compare with.
-    const int end = (call.right < 0 ? call.n_k : min(call.n_k, p + call.right + 1)) - column;
+    const int end = (call.right < 0 ? lengths.n_k : min(lengths.n_k, p + call.right + 1)) - column;
     if (call.left < 0) {
       hide_unless<keys>(s, r, [=](int c) { return c < end; });
     } else {

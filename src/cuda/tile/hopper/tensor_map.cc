@@ -39,16 +39,16 @@ struct Encoding {
   const cuuint64_t *sizes, *strides;
   const cuuint32_t* box;
   CUtensorMapSwizzle swizzle;
+  CUtensorMapFloatOOBfill outside = CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;  // zeros
 };
 
 CUtensorMap encode(const Encoding& of) {
   constexpr cuuint32_t kSteps[4] = {1, 1, 1, 1};
   static const PFN_cuTensorMapEncodeTiled_v12000 function = encoder();
   CUtensorMap map;
-  const CUresult result =
-      function(&map, of.type, of.rank, const_cast<void*>(of.data), of.sizes, of.strides, of.box,
-               kSteps, CU_TENSOR_MAP_INTERLEAVE_NONE, of.swizzle,
-               CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);  // zeros
+  const CUresult result = function(&map, of.type, of.rank, const_cast<void*>(of.data), of.sizes,
+                                   of.strides, of.box, kSteps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                   of.swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, of.outside);
   if (result != CUDA_SUCCESS) {
     fail(ErrorCode::device, "the CUDA driver refused a tensor map (error {}) of sizes {} {} ...",
          static_cast<int>(result), of.sizes[0], of.sizes[1]);
@@ -88,7 +88,9 @@ CUtensorMap make_tensor_map(const BoxedTensor& tensor) {
                  .sizes = sizes,
                  .strides = strides,
                  .box = box,
-                 .swizzle = CU_TENSOR_MAP_SWIZZLE_128B});
+                 .swizzle = CU_TENSOR_MAP_SWIZZLE_128B,
+                 .outside = tensor.nan_outside ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
+                                               : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE});
 }
 
 CUtensorMap make_tensor_map(const BoxedBytes& bytes) {

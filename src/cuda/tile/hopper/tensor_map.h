@@ -19,6 +19,7 @@ struct BoxedTensor {
   std::int64_t strides[3];  // of dimensions 1 to 3; a dimension of size 1 may have any
   int box_rows;
   int box_planes = 1;
+  bool nan_outside = false;  // what is outside of the tensor is NaN, not 0
 };
 
 // What the copy engine requires: rows on 16-byte boundaries that do not overlap.
