@@ -209,7 +209,8 @@ nlohmann::json measure_trace(Context& ctx, const Model& model, const Options& op
                  .max_sequences = options.max_sequences > 0 ? options.max_sequences : 32,
                  .max_step_tokens = options.max_step,
                  .cache_dtype = options.chosen_cache_dtype(),
-                 .batch_invariant = options.batch_invariant});
+                 .batch_invariant = options.batch_invariant,
+                 .warm_up = options.device == "cuda"});
   std::vector<Timeline> timelines(arrivals.size());
   const Clock::time_point start = Clock::now();
   std::int64_t prompts = 0, answers = 0;
@@ -279,8 +280,6 @@ void measure(const Options& options) {
       std::fflush(stdout);
     };
     if (!options.trace.empty()) {
-      // A GPU loads kernels at their first use, and the library looks for the best ones.
-      if (options.device == "cuda") measure_trace(ctx, *model, options);
       print(measure_trace(ctx, *model, options));
       continue;
     }

@@ -99,6 +99,7 @@ EngineOptions serve_engine_options(const ServeFlags& flags, const Session& sessi
   options.context = std::max(options.context, context);
   options.max_waiting = flags.max_queue;
   options.max_step_tokens = prompt_step(flags.model, options.max_step_tokens);
+  options.warm_up = !session.ctx->device().is_cpu();
   return options;
 }
 

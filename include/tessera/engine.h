@@ -48,6 +48,9 @@ struct EngineOptions {
   // then computes rows in groups of a fixed size, which costs time
   // (docs/results/h200/engine.md).
   bool batch_invariant = false;
+  // Runs a step of each size before the first request. On a GPU this takes some tenths of a second,
+  // and no stream waits later for a kernel that is used for the first time.
+  bool warm_up = false;
   SpeculationOptions speculation{};
 };
 

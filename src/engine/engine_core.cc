@@ -8,6 +8,7 @@
 #include "core/fail.h"
 #include "core/traced_work.h"
 #include "engine/engine_limits.h"
+#include "engine/warm_up.h"
 
 namespace tessera::engine {
 
@@ -41,6 +42,7 @@ EngineCore::EngineCore(Context& ctx, const Model& model, const EngineOptions& op
                                    .max_step_tokens = options_.max_step_tokens})),
       pacer_(options_.max_step_tokens) {
   options_.pages = pool_->options().pages;
+  if (options_.warm_up) warm_up(ctx_, *pool_, batch_, runner_, options_);
 }
 
 // ---- requests ----------------------------------------------------------------------------------
