@@ -258,6 +258,12 @@ testing::AssertionResult LinearCall::correct() const {
         reference::activate(c.activation, sums.data[i]) + (r.empty() ? 0.0 : r.data[i]);
   }
   Array bound = product_bound(x_values, c.x_dtype, weight, c.activations, c.any_kernel);
+  if (c.out_dtype == c.x_dtype && may_round_sums(out.view(), std::ssize(x_values.data) / c.in)) {
+    for (std::size_t i = 0; i < bound.data.size(); ++i) {
+      const double added = b.empty() ? 0.0 : std::abs(b.data[i % b.data.size()]);
+      bound.data[i] += 0.51 * epsilon(c.out_dtype) * (std::abs(sums.data[i]) + added);
+    }
+  }
   for (std::size_t i = 0; i < bound.data.size(); ++i) {
     // The bias and the residual round once more. No activation is steeper than 1.13, and the error
     // of each is up to 4e-7 of its argument (cpu/simd/activation_test.cc).

@@ -72,6 +72,11 @@ class TestWeight {
 // `any_kernel`: whatever kernel runs; few tokens may be rounded as many are.
 Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
                     Activations activations, bool any_kernel = false);
+// Whether sums may be rounded to a 16-bit output before what follows them: on a GPU, with so many
+// rows that the product and its epilogue are made apart.
+inline bool may_round_sums(const Tensor& out, std::int64_t rows) {
+  return out.device.is_cuda() && out.dtype != DType::f32 && rows >= 256;
+}
 
 // |actual - expected| <= bound + the rounding of expected to dtype, element by element.
 testing::AssertionResult within(const Array& actual, const Array& expected, const Array& bound,
