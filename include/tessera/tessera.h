@@ -4,6 +4,7 @@
 #pragma once
 
 #include "tessera/adjust_logits.h"
+#include "tessera/append_attention.h"
 #include "tessera/attention.h"
 #include "tessera/buffer.h"
 #include "tessera/cache_batch.h"

@@ -2,75 +2,10 @@
 
 #include "cpu/elementwise/rotary_append.h"
 #include "cuda/rotary/rotary_append.h"
-#include "ops/kv_append_args.h"
 #include "ops/op_scope.h"
-#include "ops/rotary_args.h"
+#include "ops/rotary_append_args.h"
 
 namespace tessera {
-namespace {
-
-KvAppendArgs append_args(const RotaryAppendArgs& args) {
-  return {.k = args.k,
-          .v = args.v,
-          .slots = args.slots,
-          .k_pages = args.k_pages,
-          .v_pages = args.v_pages,
-          .k_scales = args.k_scales,
-          .v_scales = args.v_scales};
-}
-
-void check_rotary_append(const OpScope& op, const RotaryAppendArgs& args) {
-  const Tensor &q = args.q, &k = args.k, &q_out = args.q_out;
-  op.input("q", q, {DType::f32, DType::f16, DType::bf16});
-  op.shape("q", q, {-1, -1, -1});
-  op.input("k", k, {q.dtype});
-  op.shape("k", k, {q.shape[0], -1, q.shape[2]});
-  op.input("positions", args.positions, {DType::i32, DType::i64});
-  op.shape("positions", args.positions, {q.shape[0]});
-  check_rope(op, args.rope, "q", q);
-  check_kv_append(op, append_args(args));
-  op.output("q_out", q_out, {q.dtype});
-  op.same_shape("q_out", q_out, "q", q);
-  op.no_overlap("q_out", q_out, "q", q, /*same_view_is_fine=*/true);
-  const struct {
-    const char* name;
-    const Tensor& tensor;
-  } outputs[] = {{"q_out", q_out},
-                 {"k_pages", args.k_pages},
-                 {"v_pages", args.v_pages},
-                 {"k_scales", args.k_scales},
-                 {"v_scales", args.v_scales}};
-  for (const auto& [name, out] : outputs) {
-    if (!out.defined()) continue;
-    op.no_overlap(name, out, "positions", args.positions);
-    op.no_overlap(name, out, "rope.inv_freq", args.rope.inv_freq);
-    if (out.data != q_out.data) op.no_overlap(name, out, "q", q);
-  }
-  for (const auto& [name, tensor] : {std::pair{"k", &k},
-                                     {"v", &args.v},
-                                     {"slots", &args.slots},
-                                     {"k_pages", &args.k_pages},
-                                     {"v_pages", &args.v_pages},
-                                     {"k_scales", &args.k_scales},
-                                     {"v_scales", &args.v_scales}}) {
-    op.no_overlap("q_out", q_out, name, *tensor);
-  }
-}
-
-std::int64_t rotary_append_scratch_bytes(Context& ctx, const RotaryAppendArgs& args) {
-  if (!ctx.device().is_cpu()) return 0;
-  return checked_add(kv_slots_scratch_bytes(ctx, append_args(args)),
-                     cpu::rotary_append_scratch_bytes(ctx, args));
-}
-
-OpCost rotary_append_cost(const RotaryAppendArgs& args) {
-  const std::int64_t heads = args.q.shape[1] + (args.turn_keys ? args.k.shape[1] : 0);
-  const std::int64_t moved = 2 * args.q.bytes() + kv_append_bytes(append_args(args));
-  return {moved + args.positions.bytes() + args.slots.bytes() + args.rope.inv_freq.bytes(),
-          3 * args.q.shape[0] * heads * args.rope.dims()};
-}
-
-}  // namespace
 
 void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const OpScope op(ctx, "rotary_append");
@@ -78,8 +13,7 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   if (op.only_counts([&] { return rotary_append_scratch_bytes(ctx, args); })) return;
   op.run([&] { return "q " + to_string(args.q) + " k " + to_string(args.k); },
          [&] {
-           check_positions(op, args.positions);
-           check_kv_slots(op, ctx, append_args(args));
+           check_rotary_append_values(op, ctx, args);
            cpu::rotary_append(ctx, args);
            return "cpu";
          },

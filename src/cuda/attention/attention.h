@@ -3,6 +3,7 @@
 // harm.
 //
 //   attention.cc   plans a call, takes its scratch and runs it
+//   append.cc      the same with the tokens of a step that are not in the cache yet
 //   kernel.h       one kernel of the table, and the plan of a call
 //   choose.cc      the table, and which kernel runs a call
 //   call.h         the call as kernels see it: layouts, sequences, and the work in tiles

@@ -44,7 +44,7 @@ KeyUnits key_units(const AttentionArgs& args) {
           .page_size = static_cast<std::uint32_t>(args.k.shape[1])};
 }
 
-// Whether every row of a head lies less than 2^32 - 2 units behind its first.
+// Whether every row of a head lies less than 2^32 - 3 units behind its first.
 bool counts_in_units(const Tensor& tensor, std::int64_t unit) {
   std::int64_t last = 0;
   for (int d = 0; d < 2; ++d) {
@@ -52,7 +52,7 @@ bool counts_in_units(const Tensor& tensor, std::int64_t unit) {
     if (tensor.strides[d] < 0) return false;
     last += (tensor.shape[d] - 1) * tensor.strides[d];
   }
-  return last / unit < 0xfffffffe;
+  return last / unit < 0xfffffffd;
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ void embedding(Context& ctx, const EmbeddingArgs& args) {
   const Ids ids{Rows(args.ids),       args.ids.dtype, args.table.out_features,
                 DrawnIds(args.drawn), args.first_row, args.all_rows};
   const Rows out(args.out);
-  const Launch launch(ctx, "embedding");
+  const Launch launch(ctx, "embedding");  // does not overlap: AppendAttentionArgs::settled
   const auto run = [&](auto decoder) {
     launch(decode_rows<decltype(decoder)>, {.blocks = out.rows(), .threads = kThreads}, ids,
            decoder, out, args.out.dtype);

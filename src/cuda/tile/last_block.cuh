@@ -11,9 +11,11 @@ namespace tessera::cuda {
 // must be zero before, and is zero again afterwards.
 __device__ inline bool comes_last(std::int32_t* counter, int blocks) {
   __shared__ bool last;
-  __threadfence();  // this thread's writes are visible before its count
   __syncthreads();
   if (threadIdx.x == 0) {
+    // What all threads wrote before the barrier is visible before the count. One fence is enough,
+    // and 128 of them took a tenth of the time of a short kernel.
+    __threadfence();
     last = atomicAdd(counter, 1) == blocks - 1;
     if (last) *counter = 0;
   }

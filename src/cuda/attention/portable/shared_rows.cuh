@@ -20,38 +20,50 @@
 namespace tessera::cuda {
 
 // Where a row lies, in units from the first row of its head (KeyUnits); or one of these.
-inline constexpr std::uint32_t kLostRow = 0xfffffffeu;  // of a page that is not in the pool
-inline constexpr std::uint32_t kNoRow = 0xffffffffu;    // beyond the last key
+inline constexpr std::uint32_t kElsewhere = 0xfffffffdu;  // not copied: it comes another way
+inline constexpr std::uint32_t kLostRow = 0xfffffffeu;    // of a page that is not in the pool
+inline constexpr std::uint32_t kNoRow = 0xffffffffu;      // beyond the last key
 
 struct KeyRow {
   std::uint32_t k, v;
 };
 
-// The batch or page of key j, and its row in it.
+// The slot of key j among those of its sequence's pages.
+__device__ inline std::uint32_t page_slot(const SmallSequence& s, int j) {
+  return static_cast<std::uint32_t>(j < s.hole_begin ? j : j + s.hole_size);
+}
+
+// The batch or page of key j, and its row in it. page_at(i) is entry i of the sequence's page
+// table.
 struct KeyPlace {
   std::uint32_t batch, row;
   bool lost;
 };
-
-__device__ inline KeyPlace find_key_place(const AttentionCall& call, const KeyUnits& units,
-                                          const SmallSequence& s, int j) {
+template <typename PageAt>
+__device__ KeyPlace find_key_place(const AttentionCall& call, const KeyUnits& units,
+                                   const SmallSequence& s, int j, PageAt page_at) {
   if (call.page_table == nullptr) {
     return {static_cast<std::uint32_t>(s.k_batch),
             static_cast<std::uint32_t>(s.k_begin) + static_cast<std::uint32_t>(j), false};
   }
-  const auto slot = static_cast<std::uint32_t>(j < s.hole_begin ? j : j + s.hole_size);
-  const std::uint32_t of_table = slot / units.page_size;
-  const auto page =
-      static_cast<std::uint32_t>(call.page_table[s.index * call.table_stride + of_table]);
+  const std::uint32_t slot = page_slot(s, j), of_table = slot / units.page_size;
+  const std::uint32_t page = page_at(of_table);
   return {page, slot - of_table * units.page_size,
           page >= static_cast<std::uint32_t>(call.pool_pages)};
 }
+__device__ inline KeyPlace find_key_place(const AttentionCall& call, const KeyUnits& units,
+                                          const SmallSequence& s, int j) {
+  return find_key_place(call, units, s, j, [&](std::uint32_t i) {
+    return static_cast<std::uint32_t>(call.page_table[s.index * call.table_stride + i]);
+  });
+}
 
-// Where key j and its value lie.
-__device__ inline KeyRow find_key_row(const AttentionCall& call, const KeyUnits& units,
-                                      const SmallSequence& s, int j) {
+// Where key j and its value lie, at this place if there is such a key.
+template <typename FindPlace>
+__device__ KeyRow find_key_row(const KeyUnits& units, const SmallSequence& s, int j,
+                               FindPlace find_place) {
   if (j >= s.n_k) return {kNoRow, kNoRow};
-  const KeyPlace at = find_key_place(call, units, s, j);
+  const KeyPlace at = find_place(j);
   if (at.lost) return {kLostRow, kLostRow};
   return {at.batch * units.k_batch + at.row * units.k_row,
           at.batch * units.v_batch + at.row * units.v_row};
@@ -68,7 +80,8 @@ struct KeyRowTable {
                        int k0) {
     const int row = static_cast<int>(threadIdx.x);
     if (row >= keys) return false;
-    const KeyRow found = find_key_row(call, units, s, k0 + row);
+    const KeyRow found =
+        find_key_row(units, s, k0 + row, [&](int j) { return find_key_place(call, units, s, j); });
     k[row] = found.k;
     v[row] = found.v;
     return found.k == kLostRow;
@@ -121,10 +134,24 @@ struct RowCopy {
     const auto* from = reinterpret_cast<const unsigned char*>(base) + 16 * chunk;
 #pragma unroll
     for (int turn = 0; turn < kTurns; ++turn) {
-      if (!inside(turn)) continue;
+      if (!inside(turn) || units[turn] == kElsewhere) continue;
       const bool there = units[turn] < kLostRow && left > 0;
       copy_async(at + turn * kAtOnce * Rows::kRowBytes, from + std::uint64_t{units[turn]} * 16,
                  there);
+    }
+  }
+  // The same of rows that follow each other, `stride` units apart. All exist.
+  template <typename T>
+  __device__ void neighbours(unsigned char* to, const T* base, std::uint32_t first,
+                             std::uint32_t stride) const {
+    const std::uint32_t start = first + static_cast<std::uint32_t>(row) * stride;
+    const auto* from = reinterpret_cast<const unsigned char*>(base) +
+                       (std::uint64_t{start} + static_cast<std::uint32_t>(chunk)) * 16;
+    unsigned char* at = to + Rows::at(row, chunk);
+#pragma unroll
+    for (int turn = 0; turn < kTurns; ++turn) {
+      if (inside(turn)) copy_async(at + turn * kAtOnce * Rows::kRowBytes, from, left > 0);
+      from += std::uint64_t{stride} * (16 * kAtOnce);
     }
   }
   template <typename T, typename RowAt>

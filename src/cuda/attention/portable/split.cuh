@@ -9,6 +9,10 @@
 //   block                  |            0             |             1            |
 //   warp of it             |  0  1  2  3   0  1  2  3 |  0  1  2  3   0  1  2  3 |
 //
+// Memory is fast only if much of it is on its way at a time, so a ring has as many stages as let
+// two blocks share a multiprocessor. Neighbouring blocks have neighbouring heads of the same keys,
+// which lie side by side in memory.
+//
 // All query heads that share a key head are rows of the same mma.sync, which has 16 rows. The
 // results of a block's warps are merged in shared memory: softmaxes over parts of the keys combine
 // by their (largest, sum, out). If the block had all keys, that is the output. Otherwise it goes to
@@ -23,199 +27,179 @@
 #include "cuda/attention/portable/coded_rows.cuh"
 #include "cuda/attention/portable/fragments.cuh"
 #include "cuda/attention/portable/key_tile_loop.cuh"
-#include "cuda/attention/portable/shared_rows.cuh"
+#include "cuda/attention/portable/split_block.cuh"
 #include "cuda/attention/portable/split_merge.cuh"
+#include "cuda/attention/portable/split_new_tokens.cuh"
 #include "cuda/attention/portable/tensor_core.h"
 #include "cuda/runtime/dynamic_shared.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/state.h"
-#include "cuda/tile/block_reduce.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/last_block.cuh"
 
 namespace tessera::cuda::split {
 
-inline constexpr int kThreads = 32 * kWarps, kRows = static_cast<int>(kFewRows);
+// Blocks that share a multiprocessor: as many as its registers allow where there are more blocks
+// than it can start at once. A step is little work with many waits, and more warps hide more of
+// them. Fewer blocks have longer rings instead.
+template <int dim, bool lean, bool append>
+constexpr int most_sharing() {
+  return dim <= 128 && lean && !append ? 3 : 2;
+}
 
-__device__ inline int warp_of_block() { return static_cast<int>(threadIdx.x) / 32; }
+// The queries as an operand of mma.sync. Wide heads leave no registers for it: they read it again.
+template <typename T, int dim>
+struct QueryOperand {
+  static constexpr bool kKept = dim <= 96;
+  std::uint32_t a[kKept ? dim / 16 : 1][4];
 
-// Steps under way in a warp. At 256 dims, one step of four warps takes 66 KB.
-constexpr int stages_of(int dim) { return dim <= 128 ? 2 : 1; }
-
-template <int dim>
-struct Stage {
-  unsigned char k[kStepKeys * PaddedRows<dim>::kRowBytes];
-  unsigned char v[kStepKeys * PaddedRows<dim>::kRowBytes];
-};
-
-template <int dim>
-struct Shared {
-  unsigned char q[kRows * PaddedRows<dim>::kRowBytes];
-  union {
-    Stage<dim> stages[kWarps][stages_of(dim)];
-    float out[kWarps][kRows][dim];  // when all keys have been seen
-  };
-  float largest[kWarps][kRows], sum[kWarps][kRows];
-  KeyTileLoop loop;
-};
-
-// The steps of a sequence: those of the sinks, if any, then those of the band.
-struct Steps {
-  int sink_steps, begin, count;
-
-  __device__ explicit Steps(const KeyTileLoop& loop) {
-    sink_steps = (loop.sinks + kStepKeys - 1) / kStepKeys;
-    begin = std::max(loop.begin / kStepKeys, sink_steps);
-    count = sink_steps + std::max(0, (loop.end + kStepKeys - 1) / kStepKeys - begin);
+  __device__ static void load_one(const unsigned char* q, int k, std::uint32_t (&to)[4]) {
+    load_matrices(to, q + PaddedRows<dim>::at(lane_of_warp() % 16, 2 * k + lane_of_warp() / 16));
   }
-  // The first key of step i.
-  __device__ int key(int i) const {
-    return kStepKeys * (i < sink_steps ? i : begin + i - sink_steps);
-  }
-};
-
-// A block's part of the work.
-struct Part {
-  QueryRows rows;
-  Steps steps;
-  int begin, end;  // of the steps
-};
-
-// What a lane knows of its key in a step. Two lanes have each key.
-struct LaneKey {
-  bool lost = false;
-  KeyFactors factors{};  // of codes
-};
-
-// Starts the copies of steps. Lean: is_lean(), and rows are copied in vectors.
-template <typename T, int dim, bool lean>
-struct Loader {
-  const QueryRows& rows;
-  const KeyUnits& units;
-  const void *k, *v;  // the head's first row
-  RowCopy<dim, kStepKeys, 32> copies;
-
-  __device__ bool in_vectors() const { return lean || units.vectors; }
-  __device__ bool has_codes() const { return !lean && rows.call.has_codes(); }
-  __device__ CodedRows<T, dim, kStepKeys, 32> coded() const {
-    return {lane_of_warp(), rows.call.dim, rows.call.stored, units.vectors};
-  }
-  __device__ void queries(unsigned char* to) const {
-    const AttentionCall& call = rows.call;
-    load_queries<dim, kRows, kThreads, T>(to, call.dim, in_vectors(), [&](int r) {
-      return r < rows.size
-                 ? call.query_row<const T>(call.q, rows.sequence, rows.query(r), rows.head(r))
-                 : nullptr;
-    });
-  }
-  __device__ LaneKey step(int k0, Stage<dim>& stage) const {
-    const int key = k0 + lane_of_warp() % kStepKeys;
-    const KeyRow mine = find_key_row(rows.call, units, rows.sequence, key);
-    const auto k_row = [&](int r) { return __shfl_sync(0xffffffffu, mine.k, r); };
-    const auto v_row = [&](int r) { return __shfl_sync(0xffffffffu, mine.v, r); };
-    const bool lost = mine.k == kLostRow;
-    if (has_codes()) {
-      coded().copy(stage.k, k, k_row);
-      coded().copy(stage.v, v, v_row);
-      return {lost, find_key_factors(rows.call, units, rows.sequence, rows.kv_head, key)};
+  __device__ void load(const unsigned char* q) {
+    if constexpr (kKept) {
+#pragma unroll
+      for (int k = 0; k < dim / 16; ++k) load_one(q, k, a[k]);
     }
-    copies.copy(stage.k, static_cast<const T*>(k), in_vectors(), k_row);
-    copies.copy(stage.v, static_cast<const T*>(v), in_vectors(), v_row);
-    return {lost};
   }
-  // When all lanes' copies have landed.
-  __device__ void expand(Stage<dim>& stage) const {
-    if (!has_codes()) return;
-    coded().expand(stage.k, [] { __syncwarp(); });
-    coded().expand(stage.v, [] { __syncwarp(); });
+  // scores = Q K^T
+  __device__ void multiply(const unsigned char* q, const unsigned char* keys,
+                           Scores<1, kStepKeys>& scores) {
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int i = 0; i < 4; ++i) scores[0][0][i] = scores[0][1][i] = 0.f;
+#pragma unroll
+    for (int k = 0; k < dim / 16; ++k) {
+      std::uint32_t b[4];
+      load_matrices(b, keys + PaddedRows<dim>::at(lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+      if constexpr (!kKept) load_one(q, k, a[0]);
+      mma_16x8x16(scores[0][0], a[kKept ? k : 0], {b[0], b[1]}, T());
+      mma_16x8x16(scores[0][1], a[kKept ? k : 0], {b[2], b[3]}, T());
+    }
   }
 };
 
-// The steps of one warp: every fourth of the block's steps that some row sees.
-struct WarpSteps {
+// One warp's steps. There is one place that starts copies, because a kernel of a few microseconds
+// waits for its instructions.
+template <typename T, int dim, bool lean, bool append>
+struct Walk {
   const Part& part;
   const KeyTileLoop& loop;
-  int next;
+  const Loader<T, dim, lean, append>& load;
+  Shared<dim>& shared;
+  int stages;
+  bool early;  // the kernel ahead may still run
+  WarpSteps<lean> loading{part, loop, part.begin + warp_of_block()};
+  WarpSteps<lean> computing{part, loop, part.begin + warp_of_block()};
+  int into = 0, from = 0, started = 0;  // stages of the ring, and steps whose copies were started
+  std::uint32_t lost = 0;               // bit i: a key of the lane, i steps before the last started
+  KeyFactors factors{};                 // of codes: the lane's key in the next step to compute
 
-  // The first key of the next step, or -1.
-  __device__ int take() {
-    for (; next < part.end; next += kWarps) {
-      const int k0 = part.steps.key(next);
-      if (!loop.visits(k0, kStepKeys)) continue;
-      next += kWarps;
-      return k0;
+  __device__ void run(WarpRows<1, dim>& state) {
+    const AttentionCall& call = part.rows.call;
+    const ScoreScale scale{call};
+    QueryOperand<T, dim> queries;
+    while (true) {
+      if (append && early && (started == stages - 1 || next_is_fresh())) {
+        wait_for_earlier_kernels();
+        early = false;
+      }
+      start();
+      if (started < stages) continue;
+      if (load.has_codes() && started == stages) factors = next_factors();
+      if (append && started == stages) load_turned_queries<dim>(load.fresh, shared.q);
+      wait_for_all_but(stages - 1);
+      if (started == stages) {
+        __syncthreads();  // the queries are there
+        queries.load(shared.q);
+      }
+      const int k0 = computing.take();
+      if (k0 < 0) break;
+      __syncwarp();
+      Stage<dim>& stage = shared.ring(stages)[from];
+      const KeyFactors now = factors;
+      if (load.has_codes()) factors = next_factors();
+      prepare(k0, stage);
+      Scores<1, kStepKeys> scores;
+      queries.multiply(shared.q, stage.k, scores);
+      if (load.has_codes()) {
+        scale_columns(scores, [&](int c) { return __shfl_sync(0xffffffffu, now.k, c); });
+      }
+      if (!lean) scale.bend(scores);
+      if (!loop.full(k0, kStepKeys)) hide(part.rows, 0, loop, k0, scores);
+      update(scale.positive_factor(), scores, state);
+      if (!lean && call.dropping) drop(part.rows, 0, k0, scores);
+      if (load.has_codes()) {
+        scale_columns(scores, [&](int c) { return __shfl_sync(0xffffffffu, now.v, c); });
+      }
+      multiply_values<T, dim>(scores, stage.v, state);
+      if (append && load.fresh.in_step(k0)) {
+        load.fresh.template store<dim>(k0, stage.k, stage.v);
+      }
+      __syncwarp();  // nobody reads the stage any more
+      from = next(from);
     }
-    return -1;
+    wait_for_copies<0>();
+  }
+
+ private:
+  __device__ int next(int stage) const { return stage + 1 == stages ? 0 : stage + 1; }
+  // Starts the copies of the next step, a group of their own.
+  __device__ void start() {
+    const int k0 = loading.take();
+    const bool lost_now = k0 >= 0 && load.step(k0, shared.ring(stages)[into]);
+    lost = lost << 1 | (lost_now ? 1u : 0u);
+    if (!append && started == 0) load.queries(shared.q);  // the first keys take longest to come
+    close_copy_group();
+    into = next(into);
+    ++started;
+  }
+  // Whether that step has keys that the kernel ahead writes.
+  __device__ bool next_is_fresh() const {
+    WarpSteps<lean> ahead = loading;
+    const int k0 = ahead.take();
+    return k0 >= 0 && load.fresh.in_step(k0);
+  }
+  // Asked for a step ahead, as memory answers late.
+  __device__ KeyFactors next_factors() const {
+    WarpSteps<lean> ahead = computing;
+    const int k0 = ahead.take();
+    return k0 >= 0 ? load.factors(k0 + lane_of_warp() % kStepKeys) : KeyFactors{};
+  }
+  // What has to be done to keys in shared memory.
+  __device__ void prepare(int k0, Stage<dim>& stage) {
+    load.expand(stage);
+    const bool is_lost = (lost >> (stages - 1) & 1u) != 0;
+    if (__ballot_sync(0xffffffffu, is_lost) != 0) {
+      if (is_lost) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
+      __syncwarp();
+    }
+    if (append && load.fresh.in_step(k0)) {
+      load.fresh.template turn_keys<dim>(k0, stage.k);
+      __syncwarp();
+    }
+    if (!lean && part.rows.call.inv_freq != nullptr) {
+      turn_keys<dim, kStepKeys, T>(part.rows.call, stage.k, k0, lane_of_warp(), 32);
+      __syncwarp();
+    }
   }
 };
-
-template <typename T, int dim, bool lean>
-__device__ void attend_steps(const Part& part, const KeyTileLoop& loop,
-                             const Loader<T, dim, lean>& load, Shared<dim>& shared,
-                             WarpRows<1, dim>& state) {
-  constexpr int kStages = stages_of(dim);
-  const AttentionCall& call = part.rows.call;
-  const ScoreScale scale{call};
-  const int warp = warp_of_block();
-  WarpSteps steps{part, loop, part.begin + warp};
-  int k_last = -1;  // the step whose copies were started before this step's
-  LaneKey key_last;
-  for (int turn = 0;; ++turn) {
-    const int k_now = steps.take();
-    LaneKey key_now;
-    if (k_now >= 0) key_now = load.step(k_now, shared.stages[warp][turn % kStages]);
-    if (turn == 0) load.queries(shared.q);  // the first keys take longest to come
-    close_copy_group();
-    const int k0 = kStages == 1 ? k_now : k_last;
-    const LaneKey key = kStages == 1 ? key_now : key_last;
-    k_last = k_now;
-    key_last = key_now;
-    if (turn < kStages - 1) continue;
-    wait_for_copies<kStages - 1>();
-    if (turn == kStages - 1) __syncthreads();  // the queries are there
-    if (k0 < 0) break;
-    __syncwarp();
-    Stage<dim>& stage = shared.stages[warp][(turn + 1) % kStages];
-    load.expand(stage);
-    if (__ballot_sync(0xffffffffu, key.lost) != 0) {
-      if (key.lost) lose_row<dim>(stage.k, lane_of_warp() % kStepKeys);
-      __syncwarp();
-    }
-    if (!lean && call.inv_freq != nullptr) {
-      turn_keys<dim, kStepKeys, T>(call, stage.k, k0, lane_of_warp(), 32);
-      __syncwarp();
-    }
-    Scores<1, kStepKeys> scores;
-    multiply_keys<T, dim>(shared.q, stage.k, scores);
-    if (load.has_codes()) {
-      scale_columns(scores, [&](int c) { return __shfl_sync(0xffffffffu, key.factors.k, c); });
-    }
-    if (!lean) scale.bend(scores);
-    if (!loop.full(k0, kStepKeys)) hide(part.rows, 0, loop, k0, scores);
-    update(scale.positive_factor(), scores, state);
-    if (!lean && call.dropping) drop(part.rows, 0, k0, scores);
-    if (load.has_codes()) {
-      scale_columns(scores, [&](int c) { return __shfl_sync(0xffffffffu, key.factors.v, c); });
-    }
-    multiply_values<T, dim>(scores, stage.v, state);
-    __syncwarp();  // nobody reads the stage any more
-  }
-  wait_for_copies<0>();
-}
 
 // The warps' results go to shared memory.
 template <int dim>
-__device__ void share(const WarpRows<1, dim>& state, Shared<dim>& shared) {
+__device__ void share(const WarpRows<1, dim>& state, int rows, Shared<dim>& shared) {
   const int warp = warp_of_block(), lane = lane_of_warp();
 #pragma unroll
   for (int side = 0; side < 2; ++side) {
     const int row = state.row(0, side);
+    const float sum = tile::quad_sum(state.sum[0][side]);
+    if (row >= rows) continue;
+    float* out = shared.out(warp, row) + 2 * (lane % 4);
 #pragma unroll
     for (int n = 0; n < dim / 8; ++n) {
-      *reinterpret_cast<float2*>(&shared.out[warp][row][8 * n + 2 * (lane % 4)]) =
+      *reinterpret_cast<float2*>(out + 8 * n) =
           make_float2(state.out[0][n][2 * side], state.out[0][n][2 * side + 1]);
     }
-    const float sum = tile::quad_sum(state.sum[0][side]);
     if (lane % 4 == 0) {
       shared.largest[warp][row] = state.largest[0][side];
       shared.sum[warp][row] = sum;
@@ -225,7 +209,7 @@ __device__ void share(const WarpRows<1, dim>& state, Shared<dim>& shared) {
 
 // Merges the warps' results: a warp takes every fourth row, and a lane every 32nd element of a row.
 template <typename T, int dim>
-__device__ void merge_warps(const Part& part, const Shared<dim>& shared, const Partials& partials,
+__device__ void merge_warps(const Part& part, Shared<dim>& shared, const Partials& partials,
                             std::int64_t slot, int split, bool alone) {
   const QueryRows& rows = part.rows;
   const AttentionCall& call = rows.call;
@@ -246,7 +230,7 @@ __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const P
     for (int d = lane; d < call.dim; d += 32) {
       float sum = 0.f;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += weights[w] * shared.out[w][r][d];
+      for (int w = 0; w < kWarps; ++w) sum += weights[w] * shared.out(w, r)[d];
       if (alone) {
         out[d] = from_f32<T>(factor * sum);
       } else {
@@ -263,58 +247,77 @@ __device__ void merge_warps(const Part& part, const Shared<dim>& shared, const P
   }
 }
 
-// A key head of a sequence. In 32 bits, because a division then takes a quarter of the time.
-struct Slot {
-  int sequence, kv_head;
+// A split of a key head of a sequence: item (sequence * splits + split) * kv_heads + kv_head. In 32
+// bits, because a division then takes a quarter of the time.
+struct Item {
+  int sequence, split, kv_head;
 
-  __device__ Slot(const AttentionCall& call, std::uint32_t slot) {
+  __device__ Item(const AttentionCall& call, int most_splits, std::uint32_t item) {
     const auto kv_heads = static_cast<std::uint32_t>(call.kv_heads);
-    sequence = static_cast<int>(slot / kv_heads);
-    kv_head = static_cast<int>(slot % kv_heads);
+    const auto splits = static_cast<std::uint32_t>(most_splits);
+    const std::uint32_t of_heads = item / kv_heads;
+    kv_head = static_cast<int>(item - of_heads * kv_heads);
+    sequence = static_cast<int>(of_heads / splits);
+    split = static_cast<int>(of_heads % splits);
+  }
+  __device__ std::uint32_t slot(const AttentionCall& call) const {
+    return static_cast<std::uint32_t>(sequence) * static_cast<std::uint32_t>(call.kv_heads) +
+           static_cast<std::uint32_t>(kv_head);
   }
 };
 
-// Block slot * splits + split.
-template <typename T, int dim, bool lean>
-__global__ void __launch_bounds__(kThreads, 2)
-    attend(AttentionCall call, KeyUnits units, Partials partials) {
+// Block i has item i. Append: tokens are new, and the call is lean.
+template <typename T, int dim, bool lean, bool append>
+__global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
+    attend(const __grid_constant__ AttentionCall call, const __grid_constant__ KeyUnits units,
+           const __grid_constant__ Partials partials, int stages,
+           const __grid_constant__ NewTokens tokens) {
   auto& shared = *dynamic_shared<Shared<dim>>();
+  const bool early = append && tokens.settled;
   let_next_kernel_start();
-  wait_for_earlier_kernels();
-  const std::uint32_t slot = blockIdx.x / static_cast<std::uint32_t>(partials.splits);
-  const int split =
-      static_cast<int>(blockIdx.x - slot * static_cast<std::uint32_t>(partials.splits));
-  const Slot place(call, slot);
-  const SmallSequence s = SmallSequence::of(call, place.sequence);
+  if (!early) wait_for_earlier_kernels();
+  const Item item(call, partials.splits, blockIdx.x);
+  const SmallSequence s = SmallSequence::of(call, item.sequence);
   const int size = s.n_q * static_cast<int>(call.group);
-  if (size == 0 || size > kRows) return;  // nothing to do, or left to the kernel for many rows
-  const QueryRows rows{call, s, place.kv_head, 0, size};
-  KeyTileLoop& loop = shared.loop;  // not in registers: functions that are not inlined read it
+  const QueryRows rows{call, s, item.kv_head, 0, size};
   KeyTileLoop own;
   own.start(call.mask, s, 0, s.n_q - 1, false);
+  if (lean) own.blocks = false;  // as the compiler cannot know
   const Steps steps(own);
-  const int each = steps_of_split(steps.count, partials.limit);
-  const int begin = split * each;
-  if (begin >= steps.count && split > 0) return;
-  if (threadIdx.x == 0) loop = own;
-  __syncthreads();
+  const int each = steps_of_split(steps.count, partials.limit), begin = item.split * each;
+  // Nothing to do, left to the kernel for many rows, or no steps left.
+  if (size == 0 || size > kRows || (begin >= steps.count && item.split > 0)) {
+    if (early) wait_for_earlier_kernels();  // else the next kernel might not wait for the one ahead
+    return;
+  }
+  if (!lean && threadIdx.x == 0) shared.loop = own;
   const Part part{rows, steps, begin, std::min(steps.count, begin + each)};
+  const NewRows<T> fresh{tokens, rows, shared.turns(stages)};
+  if (call.page_table != nullptr) list_pages(part, units, shared.pages);
+  if constexpr (append) {
+    make_turns(fresh, shared.turns(stages));
+    clear_queries<dim>(shared.q);
+  }
+  __syncthreads();
 
-  const bool codes = !lean && call.has_codes();
-  const auto first_row = [&](const HeadRows& of) -> const void* {
-    if (codes) return of.at<const std::uint8_t>(0, 0, rows.kv_head);
-    return of.at<const T>(0, 0, rows.kv_head);
-  };
-  const Loader<T, dim, lean> load{
-      rows, units, first_row(call.k), first_row(call.v), {lane_of_warp(), call.dim}};
+  const Loader<T, dim, lean, append> load{rows,
+                                          units,
+                                          first_row<T, lean>(call, call.k, rows.kv_head),
+                                          first_row<T, lean>(call, call.v, rows.kv_head),
+                                          shared.pages,
+                                          fresh,
+                                          {lane_of_warp(), call.dim}};
   WarpRows<1, dim> state;
   state.clear();
-  attend_steps<T, dim, lean>(part, loop, load, shared, state);
-  __syncthreads();  // the stages are free
-  share(state, shared);
+  // In shared memory where functions that are not inlined read it, else in registers.
+  const KeyTileLoop& loop = lean ? own : shared.loop;
+  Walk<T, dim, lean, append>{part, loop, load, shared, stages, early}.run(state);
+  __syncthreads();  // the rings are free
+  share(state, size, shared);
   __syncthreads();
   const bool alone = steps.count <= each;
-  merge_warps<T, dim>(part, shared, partials, slot, split, alone);
+  const std::uint32_t slot = item.slot(call);
+  merge_warps<T, dim>(part, shared, partials, slot, item.split, alone);
   const int splits = splits_of(steps.count, partials.limit);
   if (alone || partials.counters == nullptr || !comes_last(partials.counters + slot, splits))
     return;
@@ -329,15 +332,15 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
   let_next_kernel_start();
   wait_for_earlier_kernels();
   const auto most_rows = static_cast<std::uint32_t>(partials.rows);
-  const std::uint32_t item = blockIdx.x * kWarps + static_cast<std::uint32_t>(warp_of_block());
-  const std::uint32_t slot = item / most_rows;
-  const int row = static_cast<int>(item - slot * most_rows);
+  const std::uint32_t number = blockIdx.x * kWarps + static_cast<std::uint32_t>(warp_of_block());
+  const std::uint32_t slot = number / most_rows;
+  const int row = static_cast<int>(number - slot * most_rows);
   if (slot >= call.sequences * call.kv_heads) return;
-  const Slot place(call, slot);
-  const SmallSequence s = SmallSequence::of(call, place.sequence);
+  const Item item(call, 1, slot);
+  const SmallSequence s = SmallSequence::of(call, item.sequence);
   const int size = s.n_q * static_cast<int>(call.group);
   if (row >= size || size > kRows) return;
-  const QueryRows rows{call, s, place.kv_head, 0, size};
+  const QueryRows rows{call, s, item.kv_head, 0, size};
   KeyTileLoop loop;
   loop.start(call.mask, s, 0, s.n_q - 1, false);
   const int splits = splits_of(Steps(loop).count, partials.limit);
@@ -348,25 +351,34 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
 
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
-            const Partials& partials) {
+            const Partials& partials, const NewTokens* tokens) {
   const std::int64_t slots = call.sequences * call.kv_heads;
   if (slots == 0 || call.n_q == 0) return;
   const Launch start(ctx, "attention");
-  const bool overlaps = state_of(ctx).limits().capability >= 90;
-  const Grid grid{.blocks = slots * partials.splits,
+  const DeviceLimits& gpu = state_of(ctx).limits();
+  const int steps = static_cast<int>((call.n_k + kStepKeys - 1) / kStepKeys) + 1;
+  const std::int64_t blocks = slots * partials.splits;
+  const int sharing = blocks > 2 * gpu.multiprocessors ? most_sharing<dim, true, false>() : 2;
+  const int stages =
+      stages_for<dim>(gpu.shared_bytes, sharing, steps_of_split(steps, partials.limit) / kWarps);
+  const int turns = tokens != nullptr ? static_cast<int>(call.n_q) * tokens->pairs : 0;
+  const Grid grid{.blocks = blocks,
                   .threads = kThreads,
-                  .shared_bytes = static_cast<int>(sizeof(Shared<dim>)),
-                  .overlaps = overlaps};
-  if (is_lean(call) && options.units.vectors) {
-    start(attend<T, dim, true>, grid, call, options.units, partials);
+                  .shared_bytes = shared_bytes<dim>(stages, turns),
+                  .overlaps = gpu.capability >= 90};
+  const NewTokens none;
+  if (tokens != nullptr) {
+    start(attend<T, dim, true, true>, grid, call, options.units, partials, stages, *tokens);
+  } else if (is_lean(call) && options.units.vectors && call.mask.kind != Mask::Kind::blocks) {
+    start(attend<T, dim, true, false>, grid, call, options.units, partials, stages, none);
   } else {
-    start(attend<T, dim, false>, grid, call, options.units, partials);
+    start(attend<T, dim, false, false>, grid, call, options.units, partials, stages, none);
   }
   if (partials.splits == 1 || partials.counters != nullptr) return;
   start(merge<T, dim>,
         {.blocks = (slots * partials.rows + kWarps - 1) / kWarps,
          .threads = kThreads,
-         .overlaps = overlaps},
+         .overlaps = gpu.capability >= 90},
         call, partials);
 }
 

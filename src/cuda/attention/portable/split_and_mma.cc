@@ -52,6 +52,14 @@ Partials take_partials(Context& ctx, Workspace::Frame& frame, const AttentionPla
   return partials;
 }
 
+void launch_split(Context& ctx, const AttentionPlan& plan, const NewTokens* tokens,
+                  Workspace::Frame& frame) {
+  const Partials partials = take_partials(ctx, frame, plan);
+  with_tensor_core_types(plan.call, [&](auto type, auto dim) {
+    launch<decltype(type), dim()>(ctx, plan.call, plan.options, partials, tokens);
+  });
+}
+
 }  // namespace
 
 bool takes(const AttentionRequest& request) {
@@ -74,10 +82,12 @@ std::int64_t scratch(const AttentionPlan& plan) {
 }
 
 void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
-  const Partials partials = take_partials(ctx, frame, plan);
-  with_tensor_core_types(plan.call, [&](auto type, auto dim) {
-    launch<decltype(type), dim()>(ctx, plan.call, plan.options, partials);
-  });
+  launch_split(ctx, plan, nullptr, frame);
+}
+
+void run_with_tokens(Context& ctx, const AttentionPlan& plan, const NewTokens& tokens,
+                     Workspace::Frame& frame) {
+  launch_split(ctx, plan, &tokens, frame);
 }
 
 bool takes_mixed(const AttentionRequest& request) {

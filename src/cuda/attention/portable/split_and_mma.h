@@ -19,6 +19,9 @@ bool takes(const AttentionRequest& request);
 AttentionPlan plan(const AttentionRequest& request);
 std::int64_t scratch(const AttentionPlan& plan);
 void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+// The same where the call's tokens are not in the cache yet.
+void run_with_tokens(Context& ctx, const AttentionPlan& plan, const NewTokens& tokens,
+                     Workspace::Frame& frame);
 
 // Sequences of few rows by this kernel, the others by mma.
 bool takes_mixed(const AttentionRequest& request);

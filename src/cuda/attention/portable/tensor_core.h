@@ -56,11 +56,14 @@ inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 32;
 // Measured on an H200 (docs/results/h200/decode.md).
 inline constexpr int kShortSteps = 128, kShortLeast = 2, kLongLeast = 4;
 
-// The most blocks that share the keys of one head. 256 for all heads of a sequence are about two
-// for each multiprocessor of the largest GPU, which all run at the same time. The number depends on
-// the sequence alone and not on what else is in the batch, and so do the bits of the result.
+// About two for each multiprocessor of the largest GPU, which all run at the same time.
+inline constexpr int kBlocksAtOnce = 256;
+
+// The most blocks that share the keys of one head, so that those of all heads of a sequence run at
+// the same time. The number depends on the sequence alone and not on what else is in the batch, and
+// so do the bits of the result.
 constexpr int split_limit(std::int64_t kv_heads) {
-  return static_cast<int>(std::clamp<std::int64_t>(256 / kv_heads, 8, kMostSplits));
+  return static_cast<int>(std::clamp<std::int64_t>(kBlocksAtOnce / kv_heads, 8, kMostSplits));
 }
 TESSERA_HOST_DEVICE constexpr int steps_of_split(int steps, int limit) {
   const int share = (steps + limit - 1) / limit, of_warp = (share + kWarps - 1) / kWarps;
@@ -102,12 +105,44 @@ struct Partials {
   std::int32_t* counters = nullptr;
 };
 
+// One of q, k and v of new tokens, [tokens, heads, dim]; strides in elements.
+struct TokenHeads {
+  const void* data = nullptr;
+  std::int64_t token_stride = 0, head_stride = 0;
+};
+
+// Two elements of a head that are turned together.
+struct Pair {
+  int first, second;
+};
+
+// The tokens of a call as the product left them, where the kernel turns them and writes keys and
+// values into the cache (append_attention). Token i is query i, in the order of q.
+struct NewTokens {
+  TokenHeads q, k, v;
+  const void* positions = nullptr;
+  DType position_dtype = DType::i32;
+  const std::int32_t* slots = nullptr;
+  const float* inv_freq = nullptr;
+  int pairs = 0;
+  bool half_split = true;
+  bool settled = false;  // AppendAttentionArgs::settled
+
+  TESSERA_HOST_DEVICE Pair pair(int i) const {
+    return half_split ? Pair{i, i + pairs} : Pair{2 * i, 2 * i + 1};
+  }
+};
+
+// The most turns of a sequence's new tokens, which a block keeps in shared memory.
+inline constexpr int kMostTurns = 512;
+
 // Up to this many rows, the last block merges by itself, two rows to a warp.
 inline constexpr std::int64_t kMergedRows = 8;
 
+// `tokens`: null where the cache has all keys.
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
-            const Partials& partials);
+            const Partials& partials, const NewTokens* tokens);
 
 }  // namespace split
 }  // namespace tessera::cuda

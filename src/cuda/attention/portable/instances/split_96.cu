@@ -4,8 +4,8 @@
 namespace tessera::cuda::split {
 
 template void launch<Half, 96>(Context&, const AttentionCall&, const TensorCoreOptions&,
-                               const Partials&);
+                               const Partials&, const NewTokens*);
 template void launch<BFloat16, 96>(Context&, const AttentionCall&, const TensorCoreOptions&,
-                                   const Partials&);
+                                   const Partials&, const NewTokens*);
 
 }  // namespace tessera::cuda::split

@@ -1,0 +1,29 @@
+// Everything between the query-key-value product and the output layer, as one op: rotates queries
+// and keys, writes keys and values into the pages of a cache, and attends over them.
+//
+// Threads: any. A call has its Context to itself (tessera/context.h).
+#pragma once
+
+#include "tessera/attention.h"
+#include "tessera/context.h"
+#include "tessera/rotary_append.h"
+
+namespace tessera {
+
+struct AppendAttentionArgs {
+  RotaryAppendArgs append{};
+  // Over the pages that `append` writes: k and v are its k_pages and v_pages, and q is its q_out,
+  // as [batch, n_q, heads, dim]. Its tokens are the last keys of their sequences: token i of a
+  // sequence's n_q has the slot that the page table says for key n_k - n_q + i.
+  AttentionArgs attention{};
+  // True: all that the call reads besides append's q, k and v was written before the last op that
+  // does not overlap with its neighbours, as embedding() does not. That is so if the tables were
+  // made, and the other keys were written, before the forward pass began. A GPU then reads them
+  // while the kernel ahead still runs.
+  bool settled = false;
+};
+// As rotary_append() followed by attention(), but what q_out holds afterwards is not said. A token
+// whose slot is out of range may count as a key or not.
+void append_attention(Context& ctx, const AppendAttentionArgs& args);
+
+}  // namespace tessera

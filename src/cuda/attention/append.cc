@@ -1,0 +1,57 @@
+#include "cuda/attention/append.h"
+
+#include "core/workspace.h"
+#include "cuda/attention/attention.h"
+#include "cuda/attention/kernel.h"
+#include "cuda/attention/portable/split_and_mma.h"
+#include "cuda/rotary/rotary_append.h"
+#include "cuda/tile/vectors.h"
+
+namespace tessera::cuda {
+namespace {
+
+split::TokenHeads heads_of(const Tensor& tensor) {
+  return {tensor.data, tensor.strides[0], tensor.strides[1]};
+}
+
+split::NewTokens new_tokens(const AppendAttentionArgs& args) {
+  const RotaryAppendArgs& append = args.append;
+  return {.q = heads_of(append.q),
+          .k = heads_of(append.k),
+          .v = heads_of(append.v),
+          .positions = append.positions.data,
+          .position_dtype = append.positions.dtype,
+          .slots = append.slots.ptr<const std::int32_t>(),
+          .inv_freq = append.rope.inv_freq.ptr<const float>(),
+          .pairs = static_cast<int>(append.rope.inv_freq.shape[0]),
+          .half_split = append.rope.style == RopeStyle::half_split,
+          .settled = args.settled};
+}
+
+// Whether cuda.split runs the call, and can take its tokens along: nothing comes between scores and
+// softmax, rows are copied in vectors, and a block has room for the turns of a sequence. Every
+// block turns its own queries. Where there are more blocks than run at a time, one kernel that does
+// it for all of them is faster.
+bool is_one_kernel(const AttentionPlan& plan, const RotaryAppendArgs& append) {
+  return plan.kernel->run == split::run &&
+         plan.partials.slots * plan.partials.splits <= split::kBlocksAtOnce &&
+         plan.call.mask.kind != Mask::Kind::blocks && is_lean(plan.call) &&
+         plan.options.units.vectors && append.turn_keys &&
+         plan.call.n_q * append.rope.inv_freq.shape[0] <= split::kMostTurns &&
+         rows_begin_on_vectors(append.k) && rows_begin_on_vectors(append.v);
+}
+
+}  // namespace
+
+const char* append_attention(Context& ctx, const AppendAttentionArgs& args) {
+  const AttentionPlan plan = plan_attention(ctx, args.attention);
+  if (!is_one_kernel(plan, args.append)) {
+    cuda::rotary_append(ctx, args.append);
+    return cuda::attention(ctx, args.attention);
+  }
+  Workspace::Frame frame(ctx.workspace());
+  split::run_with_tokens(ctx, plan, new_tokens(args), frame);
+  return "cuda.append+split";
+}
+
+}  // namespace tessera::cuda
