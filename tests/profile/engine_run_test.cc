@@ -43,7 +43,7 @@ TEST_F(EngineRunTest, TracesEachPhaseApart) {
       run_engine(ctx_, *model_, {.prompt_tokens = 20, .decode_tokens = 7, .trace = true});
   const std::int64_t layers = model_->config().layers;
   EXPECT_EQ(calls(run.prefill, "attention"), layers);
-  EXPECT_EQ(calls(run.decode, "attention"), 7 * layers);
+  EXPECT_EQ(calls(run.decode, "append_attention"), 7 * layers);
   EXPECT_EQ(calls(run.decode, "embedding"), 7);
   double traced = 0;
   for (const TraceEntry& entry : run.decode.entries) traced += entry.seconds;
@@ -56,7 +56,7 @@ TEST_F(EngineRunTest, TracesEachPhaseApart) {
 TEST_F(EngineRunTest, KeepsLayersApartIfAsked) {
   const EngineRun run =
       run_engine(ctx_, *model_,
-                 {.prompt_tokens = 9, .decode_tokens = 3, .trace = true, .separate_layers = true});
+                 {.prompt_tokens = 20, .decode_tokens = 3, .trace = true, .separate_layers = true});
   const std::int64_t layers = model_->config().layers;
   for (std::int64_t layer = 0; layer < layers; ++layer) {
     const auto of_layer = std::count_if(

@@ -9,6 +9,7 @@
 #include "core/format.h"
 #include "core/workspace.h"
 #include "model/architectures/context_pass.h"
+#include "tessera/append_attention.h"
 #include "tessera/attention.h"
 #include "tessera/convert.h"
 #include "tessera/embedding.h"
@@ -69,6 +70,43 @@ void check_forward(const Context& ctx, const Model& model, const ForwardArgs& ar
               args.logits.size(0) == step.logits && args.logits.size(1) == config.vocab,
           "logits must be f32 [{}, {}], the rows that the step asks for, got {}", step.logits,
           config.vocab, args.logits);
+}
+
+// Rows [begin, end) of the step on their way into the cache. Queries are rotated in place.
+RotaryAppendArgs append_args(const CacheStep& step, const TurnAndAppendArgs& heads,
+                             std::int64_t begin, std::int64_t end, bool rope_on_read) {
+  const auto rows = [&](const Tensor& tensor) { return tensor.slice(0, begin, end); };
+  return {.q = rows(heads.q),
+          .k = rows(heads.k),
+          .v = rows(heads.v),
+          .positions = rows(step.positions),
+          .rope = heads.rope,
+          .turn_keys = !rope_on_read,
+          .slots = rows(step.slots),
+          .k_pages = step.pool->keys(heads.layer),
+          .v_pages = step.pool->values(heads.layer),
+          .q_out = rows(heads.q),
+          .k_scales = step.pool->key_scales(heads.layer),
+          .v_scales = step.pool->value_scales(heads.layer)};
+}
+
+// Attention of a group over the cache.
+AttentionArgs attention_args(const CacheStep& step, const CachedAttentionArgs& heads,
+                             const AttentionGroup& group) {
+  const auto rows = [&](const Tensor& tensor) {
+    return in_batches(tensor.slice(0, group.first_row, group.first_row + group.rows),
+                      group.q_offsets.defined() ? 1 : group.sequences);
+  };
+  return {.q = rows(heads.q),
+          .k = step.pool->keys(heads.layer),
+          .v = step.pool->values(heads.layer),
+          .out = rows(heads.out),
+          .mask = narrowed(group.mask, heads.window),
+          .q_offsets = group.q_offsets,
+          .pages = group.pages,
+          .rope_on_read = group.rope_on_read ? heads.rope : Rope{},
+          .k_scales = step.pool->key_scales(heads.layer),
+          .v_scales = step.pool->value_scales(heads.layer)};
 }
 
 FinishedRows logit_rows(const CacheStep& step) {
@@ -181,41 +219,37 @@ void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendA
     const std::int64_t begin = groups[i].first_row;
     while (i < groups.size() && groups[i].rope_on_read == on_read) ++i;
     const std::int64_t end = i < groups.size() ? groups[i].first_row : step.tokens;
-    const auto rows = [&](const Tensor& tensor) { return tensor.slice(0, begin, end); };
-    rotary_append(ctx, {.q = rows(heads.q),
-                        .k = rows(heads.k),
-                        .v = rows(heads.v),
-                        .positions = rows(step.positions),
-                        .rope = heads.rope,
-                        .turn_keys = !on_read,
-                        .slots = rows(step.slots),
-                        .k_pages = step.pool->keys(heads.layer),
-                        .v_pages = step.pool->values(heads.layer),
-                        .q_out = rows(heads.q),
-                        .k_scales = step.pool->key_scales(heads.layer),
-                        .v_scales = step.pool->value_scales(heads.layer)});
+    rotary_append(ctx, append_args(step, heads, begin, end, on_read));
   }
 }
 
 void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttentionArgs& heads) {
   if (args.context != nullptr) return args.context->attend(ctx, heads);
   for (const AttentionGroup& group : heads.groups) {
-    const bool ragged = group.q_offsets.defined();
-    const auto rows = [&](const Tensor& tensor) {
-      return in_batches(tensor.slice(0, group.first_row, group.first_row + group.rows),
-                        ragged ? 1 : group.sequences);
-    };
-    attention(ctx, {.q = rows(heads.q),
-                    .k = args.step->pool->keys(heads.layer),
-                    .v = args.step->pool->values(heads.layer),
-                    .out = rows(heads.out),
-                    .mask = narrowed(group.mask, heads.window),
-                    .q_offsets = group.q_offsets,
-                    .pages = group.pages,
-                    .rope_on_read = group.rope_on_read ? heads.rope : Rope{},
-                    .k_scales = args.step->pool->key_scales(heads.layer),
-                    .v_scales = args.step->pool->value_scales(heads.layer)});
+    attention(ctx, attention_args(*args.step, heads, group));
   }
+}
+
+bool append_and_attend(Context& ctx, const ForwardArgs& args, const FinishedRows& rows,
+                       const AppendAndAttendArgs& heads) {
+  const CacheStep& step = *args.step;
+  if (args.context != nullptr || step.few_rows != step.tokens ||
+      rows.groups.data() != step.groups.data()) {
+    return false;
+  }
+  const CachedAttentionArgs attends{.q = heads.append.q,
+                                    .out = heads.out,
+                                    .layer = heads.append.layer,
+                                    .window = heads.window,
+                                    .rope = heads.append.rope};
+  for (const AttentionGroup& group : step.groups) {
+    append_attention(ctx,
+                     {.append = append_args(step, heads.append, group.first_row,
+                                            group.first_row + group.rows, group.rope_on_read),
+                      .attention = attention_args(step, attends, group),
+                      .settled = true});  // embedding, which does not overlap, comes between steps
+  }
+  return true;
 }
 
 }  // namespace tessera::model

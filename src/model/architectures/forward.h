@@ -66,4 +66,14 @@ struct CachedAttentionArgs {
 // Attention over the cache, which has the step's keys and values already.
 void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttentionArgs& heads);
 
+struct AppendAndAttendArgs {
+  TurnAndAppendArgs append{};
+  std::int64_t window = 0;  // as in CachedAttentionArgs
+  Tensor out{};             // [tokens, heads, dim]
+};
+// Both at once (append_attention), in a step that decodes: sequences bring few tokens each, and all
+// rows are finished. False: it is not such a step, and nothing was done.
+bool append_and_attend(Context& ctx, const ForwardArgs& args, const FinishedRows& rows,
+                       const AppendAndAttendArgs& heads);
+
 }  // namespace tessera::model

@@ -160,19 +160,21 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
                .fixed_rows = all_rows(*args.step).fixed});
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
-  turn_and_append(ctx, args, {.layer = index, .q = q, .k = k, .v = v, .rope = rope_});
   const std::int64_t n = rows.count;
-  if (n == 0) return;
-
-  const Tensor mixed = frame.take(dtype_, {n, heads, dim});
-  const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * heads * dim}));
-  cached_attention(ctx, args,
-                   {.groups = rows.groups,
-                    .q = finished.view({n, heads, 3, dim}).select(2, 0),
-                    .out = mixed,
-                    .layer = index,
-                    .window = 0,
-                    .rope = rope_});
+  const Tensor mixed = n > 0 ? frame.take(dtype_, {n, heads, dim}) : Tensor();
+  const TurnAndAppendArgs turned{.layer = index, .q = q, .k = k, .v = v, .rope = rope_};
+  if (!append_and_attend(ctx, args, rows, {.append = turned, .out = mixed})) {
+    turn_and_append(ctx, args, turned);
+    if (n == 0) return;
+    const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * heads * dim}));
+    cached_attention(ctx, args,
+                     {.groups = rows.groups,
+                      .q = finished.view({n, heads, 3, dim}).select(2, 0),
+                      .out = mixed,
+                      .layer = index,
+                      .window = 0,
+                      .rope = rope_});
+  }
 
   const Tensor second = normed.slice(0, 0, n);
   const Tensor attended = frame.take(dtype_, {n, config_.hidden});
@@ -212,8 +214,8 @@ std::vector<StepCalls> neox_step_calls(const ModelConfig& config) {
   return {{"embedding", 1, "the token"},
           {"layer_norm", 2 * layers + 1, "2 per layer, 1 at the end"},
           {"linear", 4 * layers + 1, "qkv, dense + residual, up + activation, down + residual"},
-          {"rotary_append", layers, "query and key turned, key and value into the cache"},
-          {"attention", layers, "paged, all heads in one call"}};
+          {"append_attention", layers,
+           "query and key turned, key and value into the cache, attention over it"}};
 }
 
 }  // namespace

@@ -231,19 +231,21 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
     norm(ctx, *args.step, layer.k_norm, k, k);
   }
 
-  turn_and_append(ctx, args, {.layer = index, .q = q, .k = k, .v = v, .rope = rope_});
-  const std::int64_t n = rows.count;
-  if (n == 0) return;
-
-  const Tensor mixed = frame.take(dtype_, {n, heads, dim});
-  const Tensor finished = take_rows(ctx, frame, rows, products);
-  cached_attention(ctx, args,
-                   {.groups = rows.groups,
-                    .q = finished.view({n, heads + 2 * kv_heads, dim}).slice(1, 0, heads),
-                    .out = mixed,
-                    .layer = index,
-                    .window = config_.windows[static_cast<std::size_t>(index)],
-                    .rope = rope_});
+  const std::int64_t n = rows.count, window = config_.windows[static_cast<std::size_t>(index)];
+  const Tensor mixed = n > 0 ? frame.take(dtype_, {n, heads, dim}) : Tensor();
+  const TurnAndAppendArgs turned{.layer = index, .q = q, .k = k, .v = v, .rope = rope_};
+  if (!append_and_attend(ctx, args, rows, {.append = turned, .window = window, .out = mixed})) {
+    turn_and_append(ctx, args, turned);
+    if (n == 0) return;
+    const Tensor finished = take_rows(ctx, frame, rows, products);
+    cached_attention(ctx, args,
+                     {.groups = rows.groups,
+                      .q = finished.view({n, heads + 2 * kv_heads, dim}).slice(1, 0, heads),
+                      .out = mixed,
+                      .layer = index,
+                      .window = window,
+                      .rope = rope_});
+  }
 
   const Tensor second = normed.slice(0, 0, n);
   const Tensor inner = frame.take(dtype_, {n, config_.intermediate});
@@ -284,8 +286,8 @@ std::vector<StepCalls> llama_step_calls(const ModelConfig& config) {
            config.qk_norm ? "4 per layer, 1 at the end" : "2 per layer, 1 at the end"},
           {"linear", 5 * layers + 1, "q, k, v, output + residual, down + residual"},
           {"gated_linear", layers, "gate, activation, up and their product in one call"},
-          {"rotary_append", layers, "query and key turned, key and value into the cache"},
-          {"attention", layers, "paged, all heads in one call"}};
+          {"append_attention", layers,
+           "query and key turned, key and value into the cache, attention over it"}};
 }
 
 // ---- the entries --------------------------------------------------------------------------------

@@ -115,6 +115,7 @@ TEST(Registry, EntriesBuildTheModulesTheyNameAndCallTheOpsTheyList) {
     };
     std::map<std::string, std::int64_t> step = calls(2), listed;
     for (const auto& [op, count] : calls(1)) step[op] -= count;
+    std::erase_if(step, [](const auto& op) { return op.second == 0; });  // of the prompt alone
     for (const model::StepCalls& op : entry->step_calls(config)) listed[op.op] = op.calls;
     EXPECT_EQ(step, listed);
   }
