@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "core/checked.h"
+#include "quant/e4m3.h"
 #include "reference/rounding.h"
 #include "support/compare.h"
 #include "tessera/rotary.h"
@@ -124,6 +125,34 @@ void draw_options(Draws& draws, DrawnAttention& call) {
   if (call.in.dropout.p > 0) call.in.dropout.seed = draws.seed("dropout_seed");
 }
 
+bool has_8_bits(DType dtype) { return dtype == DType::f8e4m3 || dtype == DType::i8; }
+
+// Rows as codes, with one scale for each. Rows without a key, which hold NaN, have the scale NaN.
+reference::Scaled in_8_bits(const Array& x, DType stored) {
+  reference::Scaled result{Array(x.shape), Array({x.size(0), x.size(2), x.size(1)})};
+  const double most = stored == DType::i8 ? 127 : 448;
+  for (std::int64_t b = 0; b < x.size(0); ++b) {
+    for (std::int64_t i = 0; i < x.size(1); ++i) {
+      for (std::int64_t h = 0; h < x.size(2); ++h) {
+        const double* row = x.row(b, i, h);
+        double largest_here = 0;
+        for (std::int64_t d = 0; d < x.size(3); ++d) {
+          largest_here = std::isnan(row[d]) ? NAN : std::max(largest_here, std::abs(row[d]));
+        }
+        const auto scale = static_cast<float>(largest_here / most);
+        result.scales.at(b, h, i) = scale;
+        if (!(scale > 0)) continue;
+        for (std::int64_t d = 0; d < x.size(3); ++d) {
+          const auto ratio = static_cast<float>(row[d] / scale);
+          result.codes.at(b, i, h, d) =
+              stored == DType::i8 ? std::nearbyint(ratio) : e4m3_decode(e4m3_encode(ratio));
+        }
+      }
+    }
+  }
+  return result;
+}
+
 // The largest norm of a row of numbers; rows with NaN hold no key.
 double largest_norm(const Array& x) {
   double result = 0;
@@ -144,6 +173,9 @@ DrawnAttention draw_attention(Draws& draws, bool on_cpu, std::int64_t work, Atte
   if (on_cpu && call.dtype == DType::f32 && use == AttentionUse::inference) {
     call.stored = draws.dtype("stored", kFloats);
   }
+  const bool in_codes = use == AttentionUse::inference && draws.chance("eight_bits", 25);
+  constexpr DType kCodes[] = {DType::f8e4m3, DType::i8};
+  const DType code_dtype = in_codes ? draws.dtype("codes", kCodes) : call.stored;
   // Kernels for simple calls refuse most others: what they take is drawn often.
   const bool simple = draws.chance("simple", 40);
   const bool paged = !simple && use == AttentionUse::inference && draws.chance("paged", 60);
@@ -186,6 +218,13 @@ DrawnAttention draw_attention(Draws& draws, bool on_cpu, std::int64_t work, Atte
     if (draws.chance("holes", 40)) draw_holes(draws, call, n_k);
     put_into_pages(call, Array(call.in.k), Array(call.in.v), n_k, page_size);
   }
+  if (in_codes) {
+    call.stored = code_dtype;
+    call.k8 = in_8_bits(call.in.k, call.stored);
+    call.v8 = in_8_bits(call.in.v, call.stored);
+    call.in.k = reference::decoded(call.k8);
+    call.in.v = reference::decoded(call.v8);
+  }
   call.in.mask = draw_mask(draws, largest(n_q), largest(n_k));
   if (!simple) draw_options(draws, call);
   const bool inference = use == AttentionUse::inference;
@@ -209,8 +248,8 @@ DrawnAttention DrawnAttention::in_f32() const {
 
 AttentionOnDevice::AttentionOnDevice(Context& ctx, const DrawnAttention& call)
     : q(ctx, call.in.q, call.dtype, call.q_layout),
-      k(ctx, call.in.k, call.stored, call.kv_layout),
-      v(ctx, call.in.v, call.stored, call.kv_layout),
+      k(ctx, has_8_bits(call.stored) ? call.k8.codes : call.in.k, call.stored, call.kv_layout),
+      v(ctx, has_8_bits(call.stored) ? call.v8.codes : call.in.v, call.stored, call.kv_layout),
       out(TestTensor::poisoned(ctx, call.in.q.shape, call.dtype, call.out_layout)),
       lse(TestTensor::poisoned(ctx, {call.in.q.size(0), call.in.q.size(2), call.in.q.size(1)},
                                DType::f32, call.out_layout)),
@@ -233,6 +272,10 @@ AttentionOnDevice::AttentionOnDevice(Context& ctx, const DrawnAttention& call)
     args.pages.table = put(table, in.page_table, DType::i32);
     args.pages.lengths = put(lengths, in.lengths, DType::i32);
   }
+  if (has_8_bits(call.stored)) {
+    args.k_scales = put(k_scales, call.k8.scales, DType::f32);
+    args.v_scales = put(v_scales, call.v8.scales, DType::f32);
+  }
   if (!in.holes.empty()) args.pages.holes = put(holes, in.holes, DType::i32);
   if (!in.inv_freq.empty()) {
     args.rope_on_read = {put(inv_freq, in.inv_freq, DType::f32), in.rope_style};
@@ -247,7 +290,8 @@ double weight_error(const DrawnAttention& call, bool rounds) {
   // Sums of `dim` products in f32; their rounding errors do not all have one sign. Turned keys are
   // rounded to the dtype in which keys are stored.
   double error = 0x1p-23 * (4 + std::sqrt(dim)) * score + 0x1p-21 * call.in.softcap;
-  if (turned) error += (0x1p-20 + 0.5 * epsilon(call.stored)) * score;
+  const DType turned_dtype = has_8_bits(call.stored) ? call.dtype : call.stored;
+  if (turned) error += (0x1p-20 + 0.5 * epsilon(turned_dtype)) * score;
   return std::expm1(2 * error) + 0x1p-20 + (rounds ? 0.55 * epsilon(call.dtype) : 0);
 }
 

@@ -6,6 +6,7 @@
 
 #include "random/draws.h"
 #include "reference/attention.h"
+#include "reference/kv_append.h"
 #include "reference/test_tensor.h"
 #include "tessera/attention.h"
 
@@ -14,6 +15,7 @@ namespace tessera::test {
 struct DrawnAttention {
   reference::AttentionInputs in{};                // numbers are rounded to their dtypes
   DType dtype = DType::f32, stored = DType::f32;  // of q and out; of k and v
+  reference::Scaled k8{}, v8{};  // where k and v have 8 bits: in has codes times scales
   Layout q_layout{}, kv_layout{}, out_layout{};
   bool lse = true;
 
@@ -35,7 +37,8 @@ struct AttentionOnDevice {
   }
 
   TestTensor q, k, v, out, lse;
-  std::optional<TestTensor> q_offsets, k_offsets, table, lengths, holes, inv_freq;
+  std::optional<TestTensor> q_offsets, k_offsets, table, lengths, holes, inv_freq, k_scales,
+      v_scales;
   AttentionArgs args;
 };
 

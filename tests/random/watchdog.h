@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -30,7 +31,7 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::string call_;
-  std::chrono::steady_clock::time_point began_;
+  std::int64_t looks_ = 0;  // at this call
   bool over_ = false;
   std::thread thread_;
 };
