@@ -21,18 +21,18 @@ std::int64_t no_scratch(const AttentionPlan&) { return 0; }
 
 // The first that takes a call runs it. The last takes every call.
 constexpr AttentionKernel kKernels[] = {
-    {.name = "cuda.hopper+split",  // a ragged batch on compute capability 9.0
-     .takes = takes_hopper_and_split,
-     .pays = nullptr,
-     .plan = plan_hopper_and_split,
-     .scratch = split::scratch,
-     .run = run_hopper_and_split},
     {.name = "cuda.hopper",  // prefill on compute capability 9.0
      .takes = hopper_takes,
      .pays = hopper_pays,
      .plan = plan_hopper,
      .scratch = no_scratch,
      .run = run_hopper},
+    {.name = "cuda.hopper+split",  // a ragged batch on compute capability 9.0
+     .takes = takes_hopper_and_split,
+     .pays = nullptr,
+     .plan = plan_hopper_and_split,
+     .scratch = split::scratch,
+     .run = run_hopper_and_split},
     {.name = "cuda.split",  // few rows: the keys are split so that there is enough work
      .takes = split::takes,
      .pays = nullptr,

@@ -37,7 +37,9 @@ TEST(AttentionTable, EveryNameIsThereOnce) {
   for (const AttentionKernel& kernel : attention_kernel_table()) {
     names += std::string(kernel.name) + " ";
   }
-  EXPECT_EQ(names, "cuda.hopper cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
+  EXPECT_EQ(names,
+            "cuda.hopper cuda.hopper+split cuda.split cuda.mma+split cuda.dense cuda.mma "
+            "cuda.plain ");
 }
 
 TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {
@@ -65,6 +67,35 @@ TEST(AttentionTable, HopperIsChosenFromSeventeenQueriesOnAndCanBeForcedBelow) {
   EXPECT_TRUE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 1}))));
   EXPECT_FALSE(hopper.takes(AttentionRequest(kAmpere, args_of({.n_q = 17}))));
   EXPECT_FALSE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 17, .dim = 60}))));
+}
+
+// In pages and ragged batches a sequence's own rows decide, so that its bits are the same in any
+// company.
+TEST(AttentionTable, HopperTakesPagesAndRaggedBatches) {
+  if (!has_hopper_kernels(kHopper)) GTEST_SKIP() << "this build has no code for 90a";
+  std::int32_t numbers[3];
+  const Tensor offsets(numbers, DType::i32, {3}, Device::cuda());
+  AttentionArgs ragged = args_of({.n_q = 17});
+  ragged.q_offsets = ragged.k_offsets = offsets;
+  EXPECT_EQ(chosen(kHopper, ragged), "cuda.hopper+split");
+  AttentionArgs few = args_of({.n_q = 16});
+  few.q_offsets = few.k_offsets = offsets;
+  EXPECT_EQ(chosen(kHopper, few), "cuda.split");
+
+  const auto paged = [&](std::int64_t n_q, std::int64_t page_size, std::int64_t dim) {
+    AttentionArgs args =
+        args_of({.n_q = n_q, .n_k = page_size, .heads = 8, .kv_heads = 2, .dim = dim});
+    args.pages = {.table = Tensor(numbers, DType::i32, {1, 3}, Device::cuda()),
+                  .lengths = Tensor(numbers, DType::i32, {1}, Device::cuda())};
+    return args;
+  };
+  EXPECT_EQ(chosen(kHopper, paged(5, 64, 80)), "cuda.hopper");  // 20 rows of a key head
+  EXPECT_EQ(chosen(kHopper, paged(4, 64, 80)), "cuda.split");
+  EXPECT_EQ(chosen(kHopper, paged(100, 20, 80)), "cuda.mma");
+  EXPECT_EQ(chosen(kHopper, paged(100, 64, 72)), "cuda.mma");
+  AttentionArgs with_holes = paged(100, 64, 80);
+  with_holes.pages.holes = Tensor(numbers, DType::i32, {1, 2}, Device::cuda());
+  EXPECT_EQ(chosen(kHopper, with_holes), "cuda.mma");
 }
 
 TEST(AttentionTable, ScratchIsThePartialsOfSplitKeys) {

@@ -178,6 +178,7 @@ bool hopper_takes(const AttentionRequest& request) {
 }
 
 bool hopper_pays(const AttentionRequest& request) {
+  if (request.call.q_offsets != nullptr) return false;  // cuda.hopper+split
   if (is_ragged(request.call)) return request.rows() > kFewRows;
   return request.call.n_q >= kHopperQueries;
 }
