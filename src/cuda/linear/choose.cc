@@ -66,10 +66,9 @@ bool wide_pays(const Weight& weight, std::int64_t m) {
   return m >= crossover(weight).wide && (m >= kWideAnyTokens || !half_empty);
 }
 
-// With so many tokens, the kernels that decode tiles take longer to add a residual, or to apply an
-// activation, than the library or a pass of its own does: in a model, cuda.wide took 232 us for
-// 10240 x 2560 and 2048 tokens, where the bare product takes 165 and the library with decoding 162
-// (docs/notebook/linear.md).
+// With so many tokens, a model is faster where the library or a pass of its own adds a residual or
+// applies an activation. The limits follow from whole prompts and from bare products, not from each
+// epilogue by itself (docs/notebook/linear.md).
 constexpr std::int64_t kResidualTokens = 512, kActivationTokens = 1024;
 
 bool ends_better_elsewhere(const LinearCall& call) {
