@@ -73,11 +73,13 @@ def tensors(checkpoint, config):
         rows = list(checkpoint.rows(source))
         return name, [len(rows[0]), len(rows)], F16, f16_rows(order(rows) if order else rows)
 
+    def by_part(rows):
+        return thirds(rows, heads)
+
     table = checkpoint.vector("gpt_neox.embed_in.weight")
     yield "token_embd.weight", [hidden, config["vocab_size"]], F16, struct.pack(f"<{len(table)}e", *table)
     for layer in range(config["num_hidden_layers"]):
         hf, gg = f"gpt_neox.layers.{layer}.", f"blk.{layer}."
-        by_part = lambda rows: thirds(rows, heads)  # noqa: E731
         for kind in ("weight", "bias"):
             yield vector(f"{gg}attn_norm.{kind}", f"{hf}input_layernorm.{kind}")
             yield vector(f"{gg}ffn_norm.{kind}", f"{hf}post_attention_layernorm.{kind}")
@@ -112,7 +114,8 @@ def main():
     made = list(tensors(Checkpoint(folder), config))
     head = b"GGUF" + struct.pack("<IQQ", 3, len(made), len(pairs))
     for key, kind, value in pairs:
-        head += text(key) + struct.pack("<I", kind) + (text(value) if kind == string else struct.pack(formats[kind], value))
+        head += text(key) + struct.pack("<I", kind)
+        head += text(value) if kind == string else struct.pack(formats[kind], value)
     offset, body = 0, []
     for name, shape, kind, data in made:
         head += text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
