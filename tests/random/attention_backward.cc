@@ -7,6 +7,7 @@
 //   p                           is computed again, in f32:          weight_error()
 //   slope, of the softcap       is 1 - tanh^2 in f32:               2^-22
 //   delta = rowsum(dO O)        has O rounded to the dtype:         u sum |dO| |O|
+//   dp, delta                   are sums in f32
 //   dQ = ds K, dK = ds^T Q, dV = p^T dO   are rounded at the end
 //
 // Rounding errors of ds are independent, so their squares are added; six times the root of the sum
@@ -99,18 +100,21 @@ class GradientBounds {
     double delta = 0, delta_error = 0;
     for (std::int64_t d = 0; d < dim; ++d) {
       delta += d_row[d] * o_row[d];
-      delta_error += u_ * std::abs(d_row[d] * o_row[d]);
+      delta_error += (u_ + sum_error_) * std::abs(d_row[d] * o_row[d]);
     }
     std::vector<double> squares(static_cast<std::size_t>(dim)), straight(squares), mean(squares);
     for (const auto& [j, p, slope] : weights_) {
       const double* k_row = in_.k.row(s.batch, s.k_begin + j, kv);
       const double* v_row = in_.v.row(s.batch, s.k_begin + j, kv);
-      double dp = 0;
-      for (std::int64_t d = 0; d < dim; ++d) dp += d_row[d] * v_row[d];
+      double dp = 0, dp_error = 0;
+      for (std::int64_t d = 0; d < dim; ++d) {
+        dp += d_row[d] * v_row[d];
+        dp_error += sum_error_ * std::abs(d_row[d] * v_row[d]);
+      }
       const double keep = 1 / (1 - double{in_.dropout.p});  // or 0: a bound takes the larger
       const double size = scale_ * p * (keep * std::abs(dp) + std::abs(delta));
       const double rounds = u_ * slope * size + subnormal_;
-      const double other = (error_ * slope + 0x1p-22) * size;
+      const double other = (error_ * slope + 0x1p-22) * size + scale_ * slope * p * keep * dp_error;
       const double by_delta = scale_ * slope * p * delta_error;
       const double v_rounds = u_ * p * keep + subnormal_ * keep, v_other = error_ * p * keep;
       double* const k_squares = k.row(s.batch, s.k_begin + j, kv);
@@ -158,6 +162,8 @@ class GradientBounds {
       in_.scale != 0 ? in_.scale : 1 / std::sqrt(static_cast<double>(in_.q.size(3)));
   const double scale_ = std::abs(signed_scale_), error_ = weight_error(call_, false);
   const double u_ = 0.51 * epsilon(call_.dtype);
+  // Of a sum of `dim` products in f32, relative to the sum of their magnitudes.
+  const double sum_error_ = 0x1p-24 * (4 + std::sqrt(static_cast<double>(in_.q.size(3))));
   const double subnormal_ = call_.dtype == DType::f16 ? 0x1p-25 : 0;
   Array k_straight_, v_straight_;
   struct Visible {
