@@ -249,7 +249,8 @@ TEST_P(KvCacheTest, RefusesWrongOptions) {
   const std::vector<Refusal<KvCacheOptions>> refusals{
       {[](auto& o) { o.layers = 0; },
        "cache: 0 layers of 1 key heads of 4 elements; each must be at least 1"},
-      {[](auto& o) { o.dtype = DType::i32; }, "cache: dtype is i32; accepted: f32, f16, bf16"},
+      {[](auto& o) { o.dtype = DType::i32; },
+       "cache: dtype is i32; accepted: f32, f16, bf16, f8e4m3, i8"},
       {[](auto& o) { o.page_size = 0; }, "cache: page_size is 0; it must be at least 1"},
       {[](auto& o) { o.max_step = 0; }, "cache: max_step is 0; it must be at least 1"},
       {[](auto& o) { o.policy.window = 0; }, "cache: window is 0; it must be at least 1"},
