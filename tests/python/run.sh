@@ -35,8 +35,5 @@ PATH=$venv/bin:$PATH "$venv/bin/pip" wheel "$root" --quiet --disable-pip-version
 # PyTorch multiplies bf16 by AMX where the processor lists it. Some virtual machines list it and end the program instead.
 export ONEDNN_MAX_CPU_ISA=${ONEDNN_MAX_CPU_ISA:-AVX512_CORE}
 cd "$root/tests/python"
-# PyTorch's oneDNN takes AMX where the processor names it, and faults on virtual machines that do not allow it (seen with
-# torch 2.15: Linear in bf16 ends with an illegal instruction). The tests compare with PyTorch's results, not its speed.
-export ONEDNN_MAX_CPU_ISA=${ONEDNN_MAX_CPU_ISA:-AVX512_CORE_FP16}
 TESSERA_WHEEL=$(echo "$build"/python-wheel/tessera-*.whl) TESSERA_ARTEFACTS=$build/python-tests \
   exec "$venv/bin/python" -m pytest -p no:cacheprovider --durations=8 "$@"

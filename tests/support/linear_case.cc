@@ -258,7 +258,9 @@ testing::AssertionResult LinearCall::correct() const {
         reference::activate(c.activation, sums.data[i]) + (r.empty() ? 0.0 : r.data[i]);
   }
   Array bound = product_bound(x_values, c.x_dtype, weight, c.activations, c.any_kernel);
-  if (c.out_dtype == c.x_dtype && may_round_sums(out.view(), std::ssize(x_values.data) / c.in)) {
+  const std::int64_t tokens =
+      c.in == 0 ? 0 : std::ssize(x_values.data) / c.in;  // no sums, no rounding
+  if (c.out_dtype == c.x_dtype && may_round_sums(out.view(), tokens)) {
     for (std::size_t i = 0; i < bound.data.size(); ++i) {
       const double added = b.empty() ? 0.0 : std::abs(b.data[i % b.data.size()]);
       bound.data[i] += 0.51 * epsilon(c.out_dtype) * (std::abs(sums.data[i]) + added);
