@@ -1,35 +1,17 @@
 #include "modules/merge_partial.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "core/thread_pool.h"
 #include "core/type_switch.h"
-#include "tessera/half.h"
+#include "cpu/attention/merge.h"
 
 namespace tessera {
-namespace {
-
-constexpr float kNoKeys = -std::numeric_limits<float>::infinity();
-
-template <typename T>
-void merge_row(const T* part, float part_lse, std::int64_t dim, float* out, float& lse) {
-  if (part_lse == kNoKeys) return;
-  const float top = std::max(lse, part_lse);
-  const float old_weight = std::exp(lse - top), new_weight = std::exp(part_lse - top);
-  const float sum = old_weight + new_weight;
-  for (std::int64_t d = 0; d < dim; ++d) {
-    out[d] = (out[d] * old_weight + to_float(part[d]) * new_weight) / sum;
-  }
-  lse = top + std::log(sum);
-}
-
-}  // namespace
 
 void PartialSums::clear() const {
   std::fill_n(out.ptr<float>(), out.numel(), 0.f);
-  std::fill_n(lse.ptr<float>(), lse.numel(), kNoKeys);
+  std::fill_n(lse.ptr<float>(), lse.numel(), -std::numeric_limits<float>::infinity());
 }
 
 void merge_partial(Context& ctx, const PartialSums& sums, std::int64_t first, const Tensor& part,
@@ -47,7 +29,7 @@ void merge_partial(Context& ctx, const PartialSums& sums, std::int64_t first, co
             sums.lse.ptr<float>()[b * sums.lse.stride(0) + h * sums.lse.stride(1) + first + row];
         const float new_lse =
             part_lse.ptr<const float>()[b * part_lse.stride(0) + h * part_lse.stride(1) + row];
-        merge_row(from, new_lse, dim, to, lse);
+        cpu::merge_attention(to, &lse, from, new_lse, dim);
       }
     });
   });

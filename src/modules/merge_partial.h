@@ -1,7 +1,5 @@
-// Attention over some of the keys, merged into the result over others:
-//
-//   lse' = log(exp(lse) + exp(lse_part));  out' = out exp(lse - lse') + out_part exp(lse_part -
-//   lse')
+// Attention over some of the keys, merged into the result over others, row by row
+// (cpu/attention/merge.h has the algebra).
 #pragma once
 
 #include <cstdint>

@@ -5,15 +5,14 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/checkpoint/random_weights.h"
-#include "model/parallel_model.h"
 #include "parallel/ranks.h"
 #include "parallel/small_models.h"
 #include "reference/parity.h"
 #include "support/files.h"
-#include "tessera/engine.h"
 #include "tessera/model.h"
 
 namespace tessera::test {
@@ -98,15 +97,7 @@ TEST(ContextParallel, AnEngineOnRank0LeadsTheOthers) {
   Context ctx({.threads = 1});
   const ModelConfig config = small_config(false, 1);
   auto part = model::make_random_model(ctx, config, {.context_parallel = &ranks()});
-  if (ranks().rank() != 0) {
-    model::follow(ctx, *part, ranks(), world());
-    return;
-  }
-  const auto whole = model::make_random_model(ctx, config);
-  const auto expected = answers_of(ctx, *whole);
-  const auto leading = model::lead(std::move(part), ranks(), world());
-  EXPECT_EQ(answers_of(ctx, *leading), expected);
-  model::end_following(world());
+  expect_answers_of_the_whole(ctx, config, std::move(part), 1);
 }
 
 }  // namespace

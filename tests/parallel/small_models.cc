@@ -1,5 +1,14 @@
 #include "parallel/small_models.h"
 
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "model/checkpoint/random_weights.h"
+#include "model/parallel_model.h"
+#include "parallel/ranks.h"
 #include "tessera/engine.h"
 
 namespace tessera::test {
@@ -23,6 +32,9 @@ ModelConfig small_config(bool neox, int size) {
   return config;
 }
 
+namespace {
+
+// What an Engine answers to a few requests.
 std::vector<std::vector<std::int32_t>> answers_of(Context& ctx, const Model& model) {
   // Few pages, so that requests are preempted; prompts that begin alike; two answers to one prompt,
   // whose pages are copied when they part.
@@ -46,6 +58,18 @@ std::vector<std::vector<std::int32_t>> answers_of(Context& ctx, const Model& mod
     for (const GenerateResult& result : handle.wait()) answers.push_back(result.ids);
   }
   return answers;
+}
+
+}  // namespace
+
+void expect_answers_of_the_whole(Context& ctx, const ModelConfig& config,
+                                 std::unique_ptr<Model> part, int times) {
+  if (ranks().rank() != 0) return model::follow(ctx, *part, ranks(), world());
+  const auto whole = model::make_random_model(ctx, config);
+  const auto expected = answers_of(ctx, *whole);
+  const auto leading = model::lead(std::move(part), ranks(), world());
+  for (int i = 0; i < times; ++i) EXPECT_EQ(answers_of(ctx, *leading), expected);
+  model::end_following(world());
 }
 
 }  // namespace tessera::test

@@ -1,8 +1,7 @@
 // Small models of random weights, and requests to an Engine, for tests of several processes.
 #pragma once
 
-#include <cstdint>
-#include <vector>
+#include <memory>
 
 #include "tessera/context.h"
 #include "tessera/model.h"
@@ -12,7 +11,9 @@ namespace tessera::test {
 // Two heads and a key/value head for each of `size` ranks; the inner features differ from rank to
 // rank.
 ModelConfig small_config(bool neox, int size);
-// What an Engine answers to a few requests.
-std::vector<std::vector<std::int32_t>> answers_of(Context& ctx, const Model& model);
+// Rank 0 leads the others through a few requests to an Engine, so many times, each with a pool of
+// its own, and expects the answers of the whole model. `part` is this rank's part of it.
+void expect_answers_of_the_whole(Context& ctx, const ModelConfig& config,
+                                 std::unique_ptr<Model> part, int times);
 
 }  // namespace tessera::test

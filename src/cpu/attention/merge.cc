@@ -4,9 +4,12 @@
 #include <cmath>
 #include <limits>
 
+#include "tessera/half.h"
+
 namespace tessera::cpu {
 
-void merge_attention(float* out, float* lse, const float* other_out, float other_lse,
+template <typename T>
+void merge_attention(float* out, float* lse, const T* other_out, float other_lse,
                      std::int64_t dim) {
   if (other_lse == -std::numeric_limits<float>::infinity()) return;
   // Relative to the larger one, no exponential overflows, and one of the two is 1.
@@ -14,8 +17,12 @@ void merge_attention(float* out, float* lse, const float* other_out, float other
   const float ours = std::exp(*lse - largest), theirs = std::exp(other_lse - largest);
   const float sum = ours + theirs;
   const float a = ours / sum, b = theirs / sum;
-  for (std::int64_t i = 0; i < dim; ++i) out[i] = a * out[i] + b * other_out[i];
+  for (std::int64_t i = 0; i < dim; ++i) out[i] = a * out[i] + b * to_float(other_out[i]);
   *lse = largest + std::log(sum);
 }
+
+template void merge_attention(float*, float*, const float*, float, std::int64_t);
+template void merge_attention(float*, float*, const Half*, float, std::int64_t);
+template void merge_attention(float*, float*, const BFloat16*, float, std::int64_t);
 
 }  // namespace tessera::cpu

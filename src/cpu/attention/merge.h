@@ -13,8 +13,9 @@
 
 namespace tessera::cpu {
 
-// (out, lse) = (out, lse) merged with (other_out, other_lse); out and other_out are [dim].
-void merge_attention(float* out, float* lse, const float* other_out, float other_lse,
-                     std::int64_t dim);
+// (out, lse) = (out, lse) merged with (other_out, other_lse); out and other_out are [dim]. T is
+// float, Half or BFloat16.
+template <typename T>
+void merge_attention(float* out, float* lse, const T* other_out, float other_lse, std::int64_t dim);
 
 }  // namespace tessera::cpu
