@@ -3,7 +3,8 @@
 # the line for docs/results/h200/tests.md. Run it on a machine with a GPU. The folder may have been built elsewhere and copied here.
 #   scripts/gpu_check.sh [FOLDER OF test_gpu]      default: the folder of this script, or build/portable
 # It needs an NVIDIA driver, cuBLASLt (from a CUDA toolkit, or from a Python package such as PyTorch's) and compute-sanitizer
-# (from a toolkit; without it that part is reported as not run, and the script fails).
+# (from a toolkit; without it that part is reported as not run, and the script fails). NCCL (from the same places) is used
+# where it is found.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,7 +23,7 @@ nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv,noheader || 
 # find_library NAME: prints the folder of a library that the loader does not find.
 find_library() {
   local place
-  for place in /usr/local/cuda/lib64 /usr/local/cuda*/lib64 /usr/local/cuda*/targets/*/lib /opt/cuda/lib64 \
+  for place in /usr/local/cuda/lib64 /usr/local/cuda*/lib64 /usr/local/cuda*/lib /usr/local/cuda*/targets/*/lib /opt/cuda/lib64 \
     $(python3 -c 'import site, sys
 for packages in dict.fromkeys([*site.getsitepackages(), site.getusersitepackages(), *sys.path]):
     print(packages + "/nvidia/*/lib")' 2>/dev/null); do
@@ -39,6 +40,11 @@ for library in $(ldd "$test_gpu" | sed -n 's/^\s*\(\S*\) => not found.*/\1/p'); 
   echo "$library: $place"
   export LD_LIBRARY_PATH=$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 done
+# NCCL is opened by name. Without it the tests that use it skip, and say so.
+if place=$(find_library libnccl.so.2); then
+  echo "libnccl.so.2: $place"
+  export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$place
+fi
 
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT

@@ -77,11 +77,12 @@ ParallelRun::ParallelRun(const std::string& parallel, const std::string& device)
   const auto [context, wanted] = parse_split(parallel);
   splits_context_ = context;
   const int launched = parallel::launched_ranks();
-  if (launched != wanted) {
+  const bool is_alone = launched == 0 && wanted == 1;  // one rank needs no mpirun
+  if (launched != wanted && !is_alone) {
     fail_usage("--parallel {0} needs {1} processes, and {2} started: mpirun -n {1} tessera ...",
                parallel, wanted, launched <= 1 ? "one was" : fmt::format("{} were", launched));
   }
-  world_ = parallel::MpiWorld::start();
+  world_ = is_alone ? parallel::MpiWorld::alone() : parallel::MpiWorld::start();
   device_ = device_of(device, *world_);
   if (device_.is_cpu()) return;
   Context ctx({.device = device_, .threads = 1});

@@ -62,6 +62,12 @@ struct CacheStep {
   // Each row has the same bits whatever other rows are in the step (LinearArgs::fixed_rows).
   bool batch_invariant = false;
 
+  // All small tensors lie in one block, on the pool's device and on the host: where it begins. Ids
+  // of tokens that a GPU draws are not known on the host (ForwardArgs::drawn).
+  const char *device_block = nullptr, *host_block = nullptr;
+  // A small tensor of the step, as the host wrote it.
+  Tensor on_host(const Tensor& tensor) const;
+
   bool wants_all_logits() const { return logits == tokens && first_logit_row == 0; }
 };
 

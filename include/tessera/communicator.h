@@ -48,7 +48,8 @@ class Communicator {
   virtual void broadcast(Context& ctx, const Tensor& data, int root) = 0;
   virtual void send(Context& ctx, const Tensor& data, int to) = 0;
   virtual void receive(Context& ctx, const Tensor& data, int from) = 0;
-  // Sends to one rank and receives from another, while the caller computes something else.
+  // Sends to one rank and receives from another, while the caller computes something else. On a GPU
+  // too: the message has a stream of its own, and wait() orders that and the Context's.
   virtual std::unique_ptr<Pending> start_exchange(Context& ctx, const Tensor& sent, int to,
                                                   const Tensor& received, int from) = 0;
   // Returns once every rank has called it.

@@ -2,11 +2,11 @@
 // queries and as keys and values. The keys and values go around a ring, a block at a time, while
 // the block before is computed; partial results merge by (out, lse).
 //
-//   tokens  | 0 | 1 | 2 | 3 | 3 | 2 | 1 | 0 |      2 * size chunks, in a zigzag: under a causal
-//   mask rank      0   1   2   3   3   2   1   0        every rank has as much to do
+//   tokens  |   |   |   |   |   |   |   |   |      2 * size chunks, in a zigzag:
+//   rank      0   1   2   3   3   2   1   0        under a causal mask all have as much to do
 //
-// For tensors on the CPU. Exact: the result is that of attention() over the whole sequence, up to
-// rounding.
+// On the CPU, and on a GPU for each process. Exact: the result is that of attention() over the
+// whole sequence, up to rounding.
 //
 // Threads: one at a time for a Communicator and a Context.
 #pragma once
@@ -58,6 +58,7 @@ struct RingAttentionBackwardArgs {
   RingAttentionArgs forward{};  // with the out and lse that ring_attention() wrote
   Tensor d_out{};               // like q
   Tensor d_q{}, d_k{}, d_v{};   // written; like q, k, v
+  bool deterministic = false;   // as in AttentionBackwardArgs
 };
 // The gradients of keys and values go around the ring with them, and come home.
 void ring_attention_backward(Context& ctx, Communicator& ranks,

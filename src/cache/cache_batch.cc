@@ -31,6 +31,14 @@ std::int64_t cache_batch_bytes(const CacheBatchLimits& limits) {
   return step_block_bytes(checked_limits(limits));
 }
 
+Tensor CacheStep::on_host(const Tensor& tensor) const {
+  if (!tensor.defined()) return {};
+  Tensor result = tensor;
+  result.data = const_cast<char*>(host_block) + (static_cast<char*>(tensor.data) - device_block);
+  result.device = Device::cpu();
+  return result;
+}
+
 struct CacheBatch::State {
   State(Context& ctx, PagePool& of, const CacheBatchLimits& given)
       : pool(&of),
@@ -192,10 +200,11 @@ const CacheStep& CacheBatch::step(Context& ctx, std::span<const Part> parts) {
   }
   state.pad();
   char* host = static_cast<char*>(state.host_block.data());
-  const bool on_cpu = state.pool->device().is_cpu();
+  char* device = state.pool->device().is_cpu() ? host : state.device_block.data();
   const std::int64_t bytes =
-      state.writer.write(state.parts, host, on_cpu ? host : state.device_block.data(),
-                         state.pool->device(), state.step);
+      state.writer.write(state.parts, host, device, state.pool->device(), state.step);
+  state.step.host_block = host;
+  state.step.device_block = device;
   state.upload(ctx, bytes);
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].sequence->add_tokens(parts[i].ids);
   return state.step;

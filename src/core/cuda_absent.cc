@@ -4,6 +4,7 @@
 #include "core/cuda_runtime.h"
 #include "core/download.h"
 #include "core/fail.h"
+#include "core/side_stream.h"
 
 namespace tessera::cuda {
 namespace {
@@ -32,5 +33,7 @@ std::unique_ptr<BackendGraph> capture(Context&, FunctionRef<void()>, const Backe
   refuse();
 }
 void check_counters(BackendState&) { refuse(); }
+std::unique_ptr<SideStream> make_side_stream(Device) { refuse(); }
+void with_device(Device, FunctionRef<void()>) { refuse(); }
 
 }  // namespace tessera::cuda

@@ -179,20 +179,15 @@ void LeadingModel::send_step(Context& ctx, const ForwardArgs& args) const {
   message.put(args.drawn.defined() ? args.drawn.numel() : std::int64_t{-1});
   message.put(block.bytes);
   write_step(message, step, block);
-  const bool on_cpu = ctx.device().is_cpu();
-  if (on_cpu) {
-    message.append(
-        {reinterpret_cast<const std::byte*>(block.begin), static_cast<std::size_t>(block.bytes)});
-  }
+  const char* contents = step.host_block + (block.begin - step.device_block);
+  message.append(
+      {reinterpret_cast<const std::byte*>(contents), static_cast<std::size_t>(block.bytes)});
   send_message(channel_, message);
   if (watcher.share().size > 1) {
     for (const PageCopy copy : watcher.copies()) copy_spread_page(ctx, ranks_, *step.pool, copy);
   }
   watcher.copies().clear();
-  if (on_cpu) return;
-  // What lies on a GPU goes from GPU to GPU.
-  ranks_.broadcast(
-      ctx, Tensor(static_cast<void*>(block.begin), DType::u8, {block.bytes}, ctx.device()), 0);
+  // The host has not read these: they go from GPU to GPU.
   if (args.drawn.defined()) ranks_.broadcast(ctx, args.drawn, 0);
 }
 
@@ -217,7 +212,7 @@ class Follower {
   const Model& part_;
   Communicator& ranks_;
   std::map<PoolId, std::unique_ptr<PagePool>> pools_;
-  Buffer block_, drawn_;
+  Buffer host_block_, device_block_, drawn_;
 };
 
 PagePool& Follower::pool_for(PoolId id, const PoolSizes& sizes) {
@@ -251,19 +246,20 @@ void Follower::run(MessageReader& message) {
   }
   const bool wants_logits = message.get<bool>(), observes = message.get<bool>();
   const auto draws = message.get<std::int64_t>(), bytes = message.get<std::int64_t>();
-  char* block = room(block_, bytes, ctx_.device());
-  const CacheStep step = read_step(message, pool, block);
+  const bool on_cpu = ctx_.device().is_cpu();
+  char* host = room(host_block_, bytes, Device::cpu());
+  char* block = on_cpu ? host : room(device_block_, bytes, ctx_.device());
+  CacheStep step = read_step(message, pool, block);
+  step.host_block = host;
+  step.device_block = block;
+  const auto contents = message.take(static_cast<std::size_t>(bytes));
+  std::memcpy(host, contents.data(), contents.size());
+  if (!on_cpu) copy_bytes(ctx_, block, ctx_.device(), host, Device::cpu(), bytes);
   ForwardArgs args{.step = &step};
-  if (ctx_.device().is_cpu()) {
-    const auto contents = message.take(static_cast<std::size_t>(bytes));
-    std::memcpy(block, contents.data(), contents.size());
-  } else {
-    ranks_.broadcast(ctx_, Tensor(static_cast<void*>(block), DType::u8, {bytes}, ctx_.device()), 0);
-    if (draws >= 0) {
-      char* drawn = room(drawn_, std::max<std::int64_t>(draws, 1) * 4, ctx_.device());
-      args.drawn = Tensor(static_cast<void*>(drawn), DType::i32, {draws}, ctx_.device());
-      ranks_.broadcast(ctx_, args.drawn, 0);
-    }
+  if (draws >= 0) {
+    char* drawn = room(drawn_, std::max<std::int64_t>(draws, 1) * 4, ctx_.device());
+    args.drawn = Tensor(static_cast<void*>(drawn), DType::i32, {draws}, ctx_.device());
+    ranks_.broadcast(ctx_, args.drawn, 0);
   }
   Workspace::Frame frame(ctx_.workspace());
   if (wants_logits) args.logits = frame.take(DType::f32, {step.logits, part_.config().vocab});

@@ -39,12 +39,7 @@ RingLayout ring_layout(std::int64_t tokens, int size, const Mask& mask) {
   return {tokens, size, mask.kind() == Mask::Kind::blocks ? mask.pattern().block() : 1};
 }
 
-void check_ring(const char* op, const Context& ctx, const Communicator& ranks,
-                const RingAttentionArgs& args) {
-  if (!ctx.device().is_cpu()) {
-    fail(ErrorCode::unsupported, "{}: runs on the CPU, but the Context is on {}", op,
-         to_string(ctx.device()));
-  }
+void check_ring(const char* op, const Communicator& ranks, const RingAttentionArgs& args) {
   const std::int64_t rows = ring_layout(args.tokens, ranks.size(), args.mask).rows(ranks.rank());
   for (const auto& [name, tensor] : {std::pair{"q", args.q}, {"k", args.k}, {"v", args.v}}) {
     if (tensor.rank == 4 && tensor.size(1) == rows) continue;

@@ -1,15 +1,15 @@
-// Forward around the ring: each call gives a partial result over some keys (merge_partial.h).
+// Forward around the ring: each call gives a partial result over some keys (partial_sums.h).
 #include "tessera/ring_attention.h"
 
 #include "core/workspace.h"
-#include "modules/merge_partial.h"
 #include "modules/ring.h"
+#include "ops/partial_sums.h"
 #include "tessera/convert.h"
 
 namespace tessera {
 
 void ring_attention(Context& ctx, Communicator& ranks, const RingAttentionArgs& args) {
-  check_ring("ring_attention", ctx, ranks, args);
+  check_ring("ring_attention", ranks, args);
   const RingLayout layout = ring_layout(args.tokens, ranks.size(), args.mask);
   const std::int64_t batch = args.q.size(0), rows = args.q.size(1), heads = args.q.size(2),
                      dim = args.q.size(3);
@@ -17,7 +17,7 @@ void ring_attention(Context& ctx, Communicator& ranks, const RingAttentionArgs& 
   Ring ring(ctx, ranks, frame, layout, args.k, args.v, args.k.dtype);
   const PartialSums sums{frame.take(DType::f32, {batch, rows, heads, dim}),
                          frame.take(DType::f32, {batch, heads, rows})};
-  sums.clear();
+  clear_partial(ctx, sums);
   for (int step = 0; step < ranks.size(); ++step) {
     const bool is_last = step + 1 == ranks.size();
     if (!is_last) ring.start();

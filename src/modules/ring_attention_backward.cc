@@ -2,35 +2,14 @@
 // the keys is a call of attention_backward() over that part. d_q stays here and grows; d_k and d_v
 // travel with their keys:
 //
-//   block of rank o:   o -> o + 1 -> ... -> o - 1 -> o        each adds its part, the last hop is
-//   home
-#include <algorithm>
-
-#include "core/thread_pool.h"
-#include "core/type_switch.h"
+//   block of rank o:   o -> o + 1 -> ... -> o - 1 -> o     each adds its part; then it is home
 #include "core/workspace.h"
 #include "modules/ring.h"
+#include "ops/partial_sums.h"
 #include "tessera/convert.h"
-#include "tessera/half.h"
 
 namespace tessera {
 namespace {
-
-// to[:, first + i] += from[:, i], where `to` is f32.
-void add_rows(Context& ctx, const Tensor& from, const Tensor& to) {
-  const std::int64_t rows = from.size(1), heads = from.size(2), dim = from.size(3);
-  ctx.pool().parallel_for(from.size(0) * rows, [&](std::int64_t i, int) {
-    const std::int64_t b = i / rows, row = i % rows;
-    with_float_type(from.dtype, [&](auto type) {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        const auto* part = from.ptr<const decltype(type)>() + b * from.stride(0) +
-                           row * from.stride(1) + h * from.stride(2);
-        float* sum = to.ptr<float>() + b * to.stride(0) + row * to.stride(1) + h * to.stride(2);
-        for (std::int64_t d = 0; d < dim; ++d) sum[d] += to_float(part[d]);
-      }
-    });
-  });
-}
 
 // The parts of d_q, d_k and d_v that the block which is here gives.
 void add_gradients(Context& ctx, const RingAttentionBackwardArgs& args, const RingCall& call,
@@ -57,11 +36,11 @@ void add_gradients(Context& ctx, const RingAttentionBackwardArgs& args, const Ri
   part.d_q = part_q;
   part.d_k = part_k;
   part.d_v = part_v;
-  part.deterministic = true;
+  part.deterministic = args.deterministic;
   attention_backward(ctx, part);
-  add_rows(ctx, part_q, of_queries(d_q));
-  add_rows(ctx, part_k, gradients.keys(k0, k0 + n_k));
-  add_rows(ctx, part_v, gradients.values(k0, k0 + n_k));
+  add_partial(ctx, part_q, of_queries(d_q));
+  add_partial(ctx, part_k, gradients.keys(k0, k0 + n_k));
+  add_partial(ctx, part_v, gradients.values(k0, k0 + n_k));
 }
 
 }  // namespace
@@ -69,19 +48,18 @@ void add_gradients(Context& ctx, const RingAttentionBackwardArgs& args, const Ri
 void ring_attention_backward(Context& ctx, Communicator& ranks,
                              const RingAttentionBackwardArgs& args) {
   const RingAttentionArgs& forward = args.forward;
-  check_ring("ring_attention_backward", ctx, ranks, forward);
+  check_ring("ring_attention_backward", ranks, forward);
   const RingLayout layout = ring_layout(forward.tokens, ranks.size(), forward.mask);
   const std::int64_t rows = forward.q.size(1);
   Workspace::Frame frame(ctx.workspace());
   Ring ring(ctx, ranks, frame, layout, forward.k, forward.v, forward.k.dtype);
   const Tensor d_q =
       frame.take(DType::f32, {forward.q.size(0), rows, forward.q.size(2), forward.q.size(3)});
-  std::fill_n(d_q.ptr<float>(), d_q.numel(), 0.f);
+  fill_zeros(ctx, d_q);
   // Begins as zeros: no rows of this rank are copied into it.
   const Tensor none = forward.k.slice(1, 0, 0);
   Ring gradients(ctx, ranks, frame, layout, none, none, DType::f32);
-  const Tensor all = gradients.keys(0, layout.most_rows());
-  std::fill_n(all.ptr<float>(), 2 * all.numel(), 0.f);
+  fill_zeros(ctx, gradients.block());
   for (int step = 0; step < ranks.size(); ++step) {
     if (step + 1 < ranks.size()) ring.start();
     for_each_call(layout, ranks.rank(), ring.owner(), forward.mask,

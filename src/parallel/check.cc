@@ -37,4 +37,9 @@ void check_peer(const char* call, int peer, int size) {
        size - 1);
 }
 
+void check_other(const char* call, int peer, int rank, int size) {
+  check_peer(call, peer, size);
+  if (peer == rank) fail(ErrorCode::invalid_argument, "{}: rank {} is this rank", call, peer);
+}
+
 }  // namespace tessera::parallel

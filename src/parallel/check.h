@@ -10,5 +10,7 @@ void check_contiguous(const char* call, const Tensor& tensor);
 void check_summable(const char* call, const Tensor& tensor);
 void check_whole(const char* call, const Tensor& part, const Tensor& whole, int size);
 void check_peer(const char* call, int peer, int size);
+// A message to oneself would wait for itself.
+void check_other(const char* call, int peer, int rank, int size);
 
 }  // namespace tessera::parallel

@@ -1,11 +1,12 @@
 #include "parallel/nccl.h"
 
-#include <dlfcn.h>
 #include <nccl.h>
 
 #include <utility>
 
 #include "core/fail.h"
+#include "core/shared_library.h"
+#include "core/side_stream.h"
 #include "parallel/check.h"
 #include "tessera/buffer.h"
 
@@ -30,29 +31,21 @@ struct Library {
   std::string problem;  // empty: all of them were found
 
   Library() {
-    void* library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-      problem = "libnccl.so.2 was not found (put its folder into LD_LIBRARY_PATH)";
-      return;
-    }
-    const auto find = [&](auto& function, const char* name) {
-      function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-      if (function == nullptr) problem = std::string("libnccl.so.2 lacks ") + name;
-    };
-    find(get_version, "ncclGetVersion");
-    find(get_error_string, "ncclGetErrorString");
-    find(get_unique_id, "ncclGetUniqueId");
-    find(comm_init_rank, "ncclCommInitRank");
-    find(comm_destroy, "ncclCommDestroy");
-    find(all_reduce, "ncclAllReduce");
-    find(all_gather, "ncclAllGather");
-    find(reduce_scatter, "ncclReduceScatter");
-    find(broadcast, "ncclBroadcast");
-    find(send, "ncclSend");
-    find(receive, "ncclRecv");
-    find(group_start, "ncclGroupStart");
-    find(group_end, "ncclGroupEnd");
+    SharedLibrary library({"libnccl.so.2"});
+    library.find(get_version, "ncclGetVersion");
+    library.find(get_error_string, "ncclGetErrorString");
+    library.find(get_unique_id, "ncclGetUniqueId");
+    library.find(comm_init_rank, "ncclCommInitRank");
+    library.find(comm_destroy, "ncclCommDestroy");
+    library.find(all_reduce, "ncclAllReduce");
+    library.find(all_gather, "ncclAllGather");
+    library.find(reduce_scatter, "ncclReduceScatter");
+    library.find(broadcast, "ncclBroadcast");
+    library.find(send, "ncclSend");
+    library.find(receive, "ncclRecv");
+    library.find(group_start, "ncclGroupStart");
+    library.find(group_end, "ncclGroupEnd");
+    problem = library.problem();
   }
 };
 
@@ -80,15 +73,33 @@ ncclDataType_t type_of(DType dtype) {
   }
 }
 
-// Work on a stream is in order: what is waited for is whatever the next kernel waits for.
-class Enqueued final : public Communicator::Pending {
+// A message on the second stream. To wait for it is an order of the streams, not of the host.
+class OnTheSide final : public Communicator::Pending {
  public:
-  void wait() override {}
+  OnTheSide(SideStream& side, Context& ctx) : side_(side), ctx_(ctx) {}
+  ~OnTheSide() override {
+    try {
+      join();
+    } catch (...) {  // a broken device says so at its next call
+    }
+  }
+  void wait() override { join(); }
+
+ private:
+  void join() {
+    if (!joined_) side_.join(ctx_);
+    joined_ = true;
+  }
+
+  SideStream& side_;
+  Context& ctx_;
+  bool joined_ = false;
 };
 
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(ncclComm_t comm, int rank, int size) : Communicator(rank, size), comm_(comm) {}
+  NcclCommunicator(ncclComm_t comm, int rank, int size, Device device)
+      : Communicator(rank, size), comm_(comm), side_(cuda::make_side_stream(device)) {}
   ~NcclCommunicator() override { library().comm_destroy(comm_); }
 
   std::string_view name() const override { return "NCCL"; }
@@ -118,24 +129,32 @@ class NcclCommunicator final : public Communicator {
   }
   void send(Context& ctx, const Tensor& data, int to) override {
     check_contiguous("send", data);
-    check_peer("send", to, size_);
+    check_other("send", to, rank_, size_);
     check("send", library().send(data.data, bytes(data), ncclUint8, to, comm_, stream(ctx)));
   }
   void receive(Context& ctx, const Tensor& data, int from) override {
     check_contiguous("receive", data);
-    check_peer("receive", from, size_);
+    check_other("receive", from, rank_, size_);
     check("receive",
           library().receive(data.data, bytes(data), ncclUint8, from, comm_, stream(ctx)));
   }
+  // On the second stream: the Context computes meanwhile.
   std::unique_ptr<Pending> start_exchange(Context& ctx, const Tensor& sent, int to,
                                           const Tensor& received, int from) override {
     check_contiguous("start_exchange", sent);
     check_contiguous("start_exchange", received);
+    check_peer("start_exchange", to, size_);
+    check_peer("start_exchange", from, size_);
+    side_->begin(ctx);
+    const auto side = static_cast<cudaStream_t>(side_->stream());
     check("start_exchange", library().group_start());
-    send(ctx, sent, to);
-    receive(ctx, received, from);
-    check("start_exchange", library().group_end());
-    return std::make_unique<Enqueued>();
+    const ncclResult_t first = library().send(sent.data, bytes(sent), ncclUint8, to, comm_, side);
+    const ncclResult_t second =
+        library().receive(received.data, bytes(received), ncclUint8, from, comm_, side);
+    const ncclResult_t end = library().group_end();  // a group that began must end
+    for (const ncclResult_t result : {first, second, end}) check("start_exchange", result);
+    side_->end();
+    return std::make_unique<OnTheSide>(*side_, ctx);
   }
   // A sum of one number, waited for.
   void barrier(Context& ctx) override {
@@ -152,6 +171,7 @@ class NcclCommunicator final : public Communicator {
   static std::size_t bytes(const Tensor& t) { return static_cast<std::size_t>(t.bytes()); }
 
   ncclComm_t comm_;
+  std::unique_ptr<SideStream> side_;
 };
 
 }  // namespace
@@ -172,14 +192,16 @@ std::unique_ptr<Communicator> make_nccl(Context& ctx, Communicator& control) {
   if (!library().problem.empty()) {
     fail(ErrorCode::unsupported, "several GPUs need NCCL: {}", library().problem);
   }
-  ctx.synchronize();  // the Context's GPU is the thread's from here on
   ncclUniqueId id{};
   if (control.rank() == 0) check("ncclGetUniqueId", library().get_unique_id(&id));
   Context host({.threads = 1});
   control.broadcast(host, Tensor(static_cast<void*>(&id), DType::u8, {sizeof id}), 0);
   ncclComm_t comm = nullptr;
-  check("ncclCommInitRank", library().comm_init_rank(&comm, control.size(), id, control.rank()));
-  return std::make_unique<NcclCommunicator>(comm, control.rank(), control.size());
+  // NCCL takes the GPU that is the thread's.
+  cuda::with_device(ctx.device(), [&] {
+    check("ncclCommInitRank", library().comm_init_rank(&comm, control.size(), id, control.rank()));
+  });
+  return std::make_unique<NcclCommunicator>(comm, control.rank(), control.size(), ctx.device());
 }
 
 }  // namespace tessera::parallel

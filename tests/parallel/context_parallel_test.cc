@@ -10,9 +10,10 @@
 
 #include "model/checkpoint/random_weights.h"
 #include "parallel/ranks.h"
-#include "parallel/small_models.h"
 #include "reference/parity.h"
 #include "support/files.h"
+#include "support/small_models.h"
+#include "tessera/error.h"
 #include "tessera/model.h"
 
 namespace tessera::test {
@@ -38,44 +39,14 @@ TEST(ContextParallel, GoldensHaveTheLogitsAndTokensOfOneProcess) {
   }
 }
 
-// Prompts of several pages: their rows are spread over the ranks. Rank 0 has the logits.
-void check_long_prompts(Context& ctx, const ModelConfig& config) {
-  const auto whole = model::make_random_model(ctx, config);
-  const auto part = model::make_random_model(ctx, config, {.context_parallel = &ranks()});
-  std::vector<std::int32_t> prompt;
-  for (int i = 0; i < 700; ++i) prompt.push_back((37 * i + i / 11) % 331);
-  // In one step; in two, of which the second meets a cache; and one that ends within a page.
-  for (const std::vector<std::int64_t>& steps :
-       {std::vector<std::int64_t>{700}, {520, 180}, {1, 699}}) {
-    SCOPED_TRACE(steps.front());
-    const auto logits_of = [&](const Model& model) {
-      KvCache cache = model.make_cache(ctx, CachePolicy::full(), 720, 700);
-      const Buffer logits(DType::f32, {3, config.vocab});
-      std::size_t at = 0;
-      for (const std::int64_t n : steps) {
-        const auto ids = std::span(prompt).subspan(at, static_cast<std::size_t>(n));
-        at += static_cast<std::size_t>(n);
-        const bool is_last = at == prompt.size();
-        const CacheStep& step = cache.step(ctx, ids, is_last ? 3 : 0);
-        model.forward(ctx, {.step = &step, .logits = is_last ? logits.tensor() : Tensor()});
-      }
-      const auto* values = logits.tensor().ptr<const float>();
-      return std::vector<float>(values, values + logits.tensor().numel());
-    };
-    const std::vector<float> expected = logits_of(*whole), actual = logits_of(*part);
-    if (ranks().rank() != 0) continue;
-    for (std::size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(actual[i], expected[i], kContextBound) << i;
-    }
-  }
-}
-
 TEST(ContextParallel, LongPromptsAreSpread) {
   Context ctx({.threads = 1});
-  for (const bool neox : {true, false}) check_long_prompts(ctx, small_config(neox, 1));
+  for (const bool neox : {true, false}) {
+    expect_long_prompts_of_the_whole(ctx, ranks(), small_config(neox, 1));
+  }
   ModelConfig windowed = small_config(false, 1);
   windowed.windows = {100, 0};  // one layer with a window, one without
-  check_long_prompts(ctx, windowed);
+  expect_long_prompts_of_the_whole(ctx, ranks(), windowed);
 }
 
 TEST(ContextParallel, EachRankKeepsItsShareOfThePages) {
@@ -97,7 +68,7 @@ TEST(ContextParallel, AnEngineOnRank0LeadsTheOthers) {
   Context ctx({.threads = 1});
   const ModelConfig config = small_config(false, 1);
   auto part = model::make_random_model(ctx, config, {.context_parallel = &ranks()});
-  expect_answers_of_the_whole(ctx, config, std::move(part), 1);
+  expect_answers_of_the_whole(ctx, ranks(), world(), config, std::move(part), 1);
 }
 
 }  // namespace

@@ -59,6 +59,32 @@ class Generate(unittest.TestCase):
             # One JSON object: rank 1 has printed nothing.
             self.assertEqual(json.loads(done.stdout)["token_ids"], alone["token_ids"], parallel)
 
+    def test_one_rank_needs_no_mpirun(self) -> None:
+        model = ["--model", f"{GOLDENS}/llama-gqa", "--device", "cpu"]
+        alone = json.loads(tessera(0, "generate", *model, *PROMPT).stdout)
+        for parallel in ("tensor:1", "context:1"):
+            done = tessera(0, "generate", "--parallel", parallel, *model, *PROMPT)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(json.loads(done.stdout)["token_ids"], alone["token_ids"], parallel)
+
+    def test_the_perplexity_is_that_of_one_process(self) -> None:
+        text = "Once upon a time there was a little dog. He liked to play in the park with his friends. " * 12
+        # Activations of 8 bits would turn a rounding into a step of a code.
+        command = ["perplexity", "--model", MODEL, "--device", "cpu", "--activations", "exact", "--context", "192",
+                   "--json", "--text", text]
+        alone = json.loads(tessera(0, *command).stdout)["ppl"]
+        for ranks, parallel in ((2, "tensor:2"), (2, "context:2"), (3, "context:3")):
+            done = tessera(ranks, *command, "--parallel", parallel)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertAlmostEqual(json.loads(done.stdout)["ppl"] / alone, 1.0, 4, parallel)
+
+    def test_devices_names_mpi_and_nccl(self) -> None:
+        lines = tessera(0, "devices").stdout.splitlines()
+        self.assertRegex(lines[-1], "^Several processes: MPI: .+; NCCL: .+$")
+        found = json.loads(tessera(0, "devices", "--json").stdout)
+        self.assertTrue(found["mpi"]["built"])
+        self.assertEqual(set(found["nccl"]), {"built", "usable", "text"})
+
     def test_verify_holds_every_check(self) -> None:
         folder = f"{GOLDENS}/neox-parallel"
         done = tessera(2, "verify", "--parallel", "tensor:2", "--model", folder, "--device", "cpu",

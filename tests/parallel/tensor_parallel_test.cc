@@ -13,10 +13,10 @@
 #include "model/architectures/shard.h"
 #include "model/checkpoint/random_weights.h"
 #include "parallel/ranks.h"
-#include "parallel/small_models.h"
 #include "reference/parity.h"
 #include "support/files.h"
 #include "support/refusal.h"
+#include "support/small_models.h"
 #include "tessera/model.h"
 
 namespace tessera::test {
@@ -146,7 +146,7 @@ TEST(TensorParallel, AnEngineOnRank0LeadsTheOthers) {
   const ModelConfig config = small_config(true, ranks().size());
   auto part = model::make_random_model(ctx, config, {.tensor_parallel = &ranks()});
   // A second pool, after the first has ended.
-  expect_answers_of_the_whole(ctx, config, std::move(part), 2);
+  expect_answers_of_the_whole(ctx, ranks(), world(), config, std::move(part), 2);
 }
 
 }  // namespace

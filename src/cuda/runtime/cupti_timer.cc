@@ -10,7 +10,6 @@
 #if __has_include(<cupti.h>)
 #define TESSERA_HAVE_CUPTI 1
 #include <cupti.h>
-#include <dlfcn.h>
 #else
 #define TESSERA_HAVE_CUPTI 0
 #endif
@@ -24,6 +23,7 @@
 #include <unordered_map>
 
 #include "core/fail.h"
+#include "core/shared_library.h"
 #include "cuda/runtime/op_names.h"
 
 namespace tessera::cuda {
@@ -42,32 +42,20 @@ struct Cupti {
   std::string missing;  // why it cannot be used
 };
 
-template <typename Function>
-void look_up(void* library, const char* name, Function& function, std::string& missing) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) missing = fmt::format("libcupti has no {}", name);
-}
-
 Cupti open_cupti() {
   Cupti cupti;
   const std::string versioned = fmt::format("libcupti.so.{}", CUDART_VERSION / 1000);
-  void* library = nullptr;
-  for (const std::string& name :
-       {versioned, std::string("libcupti.so"), "/usr/local/cuda/extras/CUPTI/lib64/" + versioned,
-        "/usr/local/cuda/lib64/" + versioned}) {
-    if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  if (library == nullptr) {
-    cupti.missing = fmt::format("{} is not where the loader looks (LD_LIBRARY_PATH)", versioned);
-    return cupti;
-  }
-  look_up(library, "cuptiActivityEnable", cupti.enable, cupti.missing);
-  look_up(library, "cuptiActivityDisable", cupti.disable, cupti.missing);
-  look_up(library, "cuptiActivityRegisterCallbacks", cupti.register_callbacks, cupti.missing);
-  look_up(library, "cuptiActivityFlushAll", cupti.flush, cupti.missing);
-  look_up(library, "cuptiActivityGetNextRecord", cupti.next_record, cupti.missing);
-  look_up(library, "cuptiActivityPushExternalCorrelationId", cupti.push_label, cupti.missing);
-  look_up(library, "cuptiActivityPopExternalCorrelationId", cupti.pop_label, cupti.missing);
+  SharedLibrary library({versioned, "libcupti.so",
+                         "/usr/local/cuda/extras/CUPTI/lib64/" + versioned,
+                         "/usr/local/cuda/lib64/" + versioned});
+  library.find(cupti.enable, "cuptiActivityEnable");
+  library.find(cupti.disable, "cuptiActivityDisable");
+  library.find(cupti.register_callbacks, "cuptiActivityRegisterCallbacks");
+  library.find(cupti.flush, "cuptiActivityFlushAll");
+  library.find(cupti.next_record, "cuptiActivityGetNextRecord");
+  library.find(cupti.push_label, "cuptiActivityPushExternalCorrelationId");
+  library.find(cupti.pop_label, "cuptiActivityPopExternalCorrelationId");
+  cupti.missing = library.problem();
   return cupti;
 }
 

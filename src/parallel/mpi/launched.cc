@@ -1,8 +1,28 @@
+// What needs no MPI: was it asked for, and a world of one process.
 #include <cstdlib>
 
+#include "core/fail.h"
 #include "parallel/mpi/mpi_world.h"
 
 namespace tessera::parallel {
+namespace {
+
+class Alone final : public MpiWorld {
+ public:
+  Communicator& communicator() override { return *communicator_; }
+  int ranks_on_this_machine() override { return 1; }
+  int rank_on_this_machine() override { return 0; }
+  void send_bytes(void*, std::int64_t) override {}  // nobody follows
+  void receive_bytes(void*, std::int64_t) override {
+    fail(ErrorCode::invalid_argument, "a process alone receives no messages");
+  }
+  void abort(int status) override { std::_Exit(status); }
+
+ private:
+  std::unique_ptr<Communicator> communicator_ = one_rank();
+};
+
+}  // namespace
 
 int launched_ranks() {
   // Open MPI; MPICH and its relatives; Slurm.
@@ -11,5 +31,7 @@ int launched_ranks() {
   }
   return 0;
 }
+
+std::unique_ptr<MpiWorld> MpiWorld::alone() { return std::make_unique<Alone>(); }
 
 }  // namespace tessera::parallel

@@ -109,14 +109,14 @@ class MpiCommunicator final : public Communicator {
 
   void send(Context&, const Tensor& data, int to) override {
     check_contiguous("send", on_cpu("send", data));
-    check_other("send", to);
+    check_other("send", to, rank_, size_);
     Requests requests;
     requests.send(comm_, data.data, data.bytes(), to);
   }
 
   void receive(Context&, const Tensor& data, int from) override {
     check_contiguous("receive", on_cpu("receive", data));
-    check_other("receive", from);
+    check_other("receive", from, rank_, size_);
     Requests requests;
     requests.receive(comm_, data.data, data.bytes(), from);
   }
@@ -141,10 +141,6 @@ class MpiCommunicator final : public Communicator {
     fail(ErrorCode::invalid_argument,
          "{}: MPI sends tensors of the CPU, got one on {}; NCCL is for GPUs", call,
          to_string(tensor.device));
-  }
-  void check_other(const char* call, int peer) const {
-    check_peer(call, peer, size_);
-    if (peer == rank_) fail(ErrorCode::invalid_argument, "{}: rank {} is this rank", call, peer);
   }
 
   char* scratch(std::int64_t bytes) {

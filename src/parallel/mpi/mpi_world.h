@@ -28,6 +28,8 @@ class MpiWorld : public ControlChannel {
  public:
   // Starts MPI. Throws Error (unsupported) in a build without it.
   static std::unique_ptr<MpiWorld> start();
+  // One rank, without MPI: for a process that mpirun has not started.
+  static std::unique_ptr<MpiWorld> alone();
   // All ranks, on CPU tensors. Lives as long as the world.
   virtual Communicator& communicator() = 0;
   virtual int ranks_on_this_machine() = 0;
