@@ -156,11 +156,16 @@ std::int64_t most_scratch_bytes(Context& ctx, const Tensor& x, std::int64_t fixe
   return most;
 }
 
-// Calls run(args, few) for the rows that count as few, and for the others.
+// Does the kernel of few tokens take many as well? Then they share the reading of the weight.
+bool same_for_all(const Weight& weight, Activations activations) {
+  return &choose(weight, true, activations) == &choose(weight, false, activations);
+}
+
+// Calls run(args, few) for the rows that count as few, and for the others; once if `same`.
 template <typename Args, typename Run>
-const char* run_by_rows(const Args& args, const Run& run) {
+const char* run_by_rows(const Args& args, bool same, const Run& run) {
   const std::int64_t m_size = Rows(args.out).rows();
-  if (args.fixed_rows < 0) return run(args, m_size <= kFewM);
+  if (args.fixed_rows < 0 || same) return run(args, m_size <= kFewM);
   const char* kernel = "";
   const auto run_rows = [&](std::int64_t begin, std::int64_t end, bool few) {
     if (begin == end && m_size > 0) return;
@@ -190,7 +195,8 @@ std::int64_t gated_linear_scratch_bytes(Context& ctx, const GatedLinearArgs& arg
 }
 
 const char* linear(Context& ctx, const LinearArgs& args) {
-  return run_by_rows(args, [&](const LinearArgs& part, bool few) {
+  const bool same = same_for_all(args.weight, ctx.activations());
+  return run_by_rows(args, same, [&](const LinearArgs& part, bool few) {
     const LinearKernel& kernel = choose(part.weight, few, ctx.activations());
     Factor factor{&part.weight, &kernel, {}};
     multiply(ctx, part.x, std::span(&factor, 1), Epilogue(part));
@@ -199,7 +205,9 @@ const char* linear(Context& ctx, const LinearArgs& args) {
 }
 
 const char* gated_linear(Context& ctx, const GatedLinearArgs& args) {
-  return run_by_rows(args, [&](const GatedLinearArgs& part, bool few) {
+  const bool same =
+      same_for_all(args.gate, ctx.activations()) && same_for_all(args.up, ctx.activations());
+  return run_by_rows(args, same, [&](const GatedLinearArgs& part, bool few) {
     const LinearKernel& gate = choose(part.gate, few, ctx.activations());
     const LinearKernel& up = choose(part.up, few, ctx.activations());
     Factor factors[] = {{&part.gate, &gate, {}}, {&part.up, &up, {}}};
