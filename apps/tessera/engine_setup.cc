@@ -118,7 +118,7 @@ EngineOptions engine_options(const EngineFlags& flags, const ModelOptions& model
 
 CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy& policy) {
   const ModelConfig& config = model.config();
-  const DType dtype = engine.options().cache_dtype.value_or(model.dtype());
+  const DType dtype = *engine.options().cache_dtype;
   return {.policy = policy,
           .dtype = dtype,
           .bytes = page_pool_bytes({.layers = config.layers,

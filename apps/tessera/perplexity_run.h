@@ -44,7 +44,9 @@ struct ScoredSetting {
   KvCacheOptions cache;  // policy and tokens
   std::int64_t bos = -1, weight_bytes = 0;
   double seconds = 0;
-  std::string model, device, weights, activations, dtype, summary;  // summary: what ran where
+  std::string model, device, weights, activations, dtype;
+  DType cache_dtype = DType::f32;
+  std::string summary;  // what ran where
   int threads = 0;
   std::vector<std::string> notes;  // what the user should know, as on standard error
 };

@@ -39,9 +39,9 @@ struct EngineOptions {
   // tokens, or as many as half of the free memory holds.
   std::int64_t pages = 0;
   std::int64_t page_size = 64;  // tokens
-  // Of keys and values. Default: the model's. i8 and f8e4m3 take half the memory of f16, and a
-  // quarter of f32. On the CPU, f16 or bf16 halve those of an f32 model. The attention of many
-  // streams and of long ones waits for this memory.
+  // Of keys and values. Default: Model::cache_dtype(). i8 and f8e4m3 take half the memory of f16,
+  // and a quarter of f32. On the CPU, f16 or bf16 halve those of an f32 model. The attention of
+  // many streams and of long ones waits for this memory.
   std::optional<DType> cache_dtype{};
   bool prefix_cache = true;  // find pages of earlier requests that began with the same tokens
   // A row's bits do not depend on the other rows of a step. The CPU always works this way. A GPU

@@ -56,7 +56,7 @@ struct GenerateResult {
   std::string text{};
   StopReason reason = StopReason::max_tokens;
   std::int64_t prompt_tokens = 0;
-  double prefill_seconds = 0;  // of the prompt
+  double prefill_seconds = 0;  // of the prompt, with the draw of the first token
   double first_seconds = 0;    // from the call to the first token
   double decode_seconds = 0;   // from the first token to the last
 };

@@ -62,6 +62,11 @@ class KvCache {
   // the steps of a stream need (Model::workspace_bytes).
   void skip(std::int64_t tokens);
 
+  // What it is made of. They live as long as the cache.
+  PagePool& pool();
+  CacheSequence& sequence();
+  CacheBatch& batch();
+
  private:
   struct State;
   std::unique_ptr<State> state_;

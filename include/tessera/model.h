@@ -57,9 +57,12 @@ struct LoadOptions {
   // Must outlive the model. Null: the whole model.
   Communicator* tensor_parallel = nullptr;
   // Context parallelism: every rank has the whole model, and a part of the pages of keys and
-  // values; the rows of a long step are spread over the ranks. On the CPU; not together with
+  // values; the rows of a long step are spread over the ranks. Not together with
   // tensor_parallel. Otherwise as tensor_parallel.
   Communicator* context_parallel = nullptr;
+  // On a GPU, a step of one token runs all layers in one kernel, where there is one for the model
+  // (tessera/decode_layers.h). False: op by op, for comparisons.
+  bool fuse_layers = true;
   // Called while loading, on the calling thread, with the bytes done and the total. An exception
   // that it throws ends the loading and reaches the caller; what was loaded is released.
   std::function<void(std::int64_t done, std::int64_t total)> progress{};
@@ -84,8 +87,8 @@ struct PoolRequest {
   std::int64_t pages = 0;       // 0: room for all sequences at their longest, or what fits
   std::int64_t page_size = 64;
   bool prefix_cache = true;
-  // Of keys and values. Default: the model's. f8e4m3 and i8 are for every model; f16 and bf16 also
-  // for one of f32, on the CPU.
+  // Of keys and values. Default: Model::cache_dtype(). f8e4m3 and i8 are for every model; f16 and
+  // bf16 also for one of f32, on the CPU.
   std::optional<DType> dtype{};
   // With pages = 0, the most of the memory that is free beside weights and workspace. 0: 0.9 on a
   // GPU, 0.5 on the CPU.
@@ -131,6 +134,10 @@ class Model {
 
   // Refuses a policy under which the model's layers would not see what it keeps.
   void check_policy(const CachePolicy& policy) const;
+  // What keys and values are stored as if nothing else is chosen: the model's dtype. On the CPU,
+  // f16 for a model of f32 whose layers round their input to 8 bits (packed weights,
+  // Activations::int8): that rounds far more, and many streams wait for this memory.
+  DType cache_dtype(const Context& ctx) const;
   // Watches a pool that make_cache() or make_pool() is about to make; null where nobody has to.
   virtual std::shared_ptr<PoolWatcher> watch_pool() const { return nullptr; }
   // A cache that fits the model, with this policy and these sizes. Reserves the workspace of its

@@ -73,6 +73,9 @@ const KvCacheOptions& KvCache::options() const { return state_->options; }
 std::int64_t KvCache::seen() const { return state_->sequence.seen(); }
 std::int64_t KvCache::kept() const { return state_->sequence.kept(); }
 std::int64_t KvCache::bytes() const { return state_->pool.bytes(); }
+PagePool& KvCache::pool() { return state_->pool; }
+CacheSequence& KvCache::sequence() { return state_->sequence; }
+CacheBatch& KvCache::batch() { return state_->batch; }
 void KvCache::clear() { state_->sequence.clear(); }
 void KvCache::truncate(std::int64_t seen) { state_->sequence.truncate(seen); }
 void KvCache::skip(std::int64_t tokens) { state_->sequence.skip(tokens); }

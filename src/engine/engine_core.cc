@@ -30,20 +30,35 @@ EngineCore::EngineCore(Context& ctx, const Model& model, const EngineOptions& op
     : ctx_(ctx),
       model_(model),
       options_(complete_options(options, model)),
-      pool_(model.make_pool(ctx, pool_request(options_, ctx))),
-      batch_(ctx, *pool_, batch_limits(options_, ctx)),
+      own_pool_(model.make_pool(ctx, pool_request(options_, ctx))),
+      own_batch_(std::make_unique<CacheBatch>(ctx, *own_pool_, batch_limits(options_, ctx))),
+      pool_(*own_pool_),
+      batch_(*own_batch_),
       scheduler_({.max_sequences = options_.max_sequences,
                   .max_step_tokens = options_.max_step_tokens,
-                  .total_pages = pool_->options().pages}),
+                  .total_pages = pool_.options().pages}),
       runner_(ctx, model, most_logits(options_)),
       speculator_(make_speculator(ctx, model, options_.speculation,
                                   {.context = options_.context,
                                    .max_sequences = options_.max_sequences,
                                    .max_step_tokens = options_.max_step_tokens})),
       pacer_(options_.max_step_tokens) {
-  options_.pages = pool_->options().pages;
-  if (options_.warm_up) warm_up(ctx_, *pool_, batch_, runner_, options_);
+  options_.pages = pool_.options().pages;
+  options_.cache_dtype = pool_.options().dtype;
+  if (options_.warm_up) warm_up(ctx_, pool_, batch_, runner_, options_);
 }
+
+EngineCore::EngineCore(Context& ctx, const Model& model, KvCache& cache)
+    : ctx_(ctx),
+      model_(model),
+      options_(options_of(cache)),
+      pool_(cache.pool()),
+      batch_(cache.batch()),
+      scheduler_({.max_sequences = 1,
+                  .max_step_tokens = options_.max_step_tokens,
+                  .total_pages = options_.pages}),
+      runner_((model.reserve_workspace(ctx, cache.options(), 1), ctx), model, 1),
+      pacer_(options_.max_step_tokens) {}
 
 // ---- requests ----------------------------------------------------------------------------------
 
@@ -112,7 +127,7 @@ std::int64_t EngineCore::pages_to_store(const Choice& choice, std::int64_t token
 bool EngineCore::step() {
   TracedWork scheduling(ctx_.trace(), "schedule");
   end_cancelled_and_late();
-  const auto free_pages = [&] { return pool_->free_pages(); };
+  const auto free_pages = [&] { return pool_.free_pages(); };
   const auto next_step = [&](RequestId id, std::int64_t wanted) {
     const CacheSequence& sequence = *at(id).sequence;
     const std::int64_t tokens = sequence.step_size(wanted);
@@ -162,7 +177,9 @@ void EngineCore::end_cancelled_and_late() {
   const Clock::time_point now = Clock::now();
   for (auto it = choices_.begin(); it != choices_.end();) {
     Choice& choice = *(it++)->second;  // ending it removes it
-    if (choice.state->cancelled || choice.generation.is_cancelled()) {
+    // A stream ends with its next token, which brings the text that was held back.
+    const bool streams = choice.sequence && choice.usage.generated_tokens > 0;
+    if (choice.state->cancelled || (!streams && choice.generation.is_cancelled())) {
       finish(choice, StopReason::cancelled, choice.generation.end(StopReason::cancelled));
     } else if (now >= choice.deadline) {
       finish(choice, StopReason::deadline, choice.generation.end(StopReason::deadline));
@@ -173,9 +190,11 @@ void EngineCore::end_cancelled_and_late() {
 void EngineCore::admit_waiting(const PoolView& view) {
   while (const std::optional<RequestId> id = scheduler_.next_admission(view)) {
     Choice& choice = at(*id);
-    choice.sequence.emplace(*pool_, choice.policy, options_.context, options_.max_step_tokens);
-    const std::int64_t cached =
-        choice.use_prefix_cache ? choice.sequence->find_prefix(choice.ids) : 0;
+    std::int64_t cached = 0;
+    if (!choice.sequence) {  // one that was lent goes on where it is
+      choice.sequence.emplace(pool_, choice.policy, options_.context, options_.max_step_tokens);
+      if (choice.use_prefix_cache) cached = choice.sequence->find_prefix(choice.ids);
+    }
     if (!choice.started) {
       choice.started = true;
       choice.usage.cached_tokens = cached;
@@ -201,7 +220,7 @@ void EngineCore::guess_ahead() {
       room = std::min(room, options.max_tokens - choice.usage.generated_tokens - 1);
     }
     if (choice.policy.kind == CachePolicy::Kind::full) {
-      room = std::min(room, options_.context - std::ssize(choice.ids));
+      room = std::min(room, options_.context - choice.before - std::ssize(choice.ids));
     }
     room = std::max<std::int64_t>(room, 0);
     guesses_.push_back(
@@ -223,7 +242,7 @@ void EngineCore::collect(const Plan& plan) {
   now_.launched = Clock::now();
   for (const StepItem& item : plan.items) {
     Choice& choice = at(item.id);
-    const std::int64_t stored = choice.sequence->seen();
+    const std::int64_t stored = choice.stored();
     const std::int64_t drafts =
         std::max<std::int64_t>(stored + item.tokens - std::ssize(choice.ids), 0);
     choice.drafts.resize(static_cast<std::size_t>(drafts));
@@ -338,7 +357,7 @@ EngineStats EngineCore::stats() const {
   stats.waiting = counts.waiting;
   stats.preemptions = counts.preemptions;
   stats.pages = options_.pages;
-  stats.pages_used = pool_->used_pages();
+  stats.pages_used = pool_.used_pages();
   return stats;
 }
 

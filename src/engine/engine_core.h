@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/traced_work.h"
@@ -31,11 +32,33 @@
 #include "engine/speculator.h"
 #include "engine/step_runner.h"
 #include "tessera/engine.h"
+#include "tessera/kv_cache.h"
 #include "tessera/page_pool.h"
 
 namespace tessera::engine {
 
 using Clock = std::chrono::steady_clock;
+
+// The sequence of a choice while it runs: one of the pool's, or one that was lent.
+class RunningSequence {
+ public:
+  template <class... Args>
+  void emplace(Args&&... args) {
+    sequence_ = &own_.emplace(std::forward<Args>(args)...);
+  }
+  void lend(CacheSequence& sequence) { sequence_ = &sequence; }
+  void reset() {
+    sequence_ = nullptr;
+    own_.reset();
+  }
+  explicit operator bool() const { return sequence_ != nullptr; }
+  CacheSequence& operator*() const { return *sequence_; }
+  CacheSequence* operator->() const { return sequence_; }
+
+ private:
+  std::optional<CacheSequence> own_;
+  CacheSequence* sequence_ = nullptr;
+};
 
 // One of the texts of a request. To the scheduler it is a sequence.
 struct Choice {
@@ -50,8 +73,9 @@ struct Choice {
   bool use_prefix_cache = true;
   int priority = 0;
   std::vector<std::int32_t> ids;  // the prompt, and what has been drawn
+  std::int64_t before = 0;        // tokens of the stream before ids, which the sequence holds
   Generation generation;
-  std::optional<CacheSequence> sequence{};          // while it runs
+  RunningSequence sequence{};
   std::vector<std::unique_ptr<Choice>> siblings{};  // choices that begin where the prompt ends
   std::vector<std::int32_t> drafts{};               // guesses for the next tokens
   DraftLength draft_length{};
@@ -59,6 +83,7 @@ struct Choice {
   std::int64_t in_flight = 0;    // tokens that have been drawn, but not read: 0 or 1
   bool started = false;
   Usage usage{};
+  std::int64_t stored() const { return sequence->seen() - before; }  // of ids
   Clock::time_point submitted{}, deadline = Clock::time_point::max();
 };
 
@@ -82,6 +107,9 @@ class EngineCore {
  public:
   // Fills in the options that are 0. Reserves the pages and the scratch memory of all steps.
   EngineCore(Context& ctx, const Model& model, const EngineOptions& options);
+  // Runs in the pages of a cache, for one choice at a time, to which its sequence is lent. Reserves
+  // the scratch memory.
+  EngineCore(Context& ctx, const Model& model, KvCache& cache);
 
   const EngineOptions& options() const { return options_; }
   // Throws if such a sequence can never run. May be called from any thread.
@@ -130,8 +158,10 @@ class EngineCore {
   Context& ctx_;
   const Model& model_;
   EngineOptions options_;
-  std::unique_ptr<PagePool> pool_;
-  CacheBatch batch_;
+  std::unique_ptr<PagePool> own_pool_;  // these two: null if those of a cache are used
+  std::unique_ptr<CacheBatch> own_batch_;
+  PagePool& pool_;
+  CacheBatch& batch_;
   Scheduler scheduler_;
   StepRunner runner_;
   std::unique_ptr<Speculator> speculator_;  // or null

@@ -23,7 +23,7 @@ bool EngineCore::launch(TracedWork& scheduling) {
       runner_.forward(step);
     }
     now_.is_up = true;
-    stats_.pages_peak = std::max(stats_.pages_peak, pool_->used_pages());
+    stats_.pages_peak = std::max(stats_.pages_peak, pool_.used_pages());
     return is_ahead;
   } catch (...) {
     const Error error = error_of(std::current_exception());
@@ -45,7 +45,7 @@ void EngineCore::take_off() {
         !has_room(choice, place) || (most > 0 && choice.usage.generated_tokens + 1 >= most);
     choice.ids.push_back(AheadDraws::name_of(i));
     choice.in_flight = 1;
-    const std::int64_t stored = choice.sequence->seen();
+    const std::int64_t stored = choice.stored();
     scheduler_.advance(choice.id, stored, is_last ? stored : place + 1);
   }
   std::swap(now_, before_);
@@ -57,7 +57,7 @@ void EngineCore::advance_prompts() {
   for (std::size_t i = 0; i < parts_.size(); ++i) {
     if (parts_[i].logit_rows > 0 || in_step_[i] == nullptr) continue;
     const Choice& choice = *in_step_[i];
-    scheduler_.advance(choice.id, choice.sequence->seen(), std::ssize(choice.ids));
+    scheduler_.advance(choice.id, choice.stored(), std::ssize(choice.ids));
   }
 }
 
@@ -98,7 +98,7 @@ void EngineCore::land_token(Choice& choice) {
   const std::int64_t place = std::ssize(choice.ids) - 1;
   choice.ids.back() = sampled.token.id;
   choice.in_flight = 0;
-  if (choice.sequence) choice.sequence->set_id(place, sampled.token.id);
+  if (choice.sequence) choice.sequence->set_id(choice.before + place, sampled.token.id);
   deliver(choice, sampled, has_room(choice, place));
 }
 
@@ -132,8 +132,8 @@ void EngineCore::take_drawn(Choice& choice) {
     choice.ids.push_back(sampled.token.id);
     if (!deliver(choice, sampled, has_room(choice, place))) return;
   }
-  choice.sequence->truncate(std::ssize(choice.ids) - 1);
-  scheduler_.advance(choice.id, choice.sequence->seen(), std::ssize(choice.ids));
+  choice.sequence->truncate(choice.before + std::ssize(choice.ids) - 1);
+  scheduler_.advance(choice.id, choice.stored(), std::ssize(choice.ids));
   streams_.push_back(choice.id);
 }
 
@@ -154,9 +154,9 @@ bool EngineCore::deliver(Choice& choice, const Sampled& sampled, bool has_room) 
   return !reason;
 }
 
-// May the token in this place of the stream be stored later?
+// May the token in this place of its ids be stored later?
 bool EngineCore::has_room(const Choice& choice, std::int64_t place) const {
-  return choice.policy.kind != CachePolicy::Kind::full || place < options_.context;
+  return choice.policy.kind != CachePolicy::Kind::full || choice.before + place < options_.context;
 }
 
 // Steps that overlap count from landing to landing.

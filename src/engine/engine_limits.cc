@@ -29,6 +29,17 @@ EngineOptions complete_options(EngineOptions options, const Model& model) {
   return options;
 }
 
+EngineOptions options_of(KvCache& cache) {
+  const KvCacheOptions& options = cache.options();
+  return {.context = options.max_tokens,
+          .max_sequences = 1,
+          .max_step_tokens = options.max_step,
+          .pages = cache.pool().options().pages,
+          .page_size = options.page_size,
+          .cache_dtype = options.dtype,
+          .prefix_cache = false};
+}
+
 std::int64_t most_logits(const EngineOptions& options) {
   const bool drafts = options.speculation.kind != SpeculationOptions::Kind::off;
   const std::int64_t each = 1 + (drafts ? options.speculation.max_tokens : 0);

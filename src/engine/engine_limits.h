@@ -5,11 +5,15 @@
 
 #include "tessera/cache_batch.h"
 #include "tessera/engine.h"
+#include "tessera/kv_cache.h"
 
 namespace tessera::engine {
 
 // Refuses what makes no sense, and fills in the options that are 0, except for the pages.
 EngineOptions complete_options(EngineOptions options, const Model& model);
+
+// Of an engine that runs in the pages of a cache.
+EngineOptions options_of(KvCache& cache);
 
 // The most rows of logits in a step: each sequence has the one after its newest token, and those
 // after its drafts.

@@ -1,5 +1,5 @@
 // One text in the making: draws count, tokens become text, and the text ends for a reason. It knows
-// nothing of the model's pass: generate() and the Engine run that, and bring it the drawn tokens.
+// nothing of the model's pass: EngineCore runs that, and brings it the drawn tokens.
 #pragma once
 
 #include <cstdint>

@@ -64,29 +64,34 @@ bool RequestHandle::is_done() const {
   return state.open_choices == 0 && state.events.empty();
 }
 
+void add_event(const Event& event, bool wants_logprobs, GenerateResult& result,
+               std::optional<Error>& error) {
+  switch (event.kind) {
+    case Event::Kind::token:
+      result.ids.push_back(event.token.sampled.token.id);
+      if (wants_logprobs) result.sampled.push_back(event.token.sampled);
+      result.text += event.token.text;
+      break;
+    case Event::Kind::finished:
+      result.reason = event.reason;
+      result.text += event.token.text;
+      result.prompt_tokens = event.usage.prompt_tokens;
+      result.first_seconds = event.usage.first_seconds;
+      result.prefill_seconds = event.usage.first_seconds;
+      result.decode_seconds = event.usage.total_seconds - event.usage.first_seconds;
+      break;
+    case Event::Kind::failed:
+      if (!error) error.emplace(event.code, event.message);
+      break;
+  }
+}
+
 std::vector<GenerateResult> RequestHandle::wait() {
   std::vector<GenerateResult> results(static_cast<std::size_t>(state_or_refuse(state_).choices));
   std::optional<Error> error;
   while (std::optional<Event> event = next()) {
-    GenerateResult& result = results[static_cast<std::size_t>(event->choice)];
-    switch (event->kind) {
-      case Event::Kind::token:
-        result.ids.push_back(event->token.sampled.token.id);
-        if (state_->wants_logprobs) result.sampled.push_back(event->token.sampled);
-        result.text += event->token.text;
-        break;
-      case Event::Kind::finished:
-        result.reason = event->reason;
-        result.text += event->token.text;
-        result.prompt_tokens = event->usage.prompt_tokens;
-        result.first_seconds = event->usage.first_seconds;
-        result.prefill_seconds = event->usage.first_seconds;
-        result.decode_seconds = event->usage.total_seconds - event->usage.first_seconds;
-        break;
-      case Event::Kind::failed:
-        if (!error) error.emplace(event->code, event->message);
-        break;
-    }
+    add_event(*event, state_->wants_logprobs, results[static_cast<std::size_t>(event->choice)],
+              error);
   }
   if (error) throw *error;
   return results;

@@ -7,6 +7,7 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
 
 #include "tessera/engine.h"
 
@@ -35,5 +36,9 @@ struct RequestHandle::State {
   // Hands an event to the caller. Called on the engine's thread.
   void deliver(Event event);
 };
+
+// Adds an event of a choice to its result; an error to the first one there is.
+void add_event(const Event& event, bool wants_logprobs, GenerateResult& result,
+               std::optional<Error>& error);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
 // One step of any number of sequences: the model's pass, then a drawn token for each row of logits
-// that asks for one. generate() and the Engine both make their tokens here, in one of two ways:
+// that asks for one. All tokens are made here, in one of two ways:
 //
 //   forward(step); draw(draws);        waits for the tokens
 //   start(step, draws); ... finish()   the tokens are read later, behind the start of the next step

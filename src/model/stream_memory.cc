@@ -98,8 +98,9 @@ CacheRequest cache_request(const Context& ctx, const Model& model, const KvCache
           .tokens = options.max_tokens};
 }
 
-DType checked_cache_dtype(const Context& ctx, std::optional<DType> chosen, DType of_model) {
-  const DType dtype = chosen.value_or(of_model);
+DType checked_cache_dtype(const Context& ctx, const Model& model, std::optional<DType> chosen) {
+  if (!chosen) return model.cache_dtype(ctx);
+  const DType dtype = *chosen, of_model = model.dtype();
   if (!can_store(dtype, of_model)) {
     fail(ErrorCode::invalid_argument,
          "a cache of {} does not fit a model of {}; choose {}, {}f8e4m3 or i8", name(dtype),
@@ -183,6 +184,15 @@ void Model::reserve_workspace(Context& ctx, const KvCacheOptions& cache,
   ctx.workspace().reserve(workspace_bytes(ctx, cache, logit_rows));
 }
 
+DType Model::cache_dtype(const Context& ctx) const {
+  const bool rounds =
+      ctx.device().is_cpu() && ctx.activations() == Activations::int8 &&
+      std::any_of(linear_layers_.begin(), linear_layers_.end(), [](const LayerInfo& layer) {
+        return layer.weight.layout == WeightLayout::cpu_tiles;
+      });
+  return rounds && dtype_ == DType::f32 ? DType::f16 : dtype_;
+}
+
 void Model::check_policy(const CachePolicy& policy) const {
   if (policy.kind != CachePolicy::Kind::sinks) return;
   const std::shared_ptr<PoolWatcher> watcher = watch_pool();
@@ -209,7 +219,7 @@ KvCache Model::make_cache(Context& ctx, const CachePolicy& policy, std::int64_t 
   const KvCacheOptions options{.layers = config_.layers,
                                .kv_heads = config_.kv_heads,
                                .head_dim = config_.head_dim,
-                               .dtype = model::checked_cache_dtype(ctx, dtype, dtype_),
+                               .dtype = model::checked_cache_dtype(ctx, *this, dtype),
                                .policy = policy,
                                .max_tokens = max_tokens,
                                .max_step = max_step,
@@ -232,7 +242,7 @@ std::unique_ptr<PagePool> Model::make_pool(Context& ctx, const PoolRequest& requ
   PagePoolOptions options{.layers = config_.layers,
                           .kv_heads = config_.kv_heads,
                           .head_dim = config_.head_dim,
-                          .dtype = model::checked_cache_dtype(ctx, request.dtype, dtype_),
+                          .dtype = model::checked_cache_dtype(ctx, *this, request.dtype),
                           .pages = 1,
                           .page_size = request.page_size,
                           .prefix_cache = request.prefix_cache,

@@ -96,7 +96,9 @@ Golden read_golden(const std::filesystem::path& file) {
 Observed observe(Context& ctx, const Model& model, std::span<const std::int32_t> ids,
                  std::span<const std::int64_t> steps) {
   const auto total = static_cast<std::int64_t>(ids.size());
-  KvCache cache = model.make_cache(ctx, CachePolicy::full(), total, total);
+  // Keys and values as exact as the model, whatever generation stores.
+  KvCache cache =
+      model.make_cache(ctx, CachePolicy::full(), total, total, /*logit_rows=*/1, model.dtype());
   const StepLogits room(ctx, model, total);
   Observed observed;
   observed.levels.resize(static_cast<std::size_t>(model.config().layers + 1));
@@ -121,7 +123,8 @@ Observed observe(Context& ctx, const Model& model, std::span<const std::int32_t>
 Greedy generate_greedy(Context& ctx, const Model& model, std::span<const std::int32_t> prompt,
                        std::int64_t tokens) {
   const auto length = static_cast<std::int64_t>(prompt.size());
-  KvCache cache = model.make_cache(ctx, CachePolicy::full(), length + tokens, length);
+  KvCache cache = model.make_cache(ctx, CachePolicy::full(), length + tokens, length,
+                                   /*logit_rows=*/1, model.dtype());
   const StepLogits room(ctx, model, 1);
   Greedy greedy;
   std::vector<std::int32_t> input(prompt.begin(), prompt.end());

@@ -71,6 +71,19 @@ TEST(Generate, KeysAndValuesOf8BitsTakeLessMemory) {
   EXPECT_NE(run("--kv-dtype int4").err.find("--kv-dtype"), std::string::npos);
 }
 
+TEST(Generate, KeysAndValuesAreF16BesideActivationsOf8Bits) {
+  const auto stored = [&](const std::string& options) {
+    return json_of(generate(
+        neox(), "--device cpu --greedy --max-tokens 2 --json " + options + " abc"))["cache_dtype"];
+  };
+  for (const char* engine : {"", " -n 2"}) {
+    EXPECT_EQ(stored(std::string("--weights int8") + engine), "f16");
+    EXPECT_EQ(stored(std::string("--weights int8 --kv-dtype f32") + engine), "f32");
+    EXPECT_EQ(stored(std::string("--weights int8 --activations exact") + engine), "f32");
+    EXPECT_EQ(stored(std::string("--weights dense") + engine), "f32");
+  }
+}
+
 TEST(Generate, PlainTextIsTheTextOfTheJson) {
   const std::string arguments = "--greedy --ignore-eos --max-tokens 20 'Once upon'";
   const ProgramRun plain = generate(neox(), arguments);

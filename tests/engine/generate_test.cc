@@ -176,6 +176,49 @@ TEST_F(Generation, EndsAfterTheCurrentTokenWhereCancelled) {
   EXPECT_TRUE(generate(ctx, model, cache, nullptr, ids_of("x"), {.cancel = &cancel}).ids.empty());
 }
 
+TEST_F(Generation, TextThatWasHeldBackComesWithTheTokenThatCancellingEnds) {
+  teach("ab<end>");
+  std::atomic<bool> cancel = false;
+  KvCache cache = model.cache(ctx, CachePolicy::full(), 1000);
+  std::string streamed;
+  const GenerateOptions options{.stop = {"<end>"}, .sampling = {.greedy = true}, .cancel = &cancel};
+  const GenerateResult result = generate(ctx, model, cache, &tokenizer, ids_of(">"), options,
+                                         [&](const GeneratedToken& token) {
+                                           streamed += token.text;
+                                           if (token.sampled.token.id == id_of('<')) cancel = true;
+                                         });
+  EXPECT_EQ(result.reason, StopReason::cancelled);
+  EXPECT_EQ(result.text, "ab<e");
+  EXPECT_EQ(streamed, result.text);
+}
+
+TEST_F(Generation, AFailedPassReachesTheCallerAndTheStreamCanGoOn) {
+  const GenerateOptions six{.max_tokens = 6, .sampling = {.greedy = true}};
+  const GenerateOptions three{.max_tokens = 3, .sampling = {.greedy = true}};
+  const Ids whole = run(ids_of("xy"), six).ids;
+  struct Unreliable : ToyModel {
+    using ToyModel::ToyModel;
+    void forward(Context& context, const ForwardArgs& args) const override {
+      if (fails) throw Error(ErrorCode::invalid_argument, "the model has failed");
+      ToyModel::forward(context, args);
+    }
+    bool fails = false;
+  } unreliable(kVocab);
+  KvCache cache = model.cache(ctx, CachePolicy::full(), 1000);
+  Ids delivered;
+  const auto on_token = [&](const GeneratedToken& token) {
+    delivered.push_back(token.sampled.token.id);
+    unreliable.fails = delivered.size() == 3;
+  };
+  EXPECT_TRUE(
+      refuses([&] { generate(ctx, unreliable, cache, nullptr, ids_of("xy"), six, on_token); },
+              "the model has failed"));
+  EXPECT_EQ(cache.seen(), 4);  // the token whose pass failed is not stored
+  const Ids last{delivered.back()};
+  EXPECT_EQ(generate(ctx, model, cache, nullptr, last, three).ids,
+            Ids(whole.begin() + 3, whole.end()));
+}
+
 TEST_F(Generation, AFullCacheEndsTheTextAndLosesNothing) {
   KvCache cache = model.cache(ctx, CachePolicy::full(), 10);
   const GenerateResult result = generate(ctx, model, cache, nullptr, ids_of("xyz"),

@@ -2,13 +2,13 @@
 // lies in the Context's workspace, in the cache and in the Sampler. These are sized before the
 // first token.
 //
-// A step here is what generate() does for each token: it calls forward() through the cache and
-// draws the next token. What generate() does with the token after that is not counted: it hands the
-// caller a std::string, and keeps the ids.
+// Most tests here run the pass and the draw alone. The last runs generate(), whose lists of ids
+// grow now and then, and hold twice as many each time.
 #include <gtest/gtest.h>
 
 #include <cstdint>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,6 +19,7 @@
 #include "support/allocations.h"
 #include "support/devices.h"
 #include "support/files.h"
+#include "tessera/generate.h"
 #include "tessera/sampling.h"
 
 namespace tessera::test {
@@ -98,6 +99,28 @@ TEST_P(StepAllocationsTest, AHundredTokensTakeNothingFromTheHeap) {
         ASSERT_EQ(context.workspace_bytes(), workspace);
       }
     }
+  }
+}
+
+TEST_P(StepAllocationsTest, AHundredTokensOfGenerateTakeNothingFromTheHeap) {
+  if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  Context context({.device = GetParam(), .threads = 3});
+  const auto model = load_model(context, data_path("goldens") / "llama-gqa");
+  for (const CachePolicy& policy : {CachePolicy::full(), CachePolicy::sinks(4, 40)}) {
+    SCOPED_TRACE(to_string(policy));
+    KvCache cache = model->make_cache(context, policy, 256, 16);
+    std::optional<AllocationCounter> counter;
+    int tokens = 0;
+    const std::int32_t prompt[] = {1};
+    generate(context, *model, cache, nullptr, prompt, {.max_tokens = 255, .ignore_eos = true},
+             [&](const GeneratedToken&) {
+               // Lists that double grow at 128 and at 256.
+               if (++tokens == 140) counter.emplace();
+               if (tokens == 240) {
+                 EXPECT_EQ(counter->count(), 0);
+               }
+             });
+    EXPECT_EQ(tokens, 255);
   }
 }
 

@@ -141,6 +141,33 @@ TEST_P(StreamMemory, GenerationAndPerplexityStayWithinIt) {
   EXPECT_EQ(held.front(), held.back());
 }
 
+TEST_P(StreamMemory, KeysAreF16WhereTheCpuRoundsActivationsTo8Bits) {
+  const QuantizeOptions int4{.format = Format::int4, .group = 32};
+  const struct {
+    LoadOptions load;
+    Activations activations;
+    DType cpu, gpu;
+  } cases[] = {
+      {{.dtype = DType::f32, .pack = int4}, Activations::int8, DType::f16, DType::f32},
+      {{.dtype = DType::f32, .pack = int4}, Activations::exact, DType::f32, DType::f32},
+      {{.dtype = DType::f32}, Activations::int8, DType::f32, DType::f32},
+      {{.dtype = DType::bf16, .pack = int4}, Activations::int8, DType::bf16, DType::bf16},
+  };
+  for (const auto& [load, activations, cpu, gpu] : cases) {
+    const std::unique_ptr<Context> ctx = context(activations);
+    const auto model = load_model(*ctx, data_path("goldens/llama-gqa"), load);
+    const DType expected = GetParam().is_cpu() ? cpu : gpu;
+    EXPECT_EQ(model->cache_dtype(*ctx), expected);
+    EXPECT_EQ(model->make_cache(*ctx, CachePolicy::full(), 64).keys(0).dtype, expected);
+    const PoolRequest request{
+        .limits = {.max_tokens = 8, .max_sequences = 1, .max_pages_of_a_sequence = 2}, .pages = 2};
+    EXPECT_EQ(model->make_pool(*ctx, request)->options().dtype, expected);
+    // What is chosen counts.
+    KvCache chosen = model->make_cache(*ctx, CachePolicy::full(), 64, 16, 1, model->dtype());
+    EXPECT_EQ(chosen.keys(0).dtype, model->dtype());
+  }
+}
+
 TEST_P(StreamMemory, CountingRunsNothingAndLeavesNoTrace) {
   const std::unique_ptr<Context> ctx = context();
   const auto model = load_model(*ctx, data_path("goldens/qwen3"));
