@@ -95,7 +95,12 @@ class Profiler {
     plain_ = repeat_engine(ctx_, model_, plain, flags.repeat);
     traced_ = repeat_engine(ctx_, model_, traced, flags.repeat);
     const ModelConfig& config = model_.config();
-    for (const model::StepCalls& op : model::find_architecture(config).step_calls(config)) {
+    const std::vector<TraceEntry>& decoded = traced_.front().decode.entries;
+    const bool fused = std::any_of(decoded.begin(), decoded.end(), [](const TraceEntry& entry) {
+      return entry.op == "decode_layers";
+    });
+    for (const model::StepCalls& op :
+         model::find_architecture(config).promised_calls(config, fused)) {
       promised_.push_back({op.op, op.calls});
     }
   }
@@ -204,7 +209,7 @@ Command add_profile(CLI::App& app) {
   command->add_option("--repeat", flags->repeat, "Runs; the median counts")
       ->check(whole_number(1, 1000))
       ->capture_default_str();
-  command->add_flag("--fusion", flags->fusion,
+  command->add_flag("--fusion-gain", flags->fusion,
                     "Also compare what a fusion should gain with what it gains (CPU, f32)");
   command->add_flag("--json", flags->json, "Print one JSON object");
   command->add_option("--html", flags->html, "Also write a page with plots")->type_name("FILE");

@@ -37,7 +37,7 @@ struct ProfileReport {
   std::int64_t prompt_len = 0, gen_len = 0;
   std::vector<std::string> notes;
   ProfilePhase prefill, decode;
-  std::optional<profile::FusionGains> fusion{};  // with --fusion
+  std::optional<profile::FusionGains> fusion{};  // with --fusion-gain
 };
 
 // {"prefill": {"wall_ms", "rows"}, "decode": ..., "about": ..., "ceilings": ..., "layers": ...}

@@ -49,7 +49,8 @@ FusionGains measure_fusion(Context& ctx, const Model& model, const EngineRunOpti
                            int repeats) {
   if (!ctx.device().is_cpu() || model.dtype() != DType::f32) {
     fail(ErrorCode::unsupported,
-         "--fusion compares bias and residual in the epilogue with adds of their own, on the CPU "
+         "--fusion-gain compares bias and residual in the epilogue with adds of their own, on the "
+         "CPU "
          "in f32; the model runs on {} in {}",
          to_string(ctx.device()), name(model.dtype()));
   }

@@ -71,6 +71,19 @@ TEST(Profile, TextHasATableAndAdviceForEachPhase) {
   }
 }
 
+// It has a flag of its own: --fusion is the model's, as for every command.
+TEST(Profile, ComparesAFusionsGainWithItsPrediction) {
+  const Outcome outcome = profile(
+      tiny_model() +
+      " --dtype f32 --fusion off --fusion-gain --prompt-len 8 --gen-len 3 --repeat 2 --json "
+      "2>/dev/null");
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  const auto json = nlohmann::json::parse(outcome.output);
+  for (const char* phase : {"prefill", "decode"}) {
+    EXPECT_TRUE(json.at("fusion").at(phase).is_object()) << phase;
+  }
+}
+
 TEST(Profile, WritesThePlotsOfThePage) {
   TemporaryFolder folder;
   const Outcome outcome = profile(tiny_model() + " --prompt-len 8 --gen-len 3 --repeat 1 --plots " +
