@@ -53,6 +53,8 @@ void add_model_options(CLI::App& app, ModelChoice& choice) {
       "(bench/shapes has some)");
   source->require_option(1);
   app.add_option("--dtype", choice.dtype, "Dtype of activations: f32, f16 or bf16");
+  app.add_flag("--fusion,!--no-fusion", choice.fuse_layers,
+               "On a GPU: all layers of one token in one kernel");
 }
 
 std::unique_ptr<Model> make_model(Context& ctx, const ModelChoice& choice,
@@ -66,14 +68,16 @@ std::unique_ptr<Model> make_model(Context& ctx, const ModelChoice& choice,
     const model::MappedFile file(choice.shape);
     ModelConfig config = model::parse_model_config(file.text(), choice.shape);
     config.stored_dtype = wanted.dense.value_or(config.stored_dtype);
-    return model::make_random_model(ctx, config, {.dtype = dtype, .pack = wanted.pack});
+    return model::make_random_model(
+        ctx, config, {.dtype = dtype, .pack = wanted.pack, .fuse_layers = choice.fuse_layers});
   }
   if (wanted.dense && on_cpu) {
     throw Error(ErrorCode::invalid_argument,
                 "--weights " + std::string(name(*wanted.dense)) +
                     ": on the CPU dense weights keep the checkpoint's dtype; use dense");
   }
-  return load_model(ctx, choice.model, {.dtype = dtype, .pack = wanted.pack});
+  return load_model(ctx, choice.model,
+                    {.dtype = dtype, .pack = wanted.pack, .fuse_layers = choice.fuse_layers});
 }
 
 }  // namespace tessera::bench

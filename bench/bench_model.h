@@ -13,11 +13,12 @@ namespace tessera::bench {
 struct ModelChoice {
   std::string model, shape;  // exactly one is given
   std::string dtype;         // of activations; empty: the default
+  bool fuse_layers = true;
 
   const std::string& name() const { return model.empty() ? shape : model; }
 };
 
-// --model, --shape and --dtype.
+// --model, --shape, --dtype and --fusion.
 void add_model_options(CLI::App& app, ModelChoice& choice);
 
 // `weights`: "dense", "f16", "int4:32" and the like, as the help of --weights says.

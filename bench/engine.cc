@@ -315,8 +315,8 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--cache-dtype", options.cache_dtype,
-                 "Type of keys and values; by default the model's. f16 and bf16 halve an f32 "
-                 "model's, on the CPU")
+                 "Type of keys and values; by default the model's, and f16 where the CPU rounds "
+                 "activations to 8 bits")
       ->check(CLI::IsMember({"f32", "f16", "bf16", "fp8", "int8"}));
   app.add_flag("--batch-invariant", options.batch_invariant,
                "On a GPU: the same bits for any number of streams");

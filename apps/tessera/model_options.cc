@@ -87,6 +87,12 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
         ->capture_default_str();
     command.add_flag("--no-graphs", options.no_graphs,
                      "On a GPU: launch every kernel by itself, to compare with recorded steps");
+    command
+        .add_option("--fusion", options.fusion,
+                    "On a GPU: on runs all layers of one token in one kernel, where there is one "
+                    "for the model; off runs op by op, to compare")
+        ->check(one_of({"on", "off"}))
+        ->capture_default_str();
   });
 }
 
@@ -109,8 +115,9 @@ void add_cache_options(CLI::App& command, ModelOptions& options) {
     for (const CacheDtype& row : kCacheDtypes) dtypes.emplace_back(row.name);
     command
         .add_option("--kv-dtype", options.kv_dtype,
-                    "What keys and values are stored as; by default what the model computes in. "
-                    "int8 and fp8 take half the memory of f16")
+                    "What keys and values are stored as; by default what the model computes in, "
+                    "and f16 where the CPU rounds activations to 8 bits. int8 and fp8 take half "
+                    "the memory of f16")
         ->check(one_of(dtypes));
   });
 }
@@ -135,6 +142,7 @@ LoadOptions load_options(const ModelOptions& options) {
     load.pack = QuantizeOptions{.format = format, .group = format == Format::int4 ? 32 : -1};
   }
   load.keep_dense = options.keep_dense;
+  load.fuse_layers = options.fusion == "on";
   load.files = options.no_mmap ? FileAccess::copy : options.files;
   return load;
 }

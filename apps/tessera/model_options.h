@@ -34,17 +34,18 @@ struct ModelOptions {
   int threads = 0;
   bool no_mmap = false;
   bool no_graphs = false;
+  std::string fusion = "on";
   FileAccess files = FileAccess::map;  // without --no-mmap
   // Of the cache.
   std::int64_t sinks = 0, window = 0, context = 0;  // 0: not given
-  std::string kv_dtype;                             // empty: the model's
+  std::string kv_dtype;                             // empty: Model::cache_dtype()
   // Of several processes.
   std::string parallel;  // "tensor:4"; empty: one process
   std::shared_ptr<ParallelRun> run;
 };
 
 // --model, --device, --dtype, --weights, --keep-dense, --no-mmap, --activations, --threads,
-// --no-graphs
+// --no-graphs, --fusion
 void add_model_options(CLI::App& command, ModelOptions& options);
 // --attention-sinks, --window, --context, --kv-dtype
 void add_cache_options(CLI::App& command, ModelOptions& options);
@@ -89,7 +90,7 @@ void check_cache_options(const ModelOptions& options);
 // The policy that the options ask for. --attention-sinks without --window: as many recent tokens as
 // the model was trained for have room beside the sinks.
 CachePolicy cache_policy(const ModelOptions& options, const ModelConfig& config);
-// --kv-dtype; none: the model's.
+// --kv-dtype; none: Model::cache_dtype().
 std::optional<DType> cache_dtype(const ModelOptions& options);
 // "f32", "f16", "bf16", "fp8", "int8", as --kv-dtype takes it.
 std::string_view cache_dtype_name(DType dtype);

@@ -54,7 +54,9 @@ VerifyCheck verify_calls(const VerifySubject& subject) {
   VerifyCheck check{.name = "fused calls", .verdict = {}};
   std::int64_t known = 0;
   const ModelConfig& config = subject.model.config();
-  for (const model::StepCalls& op : model::find_architecture(config).step_calls(config)) {
+  const bool fused = count(after, "decode_layers") > 0;
+  for (const model::StepCalls& op :
+       model::find_architecture(config).promised_calls(config, fused)) {
     const std::int64_t calls = count(after, op.op) - count(before, op.op);
     known += calls;
     check.rows.push_back({.what = op.op,

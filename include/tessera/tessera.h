@@ -12,6 +12,7 @@
 #include "tessera/communicator.h"
 #include "tessera/context.h"
 #include "tessera/convert.h"
+#include "tessera/decode_layers.h"
 #include "tessera/device.h"
 #include "tessera/dropout.h"
 #include "tessera/dtype.h"

@@ -82,10 +82,6 @@ std::unique_ptr<Model> load_checked(Context& ctx, const SharedCheckpoint& checkp
                                     const LoadOptions& options) {
   const ModelConfig config = read_model_config(checkpoint->directory());
   const DType dtype = model::model_dtype(ctx, config, options.dtype);
-  if (options.context_parallel != nullptr && !ctx.device().is_cpu()) {
-    fail(ErrorCode::unsupported, "context parallelism runs on the CPU, but the Context is on {}",
-         to_string(ctx.device()));
-  }
   const std::int64_t workspace_before = ctx.workspace_bytes();
   const Way chosen = counted(ctx, checkpoint, config, {"", dtype, options});
   const auto request = [&] {
@@ -102,6 +98,7 @@ std::unique_ptr<Model> load_checked(Context& ctx, const SharedCheckpoint& checkp
     model::CheckpointWeights weights(ctx, checkpoint, dtype, options);
     weights.set_ranks(options.tensor_parallel);
     weights.set_context_ranks(options.context_parallel);
+    weights.set_fuses_layers(options.fuse_layers);
     std::unique_ptr<Model> model = model::make_model(config, dtype, weights);
     // Packing a layer can take more than any step of a stream will.
     if (ctx.workspace_bytes() > workspace_before) ctx.workspace().release();

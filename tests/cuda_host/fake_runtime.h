@@ -22,7 +22,7 @@ struct Gpu {
   int major = 9, minor = 0;
   std::int64_t memory = std::int64_t{1} << 40;  // only what is touched takes real memory
   int multiprocessors = 4;
-  std::size_t shared_bytes = 163 << 10;  // the most for one block, as on an A100
+  std::size_t shared_bytes = 227 << 10;  // the most for one block, as on Hopper
 };
 
 // ---- the machine --------------------------------------------------------------------------------

@@ -180,6 +180,13 @@ Tensor take_rows(Context& ctx, Workspace::Frame& frame, const FinishedRows& rows
   return copy;
 }
 
+bool is_single_token(const Context& ctx, const ForwardArgs& args) {
+  const CacheStep& step = *args.step;
+  return ctx.device().is_cuda() && step.tokens == 1 && step.wants_all_logits() &&
+         args.logits.defined() && !args.observe && args.context == nullptr &&
+         !step.batch_invariant && step.groups.size() == 1 && !step.groups.front().rope_on_read;
+}
+
 void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts) {
   check_forward(ctx, model, args);
   const CacheStep& step = *args.step;
@@ -189,16 +196,19 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
 
   embed(ctx, args, parts, model.config().vocab, x);
   if (args.observe) args.observe(0, x);
-  for (std::int64_t i = 0; i < layers - 1; ++i) {
+  const bool at_once = is_single_token(ctx, args) && parts.run_all_layers(x);
+  for (std::int64_t i = 0; !at_once && i < layers - 1; ++i) {
     ctx.trace().enter_layer(i);
     parts.run_layer(i, x, all_rows(step), x);
     if (args.observe) args.observe(i + 1, x);
   }
   const FinishedRows rows = rows_of_last_layer(args);
   const Tensor last = rows.count > 0 ? take_rows(ctx, frame, rows, x) : Tensor{};
-  ctx.trace().enter_layer(layers - 1);
-  parts.run_layer(layers - 1, x, rows, last);
-  ctx.trace().enter_layer(TraceEntry::kNoLayer);
+  if (!at_once) {
+    ctx.trace().enter_layer(layers - 1);
+    parts.run_layer(layers - 1, x, rows, last);
+    ctx.trace().enter_layer(TraceEntry::kNoLayer);
+  }
   if (rows.count == 0) return;
 
   const Tensor normed = frame.take(model.dtype(), {rows.count, hidden});
@@ -208,6 +218,19 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   const Tensor wanted = args.observe ? take_rows(ctx, frame, logit_rows(step), normed) : normed;
   find_logits(ctx, parts, wanted, args.logits, logit_rows(step).fixed);
 }
+
+namespace {
+LayerPages layer_pages(const PagePool& pool, Tensor (PagePool::*of_layer)(std::int64_t) const) {
+  const Tensor first = (pool.*of_layer)(0);
+  if (pool.options().layers == 1) return {.first = first};
+  const auto* next = static_cast<const char*>((pool.*of_layer)(1).data);
+  return {.first = first,
+          .stride = (next - static_cast<const char*>(first.data)) / size_of(first.dtype)};
+}
+}  // namespace
+
+LayerPages key_pages(const PagePool& pool) { return layer_pages(pool, &PagePool::keys); }
+LayerPages value_pages(const PagePool& pool) { return layer_pages(pool, &PagePool::values); }
 
 void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads) {
   if (args.context != nullptr) return args.context->turn_and_append(ctx, heads);

@@ -9,6 +9,7 @@
 #include "core/workspace.h"
 #include "model/architectures/shard.h"
 #include "tessera/context.h"
+#include "tessera/decode_layers.h"
 #include "tessera/model.h"
 #include "tessera/rotary.h"
 #include "tessera/tensor.h"
@@ -39,12 +40,20 @@ struct PassParts {
   FunctionRef<void(std::int64_t layer, const Tensor& x, const FinishedRows& rows,
                    const Tensor& out)>
       run_layer;
+  // Runs all layers of a step of one token over x [1, hidden] at once. False: it did nothing.
+  FunctionRef<bool(const Tensor& x)> run_all_layers;
   FunctionRef<void(const Tensor& x, const Tensor& out)> final_norm;
 };
+// Whether a step is one token of one sequence, on a GPU, and nothing looks between the layers.
+bool is_single_token(const Context& ctx, const ForwardArgs& args);
 // Embedding, layers, final norm, head. Refuses arguments that do not fit the model or each other.
 // In the last layer, only rows whose logits are asked for are computed to the end (all rows if
 // someone observes).
 void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts);
+
+// The cache's keys or values as decode_layers() takes them.
+LayerPages key_pages(const PagePool& pool);
+LayerPages value_pages(const PagePool& pool);
 
 struct TurnAndAppendArgs {
   std::int64_t layer = 0;  // of the cache

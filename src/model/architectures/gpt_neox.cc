@@ -17,6 +17,7 @@
 #include "model/architectures/layered_model.h"
 #include "model/architectures/registry.h"
 #include "model/architectures/shared_weights.h"
+#include "tessera/decode_layers.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
 
@@ -84,6 +85,7 @@ class GptNeox final : public LayeredModel {
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                  const FinishedRows& rows, const Tensor& out) const override;
+  bool run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const override;
   void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
                       const Tensor& out) const override {
     norm(ctx, step, final_norm_, x, out);
@@ -98,6 +100,7 @@ class GptNeox final : public LayeredModel {
   };
 
   std::vector<Layer> layers_;
+  std::vector<DecodeLayer> decode_layers_;  // the same, if it may be run as one kernel
   Norm final_norm_;
 };
 
@@ -128,6 +131,14 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
     layer.down = read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate,
                             config.mlp_bias, {.columns = shard_.inner}, first);
     layers_.push_back(layer);
+    if (config.parallel_residual && !shard_.is_part() && weights.fuses_layers()) {
+      decode_layers_.push_back({.norm1 = {layer.norm1.weight, layer.norm1.bias},
+                                .norm2 = {layer.norm2.weight, layer.norm2.bias},
+                                .qkv = {layer.qkv.weight, layer.qkv.bias},
+                                .up = {layer.up.weight, layer.up.bias},
+                                .down = {layer.down.weight, layer.down.bias},
+                                .output = {layer.output.weight, layer.output.bias}});
+    }
   }
   final_norm_ = read_norm(std::string(kNeoxModules.final_norm));
   head_ = ends.read_head(embedding_);
@@ -204,6 +215,25 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   shard_.add_up(ctx, out);
 }
 
+bool GptNeox::run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const {
+  if (decode_layers_.empty()) return false;
+  const CacheStep& step = *args.step;
+  const AttentionGroup& group = step.groups.front();
+  return decode_layers(ctx, {.layers = decode_layers_,
+                             .x = x,
+                             .eps = static_cast<float>(config_.norm_eps),
+                             .activation = config_.activation,
+                             .heads = config_.heads,
+                             .dim = config_.head_dim,
+                             .rope = rope_,
+                             .positions = step.positions,
+                             .slots = step.slots,
+                             .keys = key_pages(*step.pool),
+                             .values = value_pages(*step.pool),
+                             .pages = group.pages,
+                             .mask = group.mask});
+}
+
 std::unique_ptr<Model> make_neox(const ModelConfig& config, DType dtype, WeightSource& weights) {
   return std::make_unique<GptNeox>(config, dtype, weights);
 }
@@ -216,6 +246,13 @@ std::vector<StepCalls> neox_step_calls(const ModelConfig& config) {
           {"linear", 4 * layers + 1, "qkv, dense + residual, up + activation, down + residual"},
           {"append_attention", layers,
            "query and key turned, key and value into the cache, attention over it"}};
+}
+
+std::vector<StepCalls> neox_fused_step_calls() {
+  return {{"embedding", 1, "the token"},
+          {"decode_layers", 1, "all layers: norms, products, attention, residual"},
+          {"layer_norm", 1, "at the end"},
+          {"linear", 1, "the head"}};
 }
 
 }  // namespace
@@ -234,6 +271,7 @@ constexpr Architecture kGptNeox{.name = "gpt_neox",
                                 .make = make_neox,
                                 .norm = NormKind::layer_norm,
                                 .modules = kNeoxModules,
-                                .step_calls = neox_step_calls};
+                                .step_calls = neox_step_calls,
+                                .fused_step_calls = neox_fused_step_calls};
 
 }  // namespace tessera::model

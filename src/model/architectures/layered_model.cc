@@ -39,12 +39,13 @@ void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
              .shard = shard_,
              .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
                               const Tensor& out) { run_layer(ctx, pass, layer, x, rows, out); },
+             .run_all_layers = [&](const Tensor& x) { return run_all_layers(ctx, pass, x); },
              .final_norm = [&](const Tensor& x,
                                const Tensor& out) { run_final_norm(ctx, *pass.step, x, out); }});
   };
   const bool is_spread = context_ranks_ != nullptr && context_ranks_->size() > 1;
   if (!is_spread) return run(args, run_pass);
-  const ContextPass context(ctx, *context_ranks_, args);
+  const ContextPass context(ctx, *context_ranks_, args, config_.windows);
   ForwardArgs local = args;
   local.step = &context.step();
   local.context = &context;

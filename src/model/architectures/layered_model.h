@@ -35,6 +35,11 @@ class LayeredModel : public Model {
   // Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
   virtual void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                          const FinishedRows& rows, const Tensor& out) const = 0;
+  // Replaces x [1, hidden] by the output of the last layer. False: it did nothing.
+  virtual bool run_all_layers(Context& /*ctx*/, const ForwardArgs& /*args*/,
+                              const Tensor& /*x*/) const {
+    return false;
+  }
   virtual void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
                               const Tensor& out) const = 0;
 

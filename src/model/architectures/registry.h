@@ -65,7 +65,13 @@ struct Architecture {
   NormKind norm;
   ModuleNames modules;
   std::vector<StepCalls> (*step_calls)(const ModelConfig& config);
+  // The same where decode_layers() runs the layers; null: the architecture never asks for it.
+  std::vector<StepCalls> (*fused_step_calls)() = nullptr;
 
+  // What a step has to call that was seen to call decode_layers(), or not to.
+  std::vector<StepCalls> promised_calls(const ModelConfig& config, bool fused) const {
+    return fused && fused_step_calls != nullptr ? fused_step_calls() : step_calls(config);
+  }
   bool reads(std::string_view key) const;
 };
 

@@ -148,6 +148,7 @@ std::unique_ptr<Model> make_random_model(Context& ctx, const ModelConfig& config
   RandomWeights weights(ctx, ctx.device().is_cpu() ? config.stored_dtype : dtype, options.pack);
   weights.set_ranks(options.tensor_parallel);
   weights.set_context_ranks(options.context_parallel);
+  weights.set_fuses_layers(options.fuse_layers);
   return make_model(config, dtype, weights);
 }
 

@@ -16,6 +16,7 @@ struct RandomModelOptions {
   std::optional<QuantizeOptions> pack{};    // of the linear layers; not given: they are dense
   Communicator* tensor_parallel = nullptr;  // as LoadOptions has them
   Communicator* context_parallel = nullptr;
+  bool fuse_layers = true;
 };
 
 // The same shape and options give the same weights on every device. Dense weights are what they

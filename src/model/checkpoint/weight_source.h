@@ -52,6 +52,10 @@ class WeightSource {
   Communicator* context_ranks() const { return context_ranks_; }
   void set_context_ranks(Communicator* ranks) { context_ranks_ = ranks; }
 
+  // LoadOptions::fuse_layers.
+  bool fuses_layers() const { return fuses_layers_; }
+  void set_fuses_layers(bool fuses) { fuses_layers_ = fuses; }
+
   // A slice of MODULE.weight [out, in], dense or packed.
   virtual Weight linear(const std::string& module, std::int64_t out, std::int64_t in,
                         const WeightSlice& slice) = 0;
@@ -90,6 +94,7 @@ class WeightSource {
 
   Context& ctx_;
   Communicator *ranks_ = nullptr, *context_ranks_ = nullptr;
+  bool fuses_layers_ = true;
   std::vector<Buffer> buffers_;
   std::vector<LayerInfo> layers_;
   std::vector<std::string> notes_;

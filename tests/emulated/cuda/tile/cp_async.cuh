@@ -16,6 +16,7 @@ namespace emulated_copies {
 struct Copy {
   void* to;
   const void* from;  // null: zeros
+  std::size_t bytes = 16;
 };
 struct Thread {
   std::vector<Copy> open;
@@ -48,9 +49,9 @@ void wait_for_copies() {
   while (thread.closed.size() > static_cast<std::size_t>(left)) {
     for (const emulated_copies::Copy& copy : thread.closed.front()) {
       if (copy.from == nullptr) {
-        std::memset(copy.to, 0, 16);
+        std::memset(copy.to, 0, copy.bytes);
       } else {
-        std::memcpy(copy.to, copy.from, 16);
+        std::memcpy(copy.to, copy.from, copy.bytes);
       }
     }
     thread.closed.pop_front();

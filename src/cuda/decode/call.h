@@ -1,0 +1,104 @@
+// What the kernel of persistent.cuh is told: shapes, which are the same for all layers, and the
+// memory of each layer.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/linear.h"
+
+namespace tessera::cuda::decode {
+
+// The four products of a layer, in the order in which their weights are read.
+enum Stage : int { kQkv, kUp, kDown, kOutput, kStages };
+
+// Of each multiprocessor's one block: warps that work, and two that speak with other blocks
+// (tile/grid_signal.cuh). With more than 16 warps a thread would have 96 registers instead of 128.
+inline constexpr int kWarps = 14;
+inline constexpr int kThreads = kWarps * 32;
+inline constexpr int kAllThreads = kThreads + 64;
+
+// A kernel's arguments have 32,764 bytes.
+inline constexpr int kMostLayers = 128;
+
+// Every thread has eight numbers of the residual stream.
+inline constexpr int kMostHidden = 8 * kThreads;
+inline constexpr int kMostParts = 4;
+
+// A product is cut into tasks: a tile (rows of the weight that are read together) and one of
+// `parts` equal parts of the depth. The tasks of a part are neighbours.
+//
+//   depth   |  part 0  |  part 1  |
+//   tile 0  |  task 0  |  task 3  |     A block takes neighbouring tasks, so it needs the
+//   tile 1  |  task 1  |  task 4  |     activations of few parts.
+//   tile 2  |  task 2  |  task 5  |
+//
+// A task is read in units (weights.cuh).
+struct StageShape {
+  int tiles;
+  int parts;
+  int units;  // of a task
+};
+
+struct LayerWeights {
+  const void* codes[kStages];
+  const void* scales[kStages];
+  const float* row_scales[kStages];
+  const void* bias[kStages];  // of the model's dtype, or null
+  const void* norm_weight[2];
+  const void* norm_bias[2];
+  void* keys;  // pages of the cache
+  void* values;
+};
+
+// Where a token's heads are in the product of qkv.
+struct HeadPlaces {
+  int first, stride;
+};
+
+struct Call {
+  StageShape stages[kStages];
+  int layers, hidden, inner;
+  float eps;
+  Activation activation;
+
+  // Attention.
+  int heads, dim;
+  int most_splits;  // blocks that share the keys of a head, at most
+  HeadPlaces q, k, v;
+  float scale_log2;       // of scores, for powers of two
+  const float* inv_freq;  // [pairs]
+  int pairs;              // of elements that are rotated
+  bool half_split;
+  const void* positions;        // i64 [1]
+  const std::int32_t* slots;    // [1]
+  const std::int32_t* table;    // [width]
+  const std::int32_t* lengths;  // [1]
+  const std::int32_t* holes;    // [2], or null
+  int width, page_log2;         // pages of the table, log2 of the rows of one
+  std::int64_t pool_pages;
+  std::uint32_t page_bytes, row_bytes, head_bytes;  // of keys and values
+  int window;  // keys that the token sees, its own included; 0: all
+
+  void* x;  // [hidden], replaced by the output of the last layer
+  // Scratch in global memory.
+  void* qkv;              // T [rows of qkv]
+  void* activated;        // T [inner]
+  float* sums;            // [parts of down and output][hidden]
+  float* attended;        // [most_splits][heads][dim]
+  float* softmaxes;       // [most_splits][heads][2]: largest score, sum
+  std::int32_t* signals;  // zeros, and zeros again afterwards
+
+  int x_bytes;      // in shared memory: of activations on their way into a product
+  int slot_floats;  // in shared memory: of sums of a block's tasks, or attention's scratch
+  int most_rows;    // of a block's tasks in one product
+
+  LayerWeights weights[kMostLayers];
+};
+static_assert(sizeof(Call) < 32000);
+
+// What the signals stand for; one in a cache line.
+enum Signal : int { kHaveQkv, kHaveActivated, kHaveAttended, kHaveSums, kSignals };
+inline constexpr int kEnded = kSignals;  // blocks that have ended
+inline constexpr int kSignalPitch = 32;
+
+}  // namespace tessera::cuda::decode

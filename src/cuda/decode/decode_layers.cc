@@ -1,0 +1,287 @@
+#include "cuda/decode/decode_layers.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <optional>
+
+#include "core/workspace.h"
+#include "cuda/decode/attention_sizes.h"
+#include "cuda/decode/call.h"
+#include "cuda/decode/persistent_kernels.h"
+#include "cuda/runtime/blocks_at_once.h"
+#include "cuda/runtime/state.h"
+
+namespace tessera::cuda {
+namespace {
+
+// With more keys than these, cuda.split reads them so much faster that ops one by one win
+// (docs/notebook/decode.md). A step is planned by the keys for which its page table has room.
+constexpr std::int64_t kMostKeys = 3072;
+
+using decode::Call;
+using decode::PersistentKernel;
+using decode::StageShape;
+
+const DecodeLayer::Product* const* products_of(const DecodeLayer& layer,
+                                               const DecodeLayer::Product* (&to)[decode::kStages]) {
+  to[decode::kQkv] = &layer.qkv;
+  to[decode::kUp] = &layer.up;
+  to[decode::kDown] = &layer.down;
+  to[decode::kOutput] = &layer.output;
+  return to;
+}
+
+bool is_contiguous_vector(const Tensor& tensor, std::int64_t size, DType dtype) {
+  return tensor.rank == 1 && tensor.shape[0] == size && tensor.dtype == dtype &&
+         (size <= 1 || tensor.strides[0] == 1);
+}
+
+bool takes_weight(const PersistentKernel& kernel, const Weight& weight, const Weight& first,
+                  DType dtype) {
+  if (weight.format != first.format || weight.out_features % kernel.rows != 0 ||
+      weight.in_features % kernel.depth != 0) {
+    return false;
+  }
+  if (weight.format != Format::dense) return weight.layout == WeightLayout::cuda_tiles;
+  return weight.constant && weight.data.dtype == dtype &&
+         weight.data.strides[0] == weight.in_features &&
+         reinterpret_cast<std::uintptr_t>(weight.data.data) % 16 == 0;
+}
+
+bool takes_layer(const PersistentKernel& kernel, const DecodeLayer& layer, const DecodeLayer& first,
+                 const DecodeLayersArgs& args) {
+  const DType dtype = args.x.dtype;
+  const std::int64_t hidden = args.x.shape[1];
+  const DecodeLayer::Product* products[decode::kStages];
+  const DecodeLayer::Product* of_first[decode::kStages];
+  products_of(layer, products);
+  products_of(first, of_first);
+  for (int s = 0; s < decode::kStages; ++s) {
+    const Weight& weight = products[s]->weight;
+    if (!takes_weight(kernel, weight, first.qkv.weight, dtype) ||
+        weight.out_features != of_first[s]->weight.out_features ||
+        weight.in_features != of_first[s]->weight.in_features) {
+      return false;
+    }
+    const Tensor& bias = products[s]->bias;
+    if (bias.defined() && !is_contiguous_vector(bias, weight.out_features, dtype)) return false;
+  }
+  for (const DecodeLayer::Norm* norm : {&layer.norm1, &layer.norm2}) {
+    if (!is_contiguous_vector(norm->weight, hidden, dtype) ||
+        !is_contiguous_vector(norm->bias, hidden, dtype)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Rows that are read in vectors, alike for keys and values.
+bool takes_pages(const DecodeLayersArgs& args) {
+  const Tensor& keys = args.keys.first;
+  if (args.pages.table.shape[1] * keys.shape[1] > kMostKeys) return false;
+  if (!std::has_single_bit(static_cast<std::uint64_t>(keys.shape[1]))) return false;
+  if (args.keys.stride != args.values.stride || args.keys.stride % 8 != 0) return false;
+  for (const LayerPages* pages : {&args.keys, &args.values}) {
+    const Tensor& first = pages->first;
+    if (first.dtype != args.x.dtype || reinterpret_cast<std::uintptr_t>(first.data) % 16 != 0) {
+      return false;
+    }
+    for (int d = 0; d < 3; ++d) {
+      if (first.strides[d] != keys.strides[d] || first.strides[d] % 8 != 0) return false;
+      if (first.strides[d] * size_of(first.dtype) > 0x7fffffff) return false;
+    }
+  }
+  return true;
+}
+
+int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+// How much longer the busiest block works than it would if work could be shared evenly.
+double imbalance(int tasks, int blocks) {
+  return static_cast<double>(divide_up(tasks, blocks)) * blocks / tasks;
+}
+
+// The number of parts into which the depth of down and output is cut; their tasks are the same
+// tiles and parts. Blocks take whole tasks: with few of them, some blocks have twice as much to do
+// as others.
+int choose_parts(int tiles, int down_units, int output_units, int blocks) {
+  int best = 1;
+  for (int parts = 2; parts <= decode::kMostParts; parts *= 2) {
+    if (down_units % parts != 0 || output_units % parts != 0) break;
+    // A tenth: more parts are more sums to read.
+    if (imbalance(tiles * parts, blocks) < 0.9 * imbalance(tiles * best, blocks)) best = parts;
+  }
+  return best;
+}
+
+int most_tasks(const StageShape& stage, int blocks) {
+  return divide_up(stage.tiles * stage.parts, blocks);
+}
+// Parts of the depth that the tasks of a block reach over, at most.
+int most_parts(const StageShape& stage, int blocks) {
+  const int tasks = most_tasks(stage, blocks);
+  return std::min(stage.parts, (tasks - 1 + stage.tiles - 1) / stage.tiles + 1);
+}
+
+void plan_shared_memory(DecodeLayersPlan& plan) {
+  Call& call = plan.call;
+  const PersistentKernel& kernel = *plan.kernel;
+  const auto activation_bytes = [&](int s) {
+    const StageShape& stage = call.stages[s];
+    return kernel.zero_bytes + most_parts(stage, plan.blocks) * stage.units * kernel.depth * 2;
+  };
+  call.x_bytes = std::max({2 * activation_bytes(decode::kQkv), activation_bytes(decode::kDown),
+                           activation_bytes(decode::kOutput)});
+  for (const StageShape& stage : call.stages) {
+    call.most_rows = std::max(call.most_rows, most_tasks(stage, plan.blocks) * kernel.rows);
+  }
+  const auto slots = [&](int s) {
+    return (most_tasks(call.stages[s], plan.blocks) + decode::kWarps) * kernel.rows;
+  };
+  call.slot_floats =
+      std::max({slots(decode::kQkv), slots(decode::kUp),
+                slots(decode::kDown) + slots(decode::kOutput), decode::attention_floats(call.dim)});
+  call.slot_floats = divide_up(call.slot_floats, 4) * 4;
+}
+
+void fill_call(const DecodeLayersArgs& args, Call& call) {
+  const int dim = call.dim;
+  call.eps = args.eps;
+  call.activation = args.activation;
+  call.q = {0, 3 * dim};
+  call.k = {dim, 3 * dim};
+  call.v = {2 * dim, 3 * dim};
+  call.scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim)));
+  call.inv_freq = args.rope.inv_freq.ptr<const float>();
+  call.half_split = args.rope.style == RopeStyle::half_split;
+  call.positions = args.positions.data;
+  call.slots = args.slots.ptr<const std::int32_t>();
+  call.table = args.pages.table.ptr<const std::int32_t>();
+  call.lengths = args.pages.lengths.ptr<const std::int32_t>();
+  call.holes = args.pages.holes.ptr<const std::int32_t>();
+  call.width = static_cast<int>(args.pages.table.shape[1]);
+  const Tensor &keys = args.keys.first, &values = args.values.first;
+  call.page_log2 = std::countr_zero(static_cast<std::uint64_t>(keys.shape[1]));
+  call.pool_pages = keys.shape[0];
+  const auto bytes_of = [&](int d) {
+    return static_cast<std::uint32_t>(keys.strides[d] * size_of(keys.dtype));
+  };
+  call.page_bytes = bytes_of(0);
+  call.row_bytes = bytes_of(1);
+  call.head_bytes = bytes_of(2);
+  call.window = args.mask.kind() == Mask::Kind::window ? static_cast<int>(args.mask.left()) + 1 : 0;
+  call.x = args.x.data;
+  for (std::size_t l = 0; l < args.layers.size(); ++l) {
+    const DecodeLayer& layer = args.layers[l];
+    decode::LayerWeights& to = call.weights[l];
+    const DecodeLayer::Product* products[decode::kStages];
+    products_of(layer, products);
+    for (int s = 0; s < decode::kStages; ++s) {
+      const Weight& weight = products[s]->weight;
+      to.codes[s] = weight.data.data;
+      to.scales[s] = weight.scales.data;
+      to.row_scales[s] = weight.row_scales.ptr<const float>();
+      to.bias[s] = products[s]->bias.data;
+    }
+    const DecodeLayer::Norm* norms[] = {&layer.norm1, &layer.norm2};
+    for (int n = 0; n < 2; ++n) {
+      to.norm_weight[n] = norms[n]->weight.data;
+      to.norm_bias[n] = norms[n]->bias.data;
+    }
+    const std::int64_t bytes =
+        static_cast<std::int64_t>(l) * args.keys.stride * size_of(keys.dtype);
+    to.keys = static_cast<char*>(keys.data) + bytes;
+    to.values = static_cast<char*>(values.data) + bytes;
+  }
+}
+
+// ---- scratch ------------------------------------------------------------------------------------
+
+// Pieces of one allocation, in this order.
+struct Scratch {
+  std::int64_t bytes = 0;
+
+  std::int64_t take(std::int64_t size) {
+    constexpr std::int64_t kAlignment = 256;
+    const std::int64_t at = bytes;
+    bytes += (size + kAlignment - 1) / kAlignment * kAlignment;
+    return at;
+  }
+};
+
+// Places them behind `memory`, and returns how many bytes they have.
+std::int64_t place_scratch(const PersistentKernel& kernel, char* memory, Call& call) {
+  constexpr std::int64_t kHalf = 2, kFloat = 4;
+  Scratch scratch;
+  const std::int64_t qkv = std::int64_t{call.stages[decode::kQkv].tiles} * kernel.rows;
+  const std::int64_t splits = std::int64_t{call.most_splits} * call.heads;
+  call.qkv = memory + scratch.take(kHalf * qkv);
+  call.activated = memory + scratch.take(kHalf * call.inner);
+  call.sums = reinterpret_cast<float*>(
+      memory + scratch.take(kFloat * call.stages[decode::kDown].parts * call.hidden));
+  call.attended = reinterpret_cast<float*>(memory + scratch.take(kFloat * splits * call.dim));
+  call.softmaxes = reinterpret_cast<float*>(memory + scratch.take(kFloat * splits * 2));
+  return scratch.bytes;
+}
+
+}  // namespace
+
+std::optional<DecodeLayersPlan> plan_decode_layers(Context& ctx, const DecodeLayersArgs& args) {
+  if (args.layers.empty() || std::ssize(args.layers) > decode::kMostLayers) return {};
+  const DecodeLayer& first = args.layers.front();
+  const State& state = state_of(ctx);
+  DecodeLayersPlan plan{
+      .kernel = decode::persistent_kernel_for(first.qkv.weight.format, args.x.dtype),
+      .blocks = blocks_at_once(state.limits())};
+  if (plan.kernel == nullptr || args.x.shape[0] != 1 || args.x.strides[1] != 1) return {};
+  if (args.x.shape[1] > decode::kMostHidden || args.x.shape[1] % 8 != 0) return {};
+  if (args.dim > decode::kMostDim || args.dim % decode::kLaneElements != 0) return {};
+  if (!takes_pages(args)) return {};
+  const Mask& mask = args.mask;
+  const bool is_window = mask.kind() == Mask::Kind::window && mask.left() >= 0;
+  if (mask.kind() != Mask::Kind::causal && !is_window) return {};
+  for (const DecodeLayer& layer : args.layers) {
+    if (!takes_layer(*plan.kernel, layer, first, args)) return {};
+  }
+
+  Call& call = plan.call;
+  const PersistentKernel& kernel = *plan.kernel;
+  const auto tiles = [&](const Weight& weight) {
+    return static_cast<int>(weight.out_features) / kernel.rows;
+  };
+  const auto units = [&](const Weight& weight) {
+    return static_cast<int>(weight.in_features) / kernel.depth;
+  };
+  const Weight &down = first.down.weight, &output = first.output.weight;
+  const int parts = choose_parts(tiles(down), units(down), units(output), plan.blocks);
+  call.stages[decode::kQkv] = {tiles(first.qkv.weight), 1, units(first.qkv.weight)};
+  call.stages[decode::kUp] = {tiles(first.up.weight), 1, units(first.up.weight)};
+  call.stages[decode::kDown] = {tiles(down), parts, units(down) / parts};
+  call.stages[decode::kOutput] = {tiles(output), parts, units(output) / parts};
+  call.layers = static_cast<int>(args.layers.size());
+  call.hidden = static_cast<int>(args.x.shape[1]);
+  call.inner = static_cast<int>(first.up.weight.out_features);
+  call.heads = static_cast<int>(args.heads);
+  call.dim = static_cast<int>(args.dim);
+  call.pairs = static_cast<int>(args.rope.inv_freq.shape[0]);
+  call.most_splits = std::max(1, plan.blocks / call.heads);
+  plan_shared_memory(plan);
+  constexpr int kStaticBytes = 1024;  // at most, beside what a launch asks for
+  if (kernel.shared_bytes(call) + kStaticBytes > state.limits().shared_bytes) return {};
+  fill_call(args, call);
+  Call placed = call;
+  plan.scratch_bytes = place_scratch(kernel, nullptr, placed);
+  return plan;
+}
+
+const char* decode_layers(Context& ctx, const DecodeLayersPlan& plan) {
+  Workspace::Frame frame(ctx.workspace());
+  Call call = plan.call;
+  place_scratch(*plan.kernel, frame.take<char>(plan.scratch_bytes), call);
+  call.signals = state_of(ctx).counters() + State::kWorkCounters;
+  plan.kernel->start(ctx, plan.blocks, call);
+  return "cuda.persistent";
+}
+
+}  // namespace tessera::cuda

@@ -1,0 +1,27 @@
+// decode_layers() on a GPU. The table of persistent kernels says which layers it takes
+// (persistent_kernels.h).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "cuda/decode/call.h"
+#include "cuda/decode/persistent_kernels.h"
+#include "tessera/context.h"
+#include "tessera/decode_layers.h"
+
+namespace tessera::cuda {
+
+struct DecodeLayersPlan {
+  const decode::PersistentKernel* kernel = nullptr;
+  int blocks = 0;
+  std::int64_t scratch_bytes = 0;
+  decode::Call call{};  // without scratch
+};
+
+// Nothing: no kernel takes the call.
+std::optional<DecodeLayersPlan> plan_decode_layers(Context& ctx, const DecodeLayersArgs& args);
+// Returns the kernel's name.
+const char* decode_layers(Context& ctx, const DecodeLayersPlan& plan);
+
+}  // namespace tessera::cuda

@@ -1,0 +1,73 @@
+#include "tessera/decode_layers.h"
+
+#include <optional>
+
+#include "core/build_config.h"
+#include "cuda/decode/decode_layers.h"
+#include "ops/op_scope.h"
+
+namespace tessera {
+namespace {
+
+constexpr DType kHalf = DType::f16, kBf16 = DType::bf16;
+
+void check_decode_layers(const OpScope& op, const DecodeLayersArgs& args) {
+  op.require(!args.layers.empty(), "there are no layers");
+  op.output("x", args.x, {DType::f32, kHalf, kBf16});
+  op.shape("x", args.x, {1, -1});
+  op.input("positions", args.positions, {DType::i64});
+  op.shape("positions", args.positions, {1});
+  op.input("slots", args.slots, {DType::i32});
+  op.shape("slots", args.slots, {1});
+  op.input("pages.table", args.pages.table, {DType::i32});
+  op.shape("pages.table", args.pages.table, {1, -1});
+  op.input("pages.lengths", args.pages.lengths, {DType::i32});
+  op.shape("pages.lengths", args.pages.lengths, {1});
+  const std::int64_t hidden = args.x.shape[1], width = args.heads * args.dim;
+  for (const DecodeLayer& layer : args.layers) {
+    const auto fits = [](const Weight& weight, std::int64_t out, std::int64_t in) {
+      return weight.out_features == out && weight.in_features == in;
+    };
+    const std::int64_t inner = layer.up.weight.out_features;
+    op.require(
+        fits(layer.qkv.weight, 3 * width, hidden) && fits(layer.output.weight, hidden, width) &&
+            fits(layer.up.weight, inner, hidden) && fits(layer.down.weight, hidden, inner),
+        "the weights of a layer do not fit {} heads of {} and x {}", args.heads, args.dim, args.x);
+  }
+  op.output("keys", args.keys.first, {args.x.dtype});
+  op.output("values", args.values.first, {args.x.dtype});
+  op.shape("keys", args.keys.first, {-1, -1, args.heads, args.dim});
+  op.same_shape("values", args.values.first, "keys", args.keys.first);
+}
+
+OpCost decode_layers_cost(const DecodeLayersArgs& args) {
+  OpCost cost{2 * args.x.bytes(), 0};
+  for (const DecodeLayer& layer : args.layers) {
+    for (const DecodeLayer::Product* product :
+         {&layer.qkv, &layer.up, &layer.down, &layer.output}) {
+      cost.bytes += product->weight.bytes() + product->bias.bytes();
+      cost.flops += 2 * product->weight.out_features * product->weight.in_features;
+    }
+  }
+  return cost;
+}
+
+}  // namespace
+
+bool decode_layers(Context& ctx, const DecodeLayersArgs& args) {
+  if (ctx.device().is_cpu()) return false;
+  const OpScope op(ctx, "decode_layers");
+  check_decode_layers(op, args);
+  if constexpr (kHaveCuda) {
+    const std::optional<cuda::DecodeLayersPlan> plan = cuda::plan_decode_layers(ctx, args);
+    if (!plan) return false;
+    // Whoever counts goes on to count the ops that would run instead.
+    if (op.only_counts([&] { return plan->scratch_bytes; })) return false;
+    op.run([&] { return fmt::format("x {} layers {}", args.x, args.layers.size()); },
+           [&] { return cuda::decode_layers(ctx, *plan); },
+           [&] { return decode_layers_cost(args); });
+  }
+  return kHaveCuda;
+}
+
+}  // namespace tessera
