@@ -15,25 +15,6 @@ namespace {
 using engine::Choice;
 using engine::EngineCore;
 
-// However a call ends: the cache then holds the prompt and what was delivered, but for the last
-// token. A GPU may have been a step ahead.
-class TakeBack {
- public:
-  TakeBack(CacheSequence& sequence, std::int64_t prompt_tokens, const GenerateResult& result)
-      : sequence_(sequence), prompt_end_(sequence.seen() + prompt_tokens), result_(result) {}
-  ~TakeBack() {
-    if (result_.ids.empty()) return;
-    sequence_.truncate(std::min(sequence_.seen(), prompt_end_ + std::ssize(result_.ids) - 1));
-  }
-  TakeBack(const TakeBack&) = delete;
-  TakeBack& operator=(const TakeBack&) = delete;
-
- private:
-  CacheSequence& sequence_;
-  const std::int64_t prompt_end_;
-  const GenerateResult& result_;
-};
-
 }  // namespace
 
 std::string_view name(StopReason reason) {
@@ -62,9 +43,8 @@ GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
   check_generation(options, tokenizer, prompt, model.config().vocab);
   CacheSequence& sequence = cache.sequence();
   sequence.step_size(std::ssize(prompt));  // refuses a prompt that does not fit
+  const std::int64_t prompt_end = sequence.seen() + std::ssize(prompt);
   GenerateResult result;
-  const TakeBack take_back(sequence, std::ssize(prompt), result);
-
   std::exception_ptr thrown;
   std::optional<Error> error;
   const auto on_event = [&](const Event& event) {
@@ -84,9 +64,18 @@ GenerateResult generate(Context& ctx, const Model& model, KvCache& cache,
   choice->sequence.lend(sequence);
   choice->usage.prompt_tokens = std::ssize(prompt);
 
-  EngineCore core(ctx, model, cache);
-  core.add(std::move(choice));
-  while (!core.is_idle() && !thrown) core.step();
+  try {
+    EngineCore core(ctx, model, cache);
+    core.add(std::move(choice));
+    while (!core.is_idle() && !thrown) core.step();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  // However it ended, the cache holds the prompt and what was delivered, but for the last token. A
+  // GPU may have been a step ahead.
+  if (!result.ids.empty()) {
+    sequence.truncate(std::min(sequence.seen(), prompt_end + std::ssize(result.ids) - 1));
+  }
   if (thrown) std::rethrow_exception(thrown);
   if (error) throw Error(*error);
   return result;
