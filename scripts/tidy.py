@@ -22,6 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from batches import make_batches
 
 BATCH = 36  # files; more would leave too little to do in parallel
+# The analyzer follows the paths through a function up to this many states, and then goes on to the next. Its own limit, 225,000,
+# takes 146 s for a batch instead of 34, and has the same findings in ours.
+STATES = 20000
 
 
 def top_folders(files):
@@ -69,8 +72,9 @@ def check(files, flags, path):
     origin = paste(files, path)
     known = next(flags[path] for path in map(os.path.realpath, files + list(flags)) if path in flags)
     quote = [f"-iquote{folder}" for folder in sorted({os.path.dirname(file) for file in files})]
+    analyzer = [f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", f"max-nodes={STATES}")]
     run = subprocess.run(
-        ["clang-tidy", "--quiet", "--warnings-as-errors=*", f"--config-file={os.path.abspath('.clang-tidy')}", path, "--"]
+        ["clang-tidy", "--quiet", "--warnings-as-errors=*", f"--config-file={os.path.abspath('.clang-tidy')}", *analyzer, path, "--"]
         + known + ["-Wno-unknown-warning-option"] + quote, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
 
     def name(match):
