@@ -17,6 +17,7 @@
 namespace tessera {
 
 class BackendState;  // src/core/backend_state.h
+class Branch;        // src/core/branch.h
 class ThreadPool;    // src/core/thread_pool.h
 class Workspace;     // src/core/workspace.h
 
@@ -97,6 +98,8 @@ class Context {
   [[noreturn]] void lose(const std::string& what_failed);
 
  private:
+  friend class Branch;  // which lends it another stream
+
   Device device_;
   Activations activations_;
   bool graphs_;

@@ -32,6 +32,9 @@ void end_op() noexcept {}
 std::unique_ptr<BackendGraph> capture(Context&, FunctionRef<void()>, const BackendGraph*) {
   refuse();
 }
+BranchStream begin_branch(Context&) { refuse(); }
+void end_branch(Context&) { refuse(); }
+void join_branch(Context&) { refuse(); }
 void check_counters(BackendState&) { refuse(); }
 std::unique_ptr<SideStream> make_side_stream(Device) { refuse(); }
 void with_device(Device, FunctionRef<void()>) { refuse(); }

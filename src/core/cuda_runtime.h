@@ -11,6 +11,7 @@
 #include "tessera/device.h"
 
 namespace tessera {
+class Buffer;
 class BackendDownload;  // core/download.h
 class BackendGraph;     // core/captured_graph.h
 class BackendState;     // core/backend_state.h
@@ -51,6 +52,16 @@ void end_op() noexcept;
 // The CUDA side of capture() (core/captured_graph.h).
 std::unique_ptr<BackendGraph> capture(Context& ctx, FunctionRef<void()> work,
                                       const BackendGraph* same_memory);
+
+// The CUDA side of Branch (core/branch.h): a second stream of the Context, and scratch memory for
+// the ops on it.
+struct BranchStream {
+  void* stream;
+  std::vector<Buffer>* scratch;
+};
+BranchStream begin_branch(Context& ctx);
+void end_branch(Context& ctx);
+void join_branch(Context& ctx);
 
 // For tests. Waits for the Context's work, then throws Error if a kernel has left anything but
 // zeros in the counters, where the next one expects zeros (src/cuda/runtime/state.h).

@@ -175,9 +175,24 @@ cudaError_t cudaLaunchKernel(const void*, dim3, dim3, void**, std::size_t, cudaS
                [&] { return find(stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
 }
 
+// One block fits on a multiprocessor.
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void*, void**) {
-  return enter("cudaLaunchKernelExC",
-               [&] { return find(config->stream) ? cudaSuccess : cudaErrorInvalidResourceHandle; });
+  return enter("cudaLaunchKernelExC", [&] {
+    if (!find(config->stream)) return cudaErrorInvalidResourceHandle;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+      const cudaLaunchAttribute& attribute = config->attrs[i];
+      if (attribute.id == cudaLaunchAttributeProgrammaticStreamSerialization &&
+          attribute.val.programmaticStreamSerializationAllowed != 0) {
+        ++machine().counters.overlaps;
+      }
+      if (attribute.id == cudaLaunchAttributeCooperative && attribute.val.cooperative != 0) {
+        const auto most = static_cast<unsigned>(machine().current_gpu().multiprocessors);
+        if (config->gridDim.x > most) return cudaErrorCooperativeLaunchTooLarge;
+        ++machine().counters.all_at_once;
+      }
+    }
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {

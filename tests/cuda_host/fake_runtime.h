@@ -51,6 +51,8 @@ struct Counters {
   std::int64_t hidden_waits = 0;    // in freeing, and in copies to pageable memory
   std::int64_t default_stream = 0;  // work on the default stream
   std::int64_t attributes = 0;      // of kernels that were set
+  std::int64_t overlaps = 0;        // launches that may start before the kernel ahead ends
+  std::int64_t all_at_once = 0;     // cooperative launches
 };
 Counters counters();
 

@@ -6,7 +6,8 @@
 
 namespace tessera::cuda {
 
-// One for each multiprocessor: all of them run at the same time, because kernels ahead end.
+// One for each multiprocessor. They run at the same time if their launch asks for it
+// (Grid::all_at_once); otherwise another kernel may keep some of them from starting.
 inline int blocks_at_once(const DeviceLimits& limits) { return limits.multiprocessors; }
 
 }  // namespace tessera::cuda

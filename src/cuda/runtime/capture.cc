@@ -24,7 +24,7 @@ class Recording {
       : state_(state_of(ctx)), scratch_(ctx.workspace(), memory.scratch) {
     check(cudaStreamBeginCapture(state_.stream(), cudaStreamCaptureModeRelaxed),
           "starting a capture");
-    state_.count_in(memory.counters.tensor().ptr<std::int32_t>());
+    state_.use_memory_of(&memory);
   }
   ~Recording() {
     if (!state_.captures()) return;
@@ -42,7 +42,7 @@ class Recording {
 
  private:
   std::pair<cudaError_t, OwnedGraph> end() {
-    state_.count_in(nullptr);
+    state_.use_memory_of(nullptr);
     cudaGraph_t graph = nullptr;
     const cudaError_t error = cudaStreamEndCapture(state_.stream(), &graph);
     return {error, OwnedGraph(graph)};

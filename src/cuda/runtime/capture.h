@@ -21,7 +21,8 @@ bool is_capturing(cudaStream_t stream);
 
 // What the kernels of a graph use besides the memory that their ops were given.
 struct GraphMemory {
-  Buffer counters;  // State::kCounters zeros between two launches
+  Buffer counters;                   // zeros between two launches (make_counters)
+  std::vector<Buffer> side_scratch;  // of branches
   std::vector<Buffer> scratch;
 };
 

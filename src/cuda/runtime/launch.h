@@ -41,6 +41,9 @@ struct Grid {
   int shared_bytes = 0;
   bool overlaps = false;  // may start before the kernel ahead ends (tile/grid_dependency.cuh)
   int cluster = 1;        // neighbouring blocks that start together (tile/cluster.cuh)
+  // All blocks start together, or none does yet: they may wait for each other, whoever else uses
+  // the GPU. There are no more than fit on it (blocks_at_once.h). Neither overlaps nor cluster.
+  bool all_at_once = false;
 };
 
 // Launches on the Context's device and stream:
@@ -62,9 +65,11 @@ class Launch {
   void operator()(void (*kernel)(Params...), const Grid& grid,
                   const std::type_identity_t<Params>&... args) const {
     const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(grid.blocks, 0x7fffffff));
-    check(start_kernel(state_, kernel, dim3(blocks), grid.threads,
-                       static_cast<std::size_t>(grid.shared_bytes), stream_, grid.overlaps,
-                       grid.cluster, args...));
+    check(start_kernel(
+        state_, kernel, dim3(blocks), grid.threads, static_cast<std::size_t>(grid.shared_bytes),
+        stream_,
+        {.overlaps = grid.overlaps, .cluster = grid.cluster, .all_at_once = grid.all_at_once},
+        args...));
   }
 
  private:

@@ -21,8 +21,8 @@ __global__ void stop_unless_zero(const std::int32_t* counters, int count) {
 }  // namespace
 
 void require_zeros(State& state, const std::int32_t* counters, int count) {
-  check(start_kernel(state, stop_unless_zero, dim3(1), dim3(kZeroThreads), 0, state.stream(),
-                     /*overlaps=*/false, /*cluster=*/1, counters, count),
+  check(start_kernel(state, stop_unless_zero, dim3(1), dim3(kZeroThreads), 0, state.stream(), {},
+                     counters, count),
         "launching the check of the counters");
 }
 

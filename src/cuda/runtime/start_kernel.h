@@ -30,35 +30,51 @@ inline cudaError_t allow_shared(State& state, const void* kernel) {
   return error;
 }
 
+// What a launch asks for besides its sizes (launch.h: Grid).
+struct LaunchWishes {
+  bool overlaps = false;     // programmatic dependent launch
+  int cluster = 1;           // a divisor of the blocks, at most 8
+  bool all_at_once = false;  // a cooperative launch; not together with the others
+};
+
 // As kernel<<<grid, block, shared_bytes, stream>>>(args...). Returns what became of this launch;
-// cudaGetLastError() may tell of somebody else's. `overlaps` asks for programmatic dependent
-// launch; `cluster` is a divisor of the blocks, at most 8.
+// cudaGetLastError() may tell of somebody else's.
 template <typename... Params>
 [[nodiscard]] cudaError_t start_kernel(State& state, void (*kernel)(Params...), dim3 grid,
                                        dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                                       bool overlaps, int cluster,
+                                       const LaunchWishes& wishes,
                                        std::type_identity_t<Params>... args) {
   const auto* entry = reinterpret_cast<const void*>(kernel);
   if (shared_bytes > kUsualSharedBytes) {
     if (const cudaError_t error = allow_shared(state, entry); error != cudaSuccess) return error;
   }
   void* pointers[] = {&args...};
-  if (!overlaps && cluster == 1) {
-    return cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
+  cudaLaunchAttribute attributes[3] = {};
+  unsigned count = 0;
+  if (wishes.overlaps) {
+    cudaLaunchAttribute& overlaps = attributes[count++];
+    overlaps.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlaps.val.programmaticStreamSerializationAllowed = 1;
   }
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[0].val.programmaticStreamSerializationAllowed = overlaps ? 1 : 0;
-  attributes[1].id = cudaLaunchAttributeClusterDimension;
-  attributes[1].val.clusterDim.x = static_cast<unsigned>(cluster);
-  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  if (wishes.cluster > 1) {
+    cudaLaunchAttribute& cluster = attributes[count++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = static_cast<unsigned>(wishes.cluster);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+  }
+  if (wishes.all_at_once) {
+    cudaLaunchAttribute& all_at_once = attributes[count++];
+    all_at_once.id = cudaLaunchAttributeCooperative;
+    all_at_once.val.cooperative = 1;
+  }
+  if (count == 0) return cudaLaunchKernel(entry, grid, block, pointers, shared_bytes, stream);
   cudaLaunchConfig_t config{};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream;
   config.attrs = attributes;
-  config.numAttrs = cluster == 1 ? 1 : 2;
+  config.numAttrs = count;
   return cudaLaunchKernelExC(&config, entry, pointers);
 }
 

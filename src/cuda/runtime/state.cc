@@ -7,6 +7,7 @@
 #include "core/cuda_runtime.h"
 #include "core/fail.h"
 #include "core/format.h"
+#include "cuda/runtime/capture.h"
 #include "cuda/runtime/errors.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/require_zeros.h"
@@ -47,9 +48,15 @@ State::State(Device device, ThreadPool& pool) : device_(device), limits_(limits_
 bool State::checks_counters() { return kCheckCounters; }
 
 std::int32_t* State::counters() {
-  auto* const counters = captures() ? graph_counters_ : counters_.tensor().ptr<std::int32_t>();
+  const Buffer& memory = captures() ? graph_->counters : counters_;
+  auto* counters = memory.tensor().ptr<std::int32_t>();
+  if (in_branch_) counters += kCounters;
   if constexpr (kCheckCounters) require_zeros(*this, counters, kCounters);
   return counters;
+}
+
+std::vector<Buffer>& State::side_scratch() {
+  return captures() ? graph_->side_scratch : side_scratch_;
 }
 
 // After a fault on the GPU every call fails, and there is nothing left to free.
@@ -57,11 +64,12 @@ State::~State() {
   const DeviceGuard guard(device_, std::nothrow);
   cublas_handle_.reset();
   uploader_.reset();
+  side_.reset();
   stream_.reset();
 }
 
 Buffer make_counters(Device device, cudaStream_t stream) {
-  Buffer counters(DType::i32, {State::kCounters}, device);
+  Buffer counters(DType::i32, {State::kStreams * State::kCounters}, device);
   const DeviceGuard guard(device);
   check(cudaMemsetAsync(counters.data(), 0, static_cast<std::size_t>(counters.bytes()), stream),
         fmt::format("setting counters on {} to zero", device));
@@ -69,7 +77,7 @@ Buffer make_counters(Device device, cudaStream_t stream) {
 }
 
 void check_zeros(const Buffer& counters, cudaStream_t stream) {
-  std::vector<std::int32_t> values(State::kCounters);
+  std::vector<std::int32_t> values(static_cast<std::size_t>(counters.bytes() / 4));
   copy(values.data(), Device::cpu(), counters.data(), counters.device(), counters.bytes(), stream);
   const auto found =
       std::find_if(values.begin(), values.end(), [](std::int32_t value) { return value != 0; });

@@ -7,8 +7,10 @@
 #include <memory>
 #include <optional>
 #include <unordered_set>
+#include <vector>
 
 #include "core/backend_state.h"
+#include "core/side_stream.h"
 #include "cuda/runtime/owned.h"
 #include "cuda/runtime/upload.h"
 #include "tessera/buffer.h"
@@ -18,6 +20,7 @@
 namespace tessera::cuda {
 
 struct AttentionKernel;  // attention/kernel.h
+struct GraphMemory;      // runtime/capture.h
 struct LinearKernel;     // linear/kernels.h
 
 // What kernels are chosen and sized by.
@@ -34,7 +37,7 @@ struct ForcedLinear {
   bool where_it_can = false;
 };
 
-// State::kCounters zeros, set on the stream.
+// State::kCounters zeros for each stream of a Context, set on this one.
 Buffer make_counters(Device device, cudaStream_t stream);
 // Waits for the stream, then throws Error if one of them is not zero.
 void check_zeros(const Buffer& counters, cudaStream_t stream);
@@ -45,7 +48,10 @@ class State final : public BackendState {
   State(Device device, ThreadPool& pool);
   ~State() override;
 
-  cudaStream_t stream() const { return stream_.get(); }
+  // The one to which work goes now: the Context's own, or that of a branch.
+  cudaStream_t stream() const {
+    return in_branch_ ? static_cast<cudaStream_t>(side_->stream()) : stream_.get();
+  }
   const DeviceLimits& limits() const { return limits_; }
   Uploader& uploader() { return *uploader_; }
   // kCounters zeros on the device, with which the blocks of a kernel share out work. Kernels follow
@@ -55,10 +61,17 @@ class State final : public BackendState {
   // last to finish its part (attention/portable/split.cuh).
   static constexpr int kWorkCounters = 2, kSlotCounters = 8192;
   static constexpr int kCounters = kWorkCounters + kSlotCounters;
+  // Those of a branch lie behind the Context's own.
+  static constexpr int kStreams = 2;
   std::int32_t* counters();
-  // For captures: counters() returns these from now on; null: the Context's.
-  void count_in(std::int32_t* graph_counters) { graph_counters_ = graph_counters; }
-  bool captures() const { return graph_counters_ != nullptr; }
+  // For captures: counters() and side_scratch() are a graph's from now on; null: the Context's.
+  void use_memory_of(GraphMemory* graph) { graph_ = graph; }
+  bool captures() const { return graph_ != nullptr; }
+  // For branches (core/branch.h): a second stream, null until the first branch makes it, and
+  // scratch memory. `in_branch`: ops use these, and counters of their own.
+  std::unique_ptr<SideStream>& side() { return side_; }
+  std::vector<Buffer>& side_scratch();
+  void set_in_branch(bool in_branch) { in_branch_ = in_branch; }
   void check_counters() const { check_zeros(counters_, stream()); }
   // Whether every call of counters() checks them on the stream: in builds with
   // TESSERA_CHECK_COUNTERS (require_zeros.h).
@@ -79,7 +92,10 @@ class State final : public BackendState {
   DeviceLimits limits_;
   OwnedStream stream_;
   Buffer counters_;
-  std::int32_t* graph_counters_ = nullptr;
+  GraphMemory* graph_ = nullptr;
+  std::unique_ptr<SideStream> side_;
+  std::vector<Buffer> side_scratch_;
+  bool in_branch_ = false;
   std::optional<Uploader> uploader_;  // as long as there is a stream
   std::unordered_set<const void*> large_kernels_;
   std::shared_ptr<void> cublas_handle_;

@@ -1,6 +1,7 @@
-// Signals between the blocks of one grid, all of which run at the same time. A signal is a counter
-// in global memory: a block raises it by one when its part is written, and another waits until as
-// many blocks as it needs have done so. In each block two warps do nothing else:
+// Signals between the blocks of one grid, all of which run at the same time (Grid::all_at_once). A
+// signal is a counter in global memory: a block raises it by one when its part is written, and
+// another waits until as many blocks as it needs have done so. In each block two warps do nothing
+// else:
 //
 //   workers    write ... hand_over()        other work       receive() ... read
 //                             |                                  ^

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/branch.h"
 #include "core/fail.h"
 #include "core/workspace.h"
 #include "model/architectures/config_parts.h"
@@ -78,6 +79,10 @@ struct Norm {
   Tensor weight, bias;  // [hidden]
 };
 
+// Up to this many tokens in a step, kernels wait for memory or for each other, and the halves of a
+// layer with a parallel residual run beside each other on a GPU. With more, either fills it.
+constexpr std::int64_t kFewTokens = 256;
+
 class GptNeox final : public LayeredModel {
  public:
   GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights);
@@ -90,14 +95,21 @@ class GptNeox final : public LayeredModel {
                       const Tensor& out) const override {
     norm(ctx, step, final_norm_, x, out);
   }
-  void norm(Context& ctx, const CacheStep& step, const Norm& weights, const Tensor& x,
-            const Tensor& out) const;
 
   struct Layer {
     Norm norm1, norm2;
     Dense qkv, output;  // [heads * 3 * dim, hidden], [hidden, hidden]
     Dense up, down;     // [intermediate, hidden], [hidden, intermediate]
   };
+
+  void norm(Context& ctx, const CacheStep& step, const Norm& weights, const Tensor& x,
+            const Tensor& out) const;
+  void attend(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
+              const FinishedRows& rows, const Tensor& mixed) const;
+  void put_back(Context& ctx, const Dense& dense, const Tensor& in, const Tensor& residual,
+                std::int64_t fixed_rows, const Tensor& out) const;
+  void run_mlp(Context& ctx, const ForwardArgs& args, const Layer& layer, const Tensor& x,
+               const Tensor& residual, const FinishedRows& rows, const Tensor& out) const;
 
   std::vector<Layer> layers_;
   std::vector<DecodeLayer> decode_layers_;  // the same, if it may be run as one kernel
@@ -155,14 +167,44 @@ void GptNeox::norm(Context& ctx, const CacheStep& step, const Norm& weights, con
                    .fixed_rows = step.batch_invariant});
 }
 
+// out: the rows of x that are finished, replaced by the layer's result.
 void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                         const FinishedRows& rows, const Tensor& out) const {
+  const Layer& layer = layers_[static_cast<std::size_t>(index)];
+  const std::int64_t n = rows.count, heads = config_.heads, dim = config_.head_dim;
+  const bool parallel = config_.parallel_residual;
+  Workspace::Frame frame(ctx.workspace());
+  const Tensor mixed = n > 0 ? frame.take(dtype_, {n, heads, dim}) : Tensor();
+  if (!parallel || n == 0) {
+    attend(ctx, args, index, x, rows, mixed);
+    if (n == 0) return;
+    const Tensor attended = frame.take(dtype_, {n, config_.hidden});
+    const auto own = [&](const Tensor& residual) {
+      return shard_.is_first() ? residual : Tensor();
+    };
+    put_back(ctx, layer.output, mixed, own(out), rows.fixed, attended);
+    shard_.add_up(ctx, attended);
+    run_mlp(ctx, args, layer, attended, own(attended), rows, out);
+  } else {  // the two halves of the layer read the same x
+    const Tensor with_mlp = frame.take(dtype_, {n, config_.hidden});
+    Branch mlp(ctx, x.size(0) <= kFewTokens);
+    run_mlp(ctx, args, layer, out, shard_.is_first() ? out : Tensor(), rows, with_mlp);
+    mlp.end();
+    attend(ctx, args, index, x, rows, mixed);
+    mlp.join();
+    put_back(ctx, layer.output, mixed, with_mlp, rows.fixed, out);
+  }
+  shard_.add_up(ctx, out);
+}
+
+// Attention over norm1 x: mixed [rows, heads, dim], or only what the cache keeps of x.
+void GptNeox::attend(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
+                     const FinishedRows& rows, const Tensor& mixed) const {
   const Layer& layer = layers_[static_cast<std::size_t>(index)];
   const std::int64_t tokens = x.size(0), heads = config_.heads, dim = config_.head_dim;
   Workspace::Frame frame(ctx.workspace());
   const Tensor normed = frame.take(dtype_, {tokens, config_.hidden});
   const Tensor qkv = frame.take(dtype_, {tokens, heads, 3, dim});
-
   norm(ctx, *args.step, layer.norm1, x, normed);
   linear(ctx, {.x = normed,
                .weight = layer.qkv.weight,
@@ -172,47 +214,45 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
   const std::int64_t n = rows.count;
-  const Tensor mixed = n > 0 ? frame.take(dtype_, {n, heads, dim}) : Tensor();
   const TurnAndAppendArgs turned{.layer = index, .q = q, .k = k, .v = v, .rope = rope_};
-  if (!append_and_attend(ctx, args, rows, {.append = turned, .out = mixed})) {
-    turn_and_append(ctx, args, turned);
-    if (n == 0) return;
-    const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * heads * dim}));
-    cached_attention(ctx, args,
-                     {.groups = rows.groups,
-                      .q = finished.view({n, heads, 3, dim}).select(2, 0),
-                      .out = mixed,
-                      .layer = index,
-                      .window = 0,
-                      .rope = rope_});
-  }
+  if (append_and_attend(ctx, args, rows, {.append = turned, .out = mixed})) return;
+  turn_and_append(ctx, args, turned);
+  if (n == 0) return;
+  const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * heads * dim}));
+  cached_attention(ctx, args,
+                   {.groups = rows.groups,
+                    .q = finished.view({n, heads, 3, dim}).select(2, 0),
+                    .out = mixed,
+                    .layer = index,
+                    .window = 0,
+                    .rope = rope_});
+}
 
-  const Tensor second = normed.slice(0, 0, n);
-  const Tensor attended = frame.take(dtype_, {n, config_.hidden});
-  const Tensor inner = frame.take(dtype_, {n, config_.intermediate});
-  linear(ctx, {.x = mixed.view({n, heads * dim}),
-               .weight = layer.output.weight,
-               .bias = layer.output.bias,
-               .residual = shard_.is_first() ? out : Tensor(),
-               .out = attended,
-               .fixed_rows = rows.fixed});
-  // With a parallel residual, the parts of attention and MLP are added up together.
-  const bool adds_up_once = config_.parallel_residual;
-  if (!adds_up_once) shard_.add_up(ctx, attended);
-  norm(ctx, *args.step, layer.norm2, config_.parallel_residual ? out : attended, second);
-  linear(ctx, {.x = second,
+// The product back into the residual stream: out = weight * in + residual.
+void GptNeox::put_back(Context& ctx, const Dense& dense, const Tensor& in, const Tensor& residual,
+                       std::int64_t fixed_rows, const Tensor& out) const {
+  linear(ctx, {.x = in.view({in.size(0), dense.weight.in_features}),
+               .weight = dense.weight,
+               .bias = dense.bias,
+               .residual = residual,
+               .out = out,
+               .fixed_rows = fixed_rows});
+}
+
+// out = down(activation(up(norm2 x))) + residual
+void GptNeox::run_mlp(Context& ctx, const ForwardArgs& args, const Layer& layer, const Tensor& x,
+                      const Tensor& residual, const FinishedRows& rows, const Tensor& out) const {
+  Workspace::Frame frame(ctx.workspace());
+  const Tensor normed = frame.take(dtype_, {rows.count, config_.hidden});
+  const Tensor inner = frame.take(dtype_, {rows.count, layer.up.weight.out_features});
+  norm(ctx, *args.step, layer.norm2, x, normed);
+  linear(ctx, {.x = normed,
                .weight = layer.up.weight,
                .bias = layer.up.bias,
                .activation = config_.activation,
                .out = inner,
                .fixed_rows = rows.fixed});
-  linear(ctx, {.x = inner,
-               .weight = layer.down.weight,
-               .bias = layer.down.bias,
-               .residual = adds_up_once || shard_.is_first() ? attended : Tensor(),
-               .out = out,
-               .fixed_rows = rows.fixed});
-  shard_.add_up(ctx, out);
+  put_back(ctx, layer.down, inner, residual, rows.fixed, out);
 }
 
 bool GptNeox::run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const {

@@ -13,10 +13,20 @@
 
 namespace tessera::cuda {
 
+struct LaunchWishes {
+  bool overlaps = false;
+  int cluster = 1;
+  bool all_at_once = false;
+};
+
+// Blocks run one after the other: more than one would wait for each other for ever.
 template <typename... Params>
 cudaError_t start_kernel(State& /*state*/, void (*kernel)(Params...), dim3 grid, dim3 block,
-                         std::size_t shared_bytes, cudaStream_t stream, bool /*overlaps*/,
-                         int /*cluster*/, std::type_identity_t<Params>... args) {
+                         std::size_t shared_bytes, cudaStream_t stream, const LaunchWishes& wishes,
+                         std::type_identity_t<Params>... args) {
+  if (wishes.all_at_once && grid.x * grid.y * grid.z > 1) {
+    return cudaErrorCooperativeLaunchTooLarge;
+  }
   return test::fake::enqueue("cudaLaunchKernel", stream, [=] {
     emulated::run_grid(grid, block, shared_bytes, [&] { kernel(args...); });
   });
