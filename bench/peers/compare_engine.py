@@ -7,8 +7,8 @@
 On the CPU: one random model in the shape of Pythia-160M, 4 bits, as a checkpoint and as a GGUF file (both kept in --work).
 llama.cpp's batched bench and bench_engine take turns with 1, 8 and 16 streams of 128 + 128 tokens.
 
-On a GPU: Pythia-2.8B's shape in f16, 64 requests of the trace bench/traces/together-64.jsonl at once, beside transformers'
-continuous batching with the same lengths. Needs torch and transformers.
+On a GPU: a shape in f16 (--shape, by default Pythia-2.8B's), 64 requests of the trace bench/traces/together-64.jsonl at once,
+beside transformers' continuous batching with the same lengths. Needs torch and transformers.
 
 Prints a Markdown table; --out FILE writes it there too.
 """
@@ -98,12 +98,12 @@ def transformers_batch(shape: pathlib.Path, lengths: list[tuple[int, int]]) -> f
 
 def on_a_gpu(options: argparse.Namespace) -> list[str]:
     trace = ROOT / "bench/traces/together-64.jsonl"
-    shape = ROOT / "bench/shapes/pythia-2.8b.json"
+    shape = options.shape
     lengths = [(r["prompt"], r["answer"]) for r in map(json.loads, trace.read_text().splitlines())]
     row = bench_engine(options.program, "--shape", str(shape), "--device", "cuda", "--weights", "f16", "--trace", str(trace),
                        "--max-sequences", "64", "--max-step", "2048")[0]
     answers = sum(answer for _, answer in lengths)
-    lines = [f"Pythia-2.8B's shape, f16, {len(lengths)} requests at once, prompts of 32-512 tokens, {lengths[0][1]} tokens each", "",
+    lines = [f"The shape {shape.stem}, f16, {len(lengths)} requests at once, prompts of 32-512 tokens, {lengths[0][1]} tokens each", "",
              "| | answer tokens/s | first token ms, median and 95% | ms a token, median and 95% |", "|---|---|---|---|",
              f"| Tessera | {row['answer_speed']:.0f} | {row['first_ms'][0]:.0f}, {row['first_ms'][1]:.0f} | "
              f"{row['token_ms'][0]:.2f}, {row['token_ms'][1]:.2f} |"]
@@ -117,6 +117,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--program", default="build/bin/bench_engine")
+    parser.add_argument("--shape", type=pathlib.Path, default=ROOT / "bench/shapes/pythia-2.8b.json", help="on a GPU: a config.json")
     parser.add_argument("--llama", help="llama.cpp's llama-batched-bench")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers"), help="folder for the model files")
     parser.add_argument("--threads", type=int, default=2)
@@ -127,6 +128,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.device == "cpu" and not options.llama:
         parser.error("--llama is missing: the path of llama.cpp's llama-batched-bench")
+    if not options.shape.is_file():
+        parser.error(f"--shape: {options.shape} is not there")
     lines = on_a_gpu(options) if options.device == "cuda" else on_the_cpu(options)
     print("\n".join(lines))
     if options.out:
