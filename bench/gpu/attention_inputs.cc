@@ -29,19 +29,46 @@ AttentionArgs args_of(const AttentionTensors& t, const AttentionShape& s, const 
 }
 
 double error_of(Context& ctx, const AttentionArgs& args) {
-  const auto last_head = [&](const Tensor& x) {
-    return in_f32(ctx, x.select(0, x.shape[0] - 1).select(1, x.shape[2] - 1));
+  const auto last = [](const Tensor& x, int dim) {
+    return x.slice(dim, x.shape[dim] - 1, x.shape[dim]);
+  };
+  const auto of_queries = [&](const Tensor& x) {
+    return in_f32(ctx, last(last(x, 0), 2).select(0, 0).select(1, 0));
   };
   const auto as_attention = [](const Matrix& x) {
     return x.view.view({1, x.view.shape[0], 1, x.view.shape[1]});
   };
-  const Matrix q = last_head(args.q), k = last_head(args.k), v = last_head(args.v);
-  const Matrix found = last_head(args.out), expected = last_head(args.out);
-  attention(ctx, {.q = as_attention(q),
-                  .k = as_attention(k),
-                  .v = as_attention(v),
-                  .out = as_attention(expected),
-                  .mask = args.mask});
+  // A page table may lead anywhere, so all pages stay.
+  const bool paged = args.pages.defined();
+  const auto of_keys = [&](const Tensor& x) { return last(paged ? x : last(x, 0), 2); };
+  const auto of_scales = [&](const Tensor& x) { return last(paged ? x : last(x, 0), 1); };
+
+  const Matrix q = of_queries(args.q), found = of_queries(args.out), expected = of_queries(args.q);
+  AttentionArgs exact{.q = as_attention(q),
+                      .out = as_attention(expected),
+                      .mask = args.mask,
+                      .rope_on_read = args.rope_on_read};
+  if (paged) {
+    exact.pages = {.table = last(args.pages.table, 0), .lengths = last(args.pages.lengths, 0)};
+    if (args.pages.holes.defined()) exact.pages.holes = last(args.pages.holes, 0);
+  }
+  Matrix k, v;
+  if (args.k_scales.defined()) {  // f32 queries read codes of 8 bits as they are
+    exact.k = of_keys(args.k);
+    exact.v = of_keys(args.v);
+    exact.k_scales = of_scales(args.k_scales);
+    exact.v_scales = of_scales(args.v_scales);
+  } else {
+    const auto converted = [&](const Tensor& x, Matrix& to) {
+      const std::int64_t shape[] = {x.shape[0] * x.shape[1], x.shape[3]};
+      const std::int64_t strides[] = {x.strides[1], 1};  // also from one page to the next
+      to = in_f32(ctx, Tensor(x.data, x.dtype, shape, strides, x.device));
+      return to.view.view({x.shape[0], x.shape[1], 1, x.shape[3]});
+    };
+    exact.k = converted(of_keys(args.k), k);
+    exact.v = converted(of_keys(args.v), v);
+  }
+  attention(ctx, exact);
   return relative_error(ctx, found.view, expected.view);
 }
 

@@ -33,6 +33,18 @@ DType parse_dtype(const std::string& text) {
   fail(ErrorCode::invalid_argument, "there is no dtype {}; f32, f16 and bf16 are accepted", text);
 }
 
+DType parse_kv_dtype(const std::string& text) {
+  for (const DType dtype : {DType::i8, DType::f8e4m3, DType::f32, DType::f16, DType::bf16}) {
+    if (kv_dtype_name(dtype) == text) return dtype;
+  }
+  fail(ErrorCode::invalid_argument,
+       "keys and values cannot be stored as {}; int8, fp8, f32, f16 and bf16 are accepted", text);
+}
+
+std::string_view kv_dtype_name(DType dtype) {
+  return dtype == DType::i8 ? "int8" : dtype == DType::f8e4m3 ? "fp8" : name(dtype);
+}
+
 QuantizeOptions parse_weights(const std::string& text) {
   const std::size_t colon = std::min(text.find(':'), text.size());
   const std::string format = text.substr(0, colon);

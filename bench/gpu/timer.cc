@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "core/fail.h"
@@ -51,6 +52,11 @@ Event make_event() {
   return Event(event);
 }
 
+Time summary(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return {.us = times[times.size() / 2], .min = times.front(), .max = times.back()};
+}
+
 }  // namespace
 
 struct Replay::Captured {
@@ -90,8 +96,28 @@ Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call) {
   for (int i = 0; i < kWarmups; ++i) replay();
   std::vector<double> times(kReplays);
   for (double& time : times) time = replay();
-  std::sort(times.begin(), times.end());
-  return {.us = times[times.size() / 2], .min = times.front(), .max = times.back()};
+  return summary(std::move(times));
+}
+
+std::pair<Time, Time> time_in_turns(Context& ctx, int calls, const std::function<void(int)>& call,
+                                    const std::function<void(int)>& other) {
+  // Scratch memory must have its last size before the first graph is captured: twice, because it
+  // becomes one block at the beginning of the call after it has grown.
+  for (int i = 0; i < 2; ++i) {
+    call(0);
+    other(0);
+  }
+  Replay first(ctx, calls, call), second(ctx, calls, other);
+  for (int i = 0; i < kWarmups; ++i) {
+    first();
+    second();
+  }
+  std::vector<double> of_first, of_second;
+  for (int i = 0; i < kReplays; ++i) {
+    of_first.push_back(first());
+    of_second.push_back(second());
+  }
+  return {summary(std::move(of_first)), summary(std::move(of_second))};
 }
 
 int copies_beyond_cache(std::int64_t bytes, int most) {

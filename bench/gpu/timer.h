@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "tessera/context.h"
 
@@ -35,6 +36,10 @@ class Replay {
 
 // Captures and replays.
 Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call);
+// The same for two things that are compared: their replays take turns, so that a clock that drifts
+// drifts for both.
+std::pair<Time, Time> time_in_turns(Context& ctx, int calls, const std::function<void(int)>& call,
+                                    const std::function<void(int)>& other);
 
 // The number of copies of `bytes` that exceed the L2 cache by far: 200 MB in all, at least two
 // copies and at most `most`.
