@@ -47,8 +47,8 @@ struct Options {
   std::int64_t max_sequences = 0, max_step = 512, context = 1024;
   int threads = 2, repeat = 3;
   bool batch_invariant = false, exact = false, no_graphs = false;
-  std::string device = "cpu", speculate = "off";
-  std::string cache_dtype;  // empty: the model's
+  std::string device = "cpu";
+  std::string cache_dtype;  // empty: Model::cache_dtype()
 
   std::optional<DType> chosen_cache_dtype() const {
     if (cache_dtype.empty()) return std::nullopt;
@@ -57,6 +57,10 @@ struct Options {
            : cache_dtype == "fp8"  ? DType::f8e4m3
            : cache_dtype == "int8" ? DType::i8
                                    : DType::f32;
+  }
+  // What the engine stores keys and values as.
+  DType stored_dtype(const Context& ctx, const Model& loaded) const {
+    return chosen_cache_dtype().value_or(loaded.cache_dtype(ctx));
   }
 };
 
@@ -112,9 +116,7 @@ std::int64_t weight_bytes_read(const Model& model) {
   return bytes;
 }
 
-std::int64_t kv_bytes_of_token(const Model& model, const Options& options) {
-  const ModelConfig& config = model.config();
-  const DType dtype = options.chosen_cache_dtype().value_or(model.dtype());
+std::int64_t kv_bytes_of_token(const ModelConfig& config, DType dtype) {
   const std::int64_t scale = has_scales(dtype) ? size_of(DType::f32) : 0;
   return 2 * config.layers * config.kv_heads * (config.head_dim * size_of(dtype) + scale);
 }
@@ -168,7 +170,8 @@ nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& 
   }
   const std::int64_t seen = options.prompt + options.generate / 2;
   const std::int64_t bytes =
-      weight_bytes_read(model) + streams * seen * kv_bytes_of_token(model, options);
+      weight_bytes_read(model) +
+      streams * seen * kv_bytes_of_token(model.config(), options.stored_dtype(ctx, model));
   const double step_ms = 1e3 * quantile(steps, 0.5);
   const double floor_ms = 1e3 * static_cast<double>(bytes) / bandwidth;
   return {{"streams", streams},
@@ -271,7 +274,7 @@ void measure(const Options& options) {
       row["model"] = options.model.name();
       row["weights"] = weights;
       row["dtype"] = name(model->dtype());
-      row["cache_dtype"] = name(options.chosen_cache_dtype().value_or(model->dtype()));
+      row["cache_dtype"] = name(options.stored_dtype(ctx, *model));
       row["device"] = to_string(ctx.device());
       row["threads"] = ctx.threads();
       row["batch_invariant"] = options.batch_invariant;

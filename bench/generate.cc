@@ -4,9 +4,13 @@
 // --context tokens; with --sample, tokens that generate() draws. Tokens are random, and with
 // --shape so are the weights: only the speed matters.
 //
-// The speed of the prompt is shown beside the speed that its linear layers alone would allow. The
-// time of a token is shown beside its floor: reading the weights of the linear layers (with the
-// head) and the keys and values it sees once, at the memory speed measured in the same run.
+// The speed of the prompt is shown beside the speed that its linear layers alone would allow: on
+// the CPU they are run by themselves, on a GPU their arithmetic is counted at the rate of a large
+// product that is measured in the same run. The time of a token is shown beside its floor: reading
+// the weights of the linear layers (with the head) and the keys and values it sees once, at the
+// memory speed measured in the same run.
+//
+// With --stream, instead: the time of a token at marks of one long stream with attention sinks.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -15,9 +19,11 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +33,9 @@
 #include "engine/step_runner.h"
 #include "profile/ceilings.h"
 #include "profile/engine_run.h"
+#include "profile/timing.h"
+#include "random_matrix.h"
+#include "tessera/convert.h"
 #include "tessera/tessera.h"
 
 namespace {
@@ -38,7 +47,8 @@ struct Options {
   bench::ModelChoice model;
   std::vector<std::string> weights{"dense", "int8", "int4:32", "nvfp4"};
   std::vector<int> threads{2};
-  std::int64_t prompt = 512, generate = 128, context = 0, step = 512;
+  std::int64_t prompt = 512, generate = 128, step = 512;
+  std::vector<std::int64_t> contexts{0};
   std::int64_t stream = 0, sinks = 4, window = 252;
   int repeat = 5;
   std::string device = "cpu";
@@ -58,10 +68,10 @@ double median(std::vector<double> values) {
 // One model on one Context.
 class Runner {
  public:
-  Runner(Context& ctx, const Model& model, const Options& options)
+  Runner(Context& ctx, const Model& model, const Options& options, std::int64_t context)
       : ctx_(ctx),
         model_(model),
-        total_(std::max(options.prompt, options.context + options.generate)),
+        total_(std::max(options.prompt, context + options.generate)),
         step_(options.step),
         cache_(model.make_cache(ctx, CachePolicy::full(), total_, options.step)),
         ids_(profile::random_ids(total_, model.config().vocab)) {}
@@ -127,19 +137,67 @@ double linear_seconds(Context& ctx, const Model& model, std::int64_t rows) {
   return seconds_since(start);
 }
 
+// The arithmetic of the same.
+double linear_flops(const Model& model, std::int64_t rows) {
+  double flops = 0;
+  for (const LayerInfo& layer : model.linear_layers()) {
+    const bool is_head = layer.weight.out_features == model.config().vocab;
+    flops += 2.0 * static_cast<double>(layer.weight.out_features * layer.weight.in_features) *
+             static_cast<double>(is_head ? 1 : rows);
+  }
+  return flops;
+}
+
+// What the machine can do, measured in this run.
+struct Rates {
+  double bandwidth = 0;  // bytes per second
+  double products = 0;   // flops per second of a large product of f16 matrices; a GPU's alone
+};
+
+// Random numbers and several products in a row: zeros, or a single product, would not warm a GPU up
+// to the clock that it keeps.
+double product_rate(Context& ctx) {
+  constexpr std::int64_t kSide = 8192, kRows = 512;
+  constexpr int kRounds = 15, kProducts = 4;
+  const Buffer noise = random_matrix(kRows, kSide, 1);
+  const Buffer block(DType::f32, {kRows, kSide}, ctx.device());
+  copy_bytes(ctx, block.data(), block.device(), noise.data(), Device::cpu(), noise.bytes());
+  const Buffer x(DType::f16, {kSide, kSide}, ctx.device());
+  const Buffer weight(DType::f16, {kSide, kSide}, ctx.device());
+  const Buffer out(DType::f16, {kSide, kSide}, ctx.device());
+  for (std::int64_t row = 0; row < kSide; row += kRows) {
+    convert(ctx, {.x = block.tensor(), .out = x.tensor().slice(0, row, row + kRows)});
+    convert(ctx, {.x = block.tensor(), .out = weight.tensor().slice(0, row, row + kRows)});
+  }
+  const profile::Timing timing = profile::time_rounds(kRounds, [&] {
+    for (int i = 0; i < kProducts; ++i) {
+      linear(ctx, {.x = x.tensor(), .weight = Weight::dense(weight.tensor()), .out = out.tensor()});
+    }
+    ctx.synchronize();
+  });
+  const double side = static_cast<double>(kSide);
+  return 2 * kProducts * side * side * side / timing.median;
+}
+
+Rates measure_rates(Context& ctx) {
+  return {.bandwidth = profile::measure_read_bandwidth(ctx),
+          .products = ctx.device().is_cpu() ? 0 : product_rate(ctx)};
+}
+
 // The bytes that one generated token has to read.
-std::int64_t bytes_per_token(const Model& model, const Options& options) {
+std::int64_t bytes_per_token(const Context& ctx, const Model& model, const Options& options,
+                             std::int64_t context) {
   std::int64_t weights = 0;
   for (const LayerInfo& layer : model.linear_layers()) weights += layer.weight.bytes();
   const ModelConfig& config = model.config();
   // Each token sees itself and all tokens before it, or a layer's window. This is the mean over the
   // generated tokens.
-  const std::int64_t seen = options.context + (options.generate + 1) / 2;
+  const std::int64_t seen = context + (options.generate + 1) / 2;
   std::int64_t keys = config.windows.empty() ? config.layers * seen : 0;  // of all layers
   for (const std::int64_t window : config.windows) {
     keys += window > 0 ? std::min(window, seen) : seen;
   }
-  return weights + 2 * keys * config.kv_heads * config.head_dim * size_of(model.dtype());
+  return weights + 2 * keys * config.kv_heads * config.head_dim * size_of(model.cache_dtype(ctx));
 }
 
 double rounded(double value, double digits) {
@@ -148,15 +206,14 @@ double rounded(double value, double digits) {
 }
 
 nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string& weights,
-                             double bandwidth, const Options& options) {
-  Runner runner(ctx, model, options);
+                             const Rates& rates, const Options& options, std::int64_t context) {
+  Runner runner(ctx, model, options, context);
   const std::int64_t rows = std::min(options.prompt, options.step);
   std::vector<double> prompt, generate, linears;              // tokens per second, and seconds
   for (int repeat = 0; repeat <= options.repeat; ++repeat) {  // the first is a warm-up
     const double prompt_seconds = runner.run(0, options.prompt, options.step);
-    const double generate_seconds = options.sample
-                                        ? runner.run_sampled(options.context, options.generate)
-                                        : runner.run(options.context, options.generate, 1);
+    const double generate_seconds = options.sample ? runner.run_sampled(context, options.generate)
+                                                   : runner.run(context, options.generate, 1);
     const double linear_time = ctx.device().is_cpu() ? linear_seconds(ctx, model, rows) : 0.0;
     if (repeat == 0) continue;
     prompt.push_back(static_cast<double>(options.prompt) / prompt_seconds);
@@ -164,68 +221,125 @@ nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string
     linears.push_back(linear_time);
   }
   const auto [slowest, fastest] = std::minmax_element(generate.begin(), generate.end());
-  const std::int64_t bytes = bytes_per_token(model, options);
+  const std::int64_t bytes = bytes_per_token(ctx, model, options, context);
   const double token_ms = 1e3 / median(generate);
-  const double floor_ms = 1e3 * static_cast<double>(bytes) / bandwidth;
+  const double floor_ms = 1e3 * static_cast<double>(bytes) / rates.bandwidth;
   nlohmann::json row{{"model", options.model.name()},
                      {"weights", weights},
                      {"dtype", name(model.dtype())},
+                     {"cache_dtype", name(model.cache_dtype(ctx))},
+                     {"graphs", !options.no_graphs},
+                     {"fusion", options.model.fuse_layers},
                      {"threads", ctx.threads()},
                      {"device", to_string(ctx.device())},
                      {"weight_bytes", model.weight_bytes()},
-                     {"context", options.context},
+                     {"context", context},
                      {fmt::format("pp{}", options.prompt), rounded(median(prompt), 1)},
                      {fmt::format("tg{}", options.generate), rounded(median(generate), 1)},
                      {"spread_tg", {rounded(*slowest, 1), rounded(*fastest, 1)}},
                      {"ms_per_token", rounded(token_ms, 4)},
                      {"spread_ms", {rounded(1e3 / *fastest, 4), rounded(1e3 / *slowest, 4)}},
                      {"bytes_per_token", bytes},
-                     {"read_bandwidth", std::round(bandwidth)},
+                     {"read_bandwidth", std::round(rates.bandwidth)},
                      {"floor_ms", rounded(floor_ms, 4)},
                      {"floor_share", rounded(floor_ms / token_ms, 3)}};
   if (ctx.device().is_cpu()) {
     const double alone = static_cast<double>(rows) / median(linears);  // tokens per second
     row["linear_alone"] = rounded(alone, 1);
     row["of_linear_alone"] = rounded(median(prompt) / alone, 2);
+  } else {
+    const double seconds = static_cast<double>(options.prompt) / median(prompt);
+    const double rate = linear_flops(model, options.prompt) / seconds;
+    row["prompt_ms"] = rounded(1e3 * seconds, 3);
+    row["prompt_tflop_per_s"] = rounded(1e-12 * rate, 1);
+    row["product_tflop_per_s"] = rounded(1e-12 * rates.products, 1);
+    row["of_product_rate"] = rounded(rate / rates.products, 3);
   }
   return row;
 }
 
 // ---- an endless stream --------------------------------------------------------------------------
 
-// Medians of blocks of tokens around 2 thousand, and then around each power of ten. A single token
-// is too short to time, and a median ignores other load on the machine.
-void measure_stream(Context& ctx, const Model& model, const Options& options) {
-  constexpr std::int64_t kBlock = 64, kBlocks = 25, kYoung = 2000;
-  const std::vector<std::int32_t> host = profile::random_ids(4096, model.config().vocab);
-  const CachePolicy policy = CachePolicy::sinks(options.sinks, options.window);
-  KvCache cache = model.make_cache(ctx, policy, 0, 1);
-  StepRunner runner(ctx, model, 1);
-  const auto block_seconds = [&](std::int64_t tokens) {
-    const Clock::time_point start = Clock::now();
-    for (std::int64_t i = 0; i < tokens; ++i) {
-      const std::int32_t& id = host[static_cast<std::size_t>(cache.seen() % 4096)];
-      runner.forward(cache.step(ctx, {&id, 1}));
-    }
-    ctx.synchronize();
-    return seconds_since(start);
-  };
-  double young = 0;
-  std::vector<std::int64_t> marks{kYoung};
-  for (std::int64_t mark = 10'000; mark < options.stream; mark *= 10) marks.push_back(mark);
-  marks.push_back(options.stream);
-  for (const std::int64_t mark : marks) {
-    block_seconds(std::max<std::int64_t>(1, mark - kBlock * kBlocks - cache.seen()));
+// The marks at which a token is timed. Later ones are compared with that at 10 thousand: the stream
+// has outgrown its cache long before, and everything that is done once has been done.
+constexpr std::int64_t kMarks[] = {2'000, 10'000, 100'000, 1'000'000, 4'000'000};
+constexpr std::int64_t kComparedMark = 10'000;
+
+// One stream. The tokens before a mark are timed one by one, as a user gets them; those on the way
+// to it are read in steps, like a prompt, because millions of single ones would take minutes.
+class Stream {
+ public:
+  Stream(Context& ctx, const Model& model, const Options& options)
+      : ctx_(ctx),
+        step_(options.step),
+        ids_(profile::random_ids(kIds + options.step, model.config().vocab)),
+        cache_(model.make_cache(ctx, CachePolicy::sinks(options.sinks, options.window), 0,
+                                options.step)),
+        runner_(ctx, model, 1) {}
+
+  // Seconds of a token at this mark. A single one is too short to time, so blocks of them are; the
+  // median of the blocks ignores other load on the machine. The first warms up.
+  double token_seconds_at(std::int64_t mark) {
+    constexpr std::int64_t kBlock = 64, kBlocks = 25;
+    feed(mark - (kBlocks + 1) * kBlock, step_);
     std::vector<double> seconds;
-    for (std::int64_t i = 0; i < kBlocks; ++i) seconds.push_back(block_seconds(kBlock));
-    const double us = median(seconds) / kBlock * 1e6;
-    if (mark == kYoung) young = us;
-    fmt::print("{}\n", nlohmann::json{{"tokens", cache.seen()},
-                                      {"us_per_token", std::round(us * 100) / 100},
-                                      {"of_young", std::round(us / young * 1000) / 1000},
-                                      {"cache_bytes", cache.bytes()},
-                                      {"workspace_bytes", ctx.workspace_bytes()}}
-                           .dump());
+    for (std::int64_t left = kBlocks; left >= 0; --left) {
+      const Clock::time_point start = Clock::now();
+      feed(mark - left * kBlock, 1);
+      ctx_.synchronize();
+      if (left < kBlocks) seconds.push_back(seconds_since(start) / kBlock);
+    }
+    return median(seconds);
+  }
+
+  const KvCache& cache() const { return cache_; }
+
+ private:
+  static constexpr std::int64_t kIds = 4096;  // then the same again
+
+  void feed(std::int64_t until, std::int64_t step) {
+    while (cache_.seen() < until) {
+      const std::int64_t tokens = cache_.step_size(std::min(step, until - cache_.seen()));
+      runner_.forward(cache_.step(ctx_, std::span<const std::int32_t>(ids_).subspan(
+                                            static_cast<std::size_t>(cache_.seen() % kIds),
+                                            static_cast<std::size_t>(tokens))));
+    }
+    ctx_.synchronize();
+  }
+
+  Context& ctx_;
+  std::int64_t step_;
+  std::vector<std::int32_t> ids_;
+  KvCache cache_;
+  StepRunner runner_;
+};
+
+void measure_stream(Context& ctx, const Model& model, const std::string& weights,
+                    const Options& options) {
+  const Clock::time_point start = Clock::now();
+  Stream stream(ctx, model, options);
+  std::vector<std::int64_t> marks;
+  std::copy_if(std::begin(kMarks), std::end(kMarks), std::back_inserter(marks),
+               [&](std::int64_t mark) { return mark < options.stream; });
+  marks.push_back(options.stream);
+  double compared = 0;
+  for (const std::int64_t mark : marks) {
+    const double us = 1e6 * stream.token_seconds_at(mark);
+    if (mark == kComparedMark) compared = us;
+    nlohmann::json row{{"model", options.model.name()},
+                       {"weights", weights},
+                       {"dtype", name(model.dtype())},
+                       {"device", to_string(ctx.device())},
+                       {"sinks", options.sinks},
+                       {"window", options.window},
+                       {"step", options.step},
+                       {"tokens", stream.cache().seen()},
+                       {"us_per_token", rounded(us, 2)},
+                       {"cache_bytes", stream.cache().bytes()},
+                       {"workspace_bytes", ctx.workspace_bytes()},
+                       {"seconds", rounded(seconds_since(start), 1)}};
+    if (compared > 0) row["of_10000"] = rounded(us / compared, 4);
+    fmt::print("{}\n", row.dump());
     std::fflush(stdout);
   }
 }
@@ -251,18 +365,20 @@ void force_linear_kernel(Context& ctx, const std::string& kernel) {
 }
 
 void measure(const Options& options, int threads) {
-  double bandwidth = 0;
+  std::optional<Rates> rates;
   for (const std::string& weights : options.weights) {
     Context ctx(context_options(options, threads));
     force_linear_kernel(ctx, options.linear_kernel);
     const std::unique_ptr<Model> model = bench::make_model(ctx, options.model, weights);
     if (options.stream > 0) {
-      measure_stream(ctx, *model, options);
+      measure_stream(ctx, *model, weights, options);
       continue;
     }
-    if (bandwidth == 0) bandwidth = profile::measure_read_bandwidth(ctx);
-    fmt::print("{}\n", measure_speed(ctx, *model, weights, bandwidth, options).dump());
-    std::fflush(stdout);
+    if (!rates) rates = measure_rates(ctx);
+    for (const std::int64_t context : options.contexts) {
+      fmt::print("{}\n", measure_speed(ctx, *model, weights, *rates, options, context).dump());
+      std::fflush(stdout);
+    }
   }
 }
 
@@ -278,15 +394,20 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Thread counts")->delimiter(',');
   app.add_option("--prompt", options.prompt, "Tokens of the prompt")->check(CLI::PositiveNumber);
   app.add_option("--generate", options.generate, "Tokens to generate")->check(CLI::PositiveNumber);
-  app.add_option("--context", options.context, "Tokens before the generated ones, not timed")
+  app.add_option("--context", options.contexts, "Tokens before the generated ones, not timed")
+      ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--step", options.step, "Prompt tokens of one pass")->check(CLI::PositiveNumber);
+  app.add_option("--step", options.step,
+                 "Prompt tokens of one pass; with --stream: those on the way from mark to mark")
+      ->check(CLI::PositiveNumber);
   app.add_option("--repeat", options.repeat, "Number of runs; the median is reported")
       ->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--linear-kernel", options.linear_kernel,
                  "On a GPU: the kernel of all linear layers that it can run, as cuda.strips");
-  app.add_option("--stream", options.stream, "Instead: one stream of this many tokens, with sinks")
+  app.add_option("--stream", options.stream,
+                 "Instead: one stream of this many tokens, with sinks. A token is timed at 2,000, "
+                 "10,000, 100,000, 1,000,000, 4,000,000 and at the end")
       ->check(CLI::Range(std::int64_t{10'000}, std::int64_t{1} << 40));
   app.add_option("--sinks", options.sinks, "With --stream: first tokens to keep");
   app.add_option("--window", options.window, "With --stream: last tokens to keep");
@@ -297,7 +418,8 @@ int main(int argc, char** argv) {
   app.footer(
       "Examples:\n"
       "  bench_generate --model DIR --weights dense,int4 --threads 1,2\n"
-      "  bench_generate --shape bench/shapes/pythia-2.8b.json --device cuda --context 128");
+      "  bench_generate --shape bench/shapes/pythia-2.8b.json --device cuda --context 128\n"
+      "  bench_generate --model models/stories --device cuda --weights dense --stream 4000000");
   CLI11_PARSE(app, argc, argv);
   try {
     for (const int threads : options.threads) measure(options, threads);
