@@ -30,6 +30,7 @@ import csv
 import gc
 import itertools
 import json
+import os
 import pathlib
 import platform
 import statistics
@@ -407,7 +408,8 @@ def heading(a, bandwidths, matrix_rate):
         device = "GPU"
     rates = ", ".join(f"{rate / 1e9:,.1f} GB/s by {who}" for who, rate in bandwidths.items())
     products = f" Products: {matrix_rate / 1e12:,.0f} TFLOP/s by torch." if matrix_rate else ""
-    return (f"{time.strftime('%Y-%m-%d')}, commit {commit.stdout.strip() or 'unknown'}, {device}{versions}. Random "
+    commit = os.environ.get("TESSERA_COMMIT") or commit.stdout.strip() or "unknown"  # the first: on machines without git
+    return (f"{time.strftime('%Y-%m-%d')}, commit {commit}, {device}{versions}. Random "
             f"weights and tokens; {a.generate} steps after each context; prompts into an empty cache. Medians of "
             f"{a.repeat} runs. Memory read: {rates}; the floor uses the faster.{products} Made by "
             f"bench/peers/compare_transformers.py.")
