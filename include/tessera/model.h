@@ -61,7 +61,8 @@ struct LoadOptions {
   // tensor_parallel. Otherwise as tensor_parallel.
   Communicator* context_parallel = nullptr;
   // On a GPU, a step of one token runs all layers in one kernel, where there is one for the model
-  // (tessera/decode_layers.h). False: op by op, for comparisons.
+  // (tessera/decode_layers.h), and halves of a layer that do not need each other run side by side
+  // in steps of few tokens. False: op by op, one after the other, for comparisons.
   bool fuse_layers = true;
   // Called while loading, on the calling thread, with the bytes done and the total. An exception
   // that it throws ends the loading and reaches the caller; what was loaded is released.

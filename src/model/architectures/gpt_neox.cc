@@ -112,12 +112,13 @@ class GptNeox final : public LayeredModel {
                const Tensor& residual, const FinishedRows& rows, const Tensor& out) const;
 
   std::vector<Layer> layers_;
+  bool fuses_layers_;                       // LoadOptions::fuse_layers
   std::vector<DecodeLayer> decode_layers_;  // the same, if it may be run as one kernel
   Norm final_norm_;
 };
 
 GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
-    : LayeredModel(config, dtype, weights) {
+    : LayeredModel(config, dtype, weights), fuses_layers_(weights.fuses_layers()) {
   const std::int64_t hidden = config.hidden;
   // Rows and columns of this process's part of the model.
   const Range heads = Shard::times(shard_.heads, config.head_dim);
@@ -143,7 +144,7 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
     layer.down = read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate,
                             config.mlp_bias, {.columns = shard_.inner}, first);
     layers_.push_back(layer);
-    if (config.parallel_residual && !shard_.is_part() && weights.fuses_layers()) {
+    if (config.parallel_residual && !shard_.is_part() && fuses_layers_) {
       decode_layers_.push_back({.norm1 = {layer.norm1.weight, layer.norm1.bias},
                                 .norm2 = {layer.norm2.weight, layer.norm2.bias},
                                 .qkv = {layer.qkv.weight, layer.qkv.bias},
@@ -187,7 +188,7 @@ void GptNeox::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t inde
     run_mlp(ctx, args, layer, attended, own(attended), rows, out);
   } else {  // the two halves of the layer read the same x
     const Tensor with_mlp = frame.take(dtype_, {n, config_.hidden});
-    Branch mlp(ctx, x.size(0) <= kFewTokens);
+    Branch mlp(ctx, fuses_layers_ && x.size(0) <= kFewTokens);
     run_mlp(ctx, args, layer, out, shard_.is_first() ? out : Tensor(), rows, with_mlp);
     mlp.end();
     attend(ctx, args, index, x, rows, mixed);
