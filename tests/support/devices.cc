@@ -1,5 +1,6 @@
 #include "support/devices.h"
 
+#include <algorithm>
 #include <ostream>
 
 #include "core/backend_state.h"
@@ -22,6 +23,13 @@ std::vector<Device> test_devices() {
 
 std::string device_name(const testing::TestParamInfo<Device>& info) {
   return info.param.is_cpu() ? "cpu" : "cuda";
+}
+
+bool is_emulated(Device device) {
+  const std::vector<DeviceInfo> all = devices();
+  return std::any_of(all.begin(), all.end(), [&](const DeviceInfo& info) {
+    return info.device == device && info.name == "Fake GPU";
+  });
 }
 
 std::string why_unusable(Device device) {

@@ -13,12 +13,14 @@ PersistentKernel kernel_of() {
           .zero_bytes = Places<Kind>::kZeros * 2,
           .shared_bytes = Places<Kind>::bytes,
           .start = [](Context& ctx, int blocks, const Call& call) {
+            // Two such kernels on two streams must not get half of the GPU each: they would wait
+            // for ever.
             Launch launch(ctx, "persistent");
             launch(persistent_kernel<Kind>,
                    {.blocks = blocks,
                     .threads = kAllThreads,
                     .shared_bytes = Places<Kind>::bytes(call),
-                    .overlaps = true},
+                    .all_at_once = true},
                    call);
           }};
 }

@@ -306,16 +306,12 @@ __global__ void __launch_bounds__(kAllThreads, 1)
     if (thread == 0) shared.row_counts[s] = share.tasks * Kind::kRows;
   }
   __syncthreads();
-  if (warp >= kWarps) {
-    wait_for_earlier_kernels();  // they may use the same signals
-    return warp == kWarps ? raise_signals(call) : pass_signals_on(call);
-  }
+  if (warp >= kWarps) return warp == kWarps ? raise_signals(call) : pass_signals_on(call);
   const WarpShare* shares = shared.shares + warp * kStages;
   WeightRing<Kind> ring(call, shared.layers, shares,
                         shared.rings + warp * Kind::kUnits * Kind::kUnitBytes, lane);
 
   Residual<T> residual(call, shared.residual);
-  wait_for_earlier_kernels();
   residual.start();
   const std::int64_t position = static_cast<const std::int64_t*>(call.positions)[0];
   for (int i = thread; i < call.pairs; i += kThreads) {

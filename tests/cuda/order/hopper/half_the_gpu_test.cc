@@ -1,8 +1,12 @@
 // Kernels whose blocks wait for each other, while somebody else uses half of the GPU: a block waits
-// only for such as have started before it, so it never waits for one that finds no room.
+// only for such as have started before it, so it never waits for one that finds no room; or all
+// blocks start together, once there is room for all.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <memory>
+#include <thread>
 
 #include "cuda/linear/kernels.h"
 #include "cuda/linear/layout/tile_layout.h"
@@ -13,6 +17,7 @@
 #include "cuda/runtime/state.h"
 #include "cuda/tile/hopper/hopper_test.h"
 #include "support/compare.h"
+#include "support/decode_case.h"
 #include "support/linear_case.h"
 #include "tessera/linear.h"
 
@@ -81,6 +86,27 @@ TEST_P(HalfTheGpuTest, Wide) {
   for (const LinearCase& c : {nvfp4_case(20, 2048, 3000), nvfp4_case(20, 136, 17000)}) {
     check(cuda::KernelId::wide, c, cuda::plan_even_wide, blocks);
   }
+}
+
+TEST_P(HalfTheGpuTest, DecodeLayersWait) {
+  ctx().trace().enable(false);
+  DecodeCall call(ctx(), {.hidden = 768, .heads = 12, .inner = 3072});
+  Array expected;
+  for (int i = 0; i < 2; ++i) {
+    call.restore_x();
+    ASSERT_TRUE(decode_layers(ctx(), call.args));
+    expected = call.read_x();
+  }
+  const auto other = context(1);
+  call.restore_x();
+  {
+    const HeldMultiprocessors half(*other, multiprocessors() / 2);
+    ASSERT_TRUE(decode_layers(ctx(), call.args));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_TRUE(half.all_held()) << "the launch waited on the host";
+    EXPECT_EQ(cudaStreamQuery(static_cast<cudaStream_t>(ctx().stream())), cudaErrorNotReady);
+  }
+  EXPECT_TRUE(identical(call.read_x(), expected));
 }
 
 }  // namespace
