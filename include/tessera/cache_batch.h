@@ -78,6 +78,8 @@ struct CacheBatchLimits {
   // Page tables are as wide as their longest sequence needs, rounded up to a multiple of this. A
   // GPU plans its work by the width: few widths keep plans the same.
   std::int64_t width_step = 8;
+  // Of the multiples, only 1, 2, 3, 4, 6, 8, 12, 16, ...: few widths however long a sequence gets.
+  bool few_widths = false;
   // Steps in which every sequence brings one token and wants its logits get rows for nobody, up to
   // the next power of two: few shapes, which repeat. A GPU can then replay what it recorded. Such a
   // row has no keys, writes none, and its logits mean nothing.

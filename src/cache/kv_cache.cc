@@ -21,13 +21,13 @@ PagePoolOptions pool_options(const KvCacheOptions& options) {
           .watcher = options.watcher};
 }
 
-// The table is as wide in every step.
+// The table is as wide as the stream is long so far, and not as wide as it may get: a GPU plans by
+// the width, and keys that may come one day must not cost anything now.
 CacheBatchLimits batch_limits(const KvCacheOptions& options) {
-  const std::int64_t pages = pages_of(options);
   return {.max_tokens = options.max_step,
           .max_sequences = 1,
-          .max_pages_of_a_sequence = pages,
-          .width_step = pages};
+          .max_pages_of_a_sequence = pages_of(options),
+          .few_widths = true};
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "cache/step_writer.h"
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
 
 #include "core/checked.h"
@@ -227,6 +228,16 @@ void StepWriter::write_group(std::span<const StepPart> parts, std::span<const Ru
   write_table(parts, runs, packer, group);
 }
 
+// At least `pages`, as the limits say.
+std::int64_t StepWriter::table_width(std::int64_t pages) const {
+  std::int64_t steps = ceil_div(pages, limits_.width_step);
+  if (limits_.few_widths && steps > 0) {
+    const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(steps)));
+    steps = power >= 4 && steps <= power / 4 * 3 ? power / 4 * 3 : power;
+  }
+  return std::min(checked_mul(steps, limits_.width_step), limits_.max_pages_of_a_sequence);
+}
+
 // A row for each run. Entries behind a sequence's last page are not read.
 void StepWriter::write_table(std::span<const StepPart> parts, std::span<const Run> runs,
                              Packer& packer, AttentionGroup& group) {
@@ -236,7 +247,7 @@ void StepWriter::write_table(std::span<const StepPart> parts, std::span<const Ru
   };
   std::int64_t width = 0;
   for (const Run& run : runs) width = std::max(width, pages_of(run));
-  width = std::min(checked_align(width, limits_.width_step), limits_.max_pages_of_a_sequence);
+  width = table_width(width);
   const std::int64_t rows = std::ssize(runs);
   std::int32_t* table = packer.take_i32({rows, width}, &group.pages.table);
   for (const Run& run : runs) {

@@ -64,6 +64,7 @@ class StepWriter {
                    AttentionGroup& group);
   void write_table(std::span<const StepPart> parts, std::span<const Run> runs, Packer& packer,
                    AttentionGroup& group);
+  std::int64_t table_width(std::int64_t pages) const;
 
   CacheBatchLimits limits_;
   std::vector<Run> runs_;

@@ -31,18 +31,34 @@ void count_pass(Context& ctx, const Model& model, const CacheStep& step, std::in
   if (!ctx.device().is_cpu()) sample(ctx, {.logits = logits, .ids = drawn});
 }
 
-// `rolling`: a step of sinks once the stream has outgrown them, where each token is a sequence.
+// With a page table as wide as it may get, by which kernels plan their work. `rolling`: a step of
+// sinks once the stream has outgrown them, where each token is a sequence.
 std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& options,
                         std::int64_t logit_rows, bool rolling) {
   const Workspace::Count count(ctx.workspace());
   KvCache cache(ctx, options);
+  CacheBatchLimits limits = cache.batch().limits();
+  limits.width_step = limits.max_pages_of_a_sequence;
+  CacheBatch widest(ctx, cache.pool(), limits);
   const std::int64_t of_cache = count.used_bytes();
   if (rolling) cache.skip(options.policy.n_sink + options.policy.window);
   const bool full = options.policy.kind == Kind::full;
   const std::int64_t n =
       cache.step_size(full ? std::min(options.max_step, options.max_tokens) : options.max_step);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
-  count_pass(ctx, model, cache.step(ctx, ids, std::min(logit_rows, n)), logit_rows);
+  const CacheBatch::Part part{&cache.sequence(), ids, std::min(logit_rows, n)};
+  count_pass(ctx, model, widest.step(ctx, {&part, 1}), logit_rows);
+  return count.peak_bytes() - of_cache;
+}
+
+// The first token of a stream. A GPU may run it in a kernel that longer streams do not take.
+std::int64_t count_first_token(Context& ctx, const Model& model, const KvCacheOptions& options,
+                               std::int64_t logit_rows) {
+  const Workspace::Count count(ctx.workspace());
+  KvCache cache(ctx, options);
+  const std::int64_t of_cache = count.used_bytes();
+  const std::int32_t id = 0;
+  count_pass(ctx, model, cache.step(ctx, {&id, 1}, 1), logit_rows);
   return count.peak_bytes() - of_cache;
 }
 
@@ -136,7 +152,10 @@ DType checked_cache_dtype(const Context& ctx, const Model& model, std::optional<
 
 std::int64_t count_workspace(Context& ctx, const Model& model, const KvCacheOptions& cache,
                              std::int64_t logit_rows) {
-  const std::int64_t bytes = count_step(ctx, model, cache, logit_rows, false);
+  std::int64_t bytes = count_step(ctx, model, cache, logit_rows, false);
+  if (!ctx.device().is_cpu()) {
+    bytes = std::max(bytes, count_first_token(ctx, model, cache, logit_rows));
+  }
   if (cache.policy.kind != Kind::sinks) return bytes;
   return std::max(bytes, count_step(ctx, model, cache, logit_rows, true));
 }

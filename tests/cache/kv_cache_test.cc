@@ -165,6 +165,23 @@ TEST_P(KvCacheTest, FullCacheSaysItsLimit) {
   EXPECT_EQ(cache.step_size(20), 8);
 }
 
+// A GPU plans by the width: it has room for the keys there are, whatever may come later. Few widths
+// are few plans.
+TEST_P(KvCacheTest, ThePageTableGrowsWithTheStreamInFewWidths) {
+  KvCache cache(ctx(), small(CachePolicy::full(), 4, 16, 4000));
+  std::vector<std::int64_t> widths;
+  while (cache.seen() < 4000) {
+    const CacheStep& step = cache.step(ctx(), some_ids(16));
+    const std::int64_t width = step.groups[0].pages.table.shape[1], pages = cache.seen() / 4;
+    EXPECT_GE(width, pages);
+    EXPECT_LE(width, std::max<std::int64_t>(8, 2 * pages));
+    if (widths.empty() || widths.back() != width) widths.push_back(width);
+  }
+  const std::vector<std::int64_t> expected{8,   16,  24,  32,  48,  64,  96,
+                                           128, 192, 256, 384, 512, 768, 1000};
+  EXPECT_EQ(widths, expected);
+}
+
 TEST_P(KvCacheTest, AClearedCacheStartsANewStream) {
   KvCache cache(ctx(), small(CachePolicy::sinks(2, 9), 4, 8));
   for (int i = 0; i < 50; ++i) cache.step(ctx(), some_ids(cache.step_size(3)));

@@ -16,7 +16,8 @@ namespace tessera::cuda {
 namespace {
 
 // With more keys than these, cuda.split reads them so much faster that ops one by one win
-// (docs/notebook/decode.md). A step is planned by the keys for which its page table has room.
+// (docs/notebook/decode.md). A step is planned by the keys for which its page table has room, which
+// grows with the sequence: the lengths are not known where a captured step is planned.
 constexpr std::int64_t kMostKeys = 3072;
 
 using decode::Call;
