@@ -42,7 +42,7 @@ struct LayerPages {
 
 struct DecodeLayersArgs {
   std::span<const DecodeLayer> layers{};  // all of the same shapes
-  Tensor x{};                             // [1, hidden] f16 or bf16; replaced
+  Tensor x{};                             // [1, hidden], f16 for there to be a kernel; replaced
   float eps = 0;                          // of the norms
   Activation activation = Activation::none;
   std::int64_t heads = 0, dim = 0;  // qkv's features are [heads, 3, dim]: query, key and value
@@ -54,7 +54,7 @@ struct DecodeLayersArgs {
   Mask mask{};
 };
 // False: there is no kernel for this call, and nothing was done. The memory of weights, biases and
-// norms is constant: a GPU reads it before the ops ahead have ended.
+// norms is constant: a GPU may read it before the ops ahead have ended.
 bool decode_layers(Context& ctx, const DecodeLayersArgs& args);
 
 }  // namespace tessera

@@ -4,6 +4,7 @@
 
 #include "core/build_config.h"
 #include "cuda/decode/decode_layers.h"
+#include "ops/attention_args.h"
 #include "ops/op_scope.h"
 
 namespace tessera {
@@ -40,9 +41,29 @@ void check_decode_layers(const OpScope& op, const DecodeLayersArgs& args) {
   op.same_shape("values", args.values.first, "keys", args.keys.first);
 }
 
+// Of one layer's attention. As in append_attention(), a page table on a GPU counts as full.
+OpCost cost_of_attention(const DecodeLayersArgs& args) {
+  const Tensor& keys = args.keys.first;
+  const AttentionArgs attention{
+      .q = Tensor(args.x.data, args.x.dtype, {1, 1, args.heads, args.dim}, args.x.device),
+      .k = keys,
+      .v = args.values.first,
+      .mask = args.mask,
+      .pages = args.pages};
+  const std::int64_t row_bytes = args.dim * size_of(keys.dtype);
+  const std::int64_t written = args.heads;  // the token's own
+  return {2 * (key_rows(attention) + written) * row_bytes, 4 * args.dim * visible_pairs(attention)};
+}
+
 OpCost decode_layers_cost(const DecodeLayersArgs& args) {
   OpCost cost{2 * args.x.bytes(), 0};
+  const OpCost attention = cost_of_attention(args);
   for (const DecodeLayer& layer : args.layers) {
+    cost.bytes += attention.bytes;
+    cost.flops += attention.flops;
+    for (const DecodeLayer::Norm* norm : {&layer.norm1, &layer.norm2}) {
+      cost.bytes += norm->weight.bytes() + norm->bias.bytes();
+    }
     for (const DecodeLayer::Product* product :
          {&layer.qkv, &layer.up, &layer.down, &layer.output}) {
       cost.bytes += product->weight.bytes() + product->bias.bytes();

@@ -178,6 +178,26 @@ TEST_P(DecodeLayersTest, ALongContextRunsOpByOp) {
   EXPECT_EQ(calls("decode_layers"), 0);
 }
 
+// What a token must read: the floor of its time.
+TEST_P(DecodeLayersTest, TheTraceCountsWeightsNormsKeysAndValues) {
+  if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
+  Stream stream(ctx(), {.hidden = 256, .heads = 4, .inner = 512, .layers = 2}, std::nullopt, true,
+                CachePolicy::full());
+  ctx().trace().clear();
+  stream.feed(1);
+  for (const TraceEntry& call : ctx().trace().entries()) {
+    if (call.op != "decode_layers") continue;
+    const std::int64_t weights = 4 * 256 * 256 + 2 * 256 * 512, biases = 4 * 256 + 512 + 256,
+                       norms = 4 * 256;
+    const std::int64_t keys = 8 * 64;  // of the smallest page table
+    const std::int64_t read = weights + biases + norms + 2 * (keys + 1) * 256;
+    EXPECT_EQ(call.bytes, 2 * (2 * read + 2 * 256));
+    EXPECT_EQ(call.flops, 2 * (2 * weights + 4 * keys * 256));
+    return;
+  }
+  FAIL() << "decode_layers has not run";
+}
+
 // Sinks turn keys as they are read, a step of several tokens is no token, and int8 has no kernel.
 TEST_P(DecodeLayersTest, OtherStepsRunOpByOp) {
   if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
