@@ -1,9 +1,12 @@
 // tessera verify as a user runs it: what is right passes, what is wrong fails and says where.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <string>
 #include <utility>
 #include <vector>
@@ -150,6 +153,70 @@ TEST_P(VerifyOn, EveryDtypeHoldsOnTheDeviceThatIsAskedFor) {
     for (const auto& entry : json["trace"]) {
       EXPECT_EQ(entry["kernel"].get<std::string>().find(device), 0u) << entry;
     }
+  }
+}
+
+// A GPT-NeoX that a GPU decodes in one kernel: its sizes are multiples of what that kernel reads.
+void write_neox(const std::filesystem::path& folder) {
+  constexpr std::int64_t kHidden = 256, kInner = 512, kVocab = 320, kLayers = 2;
+  write_text(folder / "config.json", nlohmann::json{{"model_type", "gpt_neox"},
+                                                    {"architectures", {"GPTNeoXForCausalLM"}},
+                                                    {"hidden_size", kHidden},
+                                                    {"num_hidden_layers", kLayers},
+                                                    {"num_attention_heads", 4},
+                                                    {"intermediate_size", kInner},
+                                                    {"max_position_embeddings", 128},
+                                                    {"vocab_size", kVocab}}
+                                         .dump());
+  EditableFile weights;
+  std::mt19937 random(1);
+  // Normal(mean, scale).
+  const auto add = [&](const std::string& name, std::vector<std::int64_t> shape, float mean,
+                       float scale) {
+    weights.add(name, "F32", std::move(shape), 4);
+    EditableTensor& tensor = weights.tensors.back();
+    std::normal_distribution<float> normal(mean, scale);
+    for (std::size_t i = 0; i < tensor.data.size() / 4; ++i) tensor.at<float>(i) = normal(random);
+  };
+  const auto add_norm = [&](const std::string& name) {
+    add(name + ".weight", {kHidden}, 1.f, 0.1f);
+    add(name + ".bias", {kHidden}, 0.f, 0.1f);
+  };
+  const auto add_dense = [&](const std::string& name, std::int64_t out, std::int64_t in) {
+    add(name + ".weight", {out, in}, 0.f, 0.06f);
+    add(name + ".bias", {out}, 0.f, 0.1f);
+  };
+  add("gpt_neox.embed_in.weight", {kVocab, kHidden}, 0.f, 1.f);
+  for (std::int64_t i = 0; i < kLayers; ++i) {
+    const std::string layer = "gpt_neox.layers." + std::to_string(i);
+    add_norm(layer + ".input_layernorm");
+    add_norm(layer + ".post_attention_layernorm");
+    add_dense(layer + ".attention.query_key_value", 3 * kHidden, kHidden);
+    add_dense(layer + ".attention.dense", kHidden, kHidden);
+    add_dense(layer + ".mlp.dense_h_to_4h", kInner, kHidden);
+    add_dense(layer + ".mlp.dense_4h_to_h", kHidden, kInner);
+  }
+  add_norm("gpt_neox.final_layer_norm");
+  add("embed_out.weight", {kVocab, kHidden}, 0.f, 0.1f);
+  weights.write(folder / "model.safetensors");
+}
+
+// --fusion off runs the layers op by op, and both ways hold.
+TEST_P(VerifyOn, FusionIsOnUnlessItIsTurnedOff) {
+  const std::string device = GetParam().is_cpu() ? "cpu" : "cuda";
+  TemporaryFolder temporary;
+  write_neox(temporary.path());
+  for (const std::string fusion : {"on", "off"}) {
+    const Outcome outcome = run("verify --json --dtype f16 --device " + device + " --fusion " +
+                                fusion + " --model " + temporary.path().string());
+    EXPECT_EQ(outcome.status, 0) << outcome.output;
+    std::map<std::string, int> calls;
+    for (const auto& entry : nlohmann::json::parse(outcome.output)["trace"]) {
+      calls[entry["op"]] += entry["calls"].get<int>();
+    }
+    const bool fused = fusion == "on" && device == "cuda";
+    EXPECT_EQ(calls["decode_layers"], fused ? 1 : 0) << fusion;
+    EXPECT_EQ(calls["append_attention"], fused ? 0 : 2) << fusion;  // one for each layer
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "engine/step_runner.h"
 #include "support/devices.h"
 #include "support/files.h"
+#include "support/random_neox.h"
 #include "tessera/engine.h"
 #include "tessera/generate.h"
 
@@ -71,6 +73,25 @@ TEST_P(CapturedStepsTest, GenerateMakesTheSameTokens) {
     Context plain_launches({.device = GetParam(), .threads = 1, .graphs = false});
     EXPECT_EQ(generate_on(plain_launches, policy, options).ids, expected)
         << golden << " " << to_string(policy) << ", no graphs";
+  }
+}
+
+// One kernel for all layers, or one for each op; recorded, launched ahead, or traced.
+TEST_P(CapturedStepsTest, OneKernelForAllLayersMakesTheTokensOfTheOps) {
+  const GenerateOptions options{.max_tokens = is_emulated(GetParam()) ? 4 : 12,
+                                .ignore_eos = true,
+                                .sampling = {.greedy = true}};
+  Context plain_launches({.device = GetParam(), .threads = 1, .graphs = false});
+  for (const std::optional<Format> format : {std::optional<Format>(), {Format::nvfp4}}) {
+    std::vector<Ids> ids;
+    for (const bool fuses : {true, false}) {
+      model_ = random_neox(ctx(), format, fuses);
+      for (Context* context : {&ctx(), free_.get(), &plain_launches}) {
+        ids.push_back(generate_on(*context, CachePolicy::full(), options).ids);
+        EXPECT_EQ(ids.back(), ids.front()) << (fuses ? "fused, run " : "run ") << ids.size();
+      }
+    }
+    EXPECT_EQ(std::ssize(ids.front()), options.max_tokens);
   }
 }
 

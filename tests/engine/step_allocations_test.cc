@@ -6,6 +6,7 @@
 // grow now and then, and hold twice as many each time.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <new>
 #include <optional>
@@ -19,8 +20,10 @@
 #include "support/allocations.h"
 #include "support/devices.h"
 #include "support/files.h"
+#include "support/random_neox.h"
 #include "tessera/generate.h"
 #include "tessera/sampling.h"
+#include "tessera/trace.h"
 
 namespace tessera::test {
 namespace {
@@ -58,7 +61,31 @@ class Stream {
   std::vector<Sampled> drawn_;
 };
 
-class StepAllocationsTest : public DeviceTest {};
+class StepAllocationsTest : public DeviceTest {
+ protected:
+  static void expect_no_allocations(Context& context, const Model& model) {
+    const SamplingOptions samplings[] = {
+        {.greedy = true},
+        {.temperature = 0.8, .top_k = 20, .seed = 3},
+        {.top_p = 0.9, .min_p = 0.01, .seed = 3},
+        {.top_p = 0.9, .repetition_penalty = 1.1, .presence_penalty = 0.5, .seed = 3}};
+    for (const CachePolicy& policy :
+         {CachePolicy::full(), CachePolicy::last(40), CachePolicy::sinks(4, 40)}) {
+      for (const SamplingOptions& sampling : samplings) {
+        SCOPED_TRACE(to_string(policy));
+        Stream stream(context, model, policy, sampling);
+        // The first steps create what a Context creates once, such as library handles.
+        std::int32_t id = 1;
+        for (int i = 0; i < 5; ++i) id = stream.step(id);
+        const std::int64_t workspace = context.workspace_bytes();
+        const AllocationCounter counter;
+        for (int i = 0; i < 100; ++i) id = stream.step(id);
+        ASSERT_EQ(counter.count(), 0);
+        ASSERT_EQ(context.workspace_bytes(), workspace);
+      }
+    }
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Devices, StepAllocationsTest, testing::ValuesIn(test_devices()),
                          device_name);
 
@@ -74,30 +101,33 @@ TEST_P(StepAllocationsTest, TheCounterCounts) {
 
 TEST_P(StepAllocationsTest, AHundredTokensTakeNothingFromTheHeap) {
   if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
-  const SamplingOptions samplings[] = {
-      {.greedy = true},
-      {.temperature = 0.8, .top_k = 20, .seed = 3},
-      {.top_p = 0.9, .min_p = 0.01, .seed = 3},
-      {.top_p = 0.9, .repetition_penalty = 1.1, .presence_penalty = 0.5, .seed = 3}};
   for (const char* name : {"neox-parallel", "neox-serial", "llama-gqa", "qwen3", "llama-int4",
                            "llama-mxfp4", "llama-int8-channel"}) {
+    SCOPED_TRACE(name);
     // Tracing is off, because it keeps a text for each kind of call.
     Context context({.device = GetParam(), .threads = 3});
-    const auto model = load_model(context, data_path("goldens") / name);
-    for (const CachePolicy& policy :
-         {CachePolicy::full(), CachePolicy::last(40), CachePolicy::sinks(4, 40)}) {
-      for (const SamplingOptions& sampling : samplings) {
-        SCOPED_TRACE(std::string(name) + " " + to_string(policy));
-        Stream stream(context, *model, policy, sampling);
-        // The first steps create what a Context creates once, such as library handles.
-        std::int32_t id = 1;
-        for (int i = 0; i < 5; ++i) id = stream.step(id);
-        const std::int64_t workspace = context.workspace_bytes();
-        const AllocationCounter counter;
-        for (int i = 0; i < 100; ++i) id = stream.step(id);
-        ASSERT_EQ(counter.count(), 0);
-        ASSERT_EQ(context.workspace_bytes(), workspace);
-      }
+    expect_no_allocations(context, *load_model(context, data_path("goldens") / name));
+  }
+}
+
+// All layers in one kernel (decode_layers), in a graph and launched step by step.
+TEST_P(StepAllocationsTest, NeitherDoStepsThatAreOneKernel) {
+  if (!AllocationCounter::works()) GTEST_SKIP() << "a sanitizer has its own operator new";
+  if (GetParam().is_cpu()) GTEST_SKIP() << "the CPU has no kernel for it";
+  for (const std::optional<Format> format : {std::optional<Format>(), {Format::nvfp4}}) {
+    const auto model = random_neox(ctx(), format);
+    KvCache cache = model->make_cache(ctx(), CachePolicy::full(), 256, 16);
+    const Buffer logits(DType::f32, {1, model->config().vocab}, GetParam());
+    const std::int32_t id = 1;
+    ctx().trace().clear();
+    forward_ids(ctx(), *model, cache, {&id, 1}, logits.tensor());
+    const std::vector<TraceEntry> calls = ctx().trace().entries();
+    ASSERT_TRUE(std::any_of(calls.begin(), calls.end(),
+                            [](const TraceEntry& call) { return call.op == "decode_layers"; }));
+    for (const bool graphs : {true, false}) {
+      SCOPED_TRACE(graphs ? "graphs" : "no graphs");
+      Context context({.device = GetParam(), .threads = 1, .graphs = graphs});
+      expect_no_allocations(context, *model);
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@
 #include "cuda/linear/choose.h"
 #include "cuda/runtime/op_chain.h"
 #include "cuda/runtime/state.h"
+#include "support/compare.h"
+#include "support/decode_case.h"
 #include "support/devices.h"
 #include "tessera/buffer.h"
 #include "tessera/context.h"
@@ -70,6 +73,23 @@ TEST_P(CudaCaptureTest, AGraphGivesTheBitsOfItsOps) {
   for (const ChainSizes& sizes : {kFew, kMore}) {
     const OpChain chain(ctx(), sizes, 1);
     expect_all_results(graph_of(ctx(), chain), chain);
+  }
+}
+
+// Of a launch whose blocks start all at once.
+TEST_P(CudaCaptureTest, AGraphOfAllLayersInOneKernelGivesItsBits) {
+  for (const std::optional<Format> format : {std::optional<Format>(), {Format::nvfp4}}) {
+    DecodeCall call(ctx(), {.layers = 1, .format = format, .keys = 40});
+    EXPECT_TRUE(decode_layers(ctx(), call.args));
+    const Array expected = call.read_x();
+    const CapturedGraph graph =
+        capture(ctx(), [&] { EXPECT_TRUE(decode_layers(ctx(), call.args)); });
+    for (int i = 0; i < 3; ++i) {
+      call.restore_x();
+      graph.launch(ctx());
+      EXPECT_TRUE(identical(call.read_x(), expected)) << "launch " << i;
+    }
+    expect_zeros(graph);
   }
 }
 
