@@ -33,21 +33,6 @@ ExactAttention exact_attention(const DrawnAttention& call, bool by_twin) {
   return {exact.out.read(), exact.lse.read(), of_magnitudes.out.read()};
 }
 
-// Each weight is off by weight_error(); the output is rounded once. Weights of f16 have subnormals,
-// 2^-25 of the largest one.
-Array out_bound(const DrawnAttention& call, const ExactAttention& exact, bool rounds) {
-  const double error = weight_error(call, rounds);
-  const bool half = call.dtype == DType::f16;
-  const double keys = static_cast<double>(call.in.k.size(0) * call.in.k.size(1));
-  const double small = (half ? 0x1p-25 : 0) + (half && rounds ? keys * 0x1p-24 * 5 : 0);
-  const double rounding = call.dtype == DType::f32 ? 0x1p-22 : 0.51 * epsilon(call.dtype);
-  Array bound = exact.magnitude;
-  for (std::size_t i = 0; i < bound.data.size(); ++i) {
-    bound.data[i] = error * bound.data[i] + rounding * std::abs(exact.out.data[i]) + small + 1e-30;
-  }
-  return bound;
-}
-
 Array lse_bound(const DrawnAttention& call, const Array& exact) {
   const double error = 4e-6 + weight_error(call, false);
   Array bound = exact;
@@ -64,7 +49,8 @@ void random_attention(Trial& trial) {
   trial.begin("exact");
   const ExactAttention exact = exact_attention(call, trial.on_cpu());
   const bool rounds = !trial.on_cpu() && call.dtype != DType::f32;
-  const Array of_out = out_bound(call, exact, rounds), of_lse = lse_bound(call, exact.lse);
+  const Array of_out = out_bound(call, exact.out, exact.magnitude, rounds),
+              of_lse = lse_bound(call, exact.lse);
   const AttentionOnDevice any(trial.ctx, call);
   for (const std::string& kernel : attention_kernel_names(trial.ctx, any.args)) {
     trial.begin(kernel);

@@ -295,4 +295,20 @@ double weight_error(const DrawnAttention& call, bool rounds) {
   return std::expm1(2 * error) + 0x1p-20 + (rounds ? 0.55 * epsilon(call.dtype) : 0);
 }
 
+// Each weight is off by weight_error(); the output is rounded once. Weights of f16 have subnormals,
+// 2^-25 of the largest one.
+Array out_bound(const DrawnAttention& call, const Array& exact, const Array& magnitude,
+                bool rounds) {
+  const double error = weight_error(call, rounds);
+  const bool half = call.dtype == DType::f16;
+  const double keys = static_cast<double>(call.in.k.size(0) * call.in.k.size(1));
+  const double small = (half ? 0x1p-25 : 0) + (half && rounds ? keys * 0x1p-24 * 5 : 0);
+  const double rounding = call.dtype == DType::f32 ? 0x1p-22 : 0.51 * epsilon(call.dtype);
+  Array bound = magnitude;
+  for (std::size_t i = 0; i < bound.data.size(); ++i) {
+    bound.data[i] = error * bound.data[i] + rounding * std::abs(exact.data[i]) + small + 1e-30;
+  }
+  return bound;
+}
+
 }  // namespace tessera::test

@@ -46,5 +46,9 @@ struct AttentionOnDevice {
 // turned keys. `rounds` says that weights themselves are rounded to the dtype, as tensor cores
 // want them.
 double weight_error(const DrawnAttention& call, bool rounds);
+// By how much each element of the output may be off. `magnitude`: the output for the values'
+// magnitudes, the sum of weight x |value|.
+Array out_bound(const DrawnAttention& call, const Array& exact, const Array& magnitude,
+                bool rounds);
 
 }  // namespace tessera::test

@@ -8,6 +8,7 @@
 
 namespace tessera::test {
 
+void random_append_attention(Trial& trial);
 void random_attention(Trial& trial);
 void random_attention_backward(Trial& trial);
 void random_gated_linear(Trial& trial);

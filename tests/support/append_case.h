@@ -20,6 +20,7 @@ struct AppendCase {
   DType dtype = DType::bf16;
   Mask mask = Mask::causal();
   bool turn_keys = true;
+  std::uint64_t seed = 0;  // other numbers of the same kind
 
   std::int64_t batch() const { return std::ssize(lengths); }
   std::int64_t tokens() const { return batch() * n_q; }
@@ -32,15 +33,15 @@ struct AppendCall {
         pages_each(pages_of(c)),
         table_values(make_table(c)),
         slot_values(make_slots()),
-        qkv(ctx, random_normal({c.tokens(), c.heads + 2 * c.kv_heads, c.dim}, 1), c.dtype),
-        positions(ctx, random_integers({c.tokens()}, 2, 0, 4000), DType::i32),
+        qkv(ctx, random_normal({c.tokens(), c.heads + 2 * c.kv_heads, c.dim}, c.seed + 1), c.dtype),
+        positions(ctx, random_integers({c.tokens()}, c.seed + 2, 0, 4000), DType::i32),
         inv_freq(ctx, frequencies(), DType::f32),
         slots(ctx, slot_values, DType::i32),
         table(ctx, table_values, DType::i32),
         lengths(ctx, counts(), DType::i32),
         holes(ctx, make_holes(), DType::i32),
-        k_pages(ctx, make_pool(3), c.dtype),
-        v_pages(ctx, make_pool(4), c.dtype),
+        k_pages(ctx, make_pool(c.seed + 3), c.dtype),
+        v_pages(ctx, make_pool(c.seed + 4), c.dtype),
         q_out(TestTensor::poisoned(ctx, {c.tokens(), c.heads, c.dim}, c.dtype)),
         out(TestTensor::poisoned(ctx, {c.batch(), c.n_q, c.heads, c.dim}, c.dtype)) {
     const Tensor all = qkv.view();
