@@ -107,6 +107,31 @@ TEST_P(LinearTest, ResidualMayBeTheOutput) {
   }
 }
 
+// A GPU multiplies rows behind the fixed ones 256 at a time, however few there are, and rounds
+// their sums as those of many. At depth 1 nothing else is as large as that rounding.
+TEST_P(LinearTest, FixedRowsAndThoseBehindThem) {
+  for (const std::int64_t in : {1, 40}) {
+    for (const std::int64_t fixed_rows : {0, 2, 5}) {
+      for (const std::uint64_t seed : {1, 2, 3}) {
+        LinearCall call(ctx(), {.rows = {5},
+                                .in = in,
+                                .out = 48,
+                                .weight = {.dtype = DType::bf16},
+                                .x_dtype = DType::bf16,
+                                .out_dtype = DType::bf16,
+                                .activation = Activation::relu,
+                                .bias = DType::bf16,
+                                .residual = true,
+                                .seed = 100 * seed});
+        SCOPED_TRACE(call.c.text() + ", fixed rows " + std::to_string(fixed_rows));
+        call.args.fixed_rows = fixed_rows;
+        linear(ctx(), call.args);
+        EXPECT_TRUE(call.correct());
+      }
+    }
+  }
+}
+
 TEST_P(LinearTest, NothingToSumOverLeavesBiasAndResidual) {
   for (std::int64_t rows : {1, 41}) {
     check_linear(ctx(), {.rows = {rows},

@@ -112,6 +112,9 @@ struct LinearCall {
   TestWeight weight;
   std::optional<TestTensor> bias, residual;
   LinearArgs args;
+
+ private:
+  std::int64_t tokens_together(std::int64_t row, std::int64_t tokens) const;
 };
 
 // Calls linear() twice. Both results must be correct, and equal bit for bit.
