@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every test that needs a GPU, a minute of random calls, then a small set of tests under compute-sanitizer, and prints
+# Runs every test that needs a GPU, a minute of random calls, and a small set of tests under compute-sanitizer, and prints
 # the line for docs/results/h200/tests.md. Run it on a machine with a GPU. The folder may have been built elsewhere and copied here.
 #   scripts/gpu_check.sh [FOLDER OF test_gpu]      default: the folder of this script, or build/portable
 # It needs an NVIDIA driver, cuBLASLt (from a CUDA toolkit, or from a Python package such as PyTorch's) and compute-sanitizer
@@ -55,43 +55,17 @@ number() {
   cat "$@" | sed -n "s/^\[ *$word *\] \([0-9]*\) tests\?\([.]\| from .* ran\).*/\1/p" | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
-echo "== tests"
 if [ -z "${TESSERA_TEST_DATA:-}" ] && [ ! -d "$folder/data" ]; then export TESSERA_TEST_DATA=$here/../tests/data; fi
-# Tests run side by side, because most of their time is spent on the CPU. Tests that look at the GPU's memory run later, alone.
+# Everything starts at once, because most of the time is spent on the CPU: the tests in 8 processes, and the sanitizers. Random
+# calls begin when the tests have ended. Tests that look at the GPU's memory run last, alone.
 of_memory='*/OutOfMemory.*:*/StreamMemory.*:*/CudaLostTest.*'
 shards=8
+tests=()
 for ((i = 0; i < shards; i++)); do
   (GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$test_gpu" --gtest_filter="*/cuda*-$of_memory" --gtest_brief=1 \
     >"$logs/tests.$i" 2>&1; echo $? >"$logs/status.$i") &
+  tests+=($!)
 done
-wait
-only_cuda=$(tr : '\n' <<<"$of_memory" | sed 's|$|/cuda*|' | paste -sd :)
-"$test_gpu" --gtest_filter="$only_cuda" --gtest_brief=1 >"$logs/tests.memory" 2>&1
-echo $? >"$logs/status.memory"
-cat "$logs"/tests.*
-failed=0 early=
-for status in "$logs"/status.*; do
-  if [ "$(cat "$status")" -ne 0 ]; then failed=1; fi
-done
-for log in "$logs"/tests.*; do
-  if ! grep -q '^\[=*\].* ran' "$log"; then early="ended early"; fi
-done
-passed=$(number PASSED "$logs"/tests.*) skipped=$(number SKIPPED "$logs"/tests.*)
-wrong=${early:-$(($(number '=*' "$logs"/tests.*) - passed - skipped))}
-if [ "$passed" -eq 0 ]; then failed=1; fi  # all were skipped: this did not test a GPU
-
-# New calls in every run. The line of one that fails repeats it: test_random --device cuda --case "...".
-echo "== random calls"
-random="test_random is not there"
-if [ -x "$folder/test_random" ]; then
-  "$folder/test_random" --seconds 60 --seed "$(date +%s)" --device cuda >"$logs/random" 2>&1
-  random_status=$?
-  cat "$logs/random"
-  random=$(tail -1 "$logs/random")
-  if [ "$random_status" -ne 0 ]; then failed=1; fi
-else
-  failed=1
-fi
 
 # One test of each kernel, because the tools make a kernel ten to a hundred times slower.
 few='*/NormTest.DtypesAndLayouts/cuda:*/NormTest.WorksInPlace/cuda:*/NormTest.WidthsOfWholePieces/cuda'
@@ -104,27 +78,68 @@ few+=':*/CudaLinearTest.DecodesTheBitsOfTheCpu/cuda:*/CudaLinearTest.Encod*/cuda
 few+=':*/TilePiecesTest.*/cuda:*/HopperTileTest.*/cuda:*/HopperCopiesTest.*/cuda:*/HopperWarpsTest.*/cuda:*/CudaStripsTest.Lay*/cuda:*/AttentionKernelsTest.RowsThatSeeNothing/cuda:*/HopperPatternsTest.RowsThat*/cuda:*/HopperPatternsTest.Layouts*/cuda:*/SampleTest.TiesGoToTheLowerIds/cuda:*/NormTest.DropsTheElements*/cuda'
 few+=':*/SampleRowsTest.OddSizes*/cuda:*/SampleRowsTest.DrawsWithout*/cuda:*/AdjustLogitsTest.OddSizes*/cuda:*/TokenCountsTest.*/cuda:*/LogprobsTest.OddSizes/cuda:*/DeviceDrawsTest.Drafts*/cuda'
 few+=':*/ModelGolden.EveryLevelInOddSteps/cuda_neox_parallel:*/ModelGolden.EveryLevelInOddSteps/cuda_llama_int8_zero_points'
+few+=':*/DecodeLayersTest.AWindow*/cuda:*/CudaCaptureTest.AGraphOfAllLayers*/cuda:*/AppendAttentionTest.PagesHoles*/cuda:*/AppendAttentionTest.BitsDoNot*/cuda'
+few+=':*/Attention8BitTest.KeysAreRotated*/cuda:*/Attention8BitTest.PagesThat*/cuda:*/PartialSumsTest.AddsTo*/cuda:*/PartialSumsTest.FillsEvery*/cuda'
+few+=':*/RanksTest.ASplitModel*/cuda:*/SideStreamTest.*/cuda:*/AttentionBackwardTest.SixteenBitsUnder*/cuda:*/AttentionPagesTest.ASequence*/cuda'
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 clean=() dirty=()
-tools=(memcheck racecheck initcheck)
+tools=(memcheck racecheck initcheck) halves=2
+if [ -z "$sanitizer" ]; then tools=(); fi
+# Each in two processes: racecheck by itself would take as long as all else together.
+for tool in "${tools[@]}"; do
+  for ((i = 0; i < halves; i++)); do
+    (GTEST_TOTAL_SHARDS=$halves GTEST_SHARD_INDEX=$i "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 \
+      "$test_gpu" --gtest_filter="$few" --gtest_brief=1 >"$logs/$tool.$i" 2>&1; echo $? >"$logs/$tool.status.$i") &
+  done
+done
+
+wait "${tests[@]}"
+failed=0
+echo "== tests"
+cat "$logs"/tests.*
+
+# New calls in every run. The line of one that fails repeats it: test_random --device cuda --case "...".
+echo "== random calls"
+random="test_random is not there"
+if [ -x "$folder/test_random" ]; then
+  "$folder/test_random" --seconds 60 --seed "$(date +%s)" --device cuda >"$logs/random" 2>&1 || failed=1
+  cat "$logs/random"
+  random=$(tail -1 "$logs/random")
+else
+  failed=1
+fi
+
+wait
+echo "== tests of memory"
+only_cuda=$(tr : '\n' <<<"$of_memory" | sed 's|$|/cuda*|' | paste -sd :)
+"$test_gpu" --gtest_filter="$only_cuda" --gtest_brief=1 >"$logs/tests.memory" 2>&1
+echo $? >"$logs/status.memory"
+cat "$logs/tests.memory"
+early=
+for status in "$logs"/status.*; do
+  if [ "$(cat "$status")" -ne 0 ]; then failed=1; fi
+done
+for log in "$logs"/tests.*; do
+  if ! grep -q '^\[=*\].* ran' "$log"; then early="ended early"; fi
+done
+passed=$(number PASSED "$logs"/tests.*) skipped=$(number SKIPPED "$logs"/tests.*)
+wrong=${early:-$(($(number '=*' "$logs"/tests.*) - passed - skipped))}
+if [ "$passed" -eq 0 ]; then failed=1; fi  # all were skipped: this did not test a GPU
+
 if [ -z "$sanitizer" ]; then
   echo "== compute-sanitizer: not run, because it is neither on PATH nor in /usr/local/cuda*/bin"
   dirty+=("compute-sanitizer not run")
-  tools=()
 fi
-# The tools run side by side, because most of their time is spent on the CPU.
-for tool in "${tools[@]}"; do
-  ("$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 "$test_gpu" --gtest_filter="$few" --gtest_brief=1 \
-    >"$logs/$tool" 2>&1; echo $? >"$logs/$tool.status") &
-done
-wait
 for tool in "${tools[@]}"; do
   echo "== compute-sanitizer --tool $tool"
-  log=$logs/$tool
-  status=$(cat "$log.status")
-  grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|PASSED|FAILED|SKIPPED' "$log" || tail -4 "$log"
-  few_passed=$(number PASSED "$log")
-  if [ "$status" -eq 0 ] && [ "$few_passed" -gt 0 ]; then clean+=("$tool"); else tail -40 "$log"; dirty+=("$tool FAILED ($status)"); fi
+  few_passed=$(number PASSED "$logs/$tool".[0-9]) status=0
+  for ((i = 0; i < halves; i++)); do
+    log=$logs/$tool.$i of_half=$(cat "$logs/$tool.status.$i")
+    grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|PASSED|FAILED|SKIPPED' "$log" || tail -4 "$log"
+    if [ "$of_half" -ne 0 ]; then status=$of_half; fi
+    if [ "$of_half" -ne 0 ] || [ "$few_passed" -eq 0 ]; then tail -40 "$log"; fi
+  done
+  if [ "$status" -eq 0 ] && [ "$few_passed" -gt 0 ]; then clean+=("$tool"); else dirty+=("$tool FAILED ($status)"); fi
 done
 
 # list WORD...: prints the words, joined with commas.
