@@ -53,6 +53,10 @@ struct AttentionArgs {
   // For k and v of f8e4m3 or i8, and only for them: f32 [batch, kv_heads, n_k], or with pages
   // [pages, kv_heads, page_size]. A key is its codes times its scale. kv_append() writes both.
   Tensor k_scales{}, v_scales{};
+  // A GPU splits the keys of a sequence among blocks, fewer where a large batch keeps it busy
+  // anyway. True: as for a sequence alone, so the bits do not depend on what else is in the batch.
+  // They never do on the CPU.
+  bool fixed_splits = false;
 };
 // On a GPU, offsets, lengths, holes and page numbers are not checked, because reading them would
 // mean waiting for the device. Offsets, lengths and holes that are out of range are clamped. Keys

@@ -9,23 +9,33 @@ namespace {
 // Blocks and memory are counted for the largest possible number of keys. A sequence may have fewer.
 TEST(AttentionSplits, AreNeverMoreThanCounted) {
   for (const std::int64_t heads : {1, 8, 12, 32, 64}) {
-    const int limit = split_limit(heads);
-    int most = 0;
-    for (int steps = 1; steps < 4000; ++steps) {
-      const int splits = splits_of(steps, limit), each = steps_of_split(steps, limit);
-      ASSERT_GE(splits * each, steps);
-      ASSERT_LE(splits, limit);
-      most = std::max(most, splits);
-      // One step need not be full, so this many keys take at most `steps` steps.
-      ASSERT_GE(most_splits(std::int64_t{steps - 1} * kStepKeys, limit), most) << steps;
+    for (const std::int64_t sequences : {1, 8, 64}) {
+      const SplitRule rule = split_rule(heads, heads * sequences);
+      int most = 0;
+      for (int steps = 1; steps < 4000; ++steps) {
+        const int splits = splits_of(steps, rule), each = steps_of_split(steps, rule);
+        ASSERT_GE(splits * each, steps);
+        ASSERT_LE(splits, rule.limit);
+        most = std::max(most, splits);
+        // One step need not be full, so this many keys take at most `steps` steps.
+        ASSERT_GE(most_splits(std::int64_t{steps - 1} * kStepKeys, rule), most) << steps;
+      }
     }
   }
 }
 
 TEST(AttentionSplits, ShortSequencesHaveNothingToMerge) {
-  EXPECT_EQ(splits_of(0, 8), 1);
-  EXPECT_EQ(splits_of(kWarps * kShortLeast, 32), 1);
-  EXPECT_EQ(splits_of(kWarps * kShortLeast + 1, 32), 2);
+  const SplitRule rule = split_rule(8, 8);
+  EXPECT_EQ(splits_of(0, rule), 1);
+  EXPECT_EQ(splits_of(kWarps * rule.least_short, rule), 1);
+  EXPECT_EQ(splits_of(kWarps * rule.least_short + 1, rule), 2);
+}
+
+TEST(AttentionSplits, ManySequencesAreSplitLess) {
+  constexpr int kSteps = 512 / kStepKeys;
+  EXPECT_EQ(splits_of(kSteps, split_rule(32, 32)), 4);
+  EXPECT_EQ(splits_of(kSteps, split_rule(32, 128)), 2);
+  EXPECT_EQ(splits_of(kSteps, split_rule(32, 1024)), 1);
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ struct AttentionRequest {
   AttentionCall call;  // the lists of a block pattern are still on the host
   KeyUnits units;
   bool tensor_cores;  // f16 or bf16, with positions and strides that the portable kernels can count
+  bool fixed_splits;  // AttentionArgs::fixed_splits
 
   // Rows of the largest sequence that share a key head.
   std::int64_t rows() const { return call.n_q * call.group; }

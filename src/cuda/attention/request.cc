@@ -58,7 +58,10 @@ bool counts_in_units(const Tensor& tensor, std::int64_t unit) {
 }  // namespace
 
 AttentionRequest::AttentionRequest(const DeviceLimits& on, const AttentionArgs& args)
-    : gpu(on), call(args, MaskView::of(args.mask)), units(key_units(args)) {
+    : gpu(on),
+      call(args, MaskView::of(args.mask)),
+      units(key_units(args)),
+      fixed_splits(args.fixed_splits) {
   const std::int64_t unit = units.vectors ? vector_size(args.k) : 1;
   tensor_cores = call.dtype != DType::f32 && counts_in_ints(call) &&
                  counts_in_units(args.k, unit) && counts_in_units(args.v, unit);

@@ -106,7 +106,8 @@ AttentionArgs attention_args(const CacheStep& step, const CachedAttentionArgs& h
           .pages = group.pages,
           .rope_on_read = group.rope_on_read ? heads.rope : Rope{},
           .k_scales = step.pool->key_scales(heads.layer),
-          .v_scales = step.pool->value_scales(heads.layer)};
+          .v_scales = step.pool->value_scales(heads.layer),
+          .fixed_splits = step.batch_invariant};
 }
 
 FinishedRows logit_rows(const CacheStep& step) {

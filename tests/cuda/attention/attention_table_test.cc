@@ -108,7 +108,7 @@ TEST(AttentionTable, ScratchIsThePartialsOfSplitKeys) {
       plan_attention(kAmpere, args_of({.n_q = 2, .n_k = 4096, .heads = 4, .kv_heads = 1}));
   EXPECT_EQ(plan.partials.slots, 1);
   EXPECT_EQ(plan.partials.rows, 8);
-  EXPECT_EQ(plan.partials.splits, split::most_splits(4096, split::split_limit(1)));
+  EXPECT_EQ(plan.partials.splits, split::most_splits(4096, split::split_rule(1, 1)));
   const std::int64_t rows = std::int64_t{plan.partials.splits} * 8;
   EXPECT_EQ(scratch({.n_q = 2, .n_k = 4096, .heads = 4, .kv_heads = 1}),
             ScratchSize().add<float>(rows * 64).add<float>(rows * 2).bytes());

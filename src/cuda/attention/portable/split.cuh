@@ -284,7 +284,7 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
   own.start(call.mask, s, 0, s.n_q - 1, false);
   if (lean) own.blocks = false;  // as the compiler cannot know
   const Steps steps(own);
-  const int each = steps_of_split(steps.count, partials.limit), begin = item.split * each;
+  const int each = steps_of_split(steps.count, partials.rule), begin = item.split * each;
   // Nothing to do, left to the kernel for many rows, or no steps left.
   if (size == 0 || size > kRows || (begin >= steps.count && item.split > 0)) {
     if (early) wait_for_earlier_kernels();  // else the next kernel might not wait for the one ahead
@@ -318,7 +318,7 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
   const bool alone = steps.count <= each;
   const std::uint32_t slot = item.slot(call);
   merge_warps<T, dim>(part, shared, partials, slot, item.split, alone);
-  const int splits = splits_of(steps.count, partials.limit);
+  const int splits = splits_of(steps.count, partials.rule);
   if (alone || partials.counters == nullptr || !comes_last(partials.counters + slot, splits))
     return;
   for (int row = warp_of_block(); row < rows.size; row += kWarps) {
@@ -343,7 +343,7 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
   const QueryRows rows{call, s, item.kv_head, 0, size};
   KeyTileLoop loop;
   loop.start(call.mask, s, 0, s.n_q - 1, false);
-  const int splits = splits_of(Steps(loop).count, partials.limit);
+  const int splits = splits_of(Steps(loop).count, partials.rule);
   if (splits == 1) return;  // the block has written the output
 
   merge_row<T, dim>(rows, row, slot, partials, splits);
@@ -360,7 +360,7 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   const std::int64_t blocks = slots * partials.splits;
   const int sharing = blocks > 2 * gpu.multiprocessors ? most_sharing<dim, true, false>() : 2;
   const int stages =
-      stages_for<dim>(gpu.shared_bytes, sharing, steps_of_split(steps, partials.limit) / kWarps);
+      stages_for<dim>(gpu.shared_bytes, sharing, steps_of_split(steps, partials.rule) / kWarps);
   const int turns = tokens != nullptr ? static_cast<int>(call.n_q) * tokens->pairs : 0;
   const Grid grid{.blocks = blocks,
                   .threads = kThreads,

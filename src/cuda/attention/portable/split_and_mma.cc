@@ -31,18 +31,20 @@ std::int64_t all_rows(const PartialShape& shape) {
   return checked_mul(checked_mul(shape.slots, shape.splits), shape.rows);
 }
 
-PartialShape partial_shape(const AttentionCall& call) {
+PartialShape partial_shape(const AttentionCall& call, bool fixed) {
   // A group of more heads than the kernel takes rows never comes to it.
   if (call.group > kFewRows) return {};
-  return {.slots = checked_mul(call.sequences, call.kv_heads),
-          .splits = most_splits(call.n_k, split_limit(call.kv_heads)),
+  const std::int64_t slots = checked_mul(call.sequences, call.kv_heads);
+  const SplitRule rule = split_rule(call.kv_heads, fixed ? call.kv_heads : slots);
+  return {.rule = rule,
+          .slots = slots,
+          .splits = most_splits(call.n_k, rule),
           .rows = static_cast<int>(std::min(kFewRows, call.n_q * call.group))};
 }
 
 Partials take_partials(Context& ctx, Workspace::Frame& frame, const AttentionPlan& plan) {
   const PartialShape& shape = plan.partials;
-  Partials partials{
-      .limit = split_limit(plan.call.kv_heads), .splits = shape.splits, .rows = shape.rows};
+  Partials partials{.rule = shape.rule, .splits = shape.splits, .rows = shape.rows};
   if (shape.splits <= 1) return partials;
   partials.sums = frame.take<float>(checked_mul(all_rows(shape), plan.call.dim));
   partials.largest_and_sum = frame.take<float>(checked_mul(all_rows(shape), 2));
@@ -68,7 +70,7 @@ bool takes(const AttentionRequest& request) {
 
 AttentionPlan plan(const AttentionRequest& request) {
   AttentionPlan plan = mma::plan(request);
-  plan.partials = partial_shape(plan.call);
+  plan.partials = partial_shape(plan.call, request.fixed_splits);
   return plan;
 }
 

@@ -51,42 +51,56 @@ namespace split {
 // A step is 16 keys. A sequence's steps are shared out evenly among blocks of four warps.
 inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 32;
 
-// The fewest steps of a warp. Partial results have to be merged, which takes as long as some steps.
-// Long sequences have enough blocks even with more steps each, and the merge then reads less.
-// Measured on an H200 (docs/results/h200/decode.md).
-inline constexpr int kShortSteps = 128, kShortLeast = 2, kLongLeast = 4;
+// Short sequences have up to so many steps.
+inline constexpr int kShortSteps = 128;
 
 // About two for each multiprocessor of the largest GPU, which all run at the same time.
 inline constexpr int kBlocksAtOnce = 256;
 
-// The most blocks that share the keys of one head, so that those of all heads of a sequence run at
-// the same time. The number depends on the sequence alone and not on what else is in the batch, and
-// so do the bits of the result.
-constexpr int split_limit(std::int64_t kv_heads) {
-  return static_cast<int>(std::clamp<std::int64_t>(kBlocksAtOnce / kv_heads, 8, kMostSplits));
+// How the keys of a head are shared out.
+struct SplitRule {
+  int limit = 1;  // of blocks, so that those of all heads of a sequence run at the same time
+  // The fewest steps of a warp, of short sequences and of long ones. A block begins and ends, and
+  // partial results have to be merged: that takes as long as some steps. Long sequences have enough
+  // blocks even with more steps each.
+  int least_short = 1, least_long = 1;
+};
+
+// `slots`: the key heads of all sequences; of one sequence, where the bits of a result must not
+// depend on what else is in the batch (AttentionArgs::fixed_splits). Few slots need many blocks
+// each to keep all of memory busy. Many slots do without: at 32 sequences of 512 keys and 32 heads
+// of 80, blocks of 8 steps take 57 us, blocks of 2 steps 82. Measured on an H200
+// (docs/notebook/attention_portable.md).
+constexpr SplitRule split_rule(std::int64_t kv_heads, std::int64_t slots) {
+  const int least = slots <= 32 ? 2 : slots <= 128 ? 4 : 8;
+  return {
+      .limit = static_cast<int>(std::clamp<std::int64_t>(kBlocksAtOnce / kv_heads, 8, kMostSplits)),
+      .least_short = least,
+      .least_long = std::max(least, 4)};
 }
-TESSERA_HOST_DEVICE constexpr int steps_of_split(int steps, int limit) {
-  const int share = (steps + limit - 1) / limit, of_warp = (share + kWarps - 1) / kWarps;
-  const int least = steps <= kShortSteps ? kShortLeast : kLongLeast;
+TESSERA_HOST_DEVICE constexpr int steps_of_split(int steps, const SplitRule& rule) {
+  const int share = (steps + rule.limit - 1) / rule.limit, of_warp = (share + kWarps - 1) / kWarps;
+  const int least = steps <= kShortSteps ? rule.least_short : rule.least_long;
   return std::max(least, of_warp) * kWarps;
 }
-TESSERA_HOST_DEVICE constexpr int splits_of(int steps, int limit) {
-  const int each = steps_of_split(steps, limit);
+TESSERA_HOST_DEVICE constexpr int splits_of(int steps, const SplitRule& rule) {
+  const int each = steps_of_split(steps, rule);
   return std::max(1, (steps + each - 1) / each);  // a sequence without keys has an output too
 }
 // The most splits of a sequence with up to this many keys. Besides the last step, at most one is
 // not full: the one that ends the sinks. Fewer steps may have more splits, if these are short.
-constexpr int most_splits(std::int64_t keys, int limit) {
+constexpr int most_splits(std::int64_t keys, const SplitRule& rule) {
   const auto of = [&](std::int64_t steps, int least) {
-    return static_cast<int>(std::min<std::int64_t>(limit, (steps + least - 1) / least));
+    return static_cast<int>(std::min<std::int64_t>(rule.limit, (steps + least - 1) / least));
   };
   const std::int64_t steps = (keys + kStepKeys - 1) / kStepKeys + 1;
-  const int of_short = of(std::min<std::int64_t>(steps, kShortSteps), kWarps * kShortLeast);
-  return std::max(of_short, of(steps, kWarps * kLongLeast));
+  const int of_short = of(std::min<std::int64_t>(steps, kShortSteps), kWarps * rule.least_short);
+  return std::max(of_short, of(steps, kWarps * rule.least_long));
 }
 
 // How large the Partials of a call are at most: [slots, splits, rows].
 struct PartialShape {
+  SplitRule rule{};
   std::int64_t slots = 0;
   int splits = 1;  // 1: there are no partials
   int rows = 0;    // of a slot
@@ -98,7 +112,7 @@ struct PartialShape {
 struct Partials {
   float* sums = nullptr;
   float* largest_and_sum = nullptr;
-  int limit = 1;   // of splits, for this number of heads
+  SplitRule rule{};
   int splits = 1;  // for this number of keys; 1: there are no partials
   int rows = 1;    // at most, of a slot
   // A zero for each slot: the block that finishes last merges. Null: a second kernel merges.
