@@ -2,8 +2,9 @@
 """Checks the Markdown pages of the repository.
 
 A page fails on a relative link (or an anchor) that leads nowhere, a line over 120 characters outside of tables and
-code, an absolute path, or a file or folder named in backticks (`src/...`, `tests/...`) that does not exist. History
-(docs/notebook and CHANGELOG.md) may name files that are gone.
+code, an absolute path, a table's row behind a blank line, or a file or folder named in backticks (`src/...`,
+`tests/...`) that does not exist. History (docs/notebook and CHANGELOG.md) may name files that are gone. Some pages have
+a limit of lines (MAX_LINES). Every page of results is linked from docs/results/README.md and from its machine's page.
 
     scripts/check_docs.py            all pages that git knows
     scripts/check_docs.py PAGE...    these
@@ -16,6 +17,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_LINE = 120
+MAX_LINES = {"docs/ARCHITECTURE.md": 200}
+RESULTS = ROOT / "docs" / "results"
 FOLDERS = ("apps", "bench", "cmake", "docs", "examples", "include", "models", "python", "scripts", "src", "tests")
 HISTORY = ("docs/notebook/", "CHANGELOG.md")
 
@@ -64,11 +67,34 @@ def path_problems(code: str) -> list[str]:
     return [f"no such file: {path}" for word in paths for path in expand(word) if not any(ROOT.glob(path.rstrip("/")))]
 
 
+def index_problems(index: Path, pages: list[Path]) -> list[str]:
+    """Pages that their index does not link to."""
+    text = index.read_text(encoding="utf-8")
+    linked = {(index.parent / target.partition("#")[0]).resolve() for target in LINK.findall(text)}
+    name = index.relative_to(ROOT).as_posix()
+    return [f"{name}: no link to {page.relative_to(ROOT).as_posix()}" for page in pages if page not in linked]
+
+
+def problems_of_results() -> list[str]:
+    pages = sorted(RESULTS.rglob("*.md"))
+    found = index_problems(RESULTS / "README.md", [page for page in pages if page != RESULTS / "README.md"])
+    for index in sorted(RESULTS.glob("*/README.md")):
+        found += index_problems(index, [page for page in pages if page.parent == index.parent and page != index])
+    return found
+
+
+def is_row(line: str) -> bool:
+    return line.startswith("|")
+
+
 def problems(page: Path) -> list[str]:
     name = page.relative_to(ROOT).as_posix()
     found: list[tuple[int, str]] = []
     in_code = False
-    for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+    lines = page.read_text(encoding="utf-8").splitlines()
+    if len(lines) > MAX_LINES.get(name, len(lines)):
+        found.append((len(lines), f"{len(lines)} lines, at most {MAX_LINES[name]}"))
+    for number, line in enumerate(lines, 1):
         if line.lstrip().startswith("```"):
             in_code = not in_code
             continue
@@ -76,6 +102,9 @@ def problems(page: Path) -> list[str]:
             found.append((number, "an absolute path"))
         if in_code:
             continue
+        begins_table = number < len(lines) and re.match(r"\|[\s:|-]*-", lines[number])
+        if is_row(line) and not begins_table and (number == 1 or not is_row(lines[number - 2])):
+            found.append((number, "a row outside of its table"))
         if len(line) > MAX_LINE and not line.lstrip().startswith("|"):
             found.append((number, f"{len(line)} characters, at most {MAX_LINE}"))
         found += [(number, text) for target in LINK.findall(line) if (text := link_problem(page, target))]
@@ -88,6 +117,7 @@ def main() -> int:
     listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     pages = [Path(p).resolve() for p in sys.argv[1:]] or [ROOT / p for p in listed.split()]
     found = [text for page in pages if page.exists() for text in problems(page)]
+    found += problems_of_results()
     print("\n".join(found) if found else f"check_docs: {len(pages)} pages, nothing wrong")
     return 1 if found else 0
 
