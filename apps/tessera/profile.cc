@@ -94,15 +94,6 @@ class Profiler {
     memory_bandwidth_ = profile::measure_read_bandwidth(ctx_);
     plain_ = repeat_engine(ctx_, model_, plain, flags.repeat);
     traced_ = repeat_engine(ctx_, model_, traced, flags.repeat);
-    const ModelConfig& config = model_.config();
-    const std::vector<TraceEntry>& decoded = traced_.front().decode.entries;
-    const bool fused = std::any_of(decoded.begin(), decoded.end(), [](const TraceEntry& entry) {
-      return entry.op == "decode_layers";
-    });
-    for (const model::StepCalls& op :
-         model::find_architecture(config).promised_calls(config, fused)) {
-      promised_.push_back({op.op, op.calls});
-    }
   }
 
   double memory_bandwidth() const { return memory_bandwidth_; }
@@ -123,13 +114,20 @@ class Profiler {
                         .untraced_ms = 1e3 * plain.seconds / (whole ? 1 : n),
                         .layer_ops = {},
                         .layers = {}};
-    result.breakdown =
-        break_down(entries, traced.seconds / (whole ? 1 : n), result.ceilings, promised_);
+    result.breakdown = break_down(entries, traced.seconds / (whole ? 1 : n), result.ceilings,
+                                  promised(whole ? traced.tokens : 1, traced.fuses_layers));
     add_layers(result, entries, model_.config().layers);
     return result;
   }
 
  private:
+  // The calls of a step of so many tokens. A longer prompt takes several steps, which have every op
+  // of this list among them.
+  std::vector<model::StepCalls> promised(std::int64_t tokens, bool fuses_layers) const {
+    const ModelConfig& config = model_.config();
+    return model::find_architecture(config).promised_calls(config,
+                                                           model::step_kind(tokens, fuses_layers));
+  }
   profile::Ceilings ceilings_for(std::int64_t bytes) {
     profile::Ceilings ceilings = profile::measure_ceilings(ctx_, bytes);
     ceilings.read_bandwidth = std::max(ceilings.read_bandwidth, memory_bandwidth_);
@@ -141,7 +139,6 @@ class Profiler {
   const ProfileFlags& flags_;
   double memory_bandwidth_ = 0;
   std::vector<EngineRun> plain_, traced_;
-  std::vector<profile::PromisedOp> promised_;
 };
 
 void write_plots(const std::string& folder, const ProfileReport& report) {

@@ -56,5 +56,7 @@ struct DecodeLayersArgs {
 // False: there is no kernel for this call, and nothing was done. The memory of weights, biases and
 // norms is constant: a GPU may read it before the ops ahead have ended.
 bool decode_layers(Context& ctx, const DecodeLayersArgs& args);
+// Whether decode_layers() has a kernel for this call. Nothing is done.
+bool has_decode_layers_kernel(Context& ctx, const DecodeLayersArgs& args);
 
 }  // namespace tessera

@@ -133,6 +133,10 @@ class Model {
   // Sizes the Context's workspace for that. No later step allocates.
   void reserve_workspace(Context& ctx, const KvCacheOptions& cache, std::int64_t logit_rows) const;
 
+  // Whether forward() runs all layers of this step in one call (tessera/decode_layers.h), if its
+  // logits are asked for: what the plan of that call says. Nothing runs.
+  virtual bool fuses_layers(Context& ctx, const CacheStep& step) const;
+
   // Refuses a policy under which the model's layers would not see what it keeps.
   void check_policy(const CachePolicy& policy) const;
   // What keys and values are stored as if nothing else is chosen: the model's dtype. On the CPU,

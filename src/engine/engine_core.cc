@@ -107,6 +107,16 @@ void EngineCore::add(std::unique_ptr<Choice> choice) {
   choices_.emplace(id, std::move(choice));
 }
 
+bool EngineCore::fuses_layers(std::int64_t stored) {
+  CacheSequence sequence(pool_, CachePolicy::full(), options_.context, options_.max_step_tokens);
+  sequence.skip(stored);
+  const std::int32_t id = 0;
+  const CacheBatch::Part part{.sequence = &sequence, .ids = {&id, 1}, .logit_rows = 1};
+  const bool fuses = model_.fuses_layers(ctx_, batch_.step(ctx_, {&part, 1}));
+  batch_.forget(sequence);
+  return fuses;
+}
+
 // ---- what the scheduler asks -------------------------------------------------------------------
 
 std::int64_t EngineCore::pages_to_store(const Choice& choice, std::int64_t tokens) const {

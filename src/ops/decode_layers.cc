@@ -91,4 +91,12 @@ bool decode_layers(Context& ctx, const DecodeLayersArgs& args) {
   return kHaveCuda;
 }
 
+bool has_decode_layers_kernel(Context& ctx, const DecodeLayersArgs& args) {
+  if (ctx.device().is_cpu()) return false;
+  const OpScope op(ctx, "decode_layers");
+  check_decode_layers(op, args);
+  if constexpr (kHaveCuda) return cuda::plan_decode_layers(ctx, args).has_value();
+  return false;
+}
+
 }  // namespace tessera

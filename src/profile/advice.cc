@@ -54,7 +54,7 @@ std::string advice_for(const BreakdownRow& row, const Ceilings& ceilings) {
                      percent(row.share), percent(row.free_gain));
 }
 
-std::string advice_never(const PromisedOp& op) {
+std::string advice_never(const model::StepCalls& op) {
   return fmt::format(
       "never called: the model's plan has {} calls of it, so another op did its work", op.calls);
 }

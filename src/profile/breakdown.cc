@@ -15,8 +15,8 @@ BreakdownRow& row_of(std::vector<BreakdownRow>& rows, const TraceEntry& entry) {
   return rows.back();
 }
 
-void add_promised(std::vector<BreakdownRow>& rows, std::span<const PromisedOp> promised) {
-  for (const PromisedOp& op : promised) {
+void add_promised(std::vector<BreakdownRow>& rows, std::span<const model::StepCalls> promised) {
+  for (const model::StepCalls& op : promised) {
     const bool seen = std::any_of(rows.begin(), rows.end(),
                                   [&](const BreakdownRow& row) { return row.op == op.op; });
     if (seen || op.calls == 0) continue;
@@ -32,7 +32,7 @@ double gain_of(double wall, double seconds, double after) {
 }
 
 Breakdown break_down(std::span<const TraceEntry> entries, double wall_seconds,
-                     const Ceilings& ceilings, std::span<const PromisedOp> promised) {
+                     const Ceilings& ceilings, std::span<const model::StepCalls> promised) {
   Breakdown result{.wall_ms = 1e3 * wall_seconds, .rows = {}};
   double in_ops = 0;
   for (const TraceEntry& entry : entries) {

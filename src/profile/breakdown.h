@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "model/architectures/registry.h"
 #include "profile/ceilings.h"
 #include "tessera/trace.h"
 
@@ -36,19 +37,13 @@ struct Breakdown {
   std::vector<BreakdownRow> rows;  // the longest first, then gaps, then what was never called
 };
 
-// An op that the model's plan promises to call in this phase.
-struct PromisedOp {
-  std::string op;
-  std::int64_t calls = 0;
-};
-
 inline constexpr const char* kGaps = "gaps";
 
 // Entries of the same op and kernel become one row: their floors are added, call by call. An op
-// that was promised and that no entry names becomes a row with no calls. A kernel that is never
-// called passes every test.
+// that the architecture promises for this phase and that no entry names becomes a row with no
+// calls. A kernel that is never called passes every test.
 Breakdown break_down(std::span<const TraceEntry> entries, double wall_seconds,
-                     const Ceilings& ceilings, std::span<const PromisedOp> promised = {});
+                     const Ceilings& ceilings, std::span<const model::StepCalls> promised = {});
 
 // What the whole gains if a part of `seconds` out of `wall` took only `after`.
 double gain_of(double wall, double seconds, double after);

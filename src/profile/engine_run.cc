@@ -52,6 +52,8 @@ class EngineRunner::Impl {
   enum class Watch : std::uint8_t { nothing, trace, kernels };
 
   EngineRun one_run(Watch watch) {
+    const bool prompt_fuses = options_.prompt_tokens == 1 && core_.fuses_layers(0);
+    const bool token_fuses = core_.fuses_layers(options_.prompt_tokens);
     submit();
     EngineRun run;
     Trace& trace = ctx_.trace();
@@ -62,6 +64,8 @@ class EngineRunner::Impl {
     const std::int64_t before = drawn_;
     run.decode = timed(watch, [&] { return core_.is_idle(); });
     run.decode.tokens = drawn_ - before;
+    run.prefill.fuses_layers = prompt_fuses;
+    run.decode.fuses_layers = token_fuses;
     trace.enable(false);
     trace.separate_layers(false);
     return run;

@@ -18,6 +18,7 @@ struct PhaseRun {
   double seconds = 0;  // without what tracing took
   double tracing_seconds = 0;
   std::int64_t tokens = 0, steps = 0;
+  bool fuses_layers = false;  // Model::fuses_layers() of the first step: a plan, not what was seen
   // With tracing on. On a GPU, seconds are those of its kernels; what is left of the phase are
   // gaps.
   std::vector<TraceEntry> entries{};

@@ -41,6 +41,7 @@ TEST(Profile, JsonAddsUp) {
       ms += row["ms"].get<double>();
       ops.insert(row["op"].get<std::string>());
       EXPECT_FALSE(row["advice"].get<std::string>().empty());
+      EXPECT_EQ(row["advice"].get<std::string>().find("never called"), std::string::npos) << row;
     }
     EXPECT_NEAR(shares, 1, 0.01) << phase;
     EXPECT_NEAR(ms, wall, 0.01 * wall) << phase;

@@ -102,7 +102,8 @@ TEST(Breakdown, ShortCallsAreToldToMerge) {
 }
 
 TEST(Breakdown, OpsThatThePlanPromisedAndNobodySawAreListed) {
-  const std::vector<PromisedOp> promised{{"linear", 4}, {"gated_linear", 2}, {"embedding", 0}};
+  const std::vector<model::StepCalls> promised{
+      {"linear", 4}, {"gated_linear", 2}, {"embedding", 0}};
   const Breakdown result = break_down(known_step(), 10e-3, kMachine, promised);
   ASSERT_EQ(result.rows.size(), 5u);
   const BreakdownRow& missing = result.rows.back();

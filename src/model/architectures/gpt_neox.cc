@@ -6,6 +6,7 @@
 // Query, key and value of a head lie side by side in one product, [heads, 3, dim]. Only the first
 // elements of a head are rotated.
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -90,7 +91,8 @@ class GptNeox final : public LayeredModel {
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                  const FinishedRows& rows, const Tensor& out) const override;
-  bool run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const override;
+  std::optional<DecodeLayersArgs> all_layers(const ForwardArgs& args,
+                                             const Tensor& x) const override;
   void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
                       const Tensor& out) const override {
     norm(ctx, step, final_norm_, x, out);
@@ -256,23 +258,24 @@ void GptNeox::run_mlp(Context& ctx, const ForwardArgs& args, const Layer& layer,
   put_back(ctx, layer.down, inner, residual, rows.fixed, out);
 }
 
-bool GptNeox::run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const {
-  if (decode_layers_.empty()) return false;
+std::optional<DecodeLayersArgs> GptNeox::all_layers(const ForwardArgs& args,
+                                                    const Tensor& x) const {
+  if (decode_layers_.empty()) return std::nullopt;
   const CacheStep& step = *args.step;
   const AttentionGroup& group = step.groups.front();
-  return decode_layers(ctx, {.layers = decode_layers_,
-                             .x = x,
-                             .eps = static_cast<float>(config_.norm_eps),
-                             .activation = config_.activation,
-                             .heads = config_.heads,
-                             .dim = config_.head_dim,
-                             .rope = rope_,
-                             .positions = step.positions,
-                             .slots = step.slots,
-                             .keys = key_pages(*step.pool),
-                             .values = value_pages(*step.pool),
-                             .pages = group.pages,
-                             .mask = group.mask});
+  return DecodeLayersArgs{.layers = decode_layers_,
+                          .x = x,
+                          .eps = static_cast<float>(config_.norm_eps),
+                          .activation = config_.activation,
+                          .heads = config_.heads,
+                          .dim = config_.head_dim,
+                          .rope = rope_,
+                          .positions = step.positions,
+                          .slots = step.slots,
+                          .keys = key_pages(*step.pool),
+                          .values = value_pages(*step.pool),
+                          .pages = group.pages,
+                          .mask = group.mask};
 }
 
 std::unique_ptr<Model> make_neox(const ModelConfig& config, DType dtype, WeightSource& weights) {
@@ -280,20 +283,9 @@ std::unique_ptr<Model> make_neox(const ModelConfig& config, DType dtype, WeightS
 }
 
 // Residuals and activations have no ops of their own: they are part of linear's epilogue.
-std::vector<StepCalls> neox_step_calls(const ModelConfig& config) {
-  const std::int64_t layers = config.layers;
-  return {{"embedding", 1, "the token"},
-          {"layer_norm", 2 * layers + 1, "2 per layer, 1 at the end"},
-          {"linear", 4 * layers + 1, "qkv, dense + residual, up + activation, down + residual"},
-          {"append_attention", layers,
-           "query and key turned, key and value into the cache, attention over it"}};
-}
-
-std::vector<StepCalls> neox_fused_step_calls() {
-  return {{"embedding", 1, "the token"},
-          {"decode_layers", 1, "all layers: norms, products, attention, residual"},
-          {"layer_norm", 1, "at the end"},
-          {"linear", 1, "the head"}};
+std::vector<StepCalls> neox_layer_calls(const ModelConfig&) {
+  return {{"layer_norm", 2, "before attention, before the MLP"},
+          {"linear", 4, "qkv, dense + residual, up + activation, down + residual"}};
 }
 
 }  // namespace
@@ -312,7 +304,6 @@ constexpr Architecture kGptNeox{.name = "gpt_neox",
                                 .make = make_neox,
                                 .norm = NormKind::layer_norm,
                                 .modules = kNeoxModules,
-                                .step_calls = neox_step_calls,
-                                .fused_step_calls = neox_fused_step_calls};
+                                .layer_calls = neox_layer_calls};
 
 }  // namespace tessera::model

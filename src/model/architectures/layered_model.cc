@@ -1,6 +1,9 @@
 #include "model/architectures/layered_model.h"
 
+#include <algorithm>
+
 #include "core/fail.h"
+#include "core/workspace.h"
 #include "model/architectures/config_parts.h"
 #include "model/architectures/context_pass.h"
 #include "model/stream_memory.h"
@@ -43,13 +46,30 @@ void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
              .final_norm = [&](const Tensor& x,
                                const Tensor& out) { run_final_norm(ctx, *pass.step, x, out); }});
   };
-  const bool is_spread = context_ranks_ != nullptr && context_ranks_->size() > 1;
-  if (!is_spread) return run(args, run_pass);
+  if (!is_spread()) return run(args, run_pass);
   const ContextPass context(ctx, *context_ranks_, args, config_.windows);
   ForwardArgs local = args;
   local.step = &context.step();
   local.context = &context;
   run(local, context.splits_rows() ? run_split_pass : run_pass);
+}
+
+bool LayeredModel::run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const {
+  const std::optional<DecodeLayersArgs> call = all_layers(args, x);
+  return call && decode_layers(ctx, *call);
+}
+
+bool LayeredModel::fuses_layers(Context& ctx, const CacheStep& step) const {
+  if (is_spread()) return false;
+  const Workspace::Count only_addresses(ctx.workspace());
+  Workspace::Frame frame(ctx.workspace());
+  const ForwardArgs args{
+      .step = &step,
+      .logits = frame.take(DType::f32, {std::max<std::int64_t>(step.logits, 1), config_.vocab})};
+  if (!is_single_token(ctx, args)) return false;
+  const std::optional<DecodeLayersArgs> call =
+      all_layers(args, frame.take(dtype_, {1, config_.hidden}));
+  return call && has_decode_layers_kernel(ctx, *call);
 }
 
 std::int64_t LayeredModel::workspace_bytes(Context& ctx, const KvCacheOptions& cache,

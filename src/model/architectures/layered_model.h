@@ -3,10 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 
 #include "model/architectures/forward.h"
 #include "model/architectures/shard.h"
 #include "model/checkpoint/weight_source.h"
+#include "tessera/decode_layers.h"
 #include "tessera/model.h"
 
 namespace tessera::model {
@@ -19,6 +22,7 @@ class LayeredModel : public Model {
   std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
                                const CacheBatchLimits& limits, std::int64_t logit_rows) const final;
   void check_files() const final { storage_.check_files(); }
+  bool fuses_layers(Context& ctx, const CacheStep& step) const final;
   std::shared_ptr<PoolWatcher> watch_pool() const final;
 
  protected:
@@ -35,10 +39,11 @@ class LayeredModel : public Model {
   // Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
   virtual void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                          const FinishedRows& rows, const Tensor& out) const = 0;
-  // Replaces x [1, hidden] by the output of the last layer. False: it did nothing.
-  virtual bool run_all_layers(Context& /*ctx*/, const ForwardArgs& /*args*/,
-                              const Tensor& /*x*/) const {
-    return false;
+  // The call of decode_layers() that replaces x [1, hidden] by the output of the last layer.
+  // Nothing: the model runs layer by layer.
+  virtual std::optional<DecodeLayersArgs> all_layers(const ForwardArgs& /*args*/,
+                                                     const Tensor& /*x*/) const {
+    return std::nullopt;
   }
   virtual void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
                               const Tensor& out) const = 0;
@@ -50,6 +55,9 @@ class LayeredModel : public Model {
   Rope rope_;
 
  private:
+  bool is_spread() const { return context_ranks_ != nullptr && context_ranks_->size() > 1; }
+  bool run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const;
+
   WeightStorage storage_;
 };
 

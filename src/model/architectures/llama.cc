@@ -279,15 +279,12 @@ std::unique_ptr<Model> make_llama(const ModelConfig& config, DType dtype, Weight
 }
 
 // Residuals and activations have no ops of their own: they are part of linear's epilogue.
-std::vector<StepCalls> llama_step_calls(const ModelConfig& config) {
-  const std::int64_t layers = config.layers, norms = config.qk_norm ? 4 : 2;
-  return {{"embedding", 1, "the token"},
-          {"rms_norm", norms * layers + 1,
-           config.qk_norm ? "4 per layer, 1 at the end" : "2 per layer, 1 at the end"},
-          {"linear", 5 * layers + 1, "q, k, v, output + residual, down + residual"},
-          {"gated_linear", layers, "gate, activation, up and their product in one call"},
-          {"append_attention", layers,
-           "query and key turned, key and value into the cache, attention over it"}};
+std::vector<StepCalls> llama_layer_calls(const ModelConfig& config) {
+  return {{"rms_norm", config.qk_norm ? 4 : 2,
+           config.qk_norm ? "before attention, of queries, of keys, before the MLP"
+                          : "before attention, before the MLP"},
+          {"linear", 5, "q, k, v, output + residual, down + residual"},
+          {"gated_linear", 1, "gate, activation, up and their product"}};
 }
 
 // ---- the entries --------------------------------------------------------------------------------
@@ -317,7 +314,7 @@ constexpr Architecture entry(std::string_view name, std::string_view causal_lm,
           .make = make_llama,
           .norm = NormKind::rms_norm,
           .modules = kLlamaModules,
-          .step_calls = llama_step_calls};
+          .layer_calls = llama_layer_calls};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "core/fail.h"
 #include "model/checkpoint/quote.h"
+#include "tessera/cache_batch.h"
 
 namespace tessera::model {
 
@@ -17,6 +18,51 @@ static constexpr const Architecture* kArchitectures[] = {
 
 bool Architecture::reads(std::string_view key) const {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+StepKind step_kind(std::int64_t tokens, bool fuses_layers) {
+  if (tokens == 1) return fuses_layers ? StepKind::fused_token : StepKind::token;
+  return tokens <= CacheBatch::kFewTokens ? StepKind::short_prompt : StepKind::prompt;
+}
+
+namespace {
+
+// forward.cc: append_and_attend(), turn_and_append(), cached_attention().
+void add_attention(std::vector<StepCalls>& calls, std::int64_t layers, StepKind kind) {
+  // Of the last layer of a few tokens, one row is computed to the end.
+  const std::int64_t at_once = kind == StepKind::token          ? layers
+                               : kind == StepKind::short_prompt ? layers - 1
+                                                                : 0;
+  if (at_once > 0) {
+    calls.push_back({"append_attention", at_once,
+                     "query and key turned, key and value into the cache, attention over it"});
+  }
+  if (at_once == layers) return;
+  calls.push_back(
+      {"rotary_append", layers - at_once, "query and key turned, key and value into the cache"});
+  calls.push_back({"attention", layers - at_once, "over the cache"});
+}
+
+}  // namespace
+
+std::vector<StepCalls> Architecture::promised_calls(const ModelConfig& config,
+                                                    StepKind kind) const {
+  const char* norm_op = norm == NormKind::layer_norm ? "layer_norm" : "rms_norm";
+  std::vector<StepCalls> calls{{"embedding", 1, "the ids"}};
+  if (kind == StepKind::fused_token) {
+    calls.push_back({"decode_layers", 1, "all layers: norms, products, attention, residual"});
+    calls.push_back({norm_op, 1, "at the end"});
+    calls.push_back({"linear", 1, "the head"});
+    return calls;
+  }
+  for (const StepCalls& op : layer_calls(config)) {
+    const bool at_end = op.op == norm_op || op.op == "linear";
+    calls.push_back(
+        {op.op, op.calls * config.layers + (at_end ? 1 : 0),
+         fmt::format("{} per layer: {}{}", op.calls, op.what, at_end ? "; 1 at the end" : "")});
+  }
+  add_attention(calls, config.layers, kind);
+  return calls;
 }
 
 std::span<const Architecture* const> architectures() { return kArchitectures; }

@@ -46,11 +46,22 @@ struct ModuleNames {
   }
 };
 
-// What one decoding step calls; `tessera verify` counts it.
+// The steps of one sequence that differ in what they call. All ask for the logits of the last
+// token.
+enum class StepKind : std::uint8_t {
+  prompt,        // tokens of a prompt: keys and values are stored, then attention reads them
+  short_prompt,  // few of them, in one op; but the last layer computes one row to the end
+  token,         // one token
+  fused_token    // the same, all layers in one call of decode_layers()
+};
+// `fuses_layers`: what Model::fuses_layers() says of the step.
+StepKind step_kind(std::int64_t tokens, bool fuses_layers);
+
+// What a step calls of one op. `tessera verify` and `tessera profile` compare it with the trace.
 struct StepCalls {
-  const char* op;
-  std::int64_t calls;
-  const char* what;  // of one layer, and beside the layers
+  std::string op;
+  std::int64_t calls = 0;
+  std::string what{};
 };
 
 struct Architecture {
@@ -64,14 +75,11 @@ struct Architecture {
   std::unique_ptr<Model> (*make)(const ModelConfig& config, DType dtype, WeightSource& weights);
   NormKind norm;
   ModuleNames modules;
-  std::vector<StepCalls> (*step_calls)(const ModelConfig& config);
-  // The same where decode_layers() runs the layers; null: the architecture never asks for it.
-  std::vector<StepCalls> (*fused_step_calls)() = nullptr;
+  // What each layer calls beside attention over the cache, which is the same everywhere.
+  std::vector<StepCalls> (*layer_calls)(const ModelConfig& config);
 
-  // What a step has to call that was seen to call decode_layers(), or not to.
-  std::vector<StepCalls> promised_calls(const ModelConfig& config, bool fused) const {
-    return fused && fused_step_calls != nullptr ? fused_step_calls() : step_calls(config);
-  }
+  // What a step of this kind has to call: embedding, layers, norm, head.
+  std::vector<StepCalls> promised_calls(const ModelConfig& config, StepKind kind) const;
   bool reads(std::string_view key) const;
 };
 

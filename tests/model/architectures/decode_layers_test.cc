@@ -60,11 +60,14 @@ class Stream {
       ++fed_;
     }
     const CacheStep& step = cache_.step(ctx_, ids, 1);
+    plans_to_fuse_ = model_->fuses_layers(ctx_, step);
     model_->forward(ctx_, {.step = &step, .logits = logits_.tensor()});
     std::vector<float> row(static_cast<std::size_t>(logits_.tensor().numel()));
     copy_bytes(ctx_, row.data(), Device::cpu(), logits_.data(), ctx_.device(), logits_.bytes());
     return row;
   }
+  // What the model's plan said of the last step.
+  bool plans_to_fuse() const { return plans_to_fuse_; }
   void feed_until(std::int64_t seen) {
     while (cache_.seen() < seen)
       feed(cache_.step_size(std::min<std::int64_t>(64, seen - cache_.seen())));
@@ -76,6 +79,7 @@ class Stream {
   KvCache cache_;
   Buffer logits_;
   std::int64_t fed_ = 0;
+  bool plans_to_fuse_ = false;
 };
 
 // Logits of random models are of the order of 1; f16 keeps three digits, and layers add up.
@@ -111,6 +115,8 @@ class DecodeLayersTest : public DeviceTest {
         const std::vector<float> actual = fused.feed(1);
         EXPECT_EQ(calls("decode_layers"), 1);
         EXPECT_EQ(calls("append_attention"), 0);
+        EXPECT_TRUE(fused.plans_to_fuse());
+        EXPECT_FALSE(plain.plans_to_fuse());
         expect_close(actual, expected);
       }
     }
@@ -176,6 +182,7 @@ TEST_P(DecodeLayersTest, ALongContextRunsOpByOp) {
   ctx().trace().clear();
   stream.feed(1);
   EXPECT_EQ(calls("decode_layers"), 0);
+  EXPECT_FALSE(stream.plans_to_fuse());
 }
 
 // What a token must read: the floor of its time.
@@ -210,6 +217,7 @@ TEST_P(DecodeLayersTest, OtherStepsRunOpByOp) {
   ints.feed(1);
   EXPECT_EQ(calls("decode_layers"), 0);
   EXPECT_GT(calls("append_attention"), 0);
+  for (const Stream* stream : {&sinks, &several, &ints}) EXPECT_FALSE(stream->plans_to_fuse());
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DecodeLayersTest, testing::ValuesIn(test_devices()), device_name);

@@ -103,21 +103,30 @@ TEST(Registry, EntriesBuildTheModulesTheyNameAndCallTheOpsTheyList) {
     for (const LayerInfo& layer : built->linear_layers()) actual.push_back(layer.name);
     EXPECT_EQ(actual, expected);
 
-    const auto calls = [&](std::int64_t tokens) {
+    const auto calls = [&](std::int64_t prompt_tokens, std::int64_t tokens) {
       ctx.trace().clear();
       ctx.trace().enable();
-      const std::vector<std::int32_t> prompt{1, 2, 3};
+      const std::vector<std::int32_t> prompt(static_cast<std::size_t>(prompt_tokens), 1);
       reference::generate_greedy(ctx, *built, prompt, tokens);
       ctx.trace().enable(false);
       std::map<std::string, std::int64_t> count;
       for (const TraceEntry& call : ctx.trace().entries()) count[call.op] += call.calls;
       return count;
     };
-    std::map<std::string, std::int64_t> step = calls(2), listed;
-    for (const auto& [op, count] : calls(1)) step[op] -= count;
-    std::erase_if(step, [](const auto& op) { return op.second == 0; });  // of the prompt alone
-    for (const model::StepCalls& op : entry->step_calls(config)) listed[op.op] = op.calls;
-    EXPECT_EQ(step, listed);
+    const auto promised = [&](std::int64_t tokens) {
+      std::map<std::string, std::int64_t> listed;
+      const model::StepKind kind = model::step_kind(tokens, /*fuses_layers=*/false);
+      for (const auto& op : entry->promised_calls(config, kind)) listed[op.op] = op.calls;
+      return listed;
+    };
+    for (const std::int64_t tokens : {1, 3, 16, 17, 24}) {
+      SCOPED_TRACE(tokens);
+      std::map<std::string, std::int64_t> prompt = calls(tokens, 1), step = calls(tokens, 2);
+      EXPECT_EQ(prompt, promised(tokens));
+      for (const auto& [op, count] : prompt) step[op] -= count;
+      std::erase_if(step, [](const auto& op) { return op.second == 0; });  // of the prompt alone
+      EXPECT_EQ(step, promised(1));
+    }
   }
 }
 
@@ -144,7 +153,7 @@ constexpr Architecture kToy{
     },
     .norm = NormKind::rms_norm,
     .modules = {},
-    .step_calls = [](const ModelConfig&) { return std::vector<model::StepCalls>(); }};
+    .layer_calls = [](const ModelConfig&) { return std::vector<model::StepCalls>(); }};
 
 TEST(Registry, AnEntryIsAllThatAnArchitectureNeeds) {
   Json json = small_json(kToy);
