@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the wheel of the Python package against the library of a build folder, and tests the installed package.
 #   tests/python/run.sh [BUILD] [pytest's options]      BUILD: build, where everything is built
-#   tests/python/run.sh [BUILD] --ray                   replicas on Ray alone: it takes about a minute and a gigabyte
+#   tests/python/run.sh [BUILD] --ray                   replicas on Ray alone: it takes a few minutes and a gigabyte
 # The library is not compiled again: the wheel links an installed copy of BUILD. The virtual environment is
 # BUILD/python-venv; packages come from PyPI, once.
 set -euo pipefail
@@ -21,7 +21,7 @@ if [ "${1:-}" = --ray ]; then
   shift
   "$venv/bin/pip" install --quiet --disable-pip-version-check "ray[serve]"
   export TESSERA_TEST_RAY=1
-  set -- ray_test.py "$@"
+  set -- ray_test.py ray_autoscale_test.py "$@"
 fi
 
 rm -rf "$build/python-prefix" "$build/python-wheel"
