@@ -70,9 +70,12 @@ struct LoadOptions {
 };
 
 struct ForwardArgs {
-  const CacheStep* step = nullptr;       // of a KvCache or a CacheBatch
-  Tensor logits{};                       // f32 [step->logits, vocab]; optional
-  Tensor drawn{};                        // what ids of the step may stand for: EmbeddingArgs::drawn
+  const CacheStep* step = nullptr;  // of a KvCache or a CacheBatch
+  Tensor logits{};                  // f32 [step->logits, vocab]; optional
+  Tensor drawn{};                   // what ids of the step may stand for: EmbeddingArgs::drawn
+  // Of each row of logits, only so many of the largest will be read, the lower ids among equals; 0:
+  // all. A model that is split over processes may then send no others, and leave -inf for them.
+  std::int64_t largest_logits = 0;
   const ContextPass* context = nullptr;  // set by a model whose cache is spread over processes
   // Called with 0 after the embedding, i after layer i, and last (level = layers) after the final
   // norm in place of the last layer's own output, as transformers counts hidden states.

@@ -24,4 +24,8 @@ struct Draw {
   std::exception_ptr error{};  // set if this row has no token; other rows are not touched
 };
 
+// How many of the largest logits of a row these draws read, each with the lower ids among equals: 1
+// for the most likely token, k with top-k. 0: all of them, or too many to be worth a choice.
+std::int64_t largest_logits_of(std::span<const Draw> draws);
+
 }  // namespace tessera

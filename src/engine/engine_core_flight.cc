@@ -20,7 +20,7 @@ bool EngineCore::launch(TracedWork& scheduling) {
     if (is_ahead) {
       runner_.start(step, now_.draws);
     } else {
-      runner_.forward(step);
+      runner_.forward(step, now_.draws);
     }
     now_.is_up = true;
     stats_.pages_peak = std::max(stats_.pages_peak, pool_.used_pages());

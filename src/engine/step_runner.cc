@@ -24,11 +24,12 @@ StepRunner::StepRunner(Context& ctx, const Model& model, std::int64_t max_rows)
 
 // ---- the pass -----------------------------------------------------------------------------------
 
-void StepRunner::pass(const CacheStep& step) {
+void StepRunner::pass(const CacheStep& step, std::int64_t largest_logits) {
   const std::int64_t rows = step.logits;
   model_.forward(ctx_, {.step = &step,
                         .logits = rows > 0 ? logits_.slice(0, 0, rows) : Tensor{},
-                        .drawn = ahead_ ? ahead_->drawn() : Tensor{}});
+                        .drawn = ahead_ ? ahead_->drawn() : Tensor{},
+                        .largest_logits = largest_logits});
 }
 
 bool StepRunner::uses_graph(const CacheStep& step) const {
@@ -36,11 +37,12 @@ bool StepRunner::uses_graph(const CacheStep& step) const {
          is_decode_step(step);
 }
 
-void StepRunner::forward(const CacheStep& step) {
-  if (!uses_graph(step)) return pass(step);
+void StepRunner::forward(const CacheStep& step, std::span<const Draw> draws) {
+  const std::int64_t largest = largest_logits_of(draws);
+  if (!uses_graph(step)) return pass(step, largest);
   shape_.clear();
   add_to_shape(step, shape_);
-  graphs_.run(ctx_, shape_, [&] { pass(step); });
+  graphs_.run(ctx_, shape_, [&] { pass(step, largest); });
 }
 
 // ---- steps whose tokens are read later ----------------------------------------------------------
@@ -54,7 +56,7 @@ void StepRunner::start(const CacheStep& step, std::span<const Draw> draws) {
   const bool graph = uses_graph(step);
   ahead_->send(draws, graph ? step.logits : 0);
   const auto work = [&] {
-    pass(step);
+    pass(step, 0);
     ahead_->sample(logits_);
   };
   if (graph) {

@@ -30,8 +30,8 @@ class StepRunner {
   StepRunner(Context& ctx, const Model& model, std::int64_t max_rows);
 
   // Runs the step through the model. Its ids may be names of draws (AheadDraws::name_of) of the
-  // last start().
-  void forward(const CacheStep& step);
+  // last start(). `draws`: all that draw() will be given, or none if that is not known yet.
+  void forward(const CacheStep& step, std::span<const Draw> draws = {});
   // Draws from the logits of the last forward(). Waits for the device.
   void draw(std::span<Draw> draws);
 
@@ -47,7 +47,7 @@ class StepRunner {
   std::int64_t graph_launches() const { return graphs_.launches(); }
 
  private:
-  void pass(const CacheStep& step);
+  void pass(const CacheStep& step, std::int64_t largest_logits);
   bool uses_graph(const CacheStep& step) const;
   void draw_on_host(Draw& draw);
   std::span<const float> host_row(std::int64_t row);

@@ -175,6 +175,7 @@ void LeadingModel::send_step(Context& ctx, const ForwardArgs& args) const {
   message.put(std::ssize(watcher.copies()));
   for (const PageCopy copy : watcher.copies()) message.put(copy);
   message.put(args.logits.defined());
+  message.put(args.largest_logits);
   message.put(static_cast<bool>(args.observe));
   message.put(args.drawn.defined() ? args.drawn.numel() : std::int64_t{-1});
   message.put(block.bytes);
@@ -244,7 +245,9 @@ void Follower::run(MessageReader& message) {
       pool.copy_page(ctx_, copy.from, copy.to);
     }
   }
-  const bool wants_logits = message.get<bool>(), observes = message.get<bool>();
+  const bool wants_logits = message.get<bool>();
+  const auto largest_logits = message.get<std::int64_t>();
+  const bool observes = message.get<bool>();
   const auto draws = message.get<std::int64_t>(), bytes = message.get<std::int64_t>();
   const bool on_cpu = ctx_.device().is_cpu();
   char* host = room(host_block_, bytes, Device::cpu());
@@ -255,7 +258,7 @@ void Follower::run(MessageReader& message) {
   const auto contents = message.take(static_cast<std::size_t>(bytes));
   std::memcpy(host, contents.data(), contents.size());
   if (!on_cpu) copy_bytes(ctx_, block, ctx_.device(), host, Device::cpu(), bytes);
-  ForwardArgs args{.step = &step};
+  ForwardArgs args{.step = &step, .largest_logits = largest_logits};
   if (draws >= 0) {
     char* drawn = room(drawn_, std::max<std::int64_t>(draws, 1) * 4, ctx_.device());
     args.drawn = Tensor(static_cast<void*>(drawn), DType::i32, {draws}, ctx_.device());

@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -14,9 +16,11 @@
 #include "model/checkpoint/random_weights.h"
 #include "parallel/ranks.h"
 #include "reference/parity.h"
+#include "support/changed_checkpoint.h"
 #include "support/files.h"
 #include "support/refusal.h"
 #include "support/small_models.h"
+#include "tessera/buffer.h"
 #include "tessera/model.h"
 
 namespace tessera::test {
@@ -137,6 +141,85 @@ TEST(TensorParallel, EachRankHasItsShareOfTheMemory) {
   EXPECT_LT(share(part->make_cache(ctx, CachePolicy::full(), 128).bytes(),
                   whole->make_cache(ctx, CachePolicy::full(), 128).bytes()),
             1.1);
+}
+
+// ---- the largest logits -------------------------------------------------------------------------
+
+// The logits of some rows, of which the `largest` will be read.
+std::vector<std::vector<float>> rows_of(Context& ctx, const Model& model, std::int64_t largest) {
+  const std::vector<std::int32_t> prompt{5, 30, 7, 8, 33, 0, 45};
+  KvCache cache = model.make_cache(ctx, CachePolicy::full(), 16, 16, /*logit_rows=*/3);
+  const Buffer logits(DType::f32, {3, model.config().vocab}, ctx.device());
+  const CacheStep& step = cache.step(ctx, prompt, 3);
+  model.forward(ctx, {.step = &step, .logits = logits.tensor(), .largest_logits = largest});
+  std::vector<std::vector<float>> rows;
+  for (std::int64_t row = 0; row < 3; ++row) {
+    const auto* begin = logits.tensor().select(0, row).ptr<const float>();
+    rows.emplace_back(begin, begin + model.config().vocab);
+  }
+  return rows;
+}
+
+// The ids of the k largest, the lower one first among equals.
+std::vector<std::int32_t> largest_ids(const std::vector<float>& row, std::int64_t k) {
+  std::vector<std::int32_t> ids(row.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  std::stable_sort(ids.begin(), ids.end(), [&](std::int32_t a, std::int32_t b) {
+    return row[static_cast<std::size_t>(a)] > row[static_cast<std::size_t>(b)];
+  });
+  ids.resize(static_cast<std::size_t>(k));
+  return ids;
+}
+
+void expect_the_largest(Context& ctx, const Model& part) {
+  const auto all = rows_of(ctx, part, 0);
+  for (const std::int64_t k : {1, 2, 5, 20}) {
+    SCOPED_TRACE(k);
+    const auto few = rows_of(ctx, part, k);
+    if (ranks().rank() != 0) continue;  // who does not draw
+    for (std::size_t row = 0; row < all.size(); ++row) {
+      EXPECT_EQ(largest_ids(few[row], k), largest_ids(all[row], k));
+      std::int64_t sent = 0;
+      for (std::size_t id = 0; id < all[row].size(); ++id) {
+        if (few[row][id] == -INFINITY) continue;
+        ++sent;
+        EXPECT_EQ(few[row][id], all[row][id]);
+      }
+      EXPECT_EQ(sent, ranks().size() == 1 ? std::ssize(all[row]) : k * ranks().size());
+    }
+  }
+}
+
+TEST(TensorParallel, OnlyTheLargestLogitsAreSentWhereNoOthersAreRead) {
+  Context ctx({.threads = 1});
+  for (const bool neox : {true, false}) {
+    const auto part = model::make_random_model(ctx, small_config(neox, ranks().size()),
+                                               {.tensor_parallel = &ranks()});
+    expect_the_largest(ctx, *part);
+  }
+}
+
+// Every row of the head is the same, and so is every logit.
+TEST(TensorParallel, OfEqualLogitsTheLowestIdsAreTheLargest) {
+  if (ranks().size() == 3) GTEST_SKIP() << "no golden has a number of heads that three divides";
+  Context ctx({.threads = 1});
+  const std::filesystem::path golden = data_path("goldens/neox-parallel");
+  TemporaryFolder folder;
+  copy_checkpoint(golden, folder.path());
+  EditableFile weights = read_editable(golden / "model.safetensors");
+  EditableTensor& head = weights.at("embed_out.weight");
+  const auto row = static_cast<std::ptrdiff_t>(head.data.size()) / head.shape[0];
+  for (std::int64_t i = 1; i < head.shape[0]; ++i) {
+    std::copy_n(head.data.begin(), row, head.data.begin() + i * row);
+  }
+  weights.write(folder.path() / "model.safetensors");
+  const auto part =
+      load_model(ctx, folder.path(), {.dtype = DType::f32, .tensor_parallel = &ranks()});
+  expect_the_largest(ctx, *part);
+  const auto few = rows_of(ctx, *part, 2);
+  if (ranks().rank() == 0) {
+    EXPECT_EQ(largest_ids(few[0], 2), (std::vector<std::int32_t>{0, 1}));
+  }
 }
 
 // ---- rank 0 leads -------------------------------------------------------------------------------

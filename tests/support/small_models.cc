@@ -75,6 +75,41 @@ std::vector<std::int32_t> answer_to_a_long_prompt(Context& ctx, const Model& mod
   return engine.submit(request).wait().front().ids;
 }
 
+// Draws that need only the largest logits, and draws that need all: one request after the other, so
+// that each has steps of its own.
+std::vector<std::vector<std::int32_t>> drawn_answers(Context& ctx, const Model& model) {
+  Engine engine(ctx, model, nullptr,
+                {.context = 64, .max_sequences = 2, .max_step_tokens = 16, .page_size = 8});
+  std::vector<GenerateOptions> all(8);
+  all[0].sampling.greedy = true;
+  all[1].sampling.top_k = 5;
+  all[2].sampling.top_k = 20;
+  all[2].sampling.top_p = 0.7F;
+  all[3].sampling.top_k = 3;
+  all[3].sampling.min_p = 0.1F;
+  all[4].sampling.top_p = 0.8F;
+  all[5].sampling.greedy = true;
+  all[5].sampling.repetition_penalty = 1.5F;
+  all[6].sampling.top_k = 4;
+  all[6].top_logprobs = 2;
+  all[7].sampling.top_k = 5;
+  all[7].sampling.logit_bias = {{17, 3.F}};
+  std::vector<std::vector<std::int32_t>> answers;
+  for (GenerateOptions& options : all) {
+    Request request;
+    for (int k = 0; k < 21; ++k) request.prompt_ids.push_back(29 * k % 331);
+    options.max_tokens = 12;
+    options.ignore_eos = true;
+    options.sampling.seed = 7;
+    request.options = options;
+    request.n = 2;
+    for (const GenerateResult& result : engine.submit(request).wait()) {
+      answers.push_back(result.ids);
+    }
+  }
+  return answers;
+}
+
 }  // namespace
 
 void expect_answers_of_the_whole(Context& ctx, Communicator& ranks,
@@ -84,9 +119,11 @@ void expect_answers_of_the_whole(Context& ctx, Communicator& ranks,
   const auto whole = model::make_random_model(ctx, config);
   const auto expected = answers_of(ctx, *whole);
   const auto long_answer = answer_to_a_long_prompt(ctx, *whole);
+  const auto drawn = drawn_answers(ctx, *whole);
   const auto leading = model::lead(std::move(part), ranks, channel);
   for (int i = 0; i < times; ++i) EXPECT_EQ(answers_of(ctx, *leading), expected);
   EXPECT_EQ(answer_to_a_long_prompt(ctx, *leading), long_answer);
+  EXPECT_EQ(drawn_answers(ctx, *leading), drawn);
   model::end_following(channel);
 }
 

@@ -99,8 +99,10 @@ void TokenDraw::collect_top(std::span<const float> logits, std::int64_t count) {
     std::nth_element(ordered_maxima_.begin(), nth, ordered_maxima_.end(), std::greater<>());
     threshold = *nth;
   }
-  collect(logits, threshold);
-  if (static_cast<std::int64_t>(candidates_.size()) <= count) return;
+  // Most of a row may be -inf: these are collected only if they are needed.
+  collect(logits, std::max(threshold, std::numeric_limits<float>::lowest()));
+  if (std::ssize(candidates_) < count) collect(logits, threshold);
+  if (std::ssize(candidates_) <= count) return;
   ordered_ = candidates_;
   const auto last = ordered_.begin() + (count - 1);
   std::nth_element(ordered_.begin(), last, ordered_.end(), comes_first);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <span>
 
 #include "core/cache_dtype.h"
@@ -15,6 +16,7 @@
 #include "tessera/embedding.h"
 #include "tessera/linear.h"
 #include "tessera/rotary_append.h"
+#include "tessera/select.h"
 
 namespace tessera::model {
 namespace {
@@ -137,9 +139,51 @@ void embed(Context& ctx, const ForwardArgs& args, const PassParts& parts, std::i
   shard.add_up(ctx, x);
 }
 
-// The head's product. Each process has the logits of its part of the vocabulary, and gets all.
+// Whether the ranks send only their largest logits. They are put into their places by the host, and
+// what is sent is a small part of all, so that no more memory is needed than for these.
+bool sends_largest(const Context& ctx, std::int64_t largest, std::int64_t vocab, int size) {
+  if (largest == 0 || !ctx.device().is_cpu()) return false;
+  const std::int64_t unit = vocab_unit(vocab, size);
+  std::int64_t smallest = vocab;
+  for (int r = 0; r < size; ++r) {
+    smallest = std::min(smallest, part_of(vocab, unit, r, size).size(vocab));
+  }
+  return 4 * largest <= smallest;
+}
+
+// The largest logits of each part [rows, its vocabulary], 8 bytes for each, in rows of -inf. Among
+// them are the largest of all. Rank 0 alone gets them: it draws.
+void gather_largest(Context& ctx, const Shard& shard, const Tensor& own, std::int64_t largest,
+                    const Tensor& logits) {
+  const std::int64_t rows = own.size(0), vocab = logits.size(1);
+  const int size = shard.ranks->size();
+  Workspace::Frame frame(ctx.workspace());
+  const Tensor sent = frame.take(DType::i32, {2, rows, largest});  // values, ids
+  const Tensor all = frame.take(DType::i32, {size, 2, rows, largest});
+  const auto values_of = [&](const Tensor& ints) {
+    return Tensor(ints.select(0, 0).data, DType::f32, {rows, largest}, ints.device);
+  };
+  top_k(ctx, {.x = own, .values = values_of(sent), .indices = sent.select(0, 1)});
+  if (ctx.workspace().is_counting()) return;
+  shard.ranks->all_gather(ctx, sent, all);
+  if (!shard.is_first()) return;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    auto* to = logits.select(0, row).ptr<float>();
+    std::fill_n(to, vocab, -std::numeric_limits<float>::infinity());
+    for (int r = 0; r < size; ++r) {
+      const std::int64_t begin = part_of(vocab, vocab_unit(vocab, size), r, size).begin;
+      const Tensor from = all.select(0, r);
+      const auto* values = values_of(from).select(0, row).ptr<const float>();
+      const auto* ids = from.select(0, 1).select(0, row).ptr<const std::int32_t>();
+      for (std::int64_t i = 0; i < largest; ++i) to[begin + ids[i]] = values[i];
+    }
+  }
+}
+
+// The head's product. Each process has the logits of its part of the vocabulary, and gets all, or
+// the `largest`.
 void find_logits(Context& ctx, const PassParts& parts, const Tensor& x, const Tensor& logits,
-                 std::int64_t fixed_rows) {
+                 std::int64_t fixed_rows, std::int64_t largest) {
   const Shard& shard = parts.shard;
   if (!shard.is_part()) {
     linear(ctx, {.x = x, .weight = parts.head, .out = logits, .fixed_rows = fixed_rows});
@@ -150,11 +194,12 @@ void find_logits(Context& ctx, const PassParts& parts, const Tensor& x, const Te
   const std::int64_t unit = vocab_unit(vocab, size), widest = largest_part(vocab, unit, size);
   Workspace::Frame frame(ctx.workspace());
   const Tensor own = frame.take(DType::f32, {rows, widest});
+  const Tensor part_logits = own.slice(1, 0, shard.vocab.size(vocab));
+  linear(ctx, {.x = x, .weight = parts.head, .out = part_logits, .fixed_rows = fixed_rows});
+  if (sends_largest(ctx, largest, vocab, size)) {
+    return gather_largest(ctx, shard, part_logits, largest, logits);
+  }
   const Tensor all = frame.take(DType::f32, {size, rows, widest});
-  linear(ctx, {.x = x,
-               .weight = parts.head,
-               .out = own.slice(1, 0, shard.vocab.size(vocab)),
-               .fixed_rows = fixed_rows});
   if (ctx.workspace().is_counting()) return;
   shard.ranks->all_gather(ctx, own, all);
   for (int r = 0; r < size; ++r) {
@@ -217,7 +262,7 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   if (args.observe) args.observe(layers, normed);
   if (!args.logits.defined()) return;
   const Tensor wanted = args.observe ? take_rows(ctx, frame, logit_rows(step), normed) : normed;
-  find_logits(ctx, parts, wanted, args.logits, logit_rows(step).fixed);
+  find_logits(ctx, parts, wanted, args.logits, logit_rows(step).fixed, args.largest_logits);
 }
 
 namespace {
