@@ -11,7 +11,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/philox.h"
@@ -20,6 +24,7 @@
 #include "model/checkpoint/random_weights.h"
 #include "model/parallel_model.h"
 #include "parallel/mpi/mpi_world.h"
+#include "tessera/buffer.h"
 #include "tessera/generate.h"
 #include "tessera/ring_attention.h"
 
@@ -43,6 +48,44 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+// Ops of which each rank does its part. What else a token takes, every rank does whole, or rank 0
+// while the others wait: norms, the embedding, the draw, the host between ops.
+constexpr std::string_view kSplitOps[] = {"linear", "gated_linear", "attention", "append_attention",
+                                          "rotary_append"};
+
+// Seconds in split ops while so many tokens are generated.
+double traced_seconds(Context& ctx, const Model& model, KvCache& cache,
+                      std::span<const std::int32_t> prompt, std::int64_t tokens) {
+  GenerateOptions generation{.max_tokens = tokens, .ignore_eos = true};
+  generation.sampling.greedy = true;
+  cache.clear();
+  ctx.trace().clear();
+  ctx.trace().enable();
+  generate(ctx, model, cache, nullptr, prompt, generation);
+  ctx.trace().enable(false);
+  double seconds = 0;
+  for (const TraceEntry& entry : ctx.trace().entries()) {
+    const bool is_split =
+        std::find(std::begin(kSplitOps), std::end(kSplitOps), entry.op) != std::end(kSplitOps);
+    seconds += is_split ? entry.seconds : 0;
+  }
+  return seconds;
+}
+
+// The time of a sum over the ranks of one token's row. Every rank calls it.
+double sum_seconds(Context& ctx, Communicator& ranks, std::int64_t hidden) {
+  const Buffer row(DType::f32, {1, hidden}, Device::cpu());
+  std::fill_n(row.tensor().ptr<float>(), hidden, 0.f);
+  std::vector<double> seconds;
+  for (int i = 0; i < 50; ++i) {
+    ranks.barrier(ctx);
+    const Clock::time_point start = Clock::now();
+    for (int k = 0; k < 10; ++k) ranks.all_reduce(ctx, row.tensor());
+    seconds.push_back(seconds_since(start) / 10);
+  }
+  return median(std::move(seconds));
+}
+
 nlohmann::json generate_report(Context& ctx, const Options& options, const ModelConfig& config,
                                const Model& model) {
   std::vector<std::int32_t> prompt;
@@ -60,9 +103,19 @@ nlohmann::json generate_report(Context& ctx, const Options& options, const Model
     seconds.push_back(result.decode_seconds / static_cast<double>(options.generate - 1));
     ids = result.ids;
   }
+  std::vector<double> split;  // of a token: two runs differ by all tokens but one
+  for (int i = 0; i < options.repeat; ++i) {
+    split.push_back((traced_seconds(ctx, model, cache, prompt, options.generate) -
+                     traced_seconds(ctx, model, cache, prompt, 1)) /
+                    static_cast<double>(options.generate - 1));
+  }
+  // Of a layer, and of the embedding.
+  const std::int64_t sums = config.layers * (config.parallel_residual ? 1 : 2) + 1;
   return {{"what", "generate"},
           {"weights", options.weights},
+          {"sums", sums},
           {"ms_per_token", 1e3 * median(seconds)},
+          {"split_ms", 1e3 * median(std::move(split))},
           {"ms_fastest", 1e3 * *std::min_element(seconds.begin(), seconds.end())},
           {"ms_slowest", 1e3 * *std::max_element(seconds.begin(), seconds.end())},
           {"weight_bytes", model.weight_bytes()},
@@ -83,6 +136,7 @@ nlohmann::json run_generate(Context& ctx, const Options& options, parallel::MpiW
                                   .search = ScaleSearch::from_max};
   }
   auto part = model::make_random_model(ctx, config, random);
+  const double sum = sum_seconds(ctx, ranks, config.hidden);
   if (ranks.rank() != 0) {
     model::follow(ctx, *part, ranks, *world);
     return {};
@@ -90,6 +144,7 @@ nlohmann::json run_generate(Context& ctx, const Options& options, parallel::MpiW
   if (ranks.size() == 1) return generate_report(ctx, options, config, *part);
   const auto leading = model::lead(std::move(part), ranks, *world);
   nlohmann::json report = generate_report(ctx, options, config, *leading);
+  report["sum_us"] = 1e6 * sum;
   model::end_following(*world);
   return report;
 }

@@ -14,22 +14,56 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """A model, and what one H200 was measured to do with it (docs/results/h200/decode.md, 2026-11-17)."""
+    """A model, and what one H200 was measured to do with it (docs/results/h200/decode.md)."""
 
     name: str
     layers: int
     hidden: int
     kv_width: int  # numbers of keys, and of values, of a token and layer
     sums: int  # all_reduces of a layer
-    token_ms: dict[str, float]  # one token, CUDA graphs off: several processes do not replay them
+    token_ms: dict[str, float]  # one token at its fastest: graphs, and one kernel for all layers where there is one
+    ops_ms: dict[str, float]  # op by op, as CUDA graphs: what runs after more than 3072 tokens
+    rank_ms: dict[str, float]  # op by op, each launched by itself: what several processes run
     floor_ms: dict[str, float]  # of it: reading the weights once
     prompt_tokens_per_s: float  # f16, 2048 tokens
 
+    @property
+    def cache_bytes(self) -> int:
+        """Of one token, in f16."""
+        return 2 * 2 * self.layers * self.kv_width
 
+
+# Without graphs the Pythia has not been measured since its ops became faster: by the ratio that graphs had before.
 SHAPES = [
-    Shape("Pythia-2.8B", 32, 2560, 2560, 1, {"f16": 2.346, "nvfp4": 1.515}, {"f16": 1.28, "nvfp4": 0.37}, 78600),
-    Shape("Llama of 8B", 32, 4096, 1024, 2, {"f16": 5.391, "nvfp4": 2.279}, {"f16": 3.56, "nvfp4": 1.01}, 39700),
+    Shape(
+        name="Pythia-2.8B",
+        layers=32,
+        hidden=2560,
+        kv_width=2560,
+        sums=1,
+        token_ms={"f16": 1.580, "nvfp4": 0.918},
+        ops_ms={"f16": 2.051, "nvfp4": 1.318},
+        rank_ms={"f16": 2.051 * 2.346 / 2.237, "nvfp4": 1.318 * 1.515 / 1.392},
+        floor_ms={"f16": 1.28, "nvfp4": 0.37},
+        prompt_tokens_per_s=100900,
+    ),
+    Shape(
+        name="Llama of 8B",
+        layers=32,
+        hidden=4096,
+        kv_width=1024,
+        sums=2,
+        token_ms={"f16": 5.254, "nvfp4": 2.150},
+        ops_ms={"f16": 5.254, "nvfp4": 2.150},
+        rank_ms={"f16": 5.391, "nvfp4": 2.279},
+        floor_ms={"f16": 3.56, "nvfp4": 1.01},
+        prompt_tokens_per_s=39700,
+    ),
 ]
+MEMORY_GB = 141.0  # of an H200
+WEIGHT_GB_PER_S = 4300.0  # at which the floors were counted
+CACHE_GB_PER_S = 3310.0  # cuda.split over 16384 keys, a batch of 8 (docs/results/h200/attention.md)
+KERNEL_MS = 3.0e-3  # a kernel with almost nothing to do (docs/results/h200/decode.md)
 
 
 @dataclass(frozen=True)
@@ -58,9 +92,25 @@ def all_reduce_ms(link: Link, ranks: int, size: float) -> float:
 
 def tensor_token_ms(shape: Shape, weights: str, link: Link, ranks: int) -> float:
     """The weights are read in n parts at the same time. What is not reading (launches, norms, attention) stays."""
+    if ranks == 1:
+        return shape.token_ms[weights]
     floor = shape.floor_ms[weights]
     sums = shape.layers * shape.sums + 1  # and the embedding
-    return shape.token_ms[weights] - floor + floor / ranks + sums * all_reduce_ms(link, ranks, 2 * shape.hidden)
+    return shape.rank_ms[weights] - floor + floor / ranks + sums * all_reduce_ms(link, ranks, 2 * shape.hidden)
+
+
+def context_token_ms(shape: Shape, weights: str, link: Link, ranks: int, context: int) -> float | None:
+    """Every rank reads all weights, and 1/n of the cache. None: a rank has no room for its part."""
+    cache = shape.cache_bytes * context / ranks
+    if 1e-9 * cache + 1e-3 * shape.floor_ms[weights] * WEIGHT_GB_PER_S > MEMORY_GB:
+        return None
+    attention = 1e-6 * cache / CACHE_GB_PER_S
+    if ranks == 1:
+        return shape.ops_ms[weights] + attention
+    # A layer gathers the partial results of all ranks and their log-sum-exps, and merges them one by one.
+    gathered = 2 * shape.hidden * (ranks - 1)
+    gather = 2 * 1e-3 * link.latency_us * doublings(ranks) + 1e-6 * gathered / link.gb_per_s
+    return shape.rank_ms[weights] + attention + shape.layers * (gather + (ranks + 2) * KERNEL_MS)
 
 
 def attention_share(shape: Shape, tokens: int) -> float:
@@ -90,28 +140,74 @@ def context_prompt_ms(shape: Shape, link: Link, ranks: int, tokens: int) -> floa
 
 
 def print_tables() -> None:
-    print("| model | weights | GPUs of one machine: | 1 (measured) | 2 | 4 | 8 |\n|---|---|---|---|---|---|---|")
+    print_tensor_tokens()
+    print_context_tokens()
+    print_prompts()
+
+
+def print_head(*columns: str) -> None:
+    print(f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+
+
+GPUS, MACHINES = (2, 4, 8), (2, 4, 8, 16)
+
+
+def places(machines: tuple[int, ...]) -> list[tuple[Link, int]]:
+    """GPUs of one machine, then machines of one GPU each."""
+    return [(NVLINK, n) for n in GPUS] + [(NETWORK, n) for n in machines]
+
+
+def names(first: str, machines: tuple[int, ...]) -> list[str]:
+    return [first] + [f"{n} GPUs" for n in GPUS] + [f"{n} machines" for n in machines]
+
+
+def print_tensor_tokens() -> None:
+    print_head("model", "weights", *names("1 GPU (measured)", MACHINES))
+    for shape in SHAPES:
+        for weights, measured in shape.token_ms.items():
+            row = [measured] + [tensor_token_ms(shape, weights, link, n) for link, n in places(MACHINES)]
+            print(f"| {shape.name} | {weights} | {' | '.join(f'{ms:.2f}' for ms in row)} |")
+
+
+def print_context_tokens() -> None:
+    print_head("model", "weights", "tokens before it", *names("1 GPU", MACHINES))
     for shape in SHAPES:
         for weights in shape.token_ms:
-            row = [f"{tensor_token_ms(shape, weights, NVLINK, n):.2f}" for n in (1, 2, 4, 8)]
-            print(f"| {shape.name} | {weights} | ms a token, tensor | {' | '.join(row)} |")
-    print("\n| model | prompt | scheme | 1 GPU | 8 GPUs | 4 machines | 16 machines |\n|---|---|---|---|---|---|---|")
+            for context in (131072, 1048576):
+                row = [
+                    context_token_ms(shape, weights, link, n, context) for link, n in [(NVLINK, 1), *places(MACHINES)]
+                ]
+                cells = " | ".join("no room" if ms is None else f"{ms:.1f}" for ms in row)
+                print(f"| {shape.name} | {weights} | {context} | {cells} |")
+
+
+def print_prompts() -> None:
+    print_head("model", "prompt", "scheme", *names("1 GPU", (4, 16)))
     for shape in SHAPES:
         for tokens in (8192, 131072, 1048576):
             for scheme, predict in (("tensor", tensor_prompt_ms), ("context", context_prompt_ms)):
-                row = [prompt_ms(shape, tokens), predict(shape, NVLINK, 8, tokens)]
-                row += [predict(shape, NETWORK, n, tokens) for n in (4, 16)]
+                row = [prompt_ms(shape, tokens)] + [predict(shape, link, n, tokens) for link, n in places((4, 16))]
                 print(f"| {shape.name} | {tokens} | {scheme} | {' | '.join(f'{ms / 1e3:.2f} s' for ms in row)} |")
 
 
+def predicted_ms(one: dict, many: dict) -> float:
+    """The time of n ranks, from one rank and from what a sum over the ranks takes. Ring attention is divided whole."""
+    if one["what"] != "generate":
+        return one["ms"] / many["ranks"]
+    split = one["split_ms"]
+    return one["ms_per_token"] - split + split / many["ranks"] + 1e-3 * many["sum_us"] * many["sums"]
+
+
 def check(one_file: str, two_file: str) -> None:
-    """Runs of bench_parallel here: is the time of n ranks that of one, divided, as the formulas say?"""
+    """Runs of bench_parallel here: do n ranks take as long as the formula says?"""
     with open(one_file) as a, open(two_file) as b:
         one, many = json.load(a), json.load(b)
     key = "ms_per_token" if one["what"] == "generate" else "ms"
-    predicted = one[key] / many["ranks"]
-    print(f"{one['what']} {one.get('weights', '')}: one rank {one[key]:.2f} ms; {many['ranks']} ranks predicted "
-          f"{predicted:.2f} ms, measured {many[key]:.2f} ms ({many[key] / predicted - 1:+.0%})")
+    predicted = predicted_ms(one, many)
+    print(
+        f"{one['what']} {one.get('weights', '')}: one rank {one[key]:.2f} ms; {many['ranks']} ranks predicted "
+        f"{predicted:.2f} ms, measured {many[key]:.2f} ms ({many[key] / predicted - 1:+.0%})"
+    )
 
 
 def main() -> None:

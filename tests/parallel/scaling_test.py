@@ -26,6 +26,21 @@ class Scaling(unittest.TestCase):
             for weights, measured in shape.token_ms.items():
                 self.assertAlmostEqual(scaling.tensor_token_ms(shape, weights, scaling.NVLINK, 1), measured)
 
+    def test_a_context_is_spread_until_it_fits(self) -> None:
+        for shape in scaling.SHAPES:
+            for weights in shape.token_ms:
+                times = [scaling.context_token_ms(shape, weights, scaling.NVLINK, n, 1 << 20) for n in (1, 2, 4, 8)]
+                self.assertIsNone(times[0])
+                fitting = [ms for ms in times if ms is not None]
+                self.assertGreater(len(fitting), 0)
+                self.assertEqual(fitting, sorted(fitting, reverse=True))
+
+    def test_what_is_not_split_stays(self) -> None:
+        one = {"what": "generate", "ms_per_token": 10.0, "split_ms": 8.0}
+        many = {"ranks": 2, "sums": 13, "sum_us": 20.0}
+        self.assertAlmostEqual(scaling.predicted_ms(one, many), 2.0 + 4.0 + 0.26)
+        self.assertAlmostEqual(scaling.predicted_ms({"what": "ring", "ms": 10.0}, {"ranks": 2}), 5.0)
+
     def test_a_slower_link_never_helps(self) -> None:
         for shape in scaling.SHAPES:
             for ranks in (2, 4, 8, 16):
