@@ -251,7 +251,7 @@ def block(bench: Bench) -> None:
     torch.manual_seed(0)
     dense = [tt.TransformerBlock(width, heads, inner, **place).eval() for _ in range(n)]
     twins = [TorchBlock(layer) for layer in dense]
-    for format in ("nvfp4", "mxfp4", "nf4", "int4", "int8", "fp8"):
+    for format in (info.name for info in tessera.formats()):
         packed = [copy.deepcopy(layer).quantize(format) for layer in dense[: n if format == "nvfp4" else 1]]
         x = torch.randn(4, 64 if not bench.small else 5, width, **place)
         expected = twins[0](x).float()

@@ -133,7 +133,7 @@ void bind_weight(nb::module_& m) {
         const auto all = formats();
         return std::vector<FormatInfo>(all.begin(), all.end());
       },
-      "The packed formats: nvfp4, mxfp4, nf4, int4, int8, fp8.");
+      "The packed formats, with their names, bits and default groups.");
   nb::class_<WeightObject>(m, "Weight",
                            "A matrix of weights [out, in], dense or packed. quantize() packs one,\n"
                            "prepare() lays it out for the kernels of a device.")

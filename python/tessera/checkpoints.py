@@ -29,7 +29,7 @@ def load_tokenizer(path: PathLike | None = None) -> _native.Tokenizer:
 def quantize(dense: Any, out: PathLike | None = None, **options: Any) -> Any:
     """Packs a matrix [out, in] into a `Weight`, or a checkpoint's folder into the folder `out`.
 
-    Of a matrix: format="nvfp4" (mxfp4, nf4, int4, int8, fp8), group=-1, zero_point=False, search, ctx.
+    Of a matrix: format="nvfp4" (`formats()` has the names), group=-1, zero_point=False, search, ctx.
     Of a folder: see `quantize_checkpoint`.
 
     >>> tessera.quantize(numpy.ones((64, 32), "float32"), format="int4", group=32).nbytes

@@ -22,7 +22,7 @@ ACTIVATIONS = {
 class FusedFP4Linear(nn.Module):
     """act(x W^T + b) with packed weights: decoding, product, bias and activation in one call. x and b have gradients.
 
-    format: nvfp4, mxfp4, nf4, int4, int8 or fp8. `from_linear` packs a trained layer.
+    format: a name of `tessera.formats()`. `from_linear` packs a trained layer.
 
     >>> layer = tessera.torch.FusedFP4Linear.from_linear(linear, activation="gelu")
     >>> y = layer(x)

@@ -25,8 +25,8 @@
 namespace tessera::cuda {
 
 // What a matrix takes of the workspace.
-inline std::int64_t matrix_bytes(std::int64_t rows, std::int64_t columns, DType dtype) {
-  return ScratchSize().add<char>(checked_mul(checked_mul(rows, columns), size_of(dtype))).bytes();
+inline std::int64_t matrix_bytes(std::int64_t rows, std::int64_t width, DType dtype) {
+  return ScratchSize().add<char>(checked_mul(checked_mul(rows, width), size_of(dtype))).bytes();
 }
 
 struct LibraryPlan {

@@ -9,10 +9,10 @@
 
 namespace tessera::cuda {
 
-// The tensor as [rows, columns], if no two rows overlap.
+// The tensor as [rows, width], if no two rows overlap.
 inline std::optional<Tensor> as_matrix(const Tensor& tensor) {
-  const std::int64_t columns = tensor.size(-1);
-  std::int64_t rows = 1, stride = columns;
+  const std::int64_t width = tensor.size(-1);
+  std::int64_t rows = 1, stride = width;
   for (int d = tensor.rank - 2; d >= 0; --d) {
     if (tensor.shape[d] == 1) continue;
     if (rows == 1) {
@@ -22,8 +22,8 @@ inline std::optional<Tensor> as_matrix(const Tensor& tensor) {
     }
     rows *= tensor.shape[d];
   }
-  if (stride < columns) return std::nullopt;
-  const std::int64_t shape[] = {rows, columns}, strides[] = {stride, 1};
+  if (stride < width) return std::nullopt;
+  const std::int64_t shape[] = {rows, width}, strides[] = {stride, 1};
   return Tensor(tensor.data, tensor.dtype, shape, strides, tensor.device);
 }
 

@@ -79,10 +79,10 @@ struct QueryOperand {
   }
 };
 
-// One warp's steps. There is one place that starts copies, because a kernel of a few microseconds
-// waits for its instructions.
+// One warp's loop over its tiles of keys. There is one place that starts copies, because a kernel
+// of a few microseconds waits for its instructions.
 template <typename T, int dim, bool lean, bool append>
-struct Walk {
+struct WarpTileLoop {
   const Part& part;
   const KeyTileLoop& loop;
   const Loader<T, dim, lean, append>& load;
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
   state.clear();
   // In shared memory where functions that are not inlined read it, else in registers.
   const KeyTileLoop& loop = lean ? own : shared.loop;
-  Walk<T, dim, lean, append>{part, loop, load, shared, stages, early}.run(state);
+  WarpTileLoop<T, dim, lean, append>{part, loop, load, shared, stages, early}.run(state);
   __syncthreads();  // the rings are free
   share(state, size, shared);
   __syncthreads();

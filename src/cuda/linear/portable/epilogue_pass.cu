@@ -1,9 +1,9 @@
 // One pass over products that were made apart: out = act(product + bias) * (up + up_bias) +
 // residual. It only moves bytes, so it must move them well. Where rows are made of 16-byte vectors,
 // a thread takes eight neighbours of four rows: all loads are on their way before the first is
-// used, and the biases of its columns are read once.
+// used, and the biases of its features are read once.
 //
-//            columns, 8 to a thread
+//            features, 8 to a thread
 //          |t0      |t1      | ..  |t0 of the next rows ..
 //   row 0  |########|        |
 //   row 1  |########|        |
@@ -22,7 +22,7 @@
 namespace tessera::cuda {
 namespace {
 
-constexpr int kEpilogueThreads = 256, kVectorColumns = 8, kVectorRows = 4;
+constexpr int kEpilogueThreads = 256, kVectorFeatures = 8, kVectorRows = 4;
 
 constexpr std::int64_t epilogue_blocks(std::int64_t items) {
   return (items + kEpilogueThreads - 1) / kEpilogueThreads;
@@ -32,7 +32,7 @@ constexpr std::int64_t epilogue_blocks(std::int64_t items) {
 
 template <typename T>
 struct alignas(16) EightElements {
-  T x[kVectorColumns];
+  T x[kVectorFeatures];
 };
 
 template <typename T>
@@ -44,10 +44,10 @@ __device__ EightElements<T> eight_at(const T* from) {
 template <typename P, typename T, Activation activation>
 __global__ void __launch_bounds__(kEpilogueThreads)
     epilogue_vectors(const P* product, const P* up, Epilogue<MatrixRows> epilogue,
-                     std::int64_t rows, std::int64_t columns) {
-  const std::int64_t vectors = columns / kVectorColumns;
+                     std::int64_t rows, std::int64_t features) {
+  const std::int64_t vectors = features / kVectorFeatures;
   const std::int64_t item = std::int64_t{blockIdx.x} * kEpilogueThreads + threadIdx.x;
-  const std::int64_t first = item / vectors * kVectorRows, n = item % vectors * kVectorColumns;
+  const std::int64_t first = item / vectors * kVectorRows, n = item % vectors * kVectorFeatures;
   if (first >= rows) return;
   const auto count = static_cast<int>(std::min<std::int64_t>(kVectorRows, rows - first));
 
@@ -56,13 +56,13 @@ __global__ void __launch_bounds__(kEpilogueThreads)
 #pragma unroll
   for (int r = 0; r < kVectorRows; ++r) {
     const std::int64_t m = first + std::min(r, count - 1);
-    sums[r] = eight_at(product + m * columns + n);
-    if (up != nullptr) ups[r] = eight_at(up + m * columns + n);
+    sums[r] = eight_at(product + m * features + n);
+    if (up != nullptr) ups[r] = eight_at(up + m * features + n);
     if (epilogue.has_residual) residuals[r] = eight_at(epilogue.residual.row<const T>(m) + n);
   }
-  float bias[kVectorColumns], up_bias[kVectorColumns];
+  float bias[kVectorFeatures], up_bias[kVectorFeatures];
 #pragma unroll
-  for (int i = 0; i < kVectorColumns; ++i) {
+  for (int i = 0; i < kVectorFeatures; ++i) {
     bias[i] = epilogue.bias.given() ? epilogue.bias[n + i] : 0.f;
     up_bias[i] = epilogue.up_bias.given() ? epilogue.up_bias[n + i] : 0.f;
   }
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kEpilogueThreads)
     if (r >= count) break;
     EightElements<T> out;
 #pragma unroll
-    for (int i = 0; i < kVectorColumns; ++i) {
+    for (int i = 0; i < kVectorFeatures; ++i) {
       float value = activate(activation, to_f32(sums[r].x[i]) + bias[i]);
       if (up != nullptr) value *= to_f32(ups[r].x[i]) + up_bias[i];
       if (epilogue.has_residual) value += to_f32(residuals[r].x[i]);
@@ -86,7 +86,7 @@ bool made_of_vectors(const Tensor& tensor) {
 }
 
 bool takes_vectors(const EpiloguePass& pass) {
-  return pass.out.dtype != DType::f32 && pass.out.size(-1) % kVectorColumns == 0 &&
+  return pass.out.dtype != DType::f32 && pass.out.size(-1) % kVectorFeatures == 0 &&
          made_of_vectors(pass.out) && (!pass.residual.defined() || made_of_vectors(pass.residual));
 }
 
@@ -108,8 +108,8 @@ void with_activation(Activation activation, F&& fn) {
 
 template <typename P, typename T>
 void run_vectors(const Launch& launch, const EpiloguePass& pass) {
-  const std::int64_t rows = pass.product.size(0), columns = pass.product.size(1);
-  const std::int64_t items = (rows + kVectorRows - 1) / kVectorRows * (columns / kVectorColumns);
+  const std::int64_t rows = pass.product.size(0), features = pass.product.size(1);
+  const std::int64_t items = (rows + kVectorRows - 1) / kVectorRows * (features / kVectorFeatures);
   with_activation(pass.activation, [&](auto activation) {
     launch(epilogue_vectors<P, T, activation()>,
            {.blocks = epilogue_blocks(items), .threads = kEpilogueThreads},
@@ -121,7 +121,7 @@ void run_vectors(const Launch& launch, const EpiloguePass& pass) {
                                 .has_residual = pass.residual.defined(),
                                 .out = MatrixRows(pass.out),
                                 .dtype = pass.out.dtype},
-           rows, columns);
+           rows, features);
   });
 }
 
