@@ -19,10 +19,13 @@ struct SamplingOption {
   // The field of sample(), where the draw itself has the option.
   double SampleArgs::*drawn_number = nullptr;
   std::int64_t SampleArgs::*drawn_count = nullptr;
-  bool (*accepts)(double value);
+  // The values that make sense.
+  double lowest, highest;
+  bool above_lowest = false;  // the lowest itself makes none
   std::string_view accepted;  // in a sentence: "it must be ..."
   std::string_view help;
 
+  bool accepts(double value) const;
   bool is_drawn() const { return drawn_number || drawn_count; }
   double value(const SamplingOptions& options) const;
   double value(const SampleArgs& args) const;  // of one that is drawn

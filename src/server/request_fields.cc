@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "model/checkpoint/json.h"
@@ -40,14 +41,11 @@ const Json kText = {{"type", "string"}};
 
 // The ranges of the sampling table as a schema; the table's own check decides.
 Json sampling_schema(const SamplingOption& option) {
-  if (option.count) return integer_schema(0, kMostId);
-  if (option.name == "top_p") {
-    return {{"type", "number"}, {"exclusiveMinimum", 0}, {"maximum", 1}};
-  }
-  if (option.name == "min_p") return number_schema(0, 1);
-  if (option.name == "temperature") return {{"type", "number"}, {"minimum", 0}};
-  if (option.name == "repetition_penalty") return number_schema(0.001, 1000);
-  return number_schema(-1e6, 1e6);
+  if (option.count) return integer_schema(static_cast<std::int64_t>(option.lowest), kMostId);
+  Json schema = {{"type", "number"}};
+  schema[option.above_lowest ? "exclusiveMinimum" : "minimum"] = option.lowest;
+  if (std::isfinite(option.highest)) schema["maximum"] = option.highest;
+  return schema;
 }
 
 // What completions and chats have in common.

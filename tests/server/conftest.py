@@ -52,6 +52,12 @@ def tiny_model(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
+@pytest.fixture
+def tiny_folder(tmp_path) -> pathlib.Path:
+    """A tiny model that a test may change."""
+    return tiny_model(tmp_path / "model")
+
+
 @pytest.fixture(scope="session")
 def start(program, artefacts, request):
     """start(name, *arguments): a server of its own. All are ended after the tests, and must end well."""
@@ -59,7 +65,8 @@ def start(program, artefacts, request):
     model = ["--model", str(tiny_model(artefacts / "tiny-model"))] if request.config.getoption("--tiny") else []
 
     def begin(name: str, *arguments: str, **options) -> Server:
-        server = Server(program, artefacts / f"{name}.log", *model, *arguments, **options)
+        chosen = [] if "--model" in arguments else model
+        server = Server(program, artefacts / f"{name}.log", *chosen, *arguments, **options)
         servers.append(server)
         return server
 

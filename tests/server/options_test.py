@@ -1,5 +1,6 @@
 """What the options of `tessera serve` promise: keys, logs, origins, names."""
 import json
+import pathlib
 import subprocess
 import time
 
@@ -92,3 +93,17 @@ def test_a_full_queue_says_when_to_try_again(start):
     for connection in held:
         connection.close()
     server.wait_until_idle()
+
+
+@pytest.mark.parametrize("open_to_others", [False, True])
+def test_files_that_others_can_write_are_copied(start, tiny_folder, open_to_others):
+    """A mapped file that somebody writes to may end the process."""
+    weights = tiny_folder / "model.safetensors"
+    weights.chmod(0o666 if open_to_others else 0o644)
+    server = start(f"files-{open_to_others}", "--model", str(tiny_folder))
+    maps = pathlib.Path(f"/proc/{server.process.pid}/maps").read_text()
+    assert (str(weights) in maps) != open_to_others
+    before = server.greedy()
+    if open_to_others:
+        weights.write_bytes(b"")
+    assert server.greedy() == before
