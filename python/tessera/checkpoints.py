@@ -71,7 +71,7 @@ def perplexity(
 
     Reads the text in chunks of `context` tokens, or as one stream with `streaming=(sinks, window)`. `cache_dtype` is
     that of keys and values ("int8", "fp8"). `options` are those of `LLM` that load a model: device, dtype, weights,
-    keep_dense, threads.
+    keep_dense, activations, threads. The figures are those of `tessera perplexity`.
 
     >>> tessera.perplexity(None, "Once upon a time there was a little girl.").ppl
     """

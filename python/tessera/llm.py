@@ -95,7 +95,7 @@ class Loaded:
 
     def __init__(
         self, model: PathLike | None = None, *, device: str = "auto", dtype: str | None = None, weights: str = "dense",
-        keep_dense: Sequence[str] = (), activations: str = "exact", threads: int = 0, mmap: bool = True,
+        keep_dense: Sequence[str] = (), activations: str = "int8", threads: int = 0, mmap: bool = True,
     ) -> None:
         self.directory = default_model() if model is None else Path(model)
         self.ctx = _native.Context(device, threads=threads, activations=activations)
@@ -119,7 +119,8 @@ class LLM:
     """A model that answers any number of prompts at once.
 
     model: a folder of a Hugging Face checkpoint; None: the bundled story model. streaming=(sinks, window): endless
-    streams in constant memory. weights="nvfp4" packs dense layers while loading. The engine's options: context,
+    streams in constant memory. weights="nvfp4" packs dense layers while loading. activations: how the CPU
+    multiplies packed weights, "int8" as the command line does or "exact". The engine's options: context,
     max_sequences, max_step_tokens, max_waiting, pages, cache_dtype ("int8" and "fp8" halve the memory of f16),
     prefix_cache, speculate.
 
@@ -129,7 +130,7 @@ class LLM:
 
     def __init__(
         self, model: PathLike | None = None, *, device: str = "auto", dtype: str | None = None, weights: str = "dense",
-        keep_dense: Sequence[str] = (), activations: str = "exact", threads: int = 0, mmap: bool = True,
+        keep_dense: Sequence[str] = (), activations: str = "int8", threads: int = 0, mmap: bool = True,
         streaming: tuple[int, int] | None = None, **engine_options: Any,
     ) -> None:
         self.loaded = Loaded(

@@ -18,20 +18,29 @@ PROMPT = "Once upon a time"
 
 
 def command_line(*arguments: str) -> dict:
-    command = [sys.executable, "-m", "tessera", "generate", PROMPT, "--device", "cpu", "--json", *arguments]
+    command = [sys.executable, "-m", "tessera", *arguments, "--device", "cpu", "--json"]
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def test_the_tokens_are_those_of_the_command_line(llm):
-    for params, flags in (
-        (tessera.SamplingParams(max_tokens=24, seed=11), ["--max-tokens", "24", "--seed", "11"]),
-        (tessera.SamplingParams(temperature=0, max_tokens=24), ["--max-tokens", "24", "--greedy"]),
-    ):
-        (ours,) = llm.generate(PROMPT, params)
-        theirs = command_line(*flags)
-        assert ours.token_ids == theirs["token_ids"] and ours.text == theirs["text"]
-        assert ours.prompt_token_ids == theirs["prompt_ids"]
-        assert ours.finish_reason == theirs["stop_reason"] == "max_tokens"
+@pytest.mark.parametrize("seed", [None, 0, 11, 12345], ids=lambda seed: "greedy" if seed is None else f"seed {seed}")
+def test_the_tokens_are_those_of_the_command_line(llm, seed):
+    """Both sides choose activations and cache by their defaults. With exact ones, seed 0 would part after 73 tokens."""
+    drawn = {"temperature": 0} if seed is None else {"seed": seed}
+    flags = ["--greedy"] if seed is None else ["--seed", str(seed)]
+    (ours,) = llm.generate(PROMPT, tessera.SamplingParams(max_tokens=200, ignore_eos=True, **drawn))
+    theirs = command_line("generate", PROMPT, "--max-tokens", "200", "--ignore-eos", *flags)
+    assert len(ours.token_ids) == 200
+    assert ours.token_ids == theirs["token_ids"] and ours.text == theirs["text"]
+    assert ours.prompt_token_ids == theirs["prompt_ids"]
+    assert ours.finish_reason == theirs["stop_reason"] == "max_tokens"
+
+
+def test_activations_are_8_bits_unless_exact_ones_are_asked_for(llm):
+    assert llm.loaded.ctx.activations == "int8"
+    exact = tessera.LLM(device="cpu", activations="exact", max_sequences=1, context=64)
+    (ours,) = exact.generate(PROMPT, tessera.SamplingParams(max_tokens=24, seed=11))
+    theirs = command_line("generate", PROMPT, "--max-tokens", "24", "--seed", "11", "--activations", "exact")
+    assert exact.loaded.ctx.activations == "exact" and ours.token_ids == theirs["token_ids"]
 
 
 def test_prompts_together_give_what_each_gives_alone(llm):
@@ -125,7 +134,7 @@ def test_ctrl_c_ends_a_generation(llm):
     assert len(llm.generate(PROMPT, tessera.SamplingParams(max_tokens=3))[0].token_ids) == 3
 
 
-def test_tokenizer_and_perplexity(llm):
+def test_tokenizer_and_perplexity(llm, tmp_path):
     tokenizer = tessera.load_tokenizer()
     assert tokenizer.decode(tokenizer.encode(PROMPT)) == PROMPT
     text = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. " * 4
@@ -135,6 +144,11 @@ def test_tokenizer_and_perplexity(llm):
     assert 0 < abs(eight.nll - ours.nll) < 0.02
     stream = tessera.perplexity(None, text, streaming=(4, 60), device="cpu")
     assert abs(stream.nll - ours.nll) < 1.0
+    file = tmp_path / "text.txt"
+    file.write_text(text)
+    for result, flags in ((ours, []), (stream, ["--attention-sinks", "4", "--window", "60"])):
+        theirs = command_line("perplexity", str(file), *flags)
+        assert theirs["tokens"] == result.tokens and theirs["nll"] == pytest.approx(result.nll, abs=1e-9)
 
 
 def test_a_checkpoint_is_packed(tmp_path):

@@ -183,7 +183,7 @@ def test_streaming_agrees_with_tesseras_own_engine(tmp_path):
     model.save_pretrained(tmp_path)
     tf.patch(model, streaming=(4, 28))
     out = model.generate(ids, max_new_tokens=150, min_new_tokens=150, do_sample=False)[0, 12:].tolist()
-    llm = tessera.LLM(tmp_path, device="cpu", streaming=(4, 28), max_sequences=1, context=128)
+    llm = tessera.LLM(tmp_path, device="cpu", activations="exact", streaming=(4, 28), max_sequences=1, context=128)
     forbidden = {i: float("-inf") for i in llm.config.eos}
     params = tessera.SamplingParams(temperature=0, max_tokens=150, ignore_eos=True, logit_bias=forbidden)
     assert llm.generate(ids.tolist(), params)[0].token_ids == out
