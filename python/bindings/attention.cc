@@ -2,23 +2,18 @@
 
 #include "bind.h"
 #include "call.h"
+#include "lse_output.h"
+#include "page_table_object.h"
 #include "rope_object.h"
 
 namespace tessera::python {
 
 using namespace nb::literals;
 
-namespace {
-
-// tessera.PageTable: arrays of the user.
-struct PageTableObject {
-  nb::object table, lengths, holes;
-};
-
-PageTable pages_argument(Call& call, nb::handle object) {
+PageTable pages_argument(Call& call, const char* op, nb::handle object) {
   if (object.is_none()) return {};
   if (!nb::isinstance<PageTableObject>(object)) {
-    refuse("attention: pages must be a tessera.PageTable(table, lengths, holes)");
+    refuse(std::string(op) + ": pages must be a tessera.PageTable(table, lengths, holes)");
   }
   const PageTableObject& pages = nb::cast<const PageTableObject&>(object);
   return {.table = call.input("pages.table", pages.table),
@@ -26,7 +21,7 @@ PageTable pages_argument(Call& call, nb::handle object) {
           .holes = call.input("pages.holes", pages.holes)};
 }
 
-bool is_true(nb::handle object) { return object.ptr() == Py_True; }
+namespace {
 
 nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object out, nb::object lse,
                          const Mask& mask, float scale, float softcap, const Dropout& dropout,
@@ -39,26 +34,20 @@ nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object ou
   args.k = call.input("k", k);
   args.v = call.input("v", v);
   args.out = call.output("out", out, q, args.q.dtype, shape_of(args.q));
-  const bool wants_lse = is_true(lse);
-  if (wants_lse && args.q.rank == 4) {
-    lse = nb::none();
-    args.lse =
-        call.output("lse", lse, q, DType::f32, {args.q.shape[0], args.q.shape[2], args.q.shape[1]});
-  } else if (!wants_lse && lse.ptr() != Py_False) {
-    args.lse = call.output("lse", lse);
-  }
+  LseOutput sums(std::move(lse));
+  args.lse = sums.tensor(call, q, args.q);
   args.mask = mask;
   args.scale = scale;
   args.softcap = softcap;
   args.dropout = dropout;
   args.q_offsets = call.input("q_offsets", q_offsets);
   args.k_offsets = call.input("k_offsets", k_offsets);
-  args.pages = pages_argument(call, pages);
+  args.pages = pages_argument(call, "attention", pages);
   args.rope_on_read = rope_argument(call, "rope_on_read", rope_on_read);
   args.k_scales = call.input("k_scales", k_scales);
   args.v_scales = call.input("v_scales", v_scales);
   call.run([&](Context& c) { attention(c, args); });
-  return wants_lse ? nb::make_tuple(out, lse) : out;
+  return sums.result(out);
 }
 
 nb::object run_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,

@@ -7,9 +7,11 @@
 namespace tessera::python {
 
 void bind_adjust_logits(nanobind::module_& m);
+void bind_append_attention(nanobind::module_& m);
 void bind_attention(nanobind::module_& m);
 void bind_buffer(nanobind::module_& m);
 void bind_chat(nanobind::module_& m);
+void bind_communicator(nanobind::module_& m);
 void bind_context(nanobind::module_& m);
 void bind_convert(nanobind::module_& m);
 void bind_device(nanobind::module_& m);
@@ -26,6 +28,7 @@ void bind_norm(nanobind::module_& m);
 void bind_perplexity(nanobind::module_& m);
 void bind_prompt(nanobind::module_& m);
 void bind_quant(nanobind::module_& m);
+void bind_ring_attention(nanobind::module_& m);
 void bind_rotary(nanobind::module_& m);
 void bind_rotary_append(nanobind::module_& m);
 void bind_sample(nanobind::module_& m);

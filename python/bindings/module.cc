@@ -22,9 +22,12 @@ NB_MODULE(_native, m) {
   bind_quant(m);
   bind_rotary(m);
   bind_attention(m);
+  bind_communicator(m);
+  bind_ring_attention(m);
   bind_linear(m);
   bind_norm(m);
   bind_rotary_append(m);
+  bind_append_attention(m);
   bind_kv_append(m);
   bind_embedding(m);
   bind_softmax(m);

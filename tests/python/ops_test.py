@@ -182,6 +182,75 @@ def test_rotary_and_rotary_append(rng):
     np.testing.assert_array_equal(vp.reshape(8, 2, 64)[:5], v)
 
 
+def paged_step(rng, sequences, new, page=8, dims=64, heads=4, kv_heads=2):
+    """Arguments of a step of `new` tokens for each sequence, whose lengths after it are given, in pages out of order."""
+    most = -(-max(sequences) // page)
+    table = rng.permutation(len(sequences) * most).astype(np.int32).reshape(len(sequences), most)
+    places = [(i, n - new + j) for i, n in enumerate(sequences) for j in range(new)]
+    slots = np.array([table[i, p // page] * page + p % page for i, p in places], np.int32)
+    tokens, pool = len(places), (table.size, page, kv_heads, dims)
+    return {
+        "q": f32(rng, tokens, heads, dims), "k": f32(rng, tokens, kv_heads, dims), "v": f32(rng, tokens, kv_heads, dims),
+        "positions": np.array([p for _, p in places]), "slots": slots, "k_pages": f32(rng, *pool),
+        "v_pages": f32(rng, *pool), "rope": tessera.Rope(np.float32(tessera.rope_inv_freq(dims // 2))),
+    }, tessera.PageTable(table, np.array(sequences, np.int32))
+
+
+@pytest.mark.parametrize("new", [1, 3])
+@pytest.mark.parametrize("mask", MASKS[1:4], ids=repr)
+def test_append_attention_is_rotary_append_and_attention(rng, new, mask):
+    step, pages = paged_step(rng, [9, 21, 4], new)
+    apart = step | {"k_pages": step["k_pages"].copy(), "v_pages": step["v_pages"].copy()}
+    q = tessera.rotary_append(**apart).reshape(3, new, 4, 64)
+    expected = tessera.attention(q=q, k=apart["k_pages"], v=apart["v_pages"], pages=pages, mask=mask, softcap=9.0)
+    out = np.full_like(step["q"], np.nan)
+    assert tessera.append_attention(**step, pages=pages, mask=mask, softcap=9.0, out=out, settled=True) is out
+    np.testing.assert_array_equal(out.reshape(expected.shape), expected)
+    for name in ("k_pages", "v_pages"):
+        np.testing.assert_array_equal(step[name], apart[name])
+
+
+def test_append_attention_of_ragged_batches_and_keys_turned_as_they_are_read(rng):
+    step, pages = paged_step(rng, [9, 21], 2)
+    apart = step | {"k_pages": step["k_pages"].copy(), "v_pages": step["v_pages"].copy()}
+    options = {
+        "pages": pages, "q_offsets": np.array([0, 2, 4], np.int32), "rope_on_read": step["rope"],
+        "mask": tessera.Mask.causal(),
+    }
+    q = tessera.rotary_append(**apart, turn_keys=False)[None]
+    expected = tessera.attention(q=q, k=apart["k_pages"], v=apart["v_pages"], **options)
+    np.testing.assert_array_equal(tessera.append_attention(**step, turn_keys=False, **options), expected[0])
+
+
+def test_append_attention_refuses_tokens_that_belong_to_no_sequence(rng):
+    step, pages = paged_step(rng, [9, 21], 1)
+    step |= {name: step[name][:1] for name in ("q", "k", "v", "positions", "slots")}
+    with pytest.raises(tessera.Error, match="pages has 2 sequences; give as many tokens for each of them"):
+        tessera.append_attention(**step, pages=pages)
+    with pytest.raises(tessera.Error, match="pages must be a tessera.PageTable"):
+        tessera.append_attention(**step, pages=np.zeros((1, 1), np.int32))
+
+
+@pytest.mark.parametrize("mask", MASKS[:4], ids=repr)
+def test_a_ring_of_one_process_is_attention(rng, mask):
+    alone = tessera.one_rank()
+    assert (alone.rank, alone.size, alone.name) == (0, 1, "one rank")
+    q, k, v, d_out = (f32(rng, 2, 11, heads, 64) for heads in (4, 2, 2, 4))
+    ring = {"ranks": alone, "tokens": 11}
+    out, lse = tessera.ring_attention(**ring, q=q, k=k, v=v, mask=mask, lse=True)
+    expected, expected_lse = tessera.attention(q=q, k=k, v=v, mask=mask, lse=True)
+    np.testing.assert_allclose(out, expected, atol=2e-6)
+    np.testing.assert_allclose(lse, expected_lse, atol=2e-5)
+    ours = tessera.ring_attention_backward(**ring, q=q, k=k, v=v, out=out, lse=lse, d_out=d_out, mask=mask)
+    theirs = tessera.attention_backward(
+        q=q, k=k, v=v, out=expected, lse=expected_lse, d_out=d_out, mask=mask
+    )
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+    with pytest.raises(tessera.Error, match="ring_attention"):
+        tessera.ring_attention(ranks=alone, tokens=12, q=q, k=k, v=v)  # one row is missing
+
+
 def test_embedding_softmax_convert_argmax_top_k(rng):
     table, x = f32(rng, 10, 16), f32(rng, 4, 9)
     np.testing.assert_array_equal(tessera.embedding(ids=np.array([[3, 1]]), table=table), table[[[3, 1]]])
