@@ -1,14 +1,30 @@
 """Every op of the quick reference, called from Python, against numpy."""
 
+import re
+
 import numpy as np
 import pytest
 
 import reference
 import tessera
+from conftest import ROOT
 
 
 def f32(rng, *shape):
     return rng.standard_normal(shape, dtype=np.float32)
+
+
+def test_every_op_of_the_quick_reference_is_here():
+    """But those that the page says are C++ only."""
+    page = (ROOT / "docs/QUICK_REFERENCE.md").read_text()
+    section = re.search(r"^## Operations\n(.*?)^## ", page, re.MULTILINE | re.DOTALL)[1]
+    calls = [row.split("|")[1] for row in section.splitlines() if row.startswith("| `")]
+    ops = {name for call in calls for name in re.findall(r"`(\w+)", call)}
+    ours_alone = set(re.findall(r"`(\w+)`", re.search(r"^C\+\+ only.*", section, re.MULTILINE)[0]))
+    assert {"attention", "rms_norm", "append_attention", "ring_attention_backward", "prepare"} <= ops and len(ops) > 25
+    assert ours_alone < ops and not ours_alone & set(tessera.__all__), "no longer C++ only"
+    assert ops - ours_alone - set(tessera.__all__) == set()
+    assert all(callable(getattr(tessera, name)) for name in ops - ours_alone)
 
 
 MASKS = [
