@@ -43,7 +43,8 @@ void bind_adjust_logits(nb::module_& m) {
                                          std::bit_cast<std::int64_t>(frequency)};
       },
       nb::kw_only(), "repetition"_a = 1.0, "presence"_a = 0.0, "frequency"_a = 0.0,
-      "The penalties of one draw of adjust_logits(), as its row of three int64 numbers.");
+      "The penalties of one draw of adjust_logits(), as its row of three int64 numbers.\n\n"
+      ">>> numpy.array([tessera.penalty_options(repetition=1.1, frequency=0.5)]).shape\n(1, 3)");
   m.def(
       "adjust_logits", &run_adjust, nb::kw_only(), "logits"_a, "rows"_a,
       "bias_begin"_a = nb::none(), "bias_ids"_a = nb::none(), "bias"_a = nb::none(),
@@ -53,8 +54,10 @@ void bind_adjust_logits(nb::module_& m) {
       "[rows, n]; rows: int32 [draws]; bias_begin: int32 [draws + 1]; bias_ids: int32, bias: f32\n"
       "[entries]; penalties: int64 [draws, 3] of penalty_options(); slots: int32 [draws];\n"
       "counts: int32 [slots, n].\n\n"
-      ">>> out = tessera.adjust_logits(logits=logits, rows=rows, bias_begin=begin,\n"
-      "...                             bias_ids=ids, bias=bias)");
+      ">>> logits, rows = numpy.zeros((1, 3), 'float32'), numpy.int32([0])\n"
+      ">>> tessera.adjust_logits(logits=logits, rows=rows, bias_begin=numpy.int32([0, 1]),\n"
+      "...                       bias_ids=numpy.int32([2]), bias=numpy.float32([4])).tolist()\n"
+      "[[0.0, 0.0, 4.0]]");
 }
 
 }  // namespace tessera::python

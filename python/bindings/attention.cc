@@ -80,8 +80,12 @@ nb::object run_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out
 }  // namespace
 
 void bind_attention(nb::module_& m) {
-  nb::class_<PageTableObject>(m, "PageTable",
-                              "Where the keys of each sequence lie in a pool of pages.")
+  nb::class_<PageTableObject>(
+      m, "PageTable",
+      "Where the keys of each sequence lie in a pool of pages [pages, page_size,\n"
+      "kv_heads, dim].\n\n"
+      ">>> table = numpy.int32([[2, 0], [1, 3]])  # two sequences, two pages each\n"
+      ">>> pages = tessera.PageTable(table, lengths=numpy.int32([20, 32]))")
       .def(
           "__init__",
           [](PageTableObject* self, nb::object table, nb::object lengths, nb::object holes) {
@@ -98,10 +102,10 @@ void bind_attention(nb::module_& m) {
       "out = dropout(softmax(softcap(scale q k^T) + mask)) v\n\n"
       "q: [batch, n_q, heads, dim] of f32, f16 or bf16; k, v: [batch, n_k, kv_heads, dim], or\n"
       "page pools with `pages`. k and v may be float8_e4m3fn or int8, with k_scales and v_scales:\n"
-      "f32 [batch, kv_heads, n_k], or [pages, kv_heads, page_size]. lse: f32 [batch, heads, n_q], "
-      "or True for a new one; then the\n"
-      "result is (out, lse). scale 0 is 1 / sqrt(dim).\n\n"
-      ">>> out = tessera.attention(q=q, k=k, v=v, mask=tessera.Mask.causal())");
+      "f32 [batch, kv_heads, n_k], or [pages, kv_heads, page_size]. lse: f32 [batch, heads, n_q],\n"
+      "or True for a new one; then the result is (out, lse). scale 0 is 1 / sqrt(dim).\n\n"
+      ">>> q, k = numpy.ones((1, 5, 8, 64), 'float32'), numpy.ones((1, 7, 2, 64), 'float32')\n"
+      ">>> tessera.attention(q=q, k=k, v=k, mask=tessera.Mask.causal()).shape\n(1, 5, 8, 64)");
   m.def("attention_backward", &run_backward, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,
         "d_out"_a, "d_q"_a = nb::none(), "d_k"_a = nb::none(), "d_v"_a = nb::none(),
         "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(),
@@ -110,8 +114,9 @@ void bind_attention(nb::module_& m) {
         "The gradients of attention(): (d_q, d_k, d_v), like q, k and v. Takes what attention()\n"
         "was given, with the out and lse that it wrote. deterministic: the same bits every time,\n"
         "on a GPU too.\n\n"
-        ">>> d_q, d_k, d_v = tessera.attention_backward(q=q, k=k, v=v, out=out, lse=lse,\n"
-        "...                                            d_out=d_out)");
+        ">>> q = numpy.ones((1, 5, 8, 64), 'float32')\n"
+        ">>> out, lse = tessera.attention(q=q, k=q, v=q, lse=True)\n"
+        ">>> d_q, d_k, d_v = tessera.attention_backward(q=q, k=q, v=q, out=out, lse=lse, d_out=q)");
 }
 
 }  // namespace tessera::python

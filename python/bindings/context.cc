@@ -41,7 +41,9 @@ void bind_context(nb::module_& m) {
       m, "Context",
       "Everything an op needs besides its tensors: device, stream, threads,\n"
       "scratch memory, trace. For one thread at a time. Ops that are given none use\n"
-      "the thread's own, `default_context(device)`.")
+      "the thread's own, `default_context(device)`.\n\n"
+      ">>> ctx = tessera.Context('cpu', threads=2, activations='int8')\n"
+      ">>> x = tessera.softmax(x=numpy.ones((2, 4), 'float32'), ctx=ctx)")
       .def("__init__", &make_context, "device"_a = "cpu", nb::kw_only(), "threads"_a = 0,
            "activations"_a = "exact", "trace"_a = false, "share_threads_with"_a = nb::none(),
            "activations: how the CPU multiplies packed weights. exact: with f32 activations;\n"
@@ -66,7 +68,7 @@ void bind_context(nb::module_& m) {
       [](const std::string& device) -> Context& { return default_context(parse_device(device)); },
       "device"_a = "cpu", nb::rv_policy::reference,
       "The Context that ops of the calling thread use where none is given.\n\n"
-      ">>> tessera.default_context().trace.enable()");
+      ">>> tessera.default_context().device\n'cpu'");
 }
 
 }  // namespace tessera::python

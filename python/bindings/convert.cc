@@ -28,7 +28,7 @@ void bind_convert(nb::module_& m) {
       },
       nb::kw_only(), "x"_a, "out"_a = nb::none(), "dtype"_a = nb::none(), "ctx"_a = nb::none(),
       "f32, f16 and bf16 into each other, rounded to nearest even. x, out: [...].\n\n"
-      ">>> half = tessera.convert(x=x, dtype='bf16')");
+      ">>> tessera.convert(x=numpy.ones((2, 3), 'float32'), dtype='f16').dtype\ndtype('float16')");
 }
 
 }  // namespace tessera::python

@@ -10,7 +10,10 @@ namespace tessera::python {
 namespace nb = nanobind;
 
 void bind_device(nb::module_& m) {
-  nb::class_<DeviceInfo>(m, "DeviceInfo", "One device, as `tessera devices` prints it.")
+  nb::class_<DeviceInfo>(m, "DeviceInfo",
+                         "One device, as `tessera devices` prints it.\n\n"
+                         ">>> cpu = tessera.devices()[0]\n"
+                         ">>> cpu.device, cpu.usable\n('cpu', True)")
       .def_prop_ro("device", [](const DeviceInfo& self) { return to_string(self.device); })
       .def_ro("name", &DeviceInfo::name)
       .def_ro("capability", &DeviceInfo::capability)
@@ -23,8 +26,10 @@ void bind_device(nb::module_& m) {
       });
   m.def("devices", &devices,
         "The CPU, then every GPU, including those that this build cannot use.\n\n"
-        ">>> [d.device for d in tessera.devices()]\n['cpu']");
-  m.def("cuda_status", &cuda_status, "One sentence: which GPUs can be used, or why none can.");
+        ">>> tessera.devices()[0].device\n'cpu'");
+  m.def("cuda_status", &cuda_status,
+        "One sentence: which GPUs can be used, or why none can.\n\n"
+        ">>> sentence = tessera.cuda_status()");
 }
 
 }  // namespace tessera::python

@@ -9,7 +9,12 @@ using namespace nb::literals;
 
 void bind_dropout(nb::module_& m) {
   nb::class_<Dropout>(
-      m, "Dropout", "Drops an element with probability p; the seed and the element's place decide.")
+      m, "Dropout",
+      "Drops an element with probability p, and divides the others by 1 - p. The seed and the\n"
+      "element's place decide, in arrays of any shape.\n\n"
+      ">>> drop = tessera.Dropout(0.5, seed=3)\n"
+      ">>> q = numpy.ones((1, 5, 8, 64), 'float32')\n"
+      ">>> out = tessera.attention(q=q, k=q, v=q, dropout=drop)")
       .def(
           "__init__",
           [](Dropout* self, float p, std::uint64_t seed) {

@@ -27,9 +27,11 @@ nb::object run_embedding(nb::handle ids, nb::handle table, nb::object out, nb::h
 void bind_embedding(nb::module_& m) {
   m.def("embedding", &run_embedding, nb::kw_only(), "ids"_a, "table"_a, "out"_a = nb::none(),
         "ctx"_a = nb::none(),
-        "Rows of a table [rows, n] (a Weight or an array) by ids (int32 or int64, [...]): [..., "
-        "n].\n\n"
-        ">>> hidden = tessera.embedding(ids=ids, table=table)");
+        "Rows of a table [rows, n] (a Weight or an array) by ids (int32 or int64, [...]):\n"
+        "[..., n].\n\n"
+        ">>> table = numpy.arange(6, dtype='float32').reshape(3, 2)\n"
+        ">>> tessera.embedding(ids=numpy.array([2, 0]), table=table).tolist()\n"
+        "[[4.0, 5.0], [0.0, 1.0]]");
 }
 
 }  // namespace tessera::python

@@ -13,7 +13,12 @@ namespace {
 
 constexpr const char* kErrorDoc =
     "What Tessera refuses or fails at, in one sentence. `code` is one of invalid_argument,\n"
-    "unsupported, out_of_memory, overflow, device, file, busy.";
+    "unsupported, out_of_memory, overflow, device, file, busy.\n\n"
+    ">>> try:\n"
+    "...     tessera.softmax(x='words')\n"
+    "... except tessera.Error as error:\n"
+    "...     error.code\n"
+    "'invalid_argument'";
 
 void raise(const std::exception_ptr& thrown, void* type) {
   try {

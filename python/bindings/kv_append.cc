@@ -26,10 +26,12 @@ void bind_kv_append(nb::module_& m) {
       nb::kw_only(), "k"_a, "v"_a, "slots"_a, "k_pages"_a, "v_pages"_a, "k_scales"_a = nb::none(),
       "v_scales"_a = nb::none(), "ctx"_a = nb::none(),
       "Writes k and v [tokens, kv_heads, dim] into the pools k_pages and v_pages\n"
-      "[pages, page_size, kv_heads, dim], at slots (int32 [tokens]: page * page_size + row). "
-      "Pools\n"
-      "of float8_e4m3fn or int8 need k_scales and v_scales, f32 [pages, kv_heads, page_size].\n\n"
-      ">>> tessera.kv_append(k=k, v=v, slots=slots, k_pages=kp, v_pages=vp)");
+      "[pages, page_size, kv_heads, dim], at slots (int32 [tokens]: page * page_size + row).\n"
+      "Pools of float8_e4m3fn or int8 need k_scales and v_scales, f32 [pages, kv_heads,\n"
+      "page_size].\n\n"
+      ">>> k = numpy.ones((3, 2, 64), 'float32')\n"
+      ">>> kp, vp = numpy.zeros((2, 4, 16, 2, 64), 'float32')\n"
+      ">>> tessera.kv_append(k=k, v=k, slots=numpy.int32([16, 17, 18]), k_pages=kp, v_pages=vp)");
 }
 
 }  // namespace tessera::python

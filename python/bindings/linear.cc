@@ -54,13 +54,15 @@ void bind_linear(nb::module_& m) {
         "out = act(x W^T + bias) + residual\n\n"
         "x: [..., in] of f32, f16 or bf16; weight: a Weight or an array [out, in]; bias: [out];\n"
         "out, residual: [..., out]. activation: none, relu, gelu, gelu_tanh or silu.\n\n"
+        ">>> dense, x = numpy.ones((48, 64), 'float32'), numpy.ones((2, 64), 'float32')\n"
         ">>> w = tessera.prepare(tessera.quantize(dense, format='nvfp4'))\n"
-        ">>> y = tessera.linear(x=x, weight=w, activation='gelu')");
+        ">>> tessera.linear(x=x, weight=w, activation='gelu').shape\n(2, 48)");
   m.def("gated_linear", &run_gated, nb::kw_only(), "x"_a, "gate"_a, "up"_a,
         "gate_bias"_a = nb::none(), "up_bias"_a = nb::none(), "activation"_a = "silu",
         "out"_a = nb::none(), "fixed_rows"_a = -1, "ctx"_a = nb::none(),
         "out = act(x Wg^T + bg) * (x Wu^T + bu); x: [..., in], gate and up: [out, in].\n\n"
-        ">>> y = tessera.gated_linear(x=x, gate=wg, up=wu)");
+        ">>> w, x = numpy.ones((48, 64), 'float32'), numpy.ones((2, 64), 'float32')\n"
+        ">>> tessera.gated_linear(x=x, gate=w, up=w).shape\n(2, 48)");
 }
 
 }  // namespace tessera::python

@@ -35,9 +35,11 @@ void bind_logprobs(nb::module_& m) {
         "logprobs"_a = nb::none(), "top_ids"_a = nb::none(), "top_logprobs"_a = nb::none(),
         "ctx"_a = nb::none(),
         "The logarithm of softmax(row)[id] of each draw. logits: f32 [rows, n]; rows, ids: int32\n"
-        "[draws]. With top=k the result is (logprobs, top_ids, top_logprobs), the latter [draws, "
-        "k].\n\n"
-        ">>> lp = tessera.logprobs(logits=logits, rows=rows, ids=ids)");
+        "[draws]. With top=k the result is (logprobs, top_ids, top_logprobs), the latter two\n"
+        "[draws, k].\n\n"
+        ">>> logits = numpy.zeros((1, 4), 'float32')\n"
+        ">>> lp = tessera.logprobs(logits=logits, rows=numpy.int32([0]), ids=numpy.int32([2]))\n"
+        ">>> numpy.exp(lp).round(3).tolist()\n[0.25]");
 }
 
 }  // namespace tessera::python

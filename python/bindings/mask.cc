@@ -54,7 +54,13 @@ Mask mask_from_spec(const Ints& spec) {
 }  // namespace
 
 void bind_mask(nb::module_& m) {
-  nb::class_<BlockMask>(m, "BlockMask", "A sparse pattern of square blocks of queries x keys.")
+  nb::class_<BlockMask>(
+      m, "BlockMask",
+      "A sparse pattern of square blocks, [q_blocks, k_blocks] of them, each of block queries and\n"
+      "block keys.\n\n"
+      ">>> pattern = tessera.BlockMask.local(block=64, q_blocks=4, k_blocks=4, radius=1)\n"
+      ">>> pattern.visited, pattern.contains(0, 2)\n(10, False)\n"
+      ">>> mask = tessera.Mask.blocks(pattern, causal=True)")
       .def_static(
           "from_csr",
           [](std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks, const Ints& offsets,

@@ -55,7 +55,8 @@ void bind_norm(nb::module_& m) {
       "dropout"_a = Dropout(), "out"_a = nb::none(), "ctx"_a = nb::none(),
       "LayerNorm of s = dropout(x) + residuals over the last dimension. x: [..., n] of f32, f16\n"
       "or bf16; weight, bias: [n]. Returns out, or (out, sum) with residuals.\n\n"
-      ">>> out, s = tessera.layer_norm(x=branch, residuals=[hidden], weight=w, bias=b)");
+      ">>> x, w = numpy.ones((2, 64), 'float32'), numpy.ones(64, 'float32')\n"
+      ">>> out, s = tessera.layer_norm(x=x, residuals=[x], weight=w, bias=w)");
   m.def(
       "rms_norm",
       [](nb::handle x, nb::handle weight, const std::vector<nb::object>& residuals, nb::object sum,
@@ -66,8 +67,10 @@ void bind_norm(nb::module_& m) {
       nb::kw_only(), "x"_a, "weight"_a, "residuals"_a = std::vector<nb::object>(),
       "sum"_a = nb::none(), "eps"_a = 1e-5f, "dropout"_a = Dropout(), "out"_a = nb::none(),
       "ctx"_a = nb::none(),
-      "RMSNorm of s = dropout(x) + residuals; as layer_norm, without a bias.\n\n"
-      ">>> out = tessera.rms_norm(x=x, weight=w, eps=1e-6)");
+      "RMSNorm of s = dropout(x) + residuals over the last dimension of x [..., n], as\n"
+      "layer_norm() without a bias.\n\n"
+      ">>> x, w = numpy.ones((2, 64), 'float32'), numpy.ones(64, 'float32')\n"
+      ">>> tessera.rms_norm(x=x, weight=w, eps=1e-6).shape\n(2, 64)");
 }
 
 }  // namespace tessera::python

@@ -63,9 +63,14 @@ void bind_quant(nb::module_& m) {
         ">>> w.nbytes\n1152");
   m.def("dequantize", &dequantize_weight, "weight"_a, "out"_a = nb::none(), nb::kw_only(),
         "ctx"_a = nb::none(),
-        "Decodes a Weight into out [out, in]; without out, into a new f32 array.");
-  m.def("prepare", &prepare_weight, "weight"_a, nb::kw_only(), "ctx"_a = nb::none(),
-        "Copies a packed Weight into the layout that the device's kernels read fastest.");
+        "Decodes a Weight into out [out, in]; without out, into a new f32 array.\n\n"
+        ">>> packed = tessera.quantize(numpy.ones((64, 32), 'float32'), format='int8')\n"
+        ">>> numpy.asarray(tessera.dequantize(packed)).shape\n(64, 32)");
+  m.def(
+      "prepare", &prepare_weight, "weight"_a, nb::kw_only(), "ctx"_a = nb::none(),
+      "Copies a packed Weight [out, in] into the layout that the device's kernels read fastest.\n\n"
+      ">>> packed = tessera.quantize(numpy.ones((64, 32), 'float32'), format='nvfp4')\n"
+      ">>> packed.layout, tessera.prepare(packed).layout\n('published', 'cpu_tiles')");
   m.def(
       "packed_bytes",
       [](const std::string& format, std::int64_t group, bool zero_point, std::int64_t out_features,
@@ -74,7 +79,9 @@ void bind_quant(nb::module_& m) {
                             out_features, in_features);
       },
       nb::kw_only(), "format"_a = "nvfp4", "group"_a = -1, "zero_point"_a = false, "out_features"_a,
-      "in_features"_a, "Bytes that quantize() will store.");
+      "in_features"_a,
+      "Bytes that quantize() will store for a matrix [out_features, in_features].\n\n"
+      ">>> tessera.packed_bytes(format='int4', group=32, out_features=64, in_features=32)\n1152");
 }
 
 }  // namespace tessera::python

@@ -38,7 +38,12 @@ nb::object rotate(nb::handle x, nb::handle positions, nb::handle rope, nb::objec
 }  // namespace
 
 void bind_rotary(nb::module_& m) {
-  nb::class_<RopeObject>(m, "Rope", "Frequencies of a rotary embedding: f32 [dims / 2].")
+  nb::class_<RopeObject>(
+      m, "Rope",
+      "Frequencies of a rotary embedding: f32 [dims / 2]. It turns the first dims elements of a\n"
+      "head.\n\n"
+      ">>> rope = tessera.Rope(numpy.float32(tessera.rope_inv_freq(64)), style='interleaved')\n"
+      ">>> rope.inv_freq.shape, rope.style\n((32,), 'interleaved')")
       .def(
           "__init__",
           [](RopeObject* self, nb::object inv_freq, const std::string& style) {
@@ -49,13 +54,15 @@ void bind_rotary(nb::module_& m) {
       .def_ro("inv_freq", &RopeObject::inv_freq)
       .def_prop_ro("style", [](const RopeObject& self) { return name(self.style); });
   m.def("rope_inv_freq", &rope_inv_freq, "dims"_a, "theta"_a = 10000.0,
-        "theta^(-2i / dims) for i below dims / 2, as a list.");
+        "theta^(-2i / dims) for i below dims / 2, as a list: [dims / 2].\n\n"
+        ">>> [round(f, 6) for f in tessera.rope_inv_freq(4)]\n[1.0, 0.01]");
   m.def("rotary", &rotate, nb::kw_only(), "x"_a, "positions"_a, "rope"_a, "out"_a = nb::none(),
         "ctx"_a = nb::none(),
         "Rotates x [batch, seq, heads, dim] by positions (int32 or int64, [seq] or [batch, seq]).\n"
         "Returns out, like x; it may be x.\n\n"
         ">>> rope = tessera.Rope(numpy.float32(tessera.rope_inv_freq(64)))\n"
-        ">>> y = tessera.rotary(x=x, positions=numpy.arange(x.shape[1]), rope=rope)");
+        ">>> x = numpy.ones((1, 5, 8, 64), 'float32')\n"
+        ">>> tessera.rotary(x=x, positions=numpy.arange(5), rope=rope).shape\n(1, 5, 8, 64)");
 }
 
 }  // namespace tessera::python

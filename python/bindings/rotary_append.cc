@@ -39,8 +39,12 @@ void bind_rotary_append(nb::module_& m) {
       "rope"_a, "turn_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "q_out"_a = nb::none(),
       "k_scales"_a = nb::none(), "v_scales"_a = nb::none(), "ctx"_a = nb::none(),
       "rotary() of q [tokens, heads, dim] and k [tokens, kv_heads, dim], and kv_append() of k and\n"
-      "v, in one op. Returns q_out, like q.\n\n"
-      ">>> q = tessera.rotary_append(q=q, k=k, v=v, positions=p, rope=rope, slots=slots,\n"
+      "v, in one op. positions: int32 or int64 [tokens]. Returns q_out, like q.\n\n"
+      ">>> q, k = numpy.ones((3, 8, 64), 'float32'), numpy.ones((3, 2, 64), 'float32')\n"
+      ">>> kp, vp = numpy.zeros((2, 4, 16, 2, 64), 'float32')\n"
+      ">>> rope = tessera.Rope(numpy.float32(tessera.rope_inv_freq(64)))\n"
+      ">>> at = numpy.arange(3, dtype='int32')\n"
+      ">>> q = tessera.rotary_append(q=q, k=k, v=k, positions=at, rope=rope, slots=at,\n"
       "...                           k_pages=kp, v_pages=vp)");
 }
 

@@ -32,10 +32,10 @@ void bind_sample(nb::module_& m) {
   m.def("sample", &run_sample, nb::kw_only(), "logits"_a, "temperature"_a = 1.0, "top_k"_a = 0,
         "top_p"_a = 1.0, "min_p"_a = 0.0, "seed"_a = 0, "draw"_a = 0, "ids"_a = nb::none(),
         "ctx"_a = nb::none(),
-        "Draws a token for each row of logits [..., n]: ids [...] of int32 or int64. Row r takes "
-        "the\n"
-        "seed's random number draw + r, the same on every device.\n\n"
-        ">>> ids = tessera.sample(logits=logits, temperature=0.8, top_p=0.95, seed=1)");
+        "Draws a token for each row of logits [..., n]: ids [...] of int32 or int64. Row r takes\n"
+        "the seed's random number draw + r, the same on every device.\n\n"
+        ">>> logits = numpy.float32([[0, 5, 0], [9, 0, 0]])\n"
+        ">>> tessera.sample(logits=logits, temperature=0.8, top_k=1, seed=1).tolist()\n[1, 0]");
 }
 
 }  // namespace tessera::python

@@ -38,11 +38,12 @@ nb::object run_top_k(nb::handle x, std::int64_t k, nb::object values, nb::object
 void bind_select(nb::module_& m) {
   m.def("argmax", &run_argmax, nb::kw_only(), "x"_a, "indices"_a = nb::none(), "ctx"_a = nb::none(),
         "The index of the largest of each row of x [..., n]: [...] of int32 or int64.\n\n"
-        ">>> ids = tessera.argmax(x=logits)");
+        ">>> tessera.argmax(x=numpy.float32([[1, 3, 2], [9, 8, 7]])).tolist()\n[1, 0]");
   m.def("top_k", &run_top_k, nb::kw_only(), "x"_a, "k"_a = 0, "values"_a = nb::none(),
         "indices"_a = nb::none(), "ctx"_a = nb::none(),
         "The k largest of each row of x [..., n], largest first: (values, indices), [..., k].\n\n"
-        ">>> values, ids = tessera.top_k(x=logits, k=5)");
+        ">>> values, ids = tessera.top_k(x=numpy.float32([[1, 3, 2]]), k=2)\n"
+        ">>> values.tolist(), ids.tolist()\n([[3.0, 2.0]], [[1, 2]])");
 }
 
 }  // namespace tessera::python

@@ -21,7 +21,7 @@ void bind_softmax(nb::module_& m) {
       },
       nb::kw_only(), "x"_a, "scale"_a = 1.f, "out"_a = nb::none(), "ctx"_a = nb::none(),
       "softmax(scale x) over the last dimension of x [..., n] of f32, f16 or bf16.\n\n"
-      ">>> p = tessera.softmax(x=logits)");
+      ">>> tessera.softmax(x=numpy.zeros((1, 4), 'float32')).tolist()\n[[0.25, 0.25, 0.25, 0.25]]");
 }
 
 }  // namespace tessera::python

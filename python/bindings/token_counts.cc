@@ -23,7 +23,10 @@ void bind_token_counts(nb::module_& m) {
       "ctx"_a = nb::none(),
       "Sets the counts of a slot (a row of counts, int32 [slots, n]): those of ids (int32 [m]) to\n"
       "values (int32 [m]; without them, the mark of the prompt), all others to 0.\n\n"
-      ">>> tessera.fill_counts(counts=counts, slot=0, ids=prompt_ids)");
+      ">>> counts = numpy.zeros((2, 4), 'int32')\n"
+      ">>> ids, values = numpy.int32([3]), numpy.int32([2])\n"
+      ">>> tessera.fill_counts(counts=counts, slot=1, ids=ids, values=values)\n"
+      ">>> counts.tolist()\n[[0, 0, 0, 0], [0, 0, 0, 2]]");
   m.def(
       "count_tokens",
       [](nb::handle counts, nb::handle ids, nb::handle slots, nb::handle ctx) {
@@ -36,7 +39,10 @@ void bind_token_counts(nb::module_& m) {
       },
       nb::kw_only(), "counts"_a, "ids"_a, "slots"_a, "ctx"_a = nb::none(),
       "Adds 1 to the count of each token (ids: int32 [draws]) in its slot (int32 [draws]).\n\n"
-      ">>> tessera.count_tokens(counts=counts, ids=ids, slots=slots)");
+      ">>> counts = numpy.zeros((2, 4), 'int32')\n"
+      ">>> ids, slots = numpy.int32([3, 3]), numpy.int32([0, 0])\n"
+      ">>> tessera.count_tokens(counts=counts, ids=ids, slots=slots)\n"
+      ">>> counts.tolist()\n[[0, 0, 0, 2], [0, 0, 0, 0]]");
 }
 
 }  // namespace tessera::python

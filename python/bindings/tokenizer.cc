@@ -17,7 +17,10 @@ using Ids = std::vector<std::int32_t>;
 
 void bind_tokenizer(nb::module_& m) {
   nb::class_<Tokenizer>(m, "Tokenizer",
-                        "Text to token ids and back, as a tokenizer.json describes it.")
+                        "Text to token ids (a list) and back, as a tokenizer.json describes it.\n\n"
+                        ">>> tokenizer = tessera.load_tokenizer()\n"
+                        ">>> tokenizer.decode(tokenizer.encode('Once upon a time'))\n"
+                        "'Once upon a time'")
       .def_static("from_file", &Tokenizer::from_file, "path"_a,
                   nb::call_guard<nb::gil_scoped_release>(),
                   "From a tokenizer.json, or a folder that holds one.")

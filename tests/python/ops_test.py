@@ -199,16 +199,16 @@ def test_rotary_and_rotary_append(rng):
 
 
 def paged_step(rng, sequences, new, page=8, dims=64, heads=4, kv_heads=2):
-    """Arguments of a step of `new` tokens for each sequence, whose lengths after it are given, in pages out of order."""
+    """A step of `new` tokens for each sequence, whose lengths after it are given; their pages are out of order."""
     most = -(-max(sequences) // page)
     table = rng.permutation(len(sequences) * most).astype(np.int32).reshape(len(sequences), most)
     places = [(i, n - new + j) for i, n in enumerate(sequences) for j in range(new)]
     slots = np.array([table[i, p // page] * page + p % page for i, p in places], np.int32)
     tokens, pool = len(places), (table.size, page, kv_heads, dims)
     return {
-        "q": f32(rng, tokens, heads, dims), "k": f32(rng, tokens, kv_heads, dims), "v": f32(rng, tokens, kv_heads, dims),
-        "positions": np.array([p for _, p in places]), "slots": slots, "k_pages": f32(rng, *pool),
-        "v_pages": f32(rng, *pool), "rope": tessera.Rope(np.float32(tessera.rope_inv_freq(dims // 2))),
+        "q": f32(rng, tokens, heads, dims), "k": f32(rng, tokens, kv_heads, dims),
+        "v": f32(rng, tokens, kv_heads, dims), "positions": np.array([p for _, p in places]), "slots": slots,
+        "k_pages": f32(rng, *pool), "v_pages": f32(rng, *pool), "rope": tessera.Rope(np.float32(tessera.rope_inv_freq(dims // 2))),
     }, tessera.PageTable(table, np.array(sequences, np.int32))
 
 

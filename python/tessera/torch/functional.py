@@ -49,7 +49,9 @@ def attention(
 ) -> Tensor | tuple[Tensor, Tensor]:
     """softmax(scale q k^T + mask) v. q: [batch, n_q, heads, dim]; k, v: [batch, n_k, kv_heads, dim].
 
-    >>> out = tessera.torch.attention(q, k, v, tessera.Mask.causal())
+    >>> q, k = torch.randn(1, 5, 8, 64), torch.randn(1, 5, 2, 64)
+    >>> tessera.torch.attention(q, k, k, tessera.Mask.causal()).shape
+    torch.Size([1, 5, 8, 64])
     """
     if dropout_p > 0 and seed is None:
         seed = new_seed()
@@ -63,7 +65,16 @@ def linear(
     x: Tensor, prepared: Tensor, prepared_spec: list[int], packed: Tensor, packed_spec: list[int],
     bias: Tensor | None = None, activation: str = "none", residual: Tensor | None = None,
 ) -> Tensor:
-    """act(x W^T + bias) + residual, with a packed weight; `FusedFP4Linear` holds its two forms."""
+    """act(x W^T + bias) + residual, with a packed weight; `FusedFP4Linear` holds its two forms.
+
+    x: [..., in]; bias: [out]; residual and the result: [..., out]. prepared, packed: bytes, as `Weight.storage` has
+    them, each with its `Weight.spec()`.
+
+    >>> packed = tessera.quantize(torch.ones(48, 64), format="nvfp4")
+    >>> forms = [(torch.from_dlpack(w.storage), w.spec()) for w in (tessera.prepare(packed), packed)]
+    >>> tessera.torch.linear(torch.ones(2, 64), *forms[0], *forms[1], activation="gelu").shape
+    torch.Size([2, 48])
+    """
     recorded = records(x, bias, residual)
     return call(OPS.linear, recorded, x, prepared, prepared_spec, packed, packed_spec, bias, activation, residual)
 
@@ -72,8 +83,11 @@ def layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, residuals: Sequence[Tensor] = (), *, eps: float = 1e-5,
     dropout_p: float = 0.0, seed: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """LayerNorm of dropout(x) + residuals. Returns out, or (out, sum) with residuals.
+    """LayerNorm of dropout(x) + residuals. x, residuals: [..., n]; weight, bias: [n].
 
+    Returns out, or (out, sum) with residuals.
+
+    >>> branch, hidden, weight, bias = torch.randn(2, 64), torch.randn(2, 64), torch.ones(64), torch.zeros(64)
     >>> out, hidden = tessera.torch.layer_norm(branch, weight, bias, [hidden])
     """
     if dropout_p > 0 and seed is None:
@@ -87,7 +101,13 @@ def rms_norm(
     x: Tensor, weight: Tensor, residuals: Sequence[Tensor] = (), *, eps: float = 1e-5, dropout_p: float = 0.0,
     seed: Tensor | None = None,
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """RMSNorm of dropout(x) + residuals. Returns out, or (out, sum) with residuals."""
+    """RMSNorm of dropout(x) + residuals. x, residuals: [..., n]; weight: [n].
+
+    Returns out, or (out, sum) with residuals.
+
+    >>> tessera.torch.rms_norm(torch.randn(2, 64), torch.ones(64), eps=1e-6).shape
+    torch.Size([2, 64])
+    """
     if dropout_p > 0 and seed is None:
         seed = new_seed()
     recorded = records(x, weight, *residuals)
@@ -96,5 +116,10 @@ def rms_norm(
 
 
 def rotary(x: Tensor, positions: Tensor, inv_freq: Tensor, style: str = "half_split") -> Tensor:
-    """Rotates x [batch, seq, heads, dim] by positions ([seq] or [batch, seq]); inv_freq: f32 [dims / 2]."""
+    """Rotates x [batch, seq, heads, dim] by positions ([seq] or [batch, seq]); inv_freq: f32 [dims / 2].
+
+    >>> inv_freq = torch.tensor(tessera.rope_inv_freq(64))
+    >>> tessera.torch.rotary(torch.randn(1, 5, 8, 64), torch.arange(5), inv_freq).shape
+    torch.Size([1, 5, 8, 64])
+    """
     return call(OPS.rotary, records(x), x, positions, inv_freq, style)

@@ -22,10 +22,11 @@ ACTIVATIONS = {
 class FusedFP4Linear(nn.Module):
     """act(x W^T + b) with packed weights: decoding, product, bias and activation in one call. x and b have gradients.
 
-    format: a name of `tessera.formats()`. `from_linear` packs a trained layer.
+    x: [..., in]. format: a name of `tessera.formats()`. `from_linear` packs a trained layer.
 
-    >>> layer = tessera.torch.FusedFP4Linear.from_linear(linear, activation="gelu")
-    >>> y = layer(x)
+    >>> layer = tessera.torch.FusedFP4Linear.from_linear(torch.nn.Linear(64, 48), activation="gelu")
+    >>> layer(torch.randn(2, 64)).shape
+    torch.Size([2, 48])
     """
 
     def __init__(
@@ -104,7 +105,8 @@ def quantize_model(
 
     keep_dense: names as in named_modules(), where * stands for anything. A pattern that matches nothing is refused.
 
-    >>> tessera.torch.quantize_model(model, "nvfp4", keep_dense=["*.attention.dense", "lm_head"])
+    >>> model = torch.nn.ModuleDict({"mlp": torch.nn.Linear(64, 64), "lm_head": torch.nn.Linear(64, 96)})
+    >>> packed = tessera.torch.quantize_model(model, "nvfp4", keep_dense=["lm_*"])
     """
     layers = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and name]
     for pattern in keep_dense:
@@ -125,7 +127,8 @@ class FlashAttention(nn.Module):
     x: [batch, seq, d_model]. rotary_dims: elements of a head that are rotated by their position; 0: none. mask: what
     forward() uses where it is given none.
 
-    >>> y = tessera.torch.FlashAttention(512, 8, kv_heads=2, rotary_dims=64)(x)
+    >>> tessera.torch.FlashAttention(512, 8, kv_heads=2, rotary_dims=64)(torch.randn(1, 5, 512)).shape
+    torch.Size([1, 5, 512])
     """
 
     def __init__(
@@ -183,7 +186,10 @@ def project(layer: nn.Module, x: Tensor, residual: Tensor | None) -> Tensor:
 
 
 class LayerNorm(nn.Module):
-    """LayerNorm of x + residuals: out, or (out, sum) with residuals."""
+    """LayerNorm of x + residuals, [..., width]: out, or (out, sum) with residuals.
+
+    >>> out, hidden = tessera.torch.LayerNorm(64)(torch.randn(2, 64), [torch.randn(2, 64)])
+    """
 
     def __init__(self, width: int, eps: float = 1e-5, *, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -196,7 +202,11 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """RMSNorm of x + residuals: out, or (out, sum) with residuals."""
+    """RMSNorm of x + residuals, [..., width]: out, or (out, sum) with residuals.
+
+    >>> tessera.torch.RMSNorm(64)(torch.randn(2, 64)).shape
+    torch.Size([2, 64])
+    """
 
     def __init__(self, width: int, eps: float = 1e-5, *, device: Any = None, dtype: torch.dtype | None = None) -> None:
         super().__init__()
@@ -213,10 +223,12 @@ class TransformerBlock(nn.Module):
     serial:    x1 = x + attention(norm1(x));  out = x1 + mlp(norm2(x1))
     parallel:  out = x + attention(norm1(x)) + mlp(norm2(x))
 
-    norm: layer_norm or rms_norm. mlp: gelu, gelu_tanh or silu_gated. use_fp4 packs the linear layers but those that
-    keep_dense names (attention.qkv, attention.output, gate, up, down).
+    x: [batch, seq, d_model]. norm: layer_norm or rms_norm. mlp: gelu, gelu_tanh or silu_gated. use_fp4 packs the
+    linear layers but those that keep_dense names (attention.qkv, attention.output, gate, up, down).
 
-    >>> y = tessera.torch.TransformerBlock(512, 8, 2048, use_fp4=True, keep_dense=["down"])(x)
+    >>> block = tessera.torch.TransformerBlock(512, 8, 2048, use_fp4=True, keep_dense=["down"])
+    >>> block(torch.randn(1, 5, 512)).shape
+    torch.Size([1, 5, 512])
     """
 
     def __init__(

@@ -14,7 +14,11 @@ from .attending import Calls
 
 @dataclass
 class Patch:
-    """What patch() did to a model; `calls` counts from then on."""
+    """What patch() did to a model; `calls` counts from then on.
+
+    >>> tessera.transformers.patch_of(model).calls.fallbacks
+    {}
+    """
 
     attention: bool
     linear: str | None
@@ -26,7 +30,11 @@ class Patch:
 
 
 def patch_of(model: nn.Module) -> Patch | None:
-    """What was patched; None: nothing."""
+    """What was patched; None: nothing.
+
+    >>> tessera.transformers.patch_of(model).streaming
+    (4, 28)
+    """
     return getattr(model, "_tessera_patch", None)
 
 
@@ -45,7 +53,7 @@ def patch(
     layers in, but those that keep_dense names (patterns as in "*.attention.dense"; a tied head stays). streaming:
     (sinks, window) for endless streams, on GPT-NeoX and the Llama family. The dense layers are kept for unpatch().
 
-    >>> tessera.transformers.patch(model, linear="nvfp4", keep_dense=["lm_head"], streaming=(4, 1020))
+    >>> model = tessera.transformers.patch(model, linear="nvfp4", keep_dense=["lm_head"], streaming=(4, 28))
     """
     if patch_of(model) is not None:
         raise _native.Error("this model is patched already; unpatch() it first")
@@ -109,7 +117,10 @@ def replace(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def unpatch(model: nn.Module) -> nn.Module:
-    """Undoes patch(): the model's own attention, and its dense layers as they were."""
+    """Undoes patch(): the model's own attention, and its dense layers as they were.
+
+    >>> model = tessera.transformers.unpatch(model)
+    """
     done = patch_of(model)
     if done is None:
         raise _native.Error("this model is not patched")

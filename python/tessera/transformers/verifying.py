@@ -21,6 +21,12 @@ BOUNDS = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.15}  # tho
 
 @dataclass
 class Check:
+    """One of the five checks of verify().
+
+    >>> tessera.transformers.verify(model, ids, tokens=4).checks[0].name
+    'kernels'
+    """
+
     name: str
     ok: bool
     detail: str
@@ -28,7 +34,12 @@ class Check:
 
 @dataclass
 class Report:
-    """The five checks, in order; print it. `layers` has the calls of each layer in one pass."""
+    """The five checks, in order; print it. `layers` has the calls of each layer in one pass.
+
+    >>> report = tessera.transformers.verify(model, ids, tokens=4)
+    >>> report.ok, len(report.checks)
+    (True, 5)
+    """
 
     checks: list[Check] = field(default_factory=list)
     layers: dict[str, int] = field(default_factory=dict)
@@ -203,6 +214,9 @@ def verify(model: nn.Module, ids: Tensor, tokens: int = 16) -> Report:
 
     The reference is the model's own code, with the weights that packing left; what packing itself changes is for a
     perplexity to say. With streaming, the prompt and the tokens must fit into sinks + window, where both see the same.
+
+    >>> tessera.transformers.verify(model, ids, tokens=4).ok
+    True
     """
     done = patch_of(model)
     if done is None:
