@@ -171,7 +171,8 @@ void bind_engine(nb::module_& m) {
       .def("submit", &submit, "prompt_ids"_a, nb::kw_only(), "max_tokens"_a = 128,
            "ignore_eos"_a = false, "stop_ids"_a = Ids(), "stop"_a = std::vector<std::string>(),
            "sampling"_a = SamplingOptions(), "top_logprobs"_a = -1, "n"_a = 1,
-           "streaming"_a = nb::none(), "priority"_a = 0, "deadline"_a = nb::none())
+           "streaming"_a = nb::none(), "priority"_a = 0, "deadline"_a = nb::none(),
+           nb::keep_alive<0, 1>())  // a stream goes on when its LLM is no longer named
       .def("stats", &Engine::stats);
 }
 

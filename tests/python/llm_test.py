@@ -1,6 +1,7 @@
 """LLM: the same tokens as the command line, many prompts, streams, chat, Ctrl-C."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -83,6 +84,14 @@ def test_a_stream_adds_up_and_can_be_left(llm):
     while llm.stats().running and time.monotonic() < end:
         time.sleep(0.01)
     assert llm.stats().running == 0
+
+
+def test_a_stream_keeps_its_model():
+    """Nobody holds the LLM but the loop."""
+    pieces = tessera.LLM(device="cpu", max_sequences=1, context=64).stream(PROMPT, tessera.SamplingParams(max_tokens=8))
+    gc.collect()
+    *tokens, last = pieces
+    assert len(tokens) == 8 and last.finish_reason == "max_tokens"
 
 
 def test_async_streams_run_side_by_side(llm):
