@@ -85,14 +85,18 @@ void bind_attention(nb::module_& m) {
       "Where the keys of each sequence lie in a pool of pages [pages, page_size,\n"
       "kv_heads, dim].\n\n"
       ">>> table = numpy.int32([[2, 0], [1, 3]])  # two sequences, two pages each\n"
-      ">>> pages = tessera.PageTable(table, lengths=numpy.int32([20, 32]))")
+      ">>> pages = tessera.PageTable(table, lengths=numpy.int32([20, 32]))\n"
+      ">>> pages.table.shape, pages.holes\n((2, 2), None)")
       .def(
           "__init__",
           [](PageTableObject* self, nb::object table, nb::object lengths, nb::object holes) {
             new (self) PageTableObject{std::move(table), std::move(lengths), std::move(holes)};
           },
           "table"_a, "lengths"_a, "holes"_a = nb::none(),
-          "table: int32 [batch, pages]; lengths: int32 [batch]; holes: int32 [batch, 2].");
+          "table: int32 [batch, pages]; lengths: int32 [batch]; holes: int32 [batch, 2].")
+      .def_ro("table", &PageTableObject::table)
+      .def_ro("lengths", &PageTableObject::lengths)
+      .def_ro("holes", &PageTableObject::holes);
   m.def(
       "attention", &run_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a = nb::none(),
       "lse"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f,

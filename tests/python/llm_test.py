@@ -174,3 +174,23 @@ def test_a_checkpoint_is_packed(tmp_path):
         tessera.quantize(tmp_path / "dense", out)
     with pytest.raises(tessera.Error, match="is a folder; name the folder to write with out="):
         tessera.quantize(tmp_path / "dense")
+
+
+@pytest.mark.gpu
+def test_greedy_tokens_on_the_gpu_are_those_of_the_cpu_in_f32():
+    prompts = [PROMPT, "The little dog", "Lily saw"]
+    params = tessera.SamplingParams(temperature=0, max_tokens=100, ignore_eos=True)
+    on_cpu = tessera.LLM(device="cpu", dtype="f32", activations="exact", max_sequences=4)
+    on_gpu = tessera.LLM(device="cuda", dtype="f32", max_sequences=4)
+    expected = [result.token_ids for result in on_cpu.generate(prompts, params)]
+    assert [result.token_ids for result in on_gpu.generate(prompts, params)] == expected
+    assert [on_gpu.generate(one, params)[0].token_ids for one in prompts] == expected, "alone as in company"
+
+
+@pytest.mark.gpu
+def test_a_stream_past_its_window_on_the_gpu_is_that_of_the_cpu_in_f32():
+    params = tessera.SamplingParams(temperature=0, max_tokens=160, ignore_eos=True)
+    options = {"dtype": "f32", "streaming": (4, 60), "max_sequences": 1, "context": 128}
+    (expected,) = tessera.LLM(device="cpu", activations="exact", **options).generate(PROMPT, params)
+    (ours,) = tessera.LLM(device="cuda", **options).generate(PROMPT, params)
+    assert ours.token_ids == expected.token_ids

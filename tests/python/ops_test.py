@@ -4,6 +4,7 @@ import re
 
 import numpy as np
 import pytest
+import torch
 
 import reference
 import tessera
@@ -208,7 +209,8 @@ def paged_step(rng, sequences, new, page=8, dims=64, heads=4, kv_heads=2):
     return {
         "q": f32(rng, tokens, heads, dims), "k": f32(rng, tokens, kv_heads, dims),
         "v": f32(rng, tokens, kv_heads, dims), "positions": np.array([p for _, p in places]), "slots": slots,
-        "k_pages": f32(rng, *pool), "v_pages": f32(rng, *pool), "rope": tessera.Rope(np.float32(tessera.rope_inv_freq(dims // 2))),
+        "k_pages": f32(rng, *pool), "v_pages": f32(rng, *pool),
+        "rope": tessera.Rope(np.float32(tessera.rope_inv_freq(dims // 2))),
     }, tessera.PageTable(table, np.array(sequences, np.int32))
 
 
@@ -265,6 +267,40 @@ def test_a_ring_of_one_process_is_attention(rng, mask):
         np.testing.assert_allclose(a, b, atol=2e-5)
     with pytest.raises(tessera.Error, match="ring_attention"):
         tessera.ring_attention(ranks=alone, tokens=12, q=q, k=k, v=v)  # one row is missing
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_append_attention_on_the_gpu(rng, dtype):
+    """One op leaves the bits of two there as well, and in f32 the numbers of the CPU."""
+    step, pages = paged_step(rng, [9, 21, 4], 1)
+    mask = tessera.Mask.causal()
+    moved = {name: torch.tensor(value).cuda() for name, value in step.items() if name != "rope"}
+    for name in ("q", "k", "v", "k_pages", "v_pages"):
+        moved[name] = moved[name].to(getattr(torch, dtype))
+    moved["rope"] = tessera.Rope(torch.tensor(step["rope"].inv_freq).cuda())
+    there = tessera.PageTable(torch.tensor(pages.table).cuda(), torch.tensor(pages.lengths).cuda())
+    apart = moved | {name: moved[name].clone() for name in ("k_pages", "v_pages")}
+    q = tessera.rotary_append(**apart).unsqueeze(1)
+    expected = tessera.attention(q=q, k=apart["k_pages"], v=apart["v_pages"], pages=there, mask=mask)
+    out = tessera.append_attention(**moved, pages=there, mask=mask)
+    assert torch.equal(out, expected.squeeze(1)) and torch.equal(moved["k_pages"], apart["k_pages"])
+    on_cpu = tessera.append_attention(**step, pages=pages, mask=mask)
+    bound = 1e-5 if dtype == "float32" else 1e-2
+    np.testing.assert_allclose(out.float().cpu().numpy(), on_cpu, atol=bound)
+
+
+@pytest.mark.gpu
+def test_a_ring_of_one_process_on_the_gpu(rng):
+    arrays = [f32(rng, 2, 33, heads, 64) for heads in (4, 2, 2, 4)]
+    ring = {"ranks": tessera.one_rank(), "tokens": 33, "mask": tessera.Mask.causal()}
+    results = []
+    for q, k, v, d_out in (arrays, [torch.tensor(x).cuda() for x in arrays]):
+        out, lse = tessera.ring_attention(**ring, q=q, k=k, v=v, lse=True)
+        gradients = tessera.ring_attention_backward(**ring, q=q, k=k, v=v, out=out, lse=lse, d_out=d_out)
+        results.append([out, lse, *gradients])
+    for on_cpu, on_gpu in zip(*results, strict=True):
+        np.testing.assert_allclose(on_gpu.cpu().numpy(), on_cpu, atol=1e-4)
 
 
 def test_embedding_softmax_convert_argmax_top_k(rng):

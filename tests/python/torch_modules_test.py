@@ -211,3 +211,39 @@ def test_a_block_moves_to_the_gpu(name):
     expected = block(x)
     got = block.to("cuda", torch.float16)(x.cuda().half())
     assert (got.float().cpu() - expected).norm() / expected.norm() < 0.01
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-5), (torch.float16, 1e-2), (torch.bfloat16, 5e-2)])
+@pytest.mark.parametrize("mask", [tessera.Mask.causal(), tessera.Mask.sinks(2, 16)], ids=repr)
+def test_flash_attention_on_the_gpu(mask, dtype, bound):
+    """Forward and backward, with grouped heads, a partial rotation and a residual, beside the CPU in f32."""
+    torch.manual_seed(8)
+    layer = tt.FlashAttention(256, 4, kv_heads=2, rotary_dims=32, mask=mask)
+    x = torch.randn(2, 45, 256)
+
+    def run(module, x):
+        x = x.requires_grad_()
+        out = module(x, residual=x)
+        weights = torch.randn(out.shape, generator=torch.Generator().manual_seed(9)).to(out.device, out.dtype)
+        return [out, *torch.autograd.grad((out * weights).sum(), [x, module.qkv.weight, module.output.bias])]
+
+    expected = run(layer, x.clone())
+    there = copy.deepcopy(layer).to("cuda", dtype)
+    assert there.inv_freq.device.type == "cuda" and there.inv_freq.dtype is torch.float32
+    for ours, theirs in zip(run(there, x.to("cuda", dtype)), expected, strict=True):
+        assert ours.device.type == "cuda" and ours.dtype is dtype
+        error = (ours.float().cpu() - theirs).norm() / theirs.norm()
+        assert error < bound, error
+
+
+@pytest.mark.gpu
+def test_flash_attention_dropout_on_the_gpu_depends_on_the_seed_alone():
+    layer = tt.FlashAttention(128, 2, dropout=0.5, device="cuda", dtype=torch.float16)
+    x = torch.randn(1, 40, 128, device="cuda", dtype=torch.float16)
+    outs = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        outs.append(layer(x))
+    assert torch.equal(outs[0], outs[1]) and not torch.equal(outs[0], outs[2])
+    assert torch.equal(layer.eval()(x), layer(x))

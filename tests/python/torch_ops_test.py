@@ -122,8 +122,14 @@ def test_rotary_gradient():
     )
 
 
-def opcheck_cases():
-    q, k, v = inputs((1, 5, 4, 64), (1, 5, 2, 64), (1, 5, 2, 64))
+def inputs_on(device, *shapes):
+    """As inputs(), on a device: leaves of the graph there."""
+    return [t.detach().to(device).requires_grad_() for t in inputs(*shapes)]
+
+
+def opcheck_cases(device="cpu"):
+    """Of each operator: a name, and its arguments. A seed is on the CPU, as new_seed() makes it."""
+    q, k, v = inputs_on(device, (1, 5, 4, 64), (1, 5, 2, 64), (1, 5, 2, 64))
     causal = MASKS["causal"].spec()
     plain_options = (causal, 0.0, 0.0, 0.0, None)
     yield "attention", OPS.attention, (q, k, v, *plain_options)
@@ -132,19 +138,25 @@ def opcheck_cases():
         out, lse = OPS.attention(q, k, v, *plain_options)
     plain = [t.detach() for t in (q, k, v)]
     yield "attention_backward", OPS.attention_backward, (torch.ones_like(out), *plain, out, lse, *plain_options)
-    layer = tt.FusedFP4Linear(64, 32, "gelu")
-    x, residual, weight, bias = inputs((3, 64), (3, 64), (64,), (64,))
+    layer = tt.FusedFP4Linear(64, 32, "gelu").to(device)
+    x, residual, weight, bias = inputs_on(device, (3, 64), (3, 64), (64,), (64,))
     packed = (layer.prepared, layer.prepared_spec, layer.packed, layer.packed_spec)
     yield "linear", OPS.linear, (x, *packed, layer.bias.detach().requires_grad_(), "gelu", None)
     yield "dequantize", OPS.dequantize, (layer.packed, layer.packed_spec)
     yield "layer_norm", OPS.layer_norm, (x, [residual], weight, bias, 1e-5, 0.0, None)
     yield "layer_norm_alone", OPS.layer_norm, (x, [], weight, bias, 1e-5, 0.0, None)
     yield "rms_norm", OPS.rms_norm, (x, [residual], weight, 1e-5, 0.0, None)
-    yield "rotary", OPS.rotary, (q, torch.arange(5), torch.tensor(tessera.rope_inv_freq(64)), "half_split")
+    inv_freq = torch.tensor(tessera.rope_inv_freq(64), device=device)
+    yield "rotary", OPS.rotary, (q, torch.arange(5, device=device), inv_freq, "half_split")
 
 
-@pytest.mark.parametrize(("op", "arguments"), [pytest.param(op, args, id=name) for name, op, args in opcheck_cases()])
-def test_opcheck(op, arguments):
+OPCHECK_NAMES = [name for name, _, _ in opcheck_cases()]
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", OPCHECK_NAMES)
+def test_opcheck(name, device):
+    ((op, arguments),) = [(op, arguments) for one, op, arguments in opcheck_cases(device) if one == name]
     torch.library.opcheck(op.default, arguments)
 
 

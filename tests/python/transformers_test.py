@@ -224,3 +224,42 @@ def test_a_patched_model_on_the_gpu():
     model = make("llama").to("cuda", torch.float16)
     tf.patch(model, linear="nvfp4")
     assert tf.verify(model, prompt().cuda(), tokens=8).ok
+
+
+@torch.no_grad()
+def streamed_logits(model, ids, chunks):
+    """The logits after each chunk of a stream, and what the cache then holds of each layer."""
+    cache, at, logits = transformers.DynamicCache(), 0, []
+    for n in chunks:
+        logits.append(model(ids[:, at : at + n], past_key_values=cache, use_cache=True).logits[0].float().cpu())
+        at += n
+    return torch.cat(logits), [layer.keys.shape[-2] for layer in cache.layers]
+
+
+@pytest.mark.parametrize("name", ["neox_parallel", "llama"])
+def test_a_stream_read_in_chunks_is_the_stream_read_token_by_token(name):
+    model, ids = make(name), prompt(60)
+    tf.patch(model, streaming=(4, 28))
+    expected, _ = streamed_logits(model, ids, [1] * 60)
+    for chunks in ([60], [12, *[1] * 30, 9, 9], [40, 20]):
+        ours, held = streamed_logits(model, ids, chunks)
+        assert verifying.relative(ours, expected) < 1e-4 and held == [32] * 3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["neox_parallel", "llama"])
+def test_a_streaming_model_on_the_gpu_runs_past_its_window_as_on_the_cpu(name):
+    """The same tokens are given to both, so that a tie cannot part them: a prompt, single tokens, a few at once."""
+    model, ids = make(name), prompt(96)
+    tf.patch(model, streaming=(4, 28))
+    chunks = [12, *[1] * 60, 9, *[1] * 15]  # the window of 32 is full after 20 of the single tokens
+    expected, _ = streamed_logits(model, ids, chunks)
+    model.to("cuda")
+    assert tf.verify(model, ids[:, :12].cuda(), tokens=8).ok
+    ours, held = streamed_logits(model, ids.cuda(), chunks)
+    assert verifying.relative(ours, expected) < 1e-3
+    assert held == [32] * 3
+    model.half()
+    out = model.generate(ids[:, :12].cuda(), max_new_tokens=300, min_new_tokens=300, do_sample=False)
+    assert out.shape == (1, 312)  # longer than the model's 256 positions
+    assert not tf.patch_of(model).calls.fallbacks
