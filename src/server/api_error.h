@@ -33,6 +33,14 @@ template <typename... Args>
   throw ApiError(400, fmt::format(format, std::forward<Args>(args)...), field);
 }
 
+// The same for fields of which each is right, and which contradict each other or what this model
+// can do.
+template <typename... Args>
+[[noreturn]] void refuse_together(const std::string& field, fmt::format_string<Args...> format,
+                                  Args&&... args) {
+  throw ApiError(422, fmt::format(format, std::forward<Args>(args)...), field);
+}
+
 // An error of the library as a client should see it: 400 for what the request asked, 429 and 503
 // for a bad time, 500 for the rest.
 ApiError api_error(ErrorCode code, const std::string& message);

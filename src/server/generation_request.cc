@@ -76,10 +76,10 @@ CachePolicy read_policy(const Json& body, const ServedModel& served) {
   if (window == nullptr) {
     if (first == 0) return CachePolicy::full();
     if (first >= trained) {
-      refuse("attention_sinks",
-             "attention_sinks is {}, which leaves no room for recent tokens: the model was trained "
-             "for {} tokens; use fewer, or give window",
-             first, trained);
+      refuse_together("attention_sinks",
+                      "attention_sinks is {}, which leaves no room for recent tokens: the model "
+                      "was trained for {} tokens; use fewer, or give window",
+                      first, trained);
     }
     return CachePolicy::sinks(first, trained - first);
   }
@@ -91,7 +91,7 @@ std::int64_t read_max_tokens(const Json& body, bool chat) {
   const Json* newer = member(body, "max_completion_tokens");
   const Json* older = member(body, "max_tokens");
   if (newer != nullptr && older != nullptr) {
-    refuse("max_tokens", "max_tokens and max_completion_tokens are both given; give one");
+    refuse_together("max_tokens", "max_tokens and max_completion_tokens are both given; give one");
   }
   const Json* given = newer != nullptr ? newer : older;
   if (given != nullptr) return given->get<std::int64_t>();
@@ -103,7 +103,7 @@ std::int64_t read_logprobs(const Json& body, bool chat) {
   if (!chat) return logprobs != nullptr ? logprobs->get<std::int64_t>() : -1;
   const Json* top = member(body, "top_logprobs");
   if (logprobs == nullptr || !logprobs->get<bool>()) {
-    if (top != nullptr) refuse("top_logprobs", "top_logprobs needs \"logprobs\": true");
+    if (top != nullptr) refuse_together("top_logprobs", "top_logprobs needs \"logprobs\": true");
     return -1;
   }
   return top != nullptr ? top->get<std::int64_t>() : 0;
@@ -181,9 +181,9 @@ std::vector<ChatMessage> read_messages(const Json& messages) {
 
 Prompt read_chat(const Json& body, const ServedModel& served) {
   if (served.chat == nullptr) {
-    throw ApiError(400,
-                   "the model has no chat template; use /v1/completions, or start the server with "
-                   "--chat-template");
+    refuse_together("messages",
+                    "the model has no chat template, so it takes no messages; use "
+                    "/v1/completions, or start the server with --chat-template");
   }
   ChatOptions options;
   if (const Json* variables = member(body, "chat_template_kwargs")) {
@@ -211,19 +211,20 @@ std::int64_t held_entries(const GenerationRequest& request, const ServedModel& s
 
 void check_together(const Json& body, const GenerationRequest& request, const ServedModel& served) {
   if (!request.stream && member(body, "stream_options") != nullptr) {
-    refuse("stream_options", "stream_options needs \"stream\": true");
+    refuse_together("stream_options", "stream_options needs \"stream\": true");
   }
   if (request.choices() > kMostChoices) {
-    refuse("n", "prompt and n ask for {} answers; at most {} are written at once",
-           request.choices(), kMostChoices);
+    refuse_together("n", "prompt and n ask for {} answers; at most {} are written at once",
+                    request.choices(), kMostChoices);
   }
   if (!request.echoes.empty() && request.logprobs) {
-    refuse("echo", "echo and logprobs do not go together: prompts have no log-probabilities here");
+    refuse_together("echo",
+                    "echo and logprobs do not go together: prompts have no log-probabilities here");
   }
   if (!request.stream && held_entries(request, served) > kMostHeldEntries) {
-    refuse("max_tokens",
-           "max_tokens, n and logprobs ask for too much for an answer in one piece; ask for less, "
-           "or stream it");
+    refuse_together("max_tokens",
+                    "max_tokens, n and logprobs ask for too much for an answer in one piece; ask "
+                    "for less, or stream it");
   }
 }
 

@@ -84,6 +84,13 @@ Json get_operation(const std::string& summary, Json answer) {
   return {{"get", {{"summary", summary}, {"responses", std::move(responses)}}}};
 }
 
+// Of requests for text, whose fields can contradict each other.
+Json with_contradictions(Json operation) {
+  operation["post"]["responses"]["422"] =
+      error_response("Fields that are right, and contradict each other or what the model can do");
+  return operation;
+}
+
 Json post_operation(const std::string& summary, const std::string& body, Json answer) {
   Json responses = {{"200", with_description(std::move(answer), summary)}};
   add_errors(responses, true);
@@ -122,10 +129,11 @@ Json make_paths() {
       {"/v1/models",
        get_operation("The models", content("application/json", object_schema({"object", "data"})))},
       {"/v1/models/{model}", std::move(model)},
-      {"/v1/completions",
-       post_operation("Continue a text", "CompletionRequest", streamable("Completion"))},
+      {"/v1/completions", with_contradictions(post_operation("Continue a text", "CompletionRequest",
+                                                             streamable("Completion")))},
       {"/v1/chat/completions",
-       post_operation("Answer a conversation", "ChatRequest", streamable("Completion"))},
+       with_contradictions(
+           post_operation("Answer a conversation", "ChatRequest", streamable("Completion")))},
       {"/tokenize",
        post_operation("A text as token ids", "TokenizeRequest",
                       content("application/json", object_schema({"tokens", "count"})))},

@@ -135,9 +135,15 @@ def test_a_prompt_beyond_the_context_is_refused(client, model):
 
 
 def test_a_chat_without_a_template_is_refused(client, model):
-    with pytest.raises(openai.BadRequestError) as caught:
+    with pytest.raises(openai.UnprocessableEntityError) as caught:
         client.chat.completions.create(model=model, messages=[{"role": "user", "content": "Hi"}])
-    assert "/v1/completions" in caught.value.body["message"] or "template" in caught.value.body["message"]
+    assert "/v1/completions" in caught.value.body["message"] and caught.value.body["param"] == "messages"
+
+
+def test_fields_that_contradict_each_other_are_refused_as_such(client, model):
+    with pytest.raises(openai.UnprocessableEntityError) as caught:
+        client.completions.create(model=model, prompt=PROMPT, max_tokens=2, echo=True, logprobs=2)
+    assert caught.value.body["param"] == "echo" and caught.value.body["type"] == "invalid_request_error"
 
 
 # ---- chat ----

@@ -10,7 +10,7 @@ EXAMPLES = int(os.environ.get("TESSERA_SCHEMA_EXAMPLES", "25"))  # of each opera
 
 # A request that the document allows may still be refused: fields can contradict each other, and a token id may be none of
 # the model's. A body of far too many items may be too large before anybody counts them.
-CHECKS = {"positive_data_acceptance": {"enabled": False}, "negative_data_rejection": {"expected-statuses": [400, 404, 413, 415]}}
+CHECKS = {"positive_data_acceptance": {"enabled": False}, "negative_data_rejection": {"expected-statuses": [400, 404, 413, 415, 422]}}
 
 
 @pytest.fixture(scope="module")
