@@ -221,3 +221,95 @@ def test_no_width_and_no_scheme_breaks_it(browse, width, scheme):
         page["close-panel"].click()
         page.until(lambda: not page["temperature"].is_displayed())
     assert page.errors() == []
+
+
+# ---- a model with a chat template ----
+
+
+@pytest.fixture(scope="module")
+def chat_server(start, chat_model):
+    return start("chat-page", "--model", str(chat_model))
+
+
+def answer_to(server, *messages: tuple[str, str], max_tokens: int) -> str:
+    """What the API answers to the conversation, with the page's other settings."""
+    turns = [{"role": role, "content": words} for role, words in messages]
+    asked = {"messages": turns, "max_tokens": max_tokens, "temperature": 0, "top_p": 0.95}
+    status, _, body = server.request("POST", "/v1/chat/completions", asked)
+    assert status == 200, body
+    return json.loads(body)["choices"][0]["message"]["content"]
+
+
+def say(page, words: str) -> str:
+    """Sends a message and waits for the whole answer."""
+    turns = page.count(".turn")
+    page.write(words)
+    page.until(lambda: page.count(".turn") == turns + 2)
+    page.until(page.idle)
+    return page.answer()
+
+
+def test_a_chat_turn_by_turn(browse, chat_server, artefacts):
+    page = browse(f"{chat_server.url}/")
+    page.driver.save_screenshot(str(artefacts / "page_chat_empty.png"))
+    assert page["empty-title"].text == "What would you like to know?" and page["system-field"].is_displayed()
+    assert page["go"].text == "Send" and not page["go"].is_enabled(), "there is nothing to send yet"
+    page.set("max_tokens", "24")
+    page.set("temperature", "0")
+    first = say(page, "Tell me about a dog.")
+    assert first == answer_to(chat_server, ("user", "Tell me about a dog."), max_tokens=24)
+    assert page.count(".token") > 12, "token by token"
+    second = say(page, "And then?")
+    conversation = [("user", "Tell me about a dog."), ("assistant", first), ("user", "And then?")]
+    assert second == answer_to(chat_server, *conversation, max_tokens=24), "the page sends what was said before"
+    assert page["text"].get_attribute("class").split()[0] == "chat" and page.count(".turn") == 4
+    assert page.driver.find_element(By.CSS_SELECTOR, ".you .words").text == "Tell me about a dog."
+    assert page["go"].text == "Send", "a chat has no Continue"
+    page.driver.refresh()
+    page.until(lambda: page["words"].is_enabled())
+    assert page.count(".turn") == 4 and page.answer() == second, "the conversation survives a reload"
+    assert page.errors() == []
+    assert page.strangers() == []
+    assert any(url.endswith("/v1/chat/completions") for url in page.requested)
+    assert not any(url.endswith("/v1/completions") for url in page.requested)
+
+
+def test_a_system_message_trying_again_and_taking_back(browse, chat_server):
+    page = browse(f"{chat_server.url}/")
+    page.set("max_tokens", "16")
+    page.set("temperature", "0")
+    page.set("system", "Tell a story.")
+    said = [("system", "Tell a story."), ("user", "About a cat.")]
+    answer = say(page, "About a cat.")
+    assert answer == answer_to(chat_server, *said, max_tokens=16)
+    assert page.count(".turn") == 2, "the system message is no turn"
+    page["again"].click()
+    page.until(lambda: page.idle() and page.answer() == answer)
+    page["back"].click()
+    assert page.count(".turn") == 0 and page["words"].get_attribute("value") == "About a cat."
+    assert page.errors() == []
+
+
+def test_probabilities_and_the_stop_button_in_a_chat(browse, chat_server):
+    page = browse(f"{chat_server.url}/")
+    page["endless"].click()
+    page.write("Tell me a very long story.")
+    page.until(lambda: page.count(".token") > 20)
+    page["go"].click()
+    page.until(page.idle)
+    page.until(lambda: chat_server.metrics()["tessera_sequences_running"] == 0)
+    assert "stopped by you" in page["ended"].text
+    ActionChains(page.driver).move_to_element(page.driver.find_elements(By.CSS_SELECTOR, ".token")[2]).perform()
+    page.until(lambda: page["card"].is_displayed())
+    assert "%" in page["card"].text and page.count("#card li") >= 5
+    assert page.errors() == []
+
+
+def test_words_of_a_chat_are_never_markup(browse, chat_server):
+    page = browse(f"{chat_server.url}/", width=390, height=800)
+    page.set("max_tokens", "2")
+    say(page, "<img src=x onerror=alert(1)><script>window.hurt = 1</script>")
+    assert page.count("#text img") == 0 and page.count("#text script") == 0
+    assert page.driver.execute_script("return window.hurt") is None
+    assert page.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth"), "nothing to scroll sideways"
+    assert page.errors() == []

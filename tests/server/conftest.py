@@ -6,7 +6,9 @@ import shutil
 import pytest
 from served import Server
 
-GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "data/goldens/neox-parallel"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/data/goldens/neox-parallel"
+TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 
 
 def pytest_addoption(parser):
@@ -56,6 +58,17 @@ def tiny_model(folder: pathlib.Path) -> pathlib.Path:
 def tiny_folder(tmp_path) -> pathlib.Path:
     """A tiny model that a test may change."""
     return tiny_model(tmp_path / "model")
+
+
+@pytest.fixture(scope="session")
+def chat_model(artefacts) -> pathlib.Path:
+    """The bundled model with a chat template."""
+    folder = artefacts / "stories-chat"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(ROOT / "models/stories", folder)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}))
+    return folder
 
 
 @pytest.fixture(scope="session")

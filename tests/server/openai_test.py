@@ -1,15 +1,10 @@
 """The official OpenAI client against a live server."""
 import json
-import pathlib
-import shutil
 import subprocess
 
 import openai
 import pytest
 from served import PROMPT
-
-MODELS = pathlib.Path(__file__).resolve().parents[2] / "models"
-TEMPLATE = "{{ bos_token }}{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}{% if add_generation_prompt %}assistant:{% endif %}"
 
 
 @pytest.fixture(scope="module")
@@ -150,14 +145,8 @@ def test_fields_that_contradict_each_other_are_refused_as_such(client, model):
 
 
 @pytest.fixture(scope="module")
-def chat_server(start, artefacts):
-    """The bundled model with a chat template."""
-    folder = artefacts / "stories-chat"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(MODELS / "stories", folder)
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": TEMPLATE}))
-    return start("chat", "--model", str(folder), "--api-key", "a-secret-of-tests")
+def chat_server(start, chat_model):
+    return start("chat", "--model", str(chat_model), "--api-key", "a-secret-of-tests")
 
 
 @pytest.fixture(scope="module")
