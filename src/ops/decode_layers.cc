@@ -35,8 +35,8 @@ void check_decode_layers(const OpScope& op, const DecodeLayersArgs& args) {
             fits(layer.up.weight, inner, hidden) && fits(layer.down.weight, hidden, inner),
         "the weights of a layer do not fit {} heads of {} and x {}", args.heads, args.dim, args.x);
   }
-  op.output("keys", args.keys.first, {args.x.dtype});
-  op.output("values", args.values.first, {args.x.dtype});
+  op.stored_output("keys", args.keys.first, "x", args.x);
+  op.stored_output("values", args.values.first, "x", args.x);
   op.shape("keys", args.keys.first, {-1, -1, args.heads, args.dim});
   op.same_shape("values", args.values.first, "keys", args.keys.first);
 }
