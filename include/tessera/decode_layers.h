@@ -19,19 +19,28 @@
 
 namespace tessera {
 
-// A layer with a parallel residual (GPT-NeoX):
+// How a layer goes:
 //
-//   x + output(attention(qkv(norm1 x))) + down(activation(up(norm2 x)))
+//   parallel (GPT-NeoX)   x + output(attention(qkv(norm1 x))) + down(activation(up(norm2 x)))
+//   serial (Llama)        y = x + output(attention(q(norm1 x), k(norm1 x), v(norm1 x)))
+//                         y + down(activation(gate(norm2 y)) * up(norm2 y))
+//
+// The norms of a parallel layer are layer norms, those of a serial one RMS norms.
+enum class DecodeLayerKind : std::uint8_t { parallel, serial };
+
 struct DecodeLayer {
   struct Product {
     Weight weight{};  // [out, in]
     Tensor bias{};    // optional [out]
   };
   struct Norm {
-    Tensor weight{}, bias{};  // [hidden]
+    Tensor weight{};  // [hidden]
+    Tensor bias{};    // parallel: [hidden]
   };
   Norm norm1{}, norm2{};
-  Product qkv{}, up{}, down{}, output{};
+  Product qkv{};                  // parallel: features are [heads, 3, dim], query, key and value
+  Product q{}, k{}, v{}, gate{};  // serial: features are [heads, dim], twice [kv_heads, dim]
+  Product up{}, down{}, output{};
 };
 
 // The pages of a cache, one layer after the other at equal distances.
@@ -41,11 +50,12 @@ struct LayerPages {
 };
 
 struct DecodeLayersArgs {
+  DecodeLayerKind kind = DecodeLayerKind::parallel;
   std::span<const DecodeLayer> layers{};  // all of the same shapes
   Tensor x{};                             // [1, hidden], f16 for there to be a kernel; replaced
   float eps = 0;                          // of the norms
   Activation activation = Activation::none;
-  std::int64_t heads = 0, dim = 0;  // qkv's features are [heads, 3, dim]: query, key and value
+  std::int64_t heads = 0, kv_heads = 0, dim = 0;  // parallel: as many key heads as query heads
   Rope rope{};
   Tensor positions{};  // i64 [1]
   Tensor slots{};      // i32 [1]: page * page_size + row

@@ -12,6 +12,22 @@ namespace {
 
 constexpr DType kHalf = DType::f16, kBf16 = DType::bf16;
 
+bool fits(const DecodeLayer::Product& product, std::int64_t out, std::int64_t in) {
+  return product.weight.out_features == out && product.weight.in_features == in;
+}
+
+bool fits(const DecodeLayer& layer, const DecodeLayersArgs& args) {
+  const std::int64_t hidden = args.x.shape[1], inner = layer.up.weight.out_features;
+  const std::int64_t width = args.heads * args.dim, kv_width = args.kv_heads * args.dim;
+  if (!fits(layer.up, inner, hidden) || !fits(layer.down, hidden, inner) ||
+      !fits(layer.output, hidden, width)) {
+    return false;
+  }
+  if (args.kind == DecodeLayerKind::parallel) return fits(layer.qkv, 3 * width, hidden);
+  return fits(layer.q, width, hidden) && fits(layer.k, kv_width, hidden) &&
+         fits(layer.v, kv_width, hidden) && fits(layer.gate, inner, hidden);
+}
+
 void check_decode_layers(const OpScope& op, const DecodeLayersArgs& args) {
   op.require(!args.layers.empty(), "there are no layers");
   op.output("x", args.x, {DType::f32, kHalf, kBf16});
@@ -24,20 +40,18 @@ void check_decode_layers(const OpScope& op, const DecodeLayersArgs& args) {
   op.shape("pages.table", args.pages.table, {1, -1});
   op.input("pages.lengths", args.pages.lengths, {DType::i32});
   op.shape("pages.lengths", args.pages.lengths, {1});
-  const std::int64_t hidden = args.x.shape[1], width = args.heads * args.dim;
+  const bool parallel = args.kind == DecodeLayerKind::parallel;
+  op.require(args.kv_heads > 0 && args.heads % args.kv_heads == 0 &&
+                 (!parallel || args.heads == args.kv_heads),
+             "{} key heads do not suit {} query heads", args.kv_heads, args.heads);
   for (const DecodeLayer& layer : args.layers) {
-    const auto fits = [](const Weight& weight, std::int64_t out, std::int64_t in) {
-      return weight.out_features == out && weight.in_features == in;
-    };
-    const std::int64_t inner = layer.up.weight.out_features;
-    op.require(
-        fits(layer.qkv.weight, 3 * width, hidden) && fits(layer.output.weight, hidden, width) &&
-            fits(layer.up.weight, inner, hidden) && fits(layer.down.weight, hidden, inner),
-        "the weights of a layer do not fit {} heads of {} and x {}", args.heads, args.dim, args.x);
+    op.require(fits(layer, args),
+               "the weights of a layer do not fit {} heads of {}, {} key heads and x {}",
+               args.heads, args.dim, args.kv_heads, args.x);
   }
   op.stored_output("keys", args.keys.first, "x", args.x);
   op.stored_output("values", args.values.first, "x", args.x);
-  op.shape("keys", args.keys.first, {-1, -1, args.heads, args.dim});
+  op.shape("keys", args.keys.first, {-1, -1, args.kv_heads, args.dim});
   op.same_shape("values", args.values.first, "keys", args.keys.first);
 }
 
@@ -65,7 +79,9 @@ OpCost decode_layers_cost(const DecodeLayersArgs& args) {
       cost.bytes += norm->weight.bytes() + norm->bias.bytes();
     }
     for (const DecodeLayer::Product* product :
-         {&layer.qkv, &layer.up, &layer.down, &layer.output}) {
+         {&layer.qkv, &layer.q, &layer.k, &layer.v, &layer.gate, &layer.up, &layer.down,
+          &layer.output}) {
+      if (!product->weight.defined()) continue;
       cost.bytes += product->weight.bytes() + product->bias.bytes();
       cost.flops += 2 * product->weight.out_features * product->weight.in_features;
     }

@@ -1,8 +1,9 @@
-// Attention of the one token, in the persistent kernel. Blocks share the keys of a head; half a
-// warp takes a key at a time, 16 lanes of 8 elements each:
+// Attention of the one token, in the persistent kernel. Query heads that have the same key head are
+// taken in teams of up to kQueries. Blocks share the keys of a team; half a warp takes a key at a
+// time for all queries, 16 lanes of 8 elements each:
 //
-//   block    | keys of head h, split s |
-//   half w   w, w + 32, w + 64, ...       its own softmax: largest score, sum, sums of values
+//   block    | keys of team t, split s |
+//   half w   w, w + 28, w + 56, ...       for each query: largest score, sum, sums of values
 //   merge    of a block: shuffles, then shared memory; of a head's splits: who reads them
 //
 // The token's own key and value come from the product, not from the cache. The block whose share
@@ -13,15 +14,13 @@
 
 #include "cuda/decode/attention_sizes.h"
 #include "cuda/decode/call.h"
+#include "cuda/decode/layer_kinds.cuh"
 #include "cuda/rotary/rope.cuh"
 #include "cuda/tile/element.cuh"
 #include "cuda/tile/exp2.cuh"
 #include "cuda/tile/grid_dependency.cuh"
-#include "cuda/tile/grid_signal.cuh"
 
 namespace tessera::cuda::decode {
-
-using Signals = GridSignals<kThreads>;
 
 // Keys of a half that are on their way at once.
 inline constexpr int kKeysAtOnce = 4;
@@ -68,17 +67,37 @@ struct CacheRows {
   }
 };
 
-// q, k and v of the token, rotated, as T: [3][dim]. All workers call it.
-template <typename T>
-__device__ void load_token(const Call& call, int head, const CosSin* turns, T* token) {
-  const int dim = call.dim, i = static_cast<int>(threadIdx.x);
-  static_assert(3 * kMostDim <= kThreads);
-  if (i < 3 * dim) {
-    const int which = (i >= dim) + (i >= 2 * dim), e = i - which * dim;
-    const HeadPlaces& places = which == 0 ? call.q : which == 1 ? call.k : call.v;
+// Query heads that a block takes together, and the key head that they have in common.
+struct Team {
+  int kv_head, first, count;
+};
+template <typename Layer>
+__device__ inline Team team_of(const Call& call, int team) {
+  if (Layer::kQueries == 1) return {team, team, 1};  // no heads have the same keys
+  const int of_group = (call.group + Layer::kQueries - 1) / Layer::kQueries;
+  const int kv_head = team / of_group, first = (team - kv_head * of_group) * Layer::kQueries;
+  return {kv_head, kv_head * call.group + first, min(Layer::kQueries, call.group - first)};
+}
+
+// Key, value and queries of the token, rotated, as T: [2 + queries][dim]. Queries that the team
+// has not are like its last. All workers call it.
+template <typename T, int queries>
+__device__ void load_token(const Call& call, const Team& team, const CosSin* turns, T* token) {
+  constexpr int kVectors = 2 + queries, kRounds = (kVectors * kMostDim + kThreads - 1) / kThreads;
+  const int dim = call.dim;
+#pragma unroll
+  for (int round = 0; round < kRounds; ++round) {
+    const int i = static_cast<int>(threadIdx.x) + round * kThreads;
+    if (i >= kVectors * dim) continue;
+    int which = 0;
+#pragma unroll
+    for (int n = 1; n < kVectors; ++n) which += i >= n * dim;
+    const int e = i - which * dim;
+    const HeadPlaces& places = which == 0 ? call.k : which == 1 ? call.v : call.q;
+    const int head = which < 2 ? team.kv_head : team.first + min(which - 2, team.count - 1);
     const auto* from =
         reinterpret_cast<const unsigned short*>(call.qkv) + places.first + head * places.stride;
-    const bool turns_it = which < 2 && e < 2 * call.pairs;
+    const bool turns_it = which != 1 && e < 2 * call.pairs;
     const int pair = call.half_split ? (e < call.pairs ? e : e - call.pairs) : e / 2;
     const bool second = call.half_split ? e >= call.pairs : e % 2 != 0;
     const int other = call.half_split ? (second ? pair : pair + call.pairs) : e ^ 1;
@@ -115,30 +134,104 @@ __device__ inline void find_first_keys(const Call& call, const KeyRange& range, 
 
 // They come into the second cache. A lane takes a line of a row.
 __device__ inline void fetch_keys(const Call& call, const LayerWeights& layer,
-                                  const KeyRange& range, int head, int split,
+                                  const KeyRange& range, int kv_head, int split,
                                   const std::uint64_t* first_keys) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 4;  // 2 of keys, 2 of values
   const int byte = lane % 2 * 128;
   const int keys = min(range.begin_of(split + 1), range.end - 1) - range.begin_of(split);
   const auto* from = static_cast<const char*>(lane < 2 ? layer.keys : layer.values);
   if (thread / 4 < keys && thread / 4 < kFirstKeys && byte < 2 * call.dim) {
-    prefetch(from + first_keys[thread / 4] + head * call.head_bytes + byte);
+    prefetch(from + first_keys[thread / 4] + kv_head * call.head_bytes + byte);
   }
 }
 
-// One share of one head's keys. `is_first`: of the block, which then waits for the token's query,
+// What half a warp has made of the keys so far: a lane's part of it.
+template <int queries>
+struct SeenKeys {
+  static constexpr float kNothing = -1e30f;  // below every score, and 2^(it - it) is a number
+  float largest[queries], sum[queries] = {}, out[queries][kLaneElements] = {};
+
+  __device__ SeenKeys() {
+#pragma unroll
+    for (float& each : largest) each = kNothing;
+  }
+  // What is there shrinks, as a larger score has come.
+  __device__ void expect(int query, const float (&scores)[kKeysAtOnce]) {
+    float new_largest = largest[query];
+#pragma unroll
+    for (const float score : scores) new_largest = fmaxf(new_largest, score);
+    const float shrink = fast_exp2(largest[query] - new_largest);
+    largest[query] = new_largest;
+    sum[query] *= shrink;
+#pragma unroll
+    for (float& each : out[query]) each *= shrink;
+  }
+  __device__ void add(int query, float weight, const float (&row)[kLaneElements]) {
+    sum[query] += weight;
+#pragma unroll
+    for (int j = 0; j < kLaneElements; ++j) out[query][j] += weight * row[j];
+  }
+  // Both halves of a warp, into its place of shared memory: largest, sum, values.
+  __device__ void put(int query, bool has_elements, float* to) {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const float other = __shfl_xor_sync(0xffffffffu, largest[query], 16);
+    const float both = fmaxf(largest[query], other);
+    const float shrink = fast_exp2(largest[query] - both);
+    float total = sum[query] * shrink;
+    total += __shfl_xor_sync(0xffffffffu, total, 16);
+#pragma unroll
+    for (int j = 0; j < kLaneElements; ++j) {
+      float value = out[query][j] * shrink;
+      value += __shfl_xor_sync(0xffffffffu, value, 16);
+      if (has_elements && lane < 16) to[2 + lane * kLaneElements + j] = value;
+    }
+    if (lane == 0) to[0] = both, to[1] = total;
+  }
+};
+
+// The warps of the block, put together and into memory. All workers call it.
+template <int queries>
+__device__ void merge_warps(const Call& call, const Team& team, int split, const float* of_warps) {
+  static_assert(queries * (kMostDim + 1) <= kThreads);
+  const int dim = call.dim, numbers = dim + 1;  // the sum, then the elements
+  int query = 0;
+#pragma unroll
+  for (int n = 1; n <= queries; ++n) query += static_cast<int>(threadIdx.x) >= n * numbers;
+  if (query >= team.count) return;
+  const int at = static_cast<int>(threadIdx.x) - query * numbers;
+  const float* from = of_warps + query * kWarps * (dim + 2);
+  float most = SeenKeys<queries>::kNothing, weights[kWarps], merged = 0;
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    weights[w] = from[w * (dim + 2)];
+    most = fmaxf(most, weights[w]);
+  }
+#pragma unroll
+  for (int w = 0; w < kWarps; ++w) {
+    merged += fast_exp2(weights[w] - most) * from[w * (dim + 2) + 1 + at];
+  }
+  const int place = split * call.heads + team.first + query;
+  if (at == 0) {
+    reinterpret_cast<float2*>(call.softmaxes)[place] = {most, merged};
+  } else {
+    call.attended[place * dim + at - 1] = merged;
+  }
+}
+
+// One share of one team's keys. `is_first`: of the block, which then waits for the token's queries,
 // and has first_keys. `shared` has attention_floats(). All workers call it.
-template <typename T>
-__device__ void attend(const Call& call, const LayerWeights& layer, const KeyRange& range, int head,
-                       int split, bool is_first, const std::uint64_t* first_keys,
+template <typename T, typename Layer>
+__device__ void attend(const Call& call, const LayerWeights& layer, const KeyRange& range,
+                       const Team& team, int split, bool is_first, const std::uint64_t* first_keys,
                        const CosSin* turns, float* shared) {
+  constexpr int kQueries = Layer::kQueries;
   const int dim = call.dim, thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 16, half = thread / 16, e = lane * kLaneElements;
   const bool has_elements = e < dim;
   const int begin = range.begin_of(split), end = range.begin_of(split + 1), own = range.end - 1;
   T* token = reinterpret_cast<T*>(shared);
-  float* of_warps = shared + 3 * dim / 2;
-  const CacheRows rows(call, head, e);
+  float* of_warps = shared + (2 + kQueries) * dim / 2;
+  const CacheRows rows(call, team.kv_head, e);
   const auto* keys = static_cast<const char*>(layer.keys);
   const auto* values = static_cast<const char*>(layer.values);
 
@@ -158,102 +251,73 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const KeyRan
   };
   // The first keys are on their way before the token's own is there.
   load(begin + half);
-  if (is_first) Signals::receive(kHaveQkv);
-  load_token<T>(call, head, turns, token);
+  if (is_first) Signals::receive(Layer::kHaveQkv);
+  load_token<T, kQueries>(call, team, turns, token);
 
-  // Into the cache.
+  // Into the cache, by the first team of the key head.
   const auto vector = [&](int which) {
     return *reinterpret_cast<const uint4*>(token + which * dim + e);
   };
-  if (own >= begin && own < end && thread < 32 && has_elements) {
+  const bool stores = team.first == team.kv_head * call.group;
+  if (stores && own >= begin && own < end && thread < 32 && has_elements) {
     const auto slot = static_cast<std::uint32_t>(call.slots[0]);
     if (slot < call.pool_pages << call.page_log2) {  // so not below zero
       auto* to = static_cast<char*>(half == 0 ? layer.keys : layer.values);
-      *reinterpret_cast<uint4*>(to + rows.of_slot(slot >> call.page_log2, slot)) =
-          vector(half == 0 ? 1 : 2);
+      *reinterpret_cast<uint4*>(to + rows.of_slot(slot >> call.page_log2, slot)) = vector(half);
     }
   }
 
-  float q[kLaneElements] = {}, out[kLaneElements] = {};
-  if (has_elements) {
-    to_floats<T>(vector(0), q);
+  float q[kQueries][kLaneElements] = {};
 #pragma unroll
-    for (float& each : q) each *= call.scale_log2;
+  for (int query = 0; query < kQueries; ++query) {
+    if (has_elements) to_floats<T>(vector(2 + query), q[query]);
+#pragma unroll
+    for (float& each : q[query]) each *= call.scale_log2;
   }
-  constexpr float kNothing = -1e30f;  // below every score, and 2^(kNothing - kNothing) is a number
-  float largest = kNothing, sum = 0;
+  SeenKeys<kQueries> seen;
   // All halves of a warp the same number of times, as they shuffle together.
 #pragma unroll 1
   for (int first = begin; first < end; first += kKeysAtOnce * kHalves) {
     if (first > begin) load(first + half);
-    float scores[kKeysAtOnce], new_largest = largest;
+    float scores[kQueries][kKeysAtOnce];
 #pragma unroll
     for (int i = 0; i < kKeysAtOnce; ++i) {
       const int key = first + half + i * kHalves;
-      if (key == own && has_elements) k[i] = vector(1);
+      if (key == own && has_elements) k[i] = vector(0);
       float row[kLaneElements];
       to_floats<T>(k[i], row);
-      float score = 0;
 #pragma unroll
-      for (int j = 0; j < kLaneElements; ++j) score += q[j] * row[j];
+      for (int query = 0; query < kQueries; ++query) {
+        float score = 0;
 #pragma unroll
-      for (int far = 8; far > 0; far /= 2) score += __shfl_xor_sync(0xffffffffu, score, far);
-      scores[i] = key < end ? score : kNothing;
-      new_largest = fmaxf(new_largest, scores[i]);
+        for (int j = 0; j < kLaneElements; ++j) score += q[query][j] * row[j];
+#pragma unroll
+        for (int far = 8; far > 0; far /= 2) score += __shfl_xor_sync(0xffffffffu, score, far);
+        scores[query][i] = key < end ? score : seen.kNothing;
+      }
     }
-    const float shrink = fast_exp2(largest - new_largest);
-    largest = new_largest;
-    sum *= shrink;
 #pragma unroll
-    for (int j = 0; j < kLaneElements; ++j) out[j] *= shrink;
+    for (int query = 0; query < kQueries; ++query) seen.expect(query, scores[query]);
 #pragma unroll
     for (int i = 0; i < kKeysAtOnce; ++i) {
       const int key = first + half + i * kHalves;
-      const float weight = key < end ? fast_exp2(scores[i] - largest) : 0.f;
-      if (key == own && has_elements) v[i] = vector(2);
+      if (key == own && has_elements) v[i] = vector(1);
       float row[kLaneElements];
       to_floats<T>(v[i], row);
-      sum += weight;
 #pragma unroll
-      for (int j = 0; j < kLaneElements; ++j) out[j] += weight * row[j];
+      for (int query = 0; query < kQueries; ++query) {
+        const float score = scores[query][i];
+        seen.add(query, key < end ? fast_exp2(score - seen.largest[query]) : 0.f, row);
+      }
     }
   }
 
-  // Both halves of a warp, then the warps of the block, then out.
-  const float other = __shfl_xor_sync(0xffffffffu, largest, 16), both = fmaxf(largest, other);
-  const float shrink = fast_exp2(largest - both);
-  sum *= shrink;
-  sum += __shfl_xor_sync(0xffffffffu, sum, 16);
 #pragma unroll
-  for (int j = 0; j < kLaneElements; ++j) {
-    out[j] *= shrink;
-    out[j] += __shfl_xor_sync(0xffffffffu, out[j], 16);
+  for (int query = 0; query < kQueries; ++query) {
+    seen.put(query, has_elements, of_warps + (query * kWarps + half / 2) * (dim + 2));
   }
-  float* mine = of_warps + half / 2 * (dim + 2);
-  if (has_elements && half % 2 == 0) {
-#pragma unroll
-    for (int j = 0; j < kLaneElements; ++j) mine[2 + e + j] = out[j];
-  }
-  if (thread % 32 == 0) mine[0] = both, mine[1] = sum;
   Signals::sync_workers();
-  const int place = split * call.heads + head;
-  if (thread < dim + 1) {  // the sum, then the elements
-    float most = kNothing, weights[kWarps], merged = 0;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      weights[w] = of_warps[w * (dim + 2)];
-      most = fmaxf(most, weights[w]);
-    }
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      merged += fast_exp2(weights[w] - most) * of_warps[w * (dim + 2) + 1 + thread];
-    }
-    if (thread == 0) {
-      reinterpret_cast<float2*>(call.softmaxes)[place] = {most, merged};
-    } else {
-      call.attended[place * dim + thread - 1] = merged;
-    }
-  }
+  merge_warps<kQueries>(call, team, split, of_warps);
   Signals::sync_workers();  // before anyone reuses `shared`
 }
 

@@ -10,10 +10,10 @@ namespace tessera::cuda::decode {
 inline constexpr int kHalves = 2 * kWarps;
 inline constexpr int kLaneElements = 8, kMostDim = 16 * kLaneElements;
 
-// Floats of shared memory: the token's query, key and value, then what the warps have: largest
-// score, sum, sums of values.
-TESSERA_HOST_DEVICE inline int attention_floats(int dim) {
-  return 3 * dim / 2 + kWarps * (dim + 2);
+// Floats of shared memory: the token's key, value and queries, then what the warps have for each
+// query: largest score, sum, sums of values.
+TESSERA_HOST_DEVICE inline int attention_floats(int dim, int queries) {
+  return (2 + queries) * dim / 2 + queries * kWarps * (dim + 2);
 }
 
 }  // namespace tessera::cuda::decode

@@ -8,8 +8,13 @@
 
 namespace tessera::cuda::decode {
 
-// The four products of a layer, in the order in which their weights are read.
+// The four products of a layer; layer_kinds.cuh has their order. A serial layer stacks weights in
+// two of them: its kQkv is q, k and v, its kUp has tiles of gate and up in turn.
 enum Stage : int { kQkv, kUp, kDown, kOutput, kStages };
+
+// The weights of a layer: one for each product (of a serial layer q and gate), and what is stacked
+// onto it.
+enum LayerWeight : int { kKeyWeight = kStages, kValueWeight, kUpWeight, kMostWeights };
 
 // Of each multiprocessor's one block: warps that work, and two that speak with other blocks
 // (tile/grid_signal.cuh). With more than 16 warps a thread would have 96 registers instead of 128.
@@ -18,10 +23,8 @@ inline constexpr int kThreads = kWarps * 32;
 inline constexpr int kAllThreads = kThreads + 64;
 
 // A kernel's arguments have 32,764 bytes.
-inline constexpr int kMostLayers = 128;
+inline constexpr int kMostLayers = 112;
 
-// Every thread has eight numbers of the residual stream.
-inline constexpr int kMostHidden = 8 * kThreads;
 inline constexpr int kMostParts = 4;
 
 // A product is cut into tasks: a tile (rows of the weight that are read together) and one of
@@ -36,14 +39,15 @@ inline constexpr int kMostParts = 4;
 struct StageShape {
   int tiles;
   int parts;
-  int units;  // of a task
+  int units;         // of a task
+  int together = 1;  // neighbouring tasks that a block takes both or none of: gate and up
 };
 
 struct LayerWeights {
-  const void* codes[kStages];
-  const void* scales[kStages];
-  const float* row_scales[kStages];
-  const void* bias[kStages];  // of the model's dtype, or null
+  const void* codes[kMostWeights];
+  const void* scales[kMostWeights];
+  const float* row_scales[kMostWeights];
+  const void* bias[kMostWeights];  // of the model's dtype, or null
   const void* norm_weight[2];
   const void* norm_bias[2];
   void* keys;  // pages of the cache
@@ -61,9 +65,13 @@ struct Call {
   float eps;
   Activation activation;
 
+  int q_tiles, kv_tiles;  // serial: of q, and of k and v each
+
   // Attention.
   int heads, dim;
-  int most_splits;  // blocks that share the keys of a head, at most
+  int group;        // query heads to a key head
+  int teams;        // of query heads: those of a key head whose queries a block takes together
+  int most_splits;  // blocks that share the keys of a team, at most
   HeadPlaces q, k, v;
   float scale_log2;       // of scores, for powers of two
   const float* inv_freq;  // [pairs]
@@ -88,17 +96,15 @@ struct Call {
   float* softmaxes;       // [most_splits][heads][2]: largest score, sum
   std::int32_t* signals;  // zeros, and zeros again afterwards
 
-  int x_bytes;      // in shared memory: of activations on their way into a product
-  int slot_floats;  // in shared memory: of sums of a block's tasks, or attention's scratch
-  int most_rows;    // of a block's tasks in one product
+  int x_bytes;      // in shared memory: of activations on their way into a product, or attention's
+  int slot_floats;  // in shared memory: of sums of a block's tasks
+  int most_rows;    // of a block's tasks in all products of a layer
 
   LayerWeights weights[kMostLayers];
 };
 static_assert(sizeof(Call) < 32000);
 
-// What the signals stand for; one in a cache line.
-enum Signal : int { kHaveQkv, kHaveActivated, kHaveAttended, kHaveSums, kSignals };
-inline constexpr int kEnded = kSignals;  // blocks that have ended
+// Signals (layer_kinds.cuh) have a cache line each.
 inline constexpr int kSignalPitch = 32;
 
 }  // namespace tessera::cuda::decode

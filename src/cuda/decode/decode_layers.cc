@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <initializer_list>
 #include <optional>
 
 #include "core/workspace.h"
@@ -24,13 +25,29 @@ using decode::Call;
 using decode::PersistentKernel;
 using decode::StageShape;
 
-const DecodeLayer::Product* const* products_of(const DecodeLayer& layer,
-                                               const DecodeLayer::Product* (&to)[decode::kStages]) {
-  to[decode::kQkv] = &layer.qkv;
-  to[decode::kUp] = &layer.up;
-  to[decode::kDown] = &layer.down;
-  to[decode::kOutput] = &layer.output;
-  return to;
+// The products of a layer, by decode::LayerWeight.
+struct LayerProducts {
+  const DecodeLayer::Product* at[decode::kMostWeights];
+  int count;
+};
+LayerProducts products_of(DecodeLayerKind kind, const DecodeLayer& layer) {
+  LayerProducts products{};
+  auto& at = products.at;
+  at[decode::kDown] = &layer.down;
+  at[decode::kOutput] = &layer.output;
+  if (kind == DecodeLayerKind::parallel) {
+    at[decode::kQkv] = &layer.qkv;
+    at[decode::kUp] = &layer.up;
+    products.count = decode::kStages;
+  } else {
+    at[decode::kQkv] = &layer.q;
+    at[decode::kKeyWeight] = &layer.k;
+    at[decode::kValueWeight] = &layer.v;
+    at[decode::kUp] = &layer.gate;
+    at[decode::kUpWeight] = &layer.up;
+    products.count = decode::kMostWeights;
+  }
+  return products;
 }
 
 bool is_contiguous_vector(const Tensor& tensor, std::int64_t size, DType dtype) {
@@ -50,31 +67,29 @@ bool takes_weight(const PersistentKernel& kernel, const Weight& weight, const We
          reinterpret_cast<std::uintptr_t>(weight.data.data) % 16 == 0;
 }
 
+bool takes_norm(const DecodeLayer::Norm& norm, const DecodeLayersArgs& args) {
+  const std::int64_t hidden = args.x.shape[1];
+  if (!is_contiguous_vector(norm.weight, hidden, args.x.dtype)) return false;
+  if (args.kind == DecodeLayerKind::serial) return !norm.bias.defined();
+  return is_contiguous_vector(norm.bias, hidden, args.x.dtype);
+}
+
 bool takes_layer(const PersistentKernel& kernel, const DecodeLayer& layer, const DecodeLayer& first,
                  const DecodeLayersArgs& args) {
-  const DType dtype = args.x.dtype;
-  const std::int64_t hidden = args.x.shape[1];
-  const DecodeLayer::Product* products[decode::kStages];
-  const DecodeLayer::Product* of_first[decode::kStages];
-  products_of(layer, products);
-  products_of(first, of_first);
-  for (int s = 0; s < decode::kStages; ++s) {
-    const Weight& weight = products[s]->weight;
-    if (!takes_weight(kernel, weight, first.qkv.weight, dtype) ||
-        weight.out_features != of_first[s]->weight.out_features ||
-        weight.in_features != of_first[s]->weight.in_features) {
+  const LayerProducts products = products_of(args.kind, layer);
+  const LayerProducts of_first = products_of(args.kind, first);
+  for (int w = 0; w < products.count; ++w) {
+    const Weight &weight = products.at[w]->weight, &same = of_first.at[w]->weight;
+    if (!takes_weight(kernel, weight, of_first.at[0]->weight, args.x.dtype) ||
+        weight.out_features != same.out_features || weight.in_features != same.in_features) {
       return false;
     }
-    const Tensor& bias = products[s]->bias;
-    if (bias.defined() && !is_contiguous_vector(bias, weight.out_features, dtype)) return false;
-  }
-  for (const DecodeLayer::Norm* norm : {&layer.norm1, &layer.norm2}) {
-    if (!is_contiguous_vector(norm->weight, hidden, dtype) ||
-        !is_contiguous_vector(norm->bias, hidden, dtype)) {
+    const Tensor& bias = products.at[w]->bias;
+    if (bias.defined() && !is_contiguous_vector(bias, weight.out_features, args.x.dtype)) {
       return false;
     }
   }
-  return true;
+  return takes_norm(layer.norm1, args) && takes_norm(layer.norm2, args);
 }
 
 // Rows that are read in vectors, alike for keys and values.
@@ -103,21 +118,52 @@ double imbalance(int tasks, int blocks) {
   return static_cast<double>(divide_up(tasks, blocks)) * blocks / tasks;
 }
 
-// The number of parts into which the depth of down and output is cut; their tasks are the same
-// tiles and parts. Blocks take whole tasks: with few of them, some blocks have twice as much to do
-// as others.
-int choose_parts(int tiles, int down_units, int output_units, int blocks) {
+// The number of parts into which the depth of a product into the residual stream is cut. Blocks
+// take whole tasks: with few of them, some blocks have twice as much to do as others. Parallel
+// layers: down and output have the same tiles and parts.
+int choose_parts(int tiles, std::initializer_list<int> units, int blocks) {
   int best = 1;
   for (int parts = 2; parts <= decode::kMostParts; parts *= 2) {
-    if (down_units % parts != 0 || output_units % parts != 0) break;
+    if (std::any_of(units.begin(), units.end(), [&](int each) { return each % parts != 0; })) break;
     // A tenth: more parts are more sums to read.
     if (imbalance(tiles * parts, blocks) < 0.9 * imbalance(tiles * best, blocks)) best = parts;
   }
   return best;
 }
 
+void plan_stages(const DecodeLayersArgs& args, DecodeLayersPlan& plan) {
+  const LayerProducts products = products_of(args.kind, args.layers.front());
+  const PersistentKernel& kernel = *plan.kernel;
+  const auto tiles = [&](int weight) {
+    return static_cast<int>(products.at[weight]->weight.out_features) / kernel.rows;
+  };
+  const auto units = [&](int weight) {
+    return static_cast<int>(products.at[weight]->weight.in_features) / kernel.depth;
+  };
+  Call& call = plan.call;
+  const int into_x = tiles(decode::kDown), down = units(decode::kDown),
+            output = units(decode::kOutput);
+  call.stages[decode::kQkv] = {tiles(decode::kQkv), 1, units(decode::kQkv)};
+  call.stages[decode::kUp] = {tiles(decode::kUp), 1, units(decode::kUp)};
+  if (args.kind == DecodeLayerKind::parallel) {
+    const int parts = choose_parts(into_x, {down, output}, plan.blocks);
+    call.stages[decode::kDown] = {into_x, parts, down / parts};
+    call.stages[decode::kOutput] = {into_x, parts, output / parts};
+    return;
+  }
+  call.q_tiles = tiles(decode::kQkv);
+  call.kv_tiles = tiles(decode::kKeyWeight);
+  call.stages[decode::kQkv].tiles += 2 * call.kv_tiles;
+  call.stages[decode::kUp].tiles *= 2;
+  call.stages[decode::kUp].together = 2;
+  const int down_parts = choose_parts(into_x, {down}, plan.blocks);
+  const int output_parts = choose_parts(into_x, {output}, plan.blocks);
+  call.stages[decode::kDown] = {into_x, down_parts, down / down_parts};
+  call.stages[decode::kOutput] = {into_x, output_parts, output / output_parts};
+}
+
 int most_tasks(const StageShape& stage, int blocks) {
-  return divide_up(stage.tiles * stage.parts, blocks);
+  return divide_up(stage.tiles * stage.parts / stage.together, blocks) * stage.together;
 }
 // Parts of the depth that the tasks of a block reach over, at most.
 int most_parts(const StageShape& stage, int blocks) {
@@ -125,35 +171,76 @@ int most_parts(const StageShape& stage, int blocks) {
   return std::min(stage.parts, (tasks - 1 + stage.tiles - 1) / stage.tiles + 1);
 }
 
-void plan_shared_memory(DecodeLayersPlan& plan) {
+void plan_shared_memory(DecodeLayerKind kind, DecodeLayersPlan& plan) {
   Call& call = plan.call;
   const PersistentKernel& kernel = *plan.kernel;
+  const bool parallel = kind == DecodeLayerKind::parallel;
   const auto activation_bytes = [&](int s) {
     const StageShape& stage = call.stages[s];
     return kernel.zero_bytes + most_parts(stage, plan.blocks) * stage.units * kernel.depth * 2;
   };
-  call.x_bytes = std::max({2 * activation_bytes(decode::kQkv), activation_bytes(decode::kDown),
-                           activation_bytes(decode::kOutput)});
-  for (const StageShape& stage : call.stages) {
-    call.most_rows = std::max(call.most_rows, most_tasks(stage, plan.blocks) * kernel.rows);
-  }
   const auto slots = [&](int s) {
     return (most_tasks(call.stages[s], plan.blocks) + decode::kWarps) * kernel.rows;
   };
-  call.slot_floats =
-      std::max({slots(decode::kQkv), slots(decode::kUp),
-                slots(decode::kDown) + slots(decode::kOutput), decode::attention_floats(call.dim)});
+  // A parallel layer has two norms at once, and sums of down beside those of output.
+  call.x_bytes = (parallel ? 2 : 1) * activation_bytes(decode::kQkv);
+  call.slot_floats = parallel ? slots(decode::kDown) + slots(decode::kOutput) : 0;
+  for (int s = 0; s < decode::kStages; ++s) {
+    call.x_bytes = std::max(call.x_bytes, activation_bytes(s));
+    call.slot_floats = std::max(call.slot_floats, slots(s));
+    call.most_rows += most_tasks(call.stages[s], plan.blocks) * kernel.rows;
+  }
+  const int attention_bytes = 4 * decode::attention_floats(call.dim, kernel.queries);
+  call.x_bytes = std::max(call.x_bytes, kernel.zero_bytes + attention_bytes);
   call.slot_floats = divide_up(call.slot_floats, 4) * 4;
 }
 
+void plan_attention(const DecodeLayersArgs& args, DecodeLayersPlan& plan) {
+  Call& call = plan.call;
+  call.heads = static_cast<int>(args.heads);
+  call.dim = static_cast<int>(args.dim);
+  call.group = static_cast<int>(args.heads / args.kv_heads);
+  call.teams = static_cast<int>(args.kv_heads) * divide_up(call.group, plan.kernel->queries);
+  call.most_splits = std::max(1, plan.blocks / call.teams);
+  call.pairs = static_cast<int>(args.rope.inv_freq.shape[0]);
+  const int dim = call.dim, q_rows = call.heads * dim, kv_rows = q_rows / call.group;
+  if (args.kind == DecodeLayerKind::parallel) {
+    call.q = {0, 3 * dim};
+    call.k = {dim, 3 * dim};
+    call.v = {2 * dim, 3 * dim};
+  } else {
+    call.q = {0, dim};
+    call.k = {q_rows, dim};
+    call.v = {q_rows + kv_rows, dim};
+  }
+}
+
+void fill_layer(const DecodeLayersArgs& args, std::size_t l, decode::LayerWeights& to) {
+  const DecodeLayer& layer = args.layers[l];
+  const LayerProducts products = products_of(args.kind, layer);
+  for (int w = 0; w < products.count; ++w) {
+    const Weight& weight = products.at[w]->weight;
+    to.codes[w] = weight.data.data;
+    to.scales[w] = weight.scales.data;
+    to.row_scales[w] = weight.row_scales.ptr<const float>();
+    to.bias[w] = products.at[w]->bias.data;
+  }
+  const DecodeLayer::Norm* norms[] = {&layer.norm1, &layer.norm2};
+  for (int n = 0; n < 2; ++n) {
+    to.norm_weight[n] = norms[n]->weight.data;
+    to.norm_bias[n] = norms[n]->bias.data;
+  }
+  const std::int64_t bytes =
+      static_cast<std::int64_t>(l) * args.keys.stride * size_of(args.keys.first.dtype);
+  to.keys = static_cast<char*>(args.keys.first.data) + bytes;
+  to.values = static_cast<char*>(args.values.first.data) + bytes;
+}
+
 void fill_call(const DecodeLayersArgs& args, Call& call) {
-  const int dim = call.dim;
   call.eps = args.eps;
   call.activation = args.activation;
-  call.q = {0, 3 * dim};
-  call.k = {dim, 3 * dim};
-  call.v = {2 * dim, 3 * dim};
-  call.scale_log2 = static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(dim)));
+  call.scale_log2 =
+      static_cast<float>(1.4426950408889634 / std::sqrt(static_cast<double>(args.dim)));
   call.inv_freq = args.rope.inv_freq.ptr<const float>();
   call.half_split = args.rope.style == RopeStyle::half_split;
   call.positions = args.positions.data;
@@ -162,7 +249,7 @@ void fill_call(const DecodeLayersArgs& args, Call& call) {
   call.lengths = args.pages.lengths.ptr<const std::int32_t>();
   call.holes = args.pages.holes.ptr<const std::int32_t>();
   call.width = static_cast<int>(args.pages.table.shape[1]);
-  const Tensor &keys = args.keys.first, &values = args.values.first;
+  const Tensor& keys = args.keys.first;
   call.page_log2 = std::countr_zero(static_cast<std::uint64_t>(keys.shape[1]));
   call.pool_pages = keys.shape[0];
   const auto bytes_of = [&](int d) {
@@ -173,28 +260,7 @@ void fill_call(const DecodeLayersArgs& args, Call& call) {
   call.head_bytes = bytes_of(2);
   call.window = args.mask.kind() == Mask::Kind::window ? static_cast<int>(args.mask.left()) + 1 : 0;
   call.x = args.x.data;
-  for (std::size_t l = 0; l < args.layers.size(); ++l) {
-    const DecodeLayer& layer = args.layers[l];
-    decode::LayerWeights& to = call.weights[l];
-    const DecodeLayer::Product* products[decode::kStages];
-    products_of(layer, products);
-    for (int s = 0; s < decode::kStages; ++s) {
-      const Weight& weight = products[s]->weight;
-      to.codes[s] = weight.data.data;
-      to.scales[s] = weight.scales.data;
-      to.row_scales[s] = weight.row_scales.ptr<const float>();
-      to.bias[s] = products[s]->bias.data;
-    }
-    const DecodeLayer::Norm* norms[] = {&layer.norm1, &layer.norm2};
-    for (int n = 0; n < 2; ++n) {
-      to.norm_weight[n] = norms[n]->weight.data;
-      to.norm_bias[n] = norms[n]->bias.data;
-    }
-    const std::int64_t bytes =
-        static_cast<std::int64_t>(l) * args.keys.stride * size_of(keys.dtype);
-    to.keys = static_cast<char*>(keys.data) + bytes;
-    to.values = static_cast<char*>(values.data) + bytes;
-  }
+  for (std::size_t l = 0; l < args.layers.size(); ++l) fill_layer(args, l, call.weights[l]);
 }
 
 // ---- scratch ------------------------------------------------------------------------------------
@@ -219,8 +285,8 @@ std::int64_t place_scratch(const PersistentKernel& kernel, char* memory, Call& c
   const std::int64_t splits = std::int64_t{call.most_splits} * call.heads;
   call.qkv = memory + scratch.take(kHalf * qkv);
   call.activated = memory + scratch.take(kHalf * call.inner);
-  call.sums = reinterpret_cast<float*>(
-      memory + scratch.take(kFloat * call.stages[decode::kDown].parts * call.hidden));
+  const int parts = std::max(call.stages[decode::kDown].parts, call.stages[decode::kOutput].parts);
+  call.sums = reinterpret_cast<float*>(memory + scratch.take(kFloat * parts * call.hidden));
   call.attended = reinterpret_cast<float*>(memory + scratch.take(kFloat * splits * call.dim));
   call.softmaxes = reinterpret_cast<float*>(memory + scratch.take(kFloat * splits * 2));
   return scratch.bytes;
@@ -231,12 +297,12 @@ std::int64_t place_scratch(const PersistentKernel& kernel, char* memory, Call& c
 std::optional<DecodeLayersPlan> plan_decode_layers(Context& ctx, const DecodeLayersArgs& args) {
   if (args.layers.empty() || std::ssize(args.layers) > decode::kMostLayers) return {};
   const DecodeLayer& first = args.layers.front();
+  const Format format = products_of(args.kind, first).at[0]->weight.format;
   const State& state = state_of(ctx);
-  DecodeLayersPlan plan{
-      .kernel = decode::persistent_kernel_for(first.qkv.weight.format, args.x.dtype),
-      .blocks = blocks_at_once(state.limits())};
+  DecodeLayersPlan plan{.kernel = decode::persistent_kernel_for(args.kind, format, args.x.dtype),
+                        .blocks = blocks_at_once(state.limits())};
   if (plan.kernel == nullptr || args.x.shape[0] != 1 || args.x.strides[1] != 1) return {};
-  if (args.x.shape[1] > decode::kMostHidden || args.x.shape[1] % 8 != 0) return {};
+  if (args.x.shape[1] > plan.kernel->most_hidden || args.x.shape[1] % 8 != 0) return {};
   if (args.dim > decode::kMostDim || args.dim % decode::kLaneElements != 0) return {};
   if (!takes_pages(args)) return {};
   const Mask& mask = args.mask;
@@ -247,32 +313,17 @@ std::optional<DecodeLayersPlan> plan_decode_layers(Context& ctx, const DecodeLay
   }
 
   Call& call = plan.call;
-  const PersistentKernel& kernel = *plan.kernel;
-  const auto tiles = [&](const Weight& weight) {
-    return static_cast<int>(weight.out_features) / kernel.rows;
-  };
-  const auto units = [&](const Weight& weight) {
-    return static_cast<int>(weight.in_features) / kernel.depth;
-  };
-  const Weight &down = first.down.weight, &output = first.output.weight;
-  const int parts = choose_parts(tiles(down), units(down), units(output), plan.blocks);
-  call.stages[decode::kQkv] = {tiles(first.qkv.weight), 1, units(first.qkv.weight)};
-  call.stages[decode::kUp] = {tiles(first.up.weight), 1, units(first.up.weight)};
-  call.stages[decode::kDown] = {tiles(down), parts, units(down) / parts};
-  call.stages[decode::kOutput] = {tiles(output), parts, units(output) / parts};
   call.layers = static_cast<int>(args.layers.size());
   call.hidden = static_cast<int>(args.x.shape[1]);
   call.inner = static_cast<int>(first.up.weight.out_features);
-  call.heads = static_cast<int>(args.heads);
-  call.dim = static_cast<int>(args.dim);
-  call.pairs = static_cast<int>(args.rope.inv_freq.shape[0]);
-  call.most_splits = std::max(1, plan.blocks / call.heads);
-  plan_shared_memory(plan);
+  plan_stages(args, plan);
+  plan_attention(args, plan);
+  plan_shared_memory(args.kind, plan);
   constexpr int kStaticBytes = 1024;  // at most, beside what a launch asks for
-  if (kernel.shared_bytes(call) + kStaticBytes > state.limits().shared_bytes) return {};
+  if (plan.kernel->shared_bytes(call) + kStaticBytes > state.limits().shared_bytes) return {};
   fill_call(args, call);
   Call placed = call;
-  plan.scratch_bytes = place_scratch(kernel, nullptr, placed);
+  plan.scratch_bytes = place_scratch(*plan.kernel, nullptr, placed);
   return plan;
 }
 

@@ -2,7 +2,7 @@
 // of each layer, known from the start, and reads its shares in one long row, whatever the other
 // warps are at:
 //
-//   layer 0                                    layer 1
+//   layer 0 (parallel)                         layer 1
 //   | qkv      | up        | down     | out  | qkv      | ...
 //   | u u u u u|u u u u u u|u u u u u |u u   |u u u ...
 //            ^ multiplied       ^ asked for: kUnits ahead, so that memory is busy while blocks wait
@@ -14,6 +14,7 @@
 #include <cstdint>
 
 #include "cuda/decode/call.h"
+#include "cuda/decode/layer_kinds.cuh"
 #include "cuda/linear/layout/fragments.cuh"
 #include "cuda/linear/layout/scales.cuh"
 #include "cuda/linear/portable/stream_one_token.cuh"
@@ -105,10 +106,11 @@ struct BlockShare {
   WarpShares warps;
 
   __device__ explicit BlockShare(const StageShape& stage) {
-    const int all = stage.tiles * stage.parts, blocks = static_cast<int>(gridDim.x);
-    const int block = static_cast<int>(blockIdx.x), each = all / blocks, longer = all % blocks;
-    first = block * each + min(block, longer);
-    tasks = each + (block < longer);
+    const int all = stage.tiles * stage.parts / stage.together;
+    const int blocks = static_cast<int>(gridDim.x), block = static_cast<int>(blockIdx.x);
+    const int each = all / blocks, longer = all % blocks;
+    first = (block * each + min(block, longer)) * stage.together;
+    tasks = (each + (block < longer)) * stage.together;
     first_part = min(first / stage.tiles, stage.parts - 1);
     last_part = tasks > 0 ? (first + tasks - 1) / stage.tiles : first_part;
     warps.units = static_cast<unsigned>(tasks * stage.units);
@@ -142,7 +144,7 @@ struct WarpShare {
 
 // ---- the ring -----------------------------------------------------------------------------------
 
-template <typename Kind>
+template <typename Kind, typename Layer>
 class WeightRing {
  public:
   // shares: of this warp, for each stage.
@@ -168,25 +170,28 @@ class WeightRing {
  private:
   // The next stage of which this warp has anything.
   __device__ void start_stage() {
-    while (layer_ < call_.layers && shares_[stage_].count == 0) next_stage();
+    while (layer_ < call_.layers && shares_[stage()].count == 0) next_stage();
     if (layer_ == call_.layers) return;
-    share_ = shares_[stage_];
+    share_ = shares_[stage()];
     locate();
   }
+  __device__ int stage() const { return Layer::stage(stage_); }
   __device__ void next_stage() {
     if (++stage_ == kStages) stage_ = 0, ++layer_;
   }
   __device__ void locate() {
-    const StageShape& stage = call_.stages[stage_];
-    const auto unit = static_cast<unsigned>(
-        (share_.tile * stage.parts + share_.part) * stage.units + share_.unit);
+    const StageShape& shape = call_.stages[stage()];
+    const Piece piece = Layer::piece(call_, stage(), share_.tile);
+    const auto unit =
+        static_cast<unsigned>((piece.tile * shape.parts + share_.part) * shape.units + share_.unit);
     const LayerWeights& layer = layers_[layer_];
-    codes_ = static_cast<const char*>(layer.codes[stage_]) + std::uint64_t{unit} * Kind::kCodeBytes;
+    codes_ = static_cast<const char*>(layer.codes[piece.weight]) +
+             std::uint64_t{unit} * Kind::kCodeBytes;
     if constexpr (Kind::kScaleBytes > 0) {
-      scales_ =
-          static_cast<const char*>(layer.scales[stage_]) + std::uint64_t{unit} * Kind::kScaleBytes;
+      scales_ = static_cast<const char*>(layer.scales[piece.weight]) +
+                std::uint64_t{unit} * Kind::kScaleBytes;
     }
-    task_left_ = stage.units - share_.unit;
+    task_left_ = shape.units - share_.unit;
   }
   __device__ void ask(int place) {
     if (layer_ < call_.layers) {
@@ -197,7 +202,7 @@ class WeightRing {
         next_stage();
         start_stage();
       } else if (--task_left_ == 0) {
-        share_.next_task(call_.stages[stage_], Kind::kDepth);
+        share_.next_task(call_.stages[stage()], Kind::kDepth);
         locate();
       }
     }
@@ -210,7 +215,7 @@ class WeightRing {
   char* ring_;
   const int lane_;
   int at_ = 0;  // the place of the next unit to be multiplied
-  // The next unit to be asked for.
+  // The next unit to be asked for; stage_ counts in the order of the layer.
   int layer_ = 0, stage_ = 0, task_left_ = 0;
   WarpShare share_{};
   const char* codes_ = nullptr;
@@ -222,9 +227,9 @@ class WeightRing {
 // A warp's share of a product with activations x, which lie in shared memory. The sums of a task go
 // into slot (task + warp), which has Kind::kRows of them: one step on is either the next task or
 // the next warp, so no two meet.
-template <typename Kind>
-__device__ void multiply_share(WeightRing<Kind>& ring, const StageShape& stage, WarpShare share,
-                               typename Kind::Element* x, float* slots, int lane) {
+template <typename Kind, typename Layer>
+__device__ void multiply_share(WeightRing<Kind, Layer>& ring, const StageShape& stage,
+                               WarpShare share, typename Kind::Element* x, float* slots, int lane) {
   using T = typename Kind::Element;
   if (share.count == 0) return;
   int k = share.k + share.unit * Kind::kDepth, task_left = stage.units - share.unit;

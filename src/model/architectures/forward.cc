@@ -28,21 +28,6 @@ void require(bool holds, fmt::format_string<Args...> format, Args&&... args) {
        fmt::format(format, std::forward<Args>(args)...));
 }
 
-// What a query may see under the cache's policy and in the layer's own window.
-Mask narrowed(const Mask& mask, std::int64_t window) {
-  if (window == 0) return mask;
-  switch (mask.kind()) {
-    case Mask::Kind::causal:
-      return Mask::window(window - 1, 0);
-    case Mask::Kind::window:
-      return Mask::window(mask.left() < 0 ? window - 1 : std::min(mask.left(), window - 1),
-                          mask.right());
-    default:
-      // Sinks, whose caches make_cache() refuses where the window would hide a key that stays.
-      return mask;
-  }
-}
-
 // [rows, heads, dim] as [batch, rows / batch, heads, dim].
 Tensor in_batches(const Tensor& tensor, std::int64_t batch) {
   const std::int64_t each = tensor.size(0) / batch;
@@ -263,6 +248,20 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   if (!args.logits.defined()) return;
   const Tensor wanted = args.observe ? take_rows(ctx, frame, logit_rows(step), normed) : normed;
   find_logits(ctx, parts, wanted, args.logits, logit_rows(step).fixed, args.largest_logits);
+}
+
+Mask narrowed(const Mask& mask, std::int64_t window) {
+  if (window == 0) return mask;
+  switch (mask.kind()) {
+    case Mask::Kind::causal:
+      return Mask::window(window - 1, 0);
+    case Mask::Kind::window:
+      return Mask::window(mask.left() < 0 ? window - 1 : std::min(mask.left(), window - 1),
+                          mask.right());
+    default:
+      // Sinks, whose caches make_cache() refuses where the window would hide a key that stays.
+      return mask;
+  }
 }
 
 namespace {

@@ -10,6 +10,7 @@
 #include "model/architectures/shard.h"
 #include "tessera/context.h"
 #include "tessera/decode_layers.h"
+#include "tessera/mask.h"
 #include "tessera/model.h"
 #include "tessera/rotary.h"
 #include "tessera/tensor.h"
@@ -50,6 +51,9 @@ bool is_single_token(const Context& ctx, const ForwardArgs& args);
 // In the last layer, only rows whose logits are asked for are computed to the end (all rows if
 // someone observes).
 void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts);
+
+// What a query may see under the cache's policy and in a layer's own window (0: none).
+Mask narrowed(const Mask& mask, std::int64_t window);
 
 // The cache's keys or values as decode_layers() takes them.
 LayerPages key_pages(const PagePool& pool);

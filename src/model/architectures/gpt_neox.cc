@@ -91,8 +91,6 @@ class GptNeox final : public LayeredModel {
  private:
   void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                  const FinishedRows& rows, const Tensor& out) const override;
-  std::optional<DecodeLayersArgs> all_layers(const ForwardArgs& args,
-                                             const Tensor& x) const override;
   void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
                       const Tensor& out) const override {
     norm(ctx, step, final_norm_, x, out);
@@ -114,8 +112,7 @@ class GptNeox final : public LayeredModel {
                const Tensor& residual, const FinishedRows& rows, const Tensor& out) const;
 
   std::vector<Layer> layers_;
-  bool fuses_layers_;                       // LoadOptions::fuse_layers
-  std::vector<DecodeLayer> decode_layers_;  // the same, if it may be run as one kernel
+  bool fuses_layers_;  // LoadOptions::fuse_layers
   Norm final_norm_;
 };
 
@@ -146,7 +143,7 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
     layer.down = read_dense(weights, at(kNeoxModules.down), hidden, config.intermediate,
                             config.mlp_bias, {.columns = shard_.inner}, first);
     layers_.push_back(layer);
-    if (config.parallel_residual && !shard_.is_part() && fuses_layers_) {
+    if (config.parallel_residual && may_decode_at_once(weights)) {
       decode_layers_.push_back({.norm1 = {layer.norm1.weight, layer.norm1.bias},
                                 .norm2 = {layer.norm2.weight, layer.norm2.bias},
                                 .qkv = {layer.qkv.weight, layer.qkv.bias},
@@ -256,26 +253,6 @@ void GptNeox::run_mlp(Context& ctx, const ForwardArgs& args, const Layer& layer,
                .out = inner,
                .fixed_rows = rows.fixed});
   put_back(ctx, layer.down, inner, residual, rows.fixed, out);
-}
-
-std::optional<DecodeLayersArgs> GptNeox::all_layers(const ForwardArgs& args,
-                                                    const Tensor& x) const {
-  if (decode_layers_.empty()) return std::nullopt;
-  const CacheStep& step = *args.step;
-  const AttentionGroup& group = step.groups.front();
-  return DecodeLayersArgs{.layers = decode_layers_,
-                          .x = x,
-                          .eps = static_cast<float>(config_.norm_eps),
-                          .activation = config_.activation,
-                          .heads = config_.heads,
-                          .dim = config_.head_dim,
-                          .rope = rope_,
-                          .positions = step.positions,
-                          .slots = step.slots,
-                          .keys = key_pages(*step.pool),
-                          .values = value_pages(*step.pool),
-                          .pages = group.pages,
-                          .mask = group.mask};
 }
 
 std::unique_ptr<Model> make_neox(const ModelConfig& config, DType dtype, WeightSource& weights) {

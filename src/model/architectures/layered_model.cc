@@ -1,6 +1,7 @@
 #include "model/architectures/layered_model.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "core/fail.h"
 #include "core/workspace.h"
@@ -52,6 +53,34 @@ void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
   local.step = &context.step();
   local.context = &context;
   run(local, context.splits_rows() ? run_split_pass : run_pass);
+}
+
+bool LayeredModel::may_decode_at_once(const WeightSource& weights) const {
+  const std::vector<std::int64_t>& windows = config_.windows;
+  const auto differ = std::adjacent_find(windows.begin(), windows.end(), std::not_equal_to<>());
+  return !shard_.is_part() && weights.fuses_layers() && differ == windows.end();
+}
+
+std::optional<DecodeLayersArgs> LayeredModel::all_layers(const ForwardArgs& args,
+                                                         const Tensor& x) const {
+  if (decode_layers_.empty()) return std::nullopt;
+  const CacheStep& step = *args.step;
+  const AttentionGroup& group = step.groups.front();
+  return DecodeLayersArgs{.kind = decode_kind_,
+                          .layers = decode_layers_,
+                          .x = x,
+                          .eps = static_cast<float>(config_.norm_eps),
+                          .activation = config_.activation,
+                          .heads = config_.heads,
+                          .kv_heads = config_.kv_heads,
+                          .dim = config_.head_dim,
+                          .rope = rope_,
+                          .positions = step.positions,
+                          .slots = step.slots,
+                          .keys = key_pages(*step.pool),
+                          .values = value_pages(*step.pool),
+                          .pages = group.pages,
+                          .mask = narrowed(group.mask, config_.windows.front())};
 }
 
 bool LayeredModel::run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "model/architectures/forward.h"
 #include "model/architectures/shard.h"
@@ -35,16 +36,13 @@ class LayeredModel : public Model {
   // Reads the frequencies of the rotation, and takes over what the weights are stored in. Called
   // when all tensors have been asked for.
   void finish_reading(WeightSource& weights);
+  // Whether the model's layers may be stated to decode_layers(): this process has all of each, all
+  // see the same keys, and nobody asked for ops one by one.
+  bool may_decode_at_once(const WeightSource& weights) const;
 
   // Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
   virtual void run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index, const Tensor& x,
                          const FinishedRows& rows, const Tensor& out) const = 0;
-  // The call of decode_layers() that replaces x [1, hidden] by the output of the last layer.
-  // Nothing: the model runs layer by layer.
-  virtual std::optional<DecodeLayersArgs> all_layers(const ForwardArgs& /*args*/,
-                                                     const Tensor& /*x*/) const {
-    return std::nullopt;
-  }
   virtual void run_final_norm(Context& ctx, const CacheStep& step, const Tensor& x,
                               const Tensor& out) const = 0;
 
@@ -53,9 +51,16 @@ class LayeredModel : public Model {
   Weight embedding_;             // [vocab, hidden], or the shard's rows of it
   Weight head_;                  // the same
   Rope rope_;
+  // The layers as decode_layers() takes them; none: they always run op by op.
+  std::vector<DecodeLayer> decode_layers_;
+  DecodeLayerKind decode_kind_ = DecodeLayerKind::parallel;
 
  private:
   bool is_spread() const { return context_ranks_ != nullptr && context_ranks_->size() > 1; }
+  // The call of decode_layers() that replaces x [1, hidden] by the output of the last layer.
+  // Nothing: the model runs layer by layer.
+  std::optional<DecodeLayersArgs> all_layers(const ForwardArgs& args, const Tensor& x) const;
+  // Makes it, if there is one. False: it did nothing.
   bool run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const;
 
   WeightStorage storage_;
