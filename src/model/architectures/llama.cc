@@ -17,6 +17,7 @@
 #include "model/architectures/layered_model.h"
 #include "model/architectures/registry.h"
 #include "model/architectures/shared_weights.h"
+#include "tessera/decode_layers.h"
 #include "tessera/linear.h"
 #include "tessera/norm.h"
 
@@ -151,6 +152,7 @@ class Llama final : public LayeredModel {
 
 Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
     : LayeredModel(config, dtype, weights) {
+  decode_kind_ = DecodeLayerKind::serial;
   const std::int64_t hidden = config.hidden, intermediate = config.intermediate;
   const std::int64_t q_rows = config.heads * config.head_dim;
   const std::int64_t kv_rows = config.kv_heads * config.head_dim;
@@ -187,6 +189,21 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
     layer.down = read_dense(weights, at(kLlamaModules.down), hidden, intermediate, config.mlp_bias,
                             {.columns = shard_.inner}, first);
     layers_.push_back(layer);
+    // The one kernel does not norm the heads of query and key.
+    if (!config.qk_norm && may_decode_at_once(weights)) {
+      const auto product = [](const Dense& dense) {
+        return DecodeLayer::Product{dense.weight, dense.bias};
+      };
+      decode_layers_.push_back({.norm1 = {.weight = layer.norm1},
+                                .norm2 = {.weight = layer.norm2},
+                                .q = product(layer.q),
+                                .k = product(layer.k),
+                                .v = product(layer.v),
+                                .gate = product(layer.gate),
+                                .up = product(layer.up),
+                                .down = product(layer.down),
+                                .output = product(layer.output)});
+    }
   }
   final_norm_ = weights.vector(std::string(kLlamaModules.final_norm) + ".weight", hidden);
   head_ = ends.read_head(embedding_);

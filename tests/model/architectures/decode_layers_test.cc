@@ -24,33 +24,49 @@ namespace {
 struct Shape {
   std::int64_t hidden, heads, inner, layers;
   bool biases = true;
+  model::Json more = model::Json::object();  // keys of config.json; of a Llama, "model_type" too
 };
 
 ModelConfig config_of(const Shape& shape) {
-  const model::Json json = {{"model_type", "gpt_neox"},
-                            {"architectures", {"GPTNeoXForCausalLM"}},
-                            {"hidden_size", shape.hidden},
-                            {"num_hidden_layers", shape.layers},
-                            {"num_attention_heads", shape.heads},
-                            {"intermediate_size", shape.inner},
-                            {"attention_bias", shape.biases},
-                            {"max_position_embeddings", 4096},
-                            {"vocab_size", 160}};
+  model::Json json = {{"model_type", "gpt_neox"},
+                      {"hidden_size", shape.hidden},
+                      {"num_hidden_layers", shape.layers},
+                      {"num_attention_heads", shape.heads},
+                      {"intermediate_size", shape.inner},
+                      {"max_position_embeddings", 4096},
+                      {"vocab_size", 160}};
+  json.update(shape.more);
+  const std::string type = json["model_type"];
+  json["architectures"] = {type == "gpt_neox"  ? "GPTNeoXForCausalLM"
+                           : type == "llama"   ? "LlamaForCausalLM"
+                           : type == "mistral" ? "MistralForCausalLM"
+                           : type == "qwen2"   ? "Qwen2ForCausalLM"
+                                               : "Qwen3ForCausalLM"};
+  if (type == "gpt_neox") json["attention_bias"] = shape.biases;
   return model::model_config_of(json, "config.json");
+}
+
+// Heads of the Llama family.
+model::Json family(const char* type, std::int64_t kv_heads, std::int64_t head_dim) {
+  return {{"model_type", type}, {"num_key_value_heads", kv_heads}, {"head_dim", head_dim}};
+}
+model::Json with(model::Json json, const char* key, const model::Json& value) {
+  json[key] = value;
+  return json;
 }
 
 // A random model, and a stream of tokens through it.
 class Stream {
  public:
   Stream(Context& ctx, const Shape& shape, std::optional<Format> format, bool fuses,
-         const CachePolicy& policy)
+         const CachePolicy& policy, std::optional<DType> cache_dtype = std::nullopt)
       : ctx_(ctx),
         model_(model::make_random_model(
             ctx, config_of(shape),
             {.dtype = DType::f16,
              .pack = format ? std::optional(QuantizeOptions{.format = *format}) : std::nullopt,
              .fuse_layers = fuses})),
-        cache_(model_->make_cache(ctx, policy, 4000, 64)),
+        cache_(model_->make_cache(ctx, policy, 4000, 64, 1, cache_dtype)),
         logits_(DType::f32, {1, model_->config().vocab}, ctx.device()) {}
 
   std::vector<float> feed(std::int64_t count) {
@@ -159,6 +175,47 @@ TEST_P(DecodeLayersTest, AWindowThatRolls) {
           CachePolicy::last(50));
 }
 
+// A small model of the Llama family.
+Shape small(const model::Json& more) {
+  return {.hidden = 256, .heads = 4, .inner = 512, .layers = 2, .more = more};
+}
+
+TEST_P(DecodeLayersTest, LlamaInFourBits) {
+  if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
+  const Format nvfp4 = Format::nvfp4;
+  compare(small(family("llama", 2, 64)), nvfp4, contexts({1, 2, 63, 64, 127, 300, 1500}));
+  if (is_emulated()) return;
+  compare(small(family("llama", 1, 64)), nvfp4, {1, 200, 1000});
+  compare(small(family("llama", 4, 128)), nvfp4, {1, 200});
+  compare({.hidden = 640, .heads = 10, .inner = 1920, .layers = 2, .more = family("llama", 2, 64)},
+          nvfp4, {5, 200});
+  compare(
+      {.hidden = 4096, .heads = 32, .inner = 14336, .layers = 2, .more = family("llama", 8, 128)},
+      nvfp4, {5, 200, 2900});
+}
+
+TEST_P(DecodeLayersTest, LlamaInHalfPrecision) {
+  if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
+  compare(small(family("llama", 2, 64)), std::nullopt, contexts({1, 2, 63, 64, 127, 300, 1500}));
+  if (is_emulated()) return;
+  compare({.hidden = 1024, .heads = 8, .inner = 2816, .layers = 2, .more = family("llama", 8, 128)},
+          std::nullopt, {5, 200});
+  compare(
+      {.hidden = 4096, .heads = 32, .inner = 14336, .layers = 2, .more = family("llama", 8, 128)},
+      std::nullopt, {5, 200, 2900});
+}
+
+TEST_P(DecodeLayersTest, RelativesOfLlama) {
+  if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
+  const Format nvfp4 = Format::nvfp4;
+  const std::vector<std::int64_t> some = contexts({1, 30, 64, 300});
+  compare(small(with(family("mistral", 2, 64), "sliding_window", 20)), nvfp4, some);
+  compare(small(family("qwen2", 2, 64)), nvfp4, some);
+  compare(small(with(with(family("llama", 2, 64), "attention_bias", true), "mlp_bias", true)),
+          nvfp4, some);
+  compare(small(family("llama", 2, 64)), nvfp4, {70}, CachePolicy::last(50));
+}
+
 TEST_P(DecodeLayersTest, TheSameBitsTwice) {
   if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
   if (is_emulated()) GTEST_SKIP() << "its blocks do not run side by side";
@@ -205,7 +262,8 @@ TEST_P(DecodeLayersTest, TheTraceCountsWeightsNormsKeysAndValues) {
   FAIL() << "decode_layers has not run";
 }
 
-// Sinks turn keys as they are read, a step of several tokens is no token, and int8 has no kernel.
+// Sinks turn keys as they are read, a step of several tokens is no token, int8 has no kernel, and
+// neither have keys of 8 bits.
 TEST_P(DecodeLayersTest, OtherStepsRunOpByOp) {
   if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
   const Shape shape{.hidden = 256, .heads = 4, .inner = 512, .layers = 2};
@@ -215,6 +273,25 @@ TEST_P(DecodeLayersTest, OtherStepsRunOpByOp) {
   several.feed(3);
   Stream ints(ctx(), shape, Format::int8, true, CachePolicy::full());
   ints.feed(1);
+  Stream small_keys(ctx(), shape, Format::nvfp4, true, CachePolicy::full(), DType::i8);
+  small_keys.feed(1);
+  EXPECT_EQ(calls("decode_layers"), 0);
+  EXPECT_GT(calls("append_attention"), 0);
+}
+
+// Qwen3 norms the heads of query and key, and layers with windows of their own see other keys.
+TEST_P(DecodeLayersTest, OtherLlamasRunOpByOp) {
+  if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";
+  Stream qwen3(ctx(), small(family("qwen3", 2, 64)), Format::nvfp4, true, CachePolicy::full());
+  qwen3.feed(1);
+  const model::Json some_windows = {
+      {"use_sliding_window", true}, {"sliding_window", 30}, {"max_window_layers", 1}};
+  model::Json json = family("qwen2", 2, 64);
+  json.update(some_windows);
+  Stream mixed(ctx(), small(json), Format::nvfp4, true, CachePolicy::full());
+  mixed.feed(1);
+  Stream apart(ctx(), small(family("llama", 2, 64)), Format::nvfp4, false, CachePolicy::full());
+  apart.feed(1);
   EXPECT_EQ(calls("decode_layers"), 0);
   EXPECT_GT(calls("append_attention"), 0);
   for (const Stream* stream : {&sinks, &several, &ints}) EXPECT_FALSE(stream->plans_to_fuse());
