@@ -211,9 +211,8 @@ TEST_P(VerifyOn, FusionIsOnUnlessItIsTurnedOff) {
                                 fusion + " --model " + temporary.path().string());
     EXPECT_EQ(outcome.status, 0) << outcome.output;
     std::map<std::string, int> calls;
-    for (const auto& entry : nlohmann::json::parse(outcome.output)["trace"]) {
-      calls[entry["op"]] += entry["calls"].get<int>();
-    }
+    const auto json = nlohmann::json::parse(outcome.output);
+    for (const auto& entry : json["trace"]) calls[entry["op"]] += entry["calls"].get<int>();
     const bool fused = fusion == "on" && device == "cuda";
     EXPECT_EQ(calls["decode_layers"], fused ? 1 : 0) << fusion;
     EXPECT_EQ(calls["append_attention"], fused ? 0 : 2) << fusion;  // one for each layer
