@@ -83,6 +83,7 @@ TEST_P(CapturedStepsTest, OneKernelForAllLayersMakesTheTokensOfTheOps) {
                                 .sampling = {.greedy = true}};
   Context plain_launches({.device = GetParam(), .threads = 1, .graphs = false});
   for (const std::optional<Format> format : {std::optional<Format>(), {Format::nvfp4}}) {
+    if (format && is_emulated(GetParam())) continue;  // to pack takes long there
     std::vector<Ids> ids;
     for (const bool fuses : {true, false}) {
       model_ = random_neox(ctx(), format, fuses);

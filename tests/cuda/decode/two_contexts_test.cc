@@ -65,7 +65,9 @@ class TwoContextsTest : public DeviceTest {
 INSTANTIATE_TEST_SUITE_P(Devices, TwoContextsTest, testing::Values(Device::cuda()), device_name);
 
 TEST_P(TwoContextsTest, DecodeAtOnceAsTheyDoAlone) {
-  for (const std::optional<Format> format : {std::optional(Format::nvfp4), std::optional<Format>()})
+  std::vector<std::optional<Format>> formats{std::nullopt};
+  if (!is_emulated(GetParam())) formats.emplace_back(Format::nvfp4);  // to pack takes long there
+  for (const std::optional<Format> format : formats) {
     for (const bool graphs : {true, false}) {
       SCOPED_TRACE(std::string(format ? "nvfp4" : "dense") + (graphs ? ", graphs" : ""));
       std::array<Ids, kUsers> alone, together;
@@ -85,11 +87,12 @@ TEST_P(TwoContextsTest, DecodeAtOnceAsTheyDoAlone) {
       });
       EXPECT_EQ(together, alone);
     }
+  }
 }
 
 // What the test above is about.
 TEST_P(TwoContextsTest, TheyTakeTheKernelOfAllLayers) {
-  const std::unique_ptr<Model> model = random_neox(ctx(), Format::nvfp4, true, shape());
+  const std::unique_ptr<Model> model = random_neox(ctx(), std::nullopt, true, shape());
   KvCache cache = model->make_cache(ctx(), CachePolicy::full(), 500, 16);
   const Ids prompt = {3, 1, 4};
   generate(ctx(), *model, cache, nullptr, prompt, {.max_tokens = 3, .ignore_eos = true});
