@@ -22,9 +22,8 @@
 
 namespace tessera::cuda::decode {
 
-// Keys of a half that are on their way at once.
-inline constexpr int kKeysAtOnce = 4;
-inline constexpr int kFirstKeys = kKeysAtOnce * kHalves;
+// Keys of a half that are on their way at once: Layer::kKeysAtOnce, at most four.
+inline constexpr int kFirstKeys = 4 * kHalves;
 // Below so many keys a split is not worth its merging.
 inline constexpr int kFewestKeys = 64;
 
@@ -156,7 +155,8 @@ struct SeenKeys {
     for (float& each : largest) each = kNothing;
   }
   // What is there shrinks, as a larger score has come.
-  __device__ void expect(int query, const float (&scores)[kKeysAtOnce]) {
+  template <int keys>
+  __device__ void expect(int query, const float (&scores)[keys]) {
     float new_largest = largest[query];
 #pragma unroll
     for (const float score : scores) new_largest = fmaxf(new_largest, score);
@@ -224,7 +224,8 @@ template <typename T, typename Layer>
 __device__ void attend(const Call& call, const LayerWeights& layer, const KeyRange& range,
                        const Team& team, int split, bool is_first, const std::uint64_t* first_keys,
                        const CosSin* turns, float* shared) {
-  constexpr int kQueries = Layer::kQueries;
+  constexpr int kQueries = Layer::kQueries, kKeysAtOnce = Layer::kKeysAtOnce;
+  static_assert(kKeysAtOnce * kHalves <= kFirstKeys);
   const int dim = call.dim, thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 16, half = thread / 16, e = lane * kLaneElements;
   const bool has_elements = e < dim;
@@ -267,18 +268,18 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const KeyRan
     }
   }
 
-  float q[kQueries][kLaneElements] = {};
-#pragma unroll
-  for (int query = 0; query < kQueries; ++query) {
-    if (has_elements) to_floats<T>(vector(2 + query), q[query]);
-#pragma unroll
-    for (float& each : q[query]) each *= call.scale_log2;
-  }
   SeenKeys<kQueries> seen;
   // All halves of a warp the same number of times, as they shuffle together.
 #pragma unroll 1
   for (int first = begin; first < end; first += kKeysAtOnce * kHalves) {
     if (first > begin) load(first + half);
+    float q[kQueries][kLaneElements] = {};  // each time again: between keys, registers are scarce
+#pragma unroll
+    for (int query = 0; query < kQueries; ++query) {
+      if (has_elements) to_floats<T>(vector(2 + query), q[query]);
+#pragma unroll
+      for (float& each : q[query]) each *= call.scale_log2;
+    }
     float scores[kQueries][kKeysAtOnce];
 #pragma unroll
     for (int i = 0; i < kKeysAtOnce; ++i) {

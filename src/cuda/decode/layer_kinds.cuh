@@ -23,8 +23,8 @@ struct ParallelLayer {
   static constexpr int kNormVectors = 4;        // weights and biases
   // Vectors of eight numbers of the residual stream that a thread has, at most.
   static constexpr int kVectors = 1;
-  // Heads whose queries a block takes together.
-  static constexpr int kQueries = 1;
+  // Heads whose queries a block takes together, and keys that are on their way to half a warp.
+  static constexpr int kQueries = 1, kKeysAtOnce = 4;
 
   __device__ static int stage(int i) { return i; }
   // What a block raises after a product.
@@ -42,8 +42,9 @@ struct SerialLayer {
   static constexpr int kNormVectors = 2;
   static constexpr int kVectors = 2;
   // More would read keys less often, but have fewer blocks at work: with two of the four queries
-  // that usually share a key, keys are read twice, the second time from the second cache.
-  static constexpr int kQueries = 2;
+  // that usually share a key, keys are read twice, the second time from the second cache. For a
+  // fourth key there are no registers.
+  static constexpr int kQueries = 2, kKeysAtOnce = 3;
 
   __device__ static int stage(int i) { return i == 1 ? kOutput : i > 1 ? i - 1 : kQkv; }
   __device__ static int signal_of(int stage) {
