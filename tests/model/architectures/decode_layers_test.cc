@@ -277,6 +277,9 @@ TEST_P(DecodeLayersTest, OtherStepsRunOpByOp) {
   small_keys.feed(1);
   EXPECT_EQ(calls("decode_layers"), 0);
   EXPECT_GT(calls("append_attention"), 0);
+  for (const Stream* stream : {&sinks, &several, &ints, &small_keys}) {
+    EXPECT_FALSE(stream->plans_to_fuse());
+  }
 }
 
 // Qwen3 norms the heads of query and key, and layers with windows of their own see other keys.
@@ -294,7 +297,7 @@ TEST_P(DecodeLayersTest, OtherLlamasRunOpByOp) {
   apart.feed(1);
   EXPECT_EQ(calls("decode_layers"), 0);
   EXPECT_GT(calls("append_attention"), 0);
-  for (const Stream* stream : {&sinks, &several, &ints}) EXPECT_FALSE(stream->plans_to_fuse());
+  for (const Stream* stream : {&qwen3, &mixed, &apart}) EXPECT_FALSE(stream->plans_to_fuse());
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, DecodeLayersTest, testing::ValuesIn(test_devices()), device_name);
