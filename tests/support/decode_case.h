@@ -49,6 +49,7 @@ class DecodeCall {
             .eps = 1e-5F,
             .activation = Activation::gelu,
             .heads = c.heads,
+            .kv_heads = c.heads,
             .dim = dim(),
             .rope = {.inv_freq = inv_freq_},
             .positions = positions_,
