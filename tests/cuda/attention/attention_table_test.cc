@@ -38,8 +38,8 @@ TEST(AttentionTable, EveryNameIsThereOnce) {
     names += std::string(kernel.name) + " ";
   }
   EXPECT_EQ(names,
-            "cuda.hopper cuda.hopper+split cuda.split cuda.mma+split cuda.dense cuda.mma "
-            "cuda.plain ");
+            "cuda.hopper cuda.hopper+split cuda.split.codes cuda.split cuda.mma+split cuda.dense "
+            "cuda.mma cuda.plain ");
 }
 
 TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {

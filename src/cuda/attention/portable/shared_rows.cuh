@@ -111,10 +111,10 @@ __device__ uint4 eight_elements(const T* from, int n) {
 }
 
 // `threads` threads copy `rows` rows. Each has one chunk of every kAtOnce-th row, so that all of
-// its addresses follow from one.
-template <int dim, int rows, int threads>
+// its addresses follow from one. Places: where a row lies in shared memory.
+template <int dim, int rows, int threads, typename Places = PaddedRows<dim>>
 struct RowCopy {
-  using Rows = PaddedRows<dim>;
+  using Rows = Places;
   static constexpr int kAtOnce = threads / Rows::kChunks;  // rows
   static constexpr int kTurns = (rows + kAtOnce - 1) / kAtOnce;
 

@@ -185,87 +185,6 @@ struct WarpTileLoop {
   }
 };
 
-// The warps' results go to shared memory.
-template <int dim>
-__device__ void share(const WarpRows<1, dim>& state, int rows, Shared<dim>& shared) {
-  const int warp = warp_of_block(), lane = lane_of_warp();
-#pragma unroll
-  for (int side = 0; side < 2; ++side) {
-    const int row = state.row(0, side);
-    const float sum = tile::quad_sum(state.sum[0][side]);
-    if (row >= rows) continue;
-    float* out = shared.out(warp, row) + 2 * (lane % 4);
-#pragma unroll
-    for (int n = 0; n < dim / 8; ++n) {
-      *reinterpret_cast<float2*>(out + 8 * n) =
-          make_float2(state.out[0][n][2 * side], state.out[0][n][2 * side + 1]);
-    }
-    if (lane % 4 == 0) {
-      shared.largest[warp][row] = state.largest[0][side];
-      shared.sum[warp][row] = sum;
-    }
-  }
-}
-
-// Merges the warps' results: a warp takes every fourth row, and a lane every 32nd element of a row.
-template <typename T, int dim>
-__device__ void merge_warps(const Part& part, Shared<dim>& shared, const Partials& partials,
-                            std::int64_t slot, int split, bool alone) {
-  const QueryRows& rows = part.rows;
-  const AttentionCall& call = rows.call;
-  const int lane = lane_of_warp();
-  for (int r = warp_of_block(); r < rows.size; r += kWarps) {
-    Merged merged;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) merged.largest = fmaxf(merged.largest, shared.largest[w][r]);
-    float weights[kWarps];
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      weights[w] = merged.weight(shared.largest[w][r]);
-      merged.sum += weights[w] * shared.sum[w][r];
-    }
-    const float factor = !alone ? 1.f : merged.sum == 0.f ? 0.f : 1.f / merged.sum;
-    const std::int64_t at = (slot * partials.splits + split) * partials.rows + r;
-    T* out = call.query_row<T>(call.out, rows.sequence, rows.query(r), rows.head(r));
-    for (int d = lane; d < call.dim; d += 32) {
-      float sum = 0.f;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += weights[w] * shared.out(w, r)[d];
-      if (alone) {
-        out[d] = from_f32<T>(factor * sum);
-      } else {
-        partials.sums[at * call.dim + d] = sum;
-      }
-    }
-    if (lane != 0) continue;
-    if (!alone) {
-      partials.largest_and_sum[2 * at] = merged.largest;
-      partials.largest_and_sum[2 * at + 1] = merged.sum;
-    } else if (call.lse != nullptr) {
-      *call.lse_at(rows.sequence, rows.query(r), rows.head(r)) = log_sum_exp(merged);
-    }
-  }
-}
-
-// A split of a key head of a sequence: item (sequence * splits + split) * kv_heads + kv_head. In 32
-// bits, because a division then takes a quarter of the time.
-struct Item {
-  int sequence, split, kv_head;
-
-  __device__ Item(const AttentionCall& call, int most_splits, std::uint32_t item) {
-    const auto kv_heads = static_cast<std::uint32_t>(call.kv_heads);
-    const auto splits = static_cast<std::uint32_t>(most_splits);
-    const std::uint32_t of_heads = item / kv_heads;
-    kv_head = static_cast<int>(item - of_heads * kv_heads);
-    sequence = static_cast<int>(of_heads / splits);
-    split = static_cast<int>(of_heads % splits);
-  }
-  __device__ std::uint32_t slot(const AttentionCall& call) const {
-    return static_cast<std::uint32_t>(sequence) * static_cast<std::uint32_t>(call.kv_heads) +
-           static_cast<std::uint32_t>(kv_head);
-  }
-};
-
 // Block i has item i. Append: tokens are new, and the call is lean.
 template <typename T, int dim, bool lean, bool append>
 __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
@@ -276,22 +195,14 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
   const bool early = append && tokens.settled;
   let_next_kernel_start();
   if (!early) wait_for_earlier_kernels();
-  const Item item(call, partials.splits, blockIdx.x);
-  const SmallSequence s = SmallSequence::of(call, item.sequence);
-  const int size = s.n_q * static_cast<int>(call.group);
-  const QueryRows rows{call, s, item.kv_head, 0, size};
-  KeyTileLoop own;
-  own.start(call.mask, s, 0, s.n_q - 1, false);
-  if (lean) own.blocks = false;  // as the compiler cannot know
-  const Steps steps(own);
-  const int each = steps_of_split(steps.count, partials.rule), begin = item.split * each;
-  // Nothing to do, left to the kernel for many rows, or no steps left.
-  if (size == 0 || size > kRows || (begin >= steps.count && item.split > 0)) {
+  const Assignment own(call, partials, !lean);
+  if (own.is_empty()) {
     if (early) wait_for_earlier_kernels();  // else the next kernel might not wait for the one ahead
     return;
   }
-  if (!lean && threadIdx.x == 0) shared.loop = own;
-  const Part part{rows, steps, begin, std::min(steps.count, begin + each)};
+  if (!lean && threadIdx.x == 0) shared.loop = own.loop;
+  const Part part = own.part(call);
+  const QueryRows& rows = part.rows;
   const NewRows<T> fresh{tokens, rows, shared.turns(stages)};
   if (call.page_table != nullptr) list_pages(part, units, shared.pages);
   if constexpr (append) {
@@ -310,20 +221,19 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
   WarpRows<1, dim> state;
   state.clear();
   // In shared memory where functions that are not inlined read it, else in registers.
-  const KeyTileLoop& loop = lean ? own : shared.loop;
+  const KeyTileLoop& loop = lean ? own.loop : shared.loop;
   WarpTileLoop<T, dim, lean, append>{part, loop, load, shared, stages, early}.run(state);
   __syncthreads();  // the rings are free
-  share(state, size, shared);
+  share(state, rows.size, shared, [&](int side, float* out) {
+    const int column = 2 * (lane_of_warp() % 4);
+#pragma unroll
+    for (int n = 0; n < dim / 8; ++n) {
+      *reinterpret_cast<float2*>(out + 8 * n + column) =
+          make_float2(state.out[0][n][2 * side], state.out[0][n][2 * side + 1]);
+    }
+  });
   __syncthreads();
-  const bool alone = steps.count <= each;
-  const std::uint32_t slot = item.slot(call);
-  merge_warps<T, dim>(part, shared, partials, slot, item.split, alone);
-  const int splits = splits_of(steps.count, partials.rule);
-  if (alone || partials.counters == nullptr || !comes_last(partials.counters + slot, splits))
-    return;
-  for (int row = warp_of_block(); row < rows.size; row += kWarps) {
-    merge_row<T, dim>(rows, row, slot, partials, splits);
-  }
+  finish<T, dim>(own, part, shared, partials);
 }
 
 // Merges the parts of rows. Warp slot * rows + row has one row.
@@ -356,20 +266,16 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   if (slots == 0 || call.n_q == 0) return;
   const Launch start(ctx, "attention");
   const DeviceLimits& gpu = state_of(ctx).limits();
-  const int steps = static_cast<int>((call.n_k + kStepKeys - 1) / kStepKeys) + 1;
-  const std::int64_t blocks = slots * partials.splits;
-  const int sharing = blocks > 2 * gpu.multiprocessors ? most_sharing<dim, true, false>() : 2;
   const int stages =
-      stages_for<dim>(gpu.shared_bytes, sharing, steps_of_split(steps, partials.rule) / kWarps);
+      stages_of_call<dim, Stage<dim>>(gpu, call, partials, most_sharing<dim, true, false>());
   const int turns = tokens != nullptr ? static_cast<int>(call.n_q) * tokens->pairs : 0;
-  const Grid grid{.blocks = blocks,
-                  .threads = kThreads,
-                  .shared_bytes = shared_bytes<dim>(stages, turns),
-                  .overlaps = gpu.capability >= 90};
+  const Grid grid = grid_of_call(gpu, call, partials, shared_bytes<dim>(stages, turns));
   const NewTokens none;
-  if (tokens != nullptr) {
+  if (dim <= kMostCodes && options.codes_in_registers) {
+    launch_codes<T, std::min(dim, kMostCodes)>(ctx, call, options, partials);
+  } else if (tokens != nullptr) {
     start(attend<T, dim, true, true>, grid, call, options.units, partials, stages, *tokens);
-  } else if (is_lean(call) && options.units.vectors && call.mask.kind != Mask::Kind::blocks) {
+  } else if (is_lean(call) && options.units.vectors && !is_pattern(call)) {
     start(attend<T, dim, true, false>, grid, call, options.units, partials, stages, none);
   } else {
     start(attend<T, dim, false, false>, grid, call, options.units, partials, stages, none);

@@ -62,6 +62,13 @@ void launch_split(Context& ctx, const AttentionPlan& plan, const NewTokens* toke
   });
 }
 
+// Whether keys and values are codes that can be decoded in registers.
+bool suit_registers(const AttentionRequest& request) {
+  const AttentionCall& call = request.call;
+  return call.has_codes() && has_plain_scores(call) && !is_pattern(call) && request.units.vectors &&
+         call.dim <= kMostCodes;
+}
+
 }  // namespace
 
 bool takes(const AttentionRequest& request) {
@@ -92,6 +99,16 @@ void run_with_tokens(Context& ctx, const AttentionPlan& plan, const NewTokens& t
   launch_split(ctx, plan, &tokens, frame);
 }
 
+bool takes_codes(const AttentionRequest& request) {
+  return takes(request) && suit_registers(request);
+}
+
+AttentionPlan plan_codes(const AttentionRequest& request) {
+  AttentionPlan of_codes = plan(request);
+  of_codes.options.codes_in_registers = true;
+  return of_codes;
+}
+
 bool takes_mixed(const AttentionRequest& request) {
   return request.tensor_cores && request.call.q_offsets != nullptr && request.rows() > kFewRows;
 }
@@ -99,6 +116,7 @@ bool takes_mixed(const AttentionRequest& request) {
 AttentionPlan plan_mixed(const AttentionRequest& request) {
   AttentionPlan mixed = plan(request);
   mixed.options.leave_few = true;
+  mixed.options.codes_in_registers = suit_registers(request);
   return mixed;
 }
 

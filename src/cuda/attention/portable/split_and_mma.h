@@ -23,6 +23,10 @@ void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
 void run_with_tokens(Context& ctx, const AttentionPlan& plan, const NewTokens& tokens,
                      Workspace::Frame& frame);
 
+// The same where keys and values are codes that are decoded in registers (split_codes.cuh).
+bool takes_codes(const AttentionRequest& request);
+AttentionPlan plan_codes(const AttentionRequest& request);
+
 // Sequences of few rows by this kernel, the others by mma.
 bool takes_mixed(const AttentionRequest& request);
 AttentionPlan plan_mixed(const AttentionRequest& request);

@@ -12,6 +12,8 @@
 #include "cuda/attention/portable/shared_rows.cuh"
 #include "cuda/attention/portable/split_new_tokens.cuh"
 #include "cuda/attention/portable/tensor_core.h"
+#include "cuda/runtime/launch.h"
+#include "cuda/runtime/state.h"
 
 namespace tessera::cuda::split {
 
@@ -46,7 +48,7 @@ struct PageList {
   }
 };
 
-template <int dim>
+template <int dim, typename Step = Stage<dim>>
 struct alignas(16) Shared {
   unsigned char q[kRows * PaddedRows<dim>::kRowBytes];
   float largest[kWarps][kRows], sum[kWarps][kRows];
@@ -54,38 +56,59 @@ struct alignas(16) Shared {
   PageList pages;
 
   // Behind it: the warps' rings and, when all keys have been seen, their results.
-  __device__ Stage<dim>* ring(int stages) {
-    return reinterpret_cast<Stage<dim>*>(this + 1) + warp_of_block() * stages;
+  __device__ Step* ring(int stages) {
+    return reinterpret_cast<Step*>(this + 1) + warp_of_block() * stages;
   }
   __device__ float* out(int warp, int row) {
     return reinterpret_cast<float*>(this + 1) + (warp * kRows + row) * dim;
   }
   // Behind the rings: the turns of new tokens.
   __device__ CosSin* turns(int stages) {
-    return reinterpret_cast<CosSin*>(reinterpret_cast<Stage<dim>*>(this + 1) + kWarps * stages);
+    return reinterpret_cast<CosSin*>(reinterpret_cast<Step*>(this + 1) + kWarps * stages);
   }
 };
 
-template <int dim>
+template <int dim, typename Step = Stage<dim>>
 constexpr int shared_bytes(int stages, int turns) {
-  const int rings = kWarps * stages * static_cast<int>(sizeof(Stage<dim>)) + turns * 8;
+  const int rings = kWarps * stages * static_cast<int>(sizeof(Step)) + turns * 8;
   const int results = kWarps * kRows * dim * 4;
-  return static_cast<int>(sizeof(Shared<dim>)) + std::max(rings, results);
+  return static_cast<int>(sizeof(Shared<dim, Step>)) + std::max(rings, results);
 }
 
 // Steps on their way in a warp: as many as let `sharing` blocks be on a multiprocessor, whose
 // shared memory is hardly more than the most that one block may have; at least two if one block can
 // have them. A warp that has fewer steps than that needs no more.
-template <int dim>
+template <int dim, typename Step = Stage<dim>>
 constexpr int stages_for(std::int64_t most_bytes, int sharing, int steps_of_warp) {
   constexpr int kMost = 4, kReserved = 1024;  // the system's part of a block
   int stages = 1;
-  const auto fits = [&](std::int64_t bytes) { return shared_bytes<dim>(stages + 1, 0) <= bytes; };
+  const auto fits = [&](std::int64_t bytes) {
+    return shared_bytes<dim, Step>(stages + 1, 0) <= bytes;
+  };
   while (stages < std::min(kMost, steps_of_warp) &&
          fits(stages == 1 ? most_bytes : most_bytes / sharing - kReserved)) {
     ++stages;
   }
   return stages;
+}
+
+// Of a call. Where not more blocks than two for each multiprocessor start, these have longer rings.
+template <int dim, typename Step>
+int stages_of_call(const DeviceLimits& gpu, const AttentionCall& call, const Partials& partials,
+                   int most_sharing) {
+  const int steps = static_cast<int>((call.n_k + kStepKeys - 1) / kStepKeys) + 1;
+  const std::int64_t blocks = call.sequences * call.kv_heads * partials.splits;
+  return stages_for<dim, Step>(gpu.shared_bytes,
+                               blocks > 2 * gpu.multiprocessors ? most_sharing : 2,
+                               steps_of_split(steps, partials.rule) / kWarps);
+}
+
+inline Grid grid_of_call(const DeviceLimits& gpu, const AttentionCall& call,
+                         const Partials& partials, int shared_bytes) {
+  return {.blocks = call.sequences * call.kv_heads * partials.splits,
+          .threads = kThreads,
+          .shared_bytes = shared_bytes,
+          .overlaps = gpu.capability >= 90};
 }
 
 // Waits until at most `left` groups are under way, of up to three.
@@ -123,6 +146,63 @@ struct Part {
   int begin, end;  // of the steps
 };
 
+// A split of a key head of a sequence: item (sequence * splits + split) * kv_heads + kv_head. In 32
+// bits, because a division then takes a quarter of the time.
+struct Item {
+  int sequence, split, kv_head;
+
+  __device__ Item(const AttentionCall& call, int most_splits, std::uint32_t item) {
+    const auto kv_heads = static_cast<std::uint32_t>(call.kv_heads);
+    const auto splits = static_cast<std::uint32_t>(most_splits);
+    const std::uint32_t of_heads = item / kv_heads;
+    kv_head = static_cast<int>(item - of_heads * kv_heads);
+    sequence = static_cast<int>(of_heads / splits);
+    split = static_cast<int>(of_heads % splits);
+  }
+  __device__ std::uint32_t slot(const AttentionCall& call) const {
+    return static_cast<std::uint32_t>(sequence) * static_cast<std::uint32_t>(call.kv_heads) +
+           static_cast<std::uint32_t>(kv_head);
+  }
+};
+
+// Block i has item i.
+struct Assignment {
+  Item item;
+  SmallSequence sequence;
+  int rows;          // of queries
+  KeyTileLoop loop;  // over the keys that they see
+  Steps steps;
+  int each, begin;  // steps of a block, and where this one begins
+
+  // Patterns: the mask may be a pattern of blocks.
+  __device__ Assignment(const AttentionCall& call, const Partials& partials, bool patterns)
+      : item(call, partials.splits, blockIdx.x),
+        sequence(SmallSequence::of(call, item.sequence)),
+        rows(sequence.n_q * static_cast<int>(call.group)),
+        loop(loop_over(call, sequence, patterns)),
+        steps(loop),
+        each(steps_of_split(steps.count, partials.rule)),
+        begin(item.split * each) {}
+
+  // Nothing to do, left to the kernel for many rows, or no steps left.
+  __device__ bool is_empty() const {
+    return rows == 0 || rows > kRows || (begin >= steps.count && item.split > 0);
+  }
+  __device__ Part part(const AttentionCall& call) const {
+    return {
+        {call, sequence, item.kv_head, 0, rows}, steps, begin, std::min(steps.count, begin + each)};
+  }
+
+ private:
+  __device__ static KeyTileLoop loop_over(const AttentionCall& call, const SmallSequence& s,
+                                          bool patterns) {
+    KeyTileLoop loop;
+    loop.start(call.mask, s, 0, s.n_q - 1, false);
+    if (!patterns) loop.blocks = false;  // as the compiler cannot know
+    return loop;
+  }
+};
+
 // The steps of one warp: every fourth of the block's steps that some row sees. Lean: there is no
 // pattern of blocks, and all are seen.
 template <bool lean>
@@ -153,6 +233,42 @@ __device__ inline void list_pages(const Part& part, const KeyUnits& units, PageL
             page_slot(s, last_key) / units.page_size);
 }
 
+// The first row of a step whose keys are neighbours: all of them exist, before key `end`, in one
+// page that is there. Then one address is enough, which saves half of the instructions of a step.
+struct Neighbours {
+  bool found;
+  std::uint32_t batch, row;
+};
+template <typename PageAt>
+__device__ Neighbours find_neighbours(const QueryRows& rows, const KeyUnits& units, int k0, int end,
+                                      PageAt page_at) {
+  const SmallSequence& s = rows.sequence;
+  Neighbours at{false, static_cast<std::uint32_t>(s.k_batch),
+                static_cast<std::uint32_t>(s.k_begin + k0)};
+  if (k0 + kStepKeys > end) return at;
+  if (rows.call.page_table != nullptr) {
+    if (k0 < s.hole_begin && k0 + kStepKeys > s.hole_begin) return at;
+    const std::uint32_t slot = page_slot(s, k0), page = slot / units.page_size;
+    at.row = slot - page * units.page_size;
+    if (at.row + kStepKeys > units.page_size) return at;
+    at.batch = page_at(page);
+    if (at.batch >= static_cast<std::uint32_t>(rows.call.pool_pages)) return at;
+  }
+  at.found = true;
+  return at;
+}
+
+// Starts the copies of the queries. All threads call it.
+template <typename T, int dim>
+__device__ void copy_queries(const QueryRows& rows, bool vectors, unsigned char* to) {
+  const AttentionCall& call = rows.call;
+  load_queries<dim, kRows, kThreads, T>(to, call.dim, vectors, [&](int r) {
+    return r < rows.size
+               ? call.query_row<const T>(call.q, rows.sequence, rows.query(r), rows.head(r))
+               : nullptr;
+  });
+}
+
 // Starts the copies of steps. Lean: is_lean(), no pattern of blocks, and rows are copied in
 // vectors. Append: the keys of new tokens do not come from their pages.
 template <typename T, int dim, bool lean, bool append>
@@ -169,37 +285,20 @@ struct Loader {
   __device__ CodedRows<T, dim, kStepKeys, 32> coded() const {
     return {lane_of_warp(), rows.call.dim, rows.call.stored, units.vectors};
   }
-  __device__ void queries(unsigned char* to) const {
-    const AttentionCall& call = rows.call;
-    load_queries<dim, kRows, kThreads, T>(to, call.dim, in_vectors(), [&](int r) {
-      return r < rows.size
-                 ? call.query_row<const T>(call.q, rows.sequence, rows.query(r), rows.head(r))
-                 : nullptr;
-    });
-  }
+  __device__ void queries(unsigned char* to) const { copy_queries<T, dim>(rows, in_vectors(), to); }
   __device__ std::uint32_t page_at(std::uint32_t index) const {
     const AttentionCall& call = rows.call;
     return list.page(call.page_table + rows.sequence.index * call.table_stride, index);
   }
-  // Where the step's keys are neighbours: all of them exist, in one page that is there. Then one
-  // address is enough, which saves half of the instructions of a step.
   __device__ bool copy_neighbours(int k0, Stage<dim>& stage) const {
-    const SmallSequence& s = rows.sequence;
-    if (k0 + kStepKeys > (append ? fresh.first() : s.n_k)) return false;
-    auto batch = static_cast<std::uint32_t>(s.k_batch);
-    auto row = static_cast<std::uint32_t>(s.k_begin + k0);
-    if (rows.call.page_table != nullptr) {
-      if (k0 < s.hole_begin && k0 + kStepKeys > s.hole_begin) return false;
-      const std::uint32_t slot = page_slot(s, k0), page = slot / units.page_size;
-      row = slot - page * units.page_size;
-      if (row + kStepKeys > units.page_size) return false;
-      batch = page_at(page);
-      if (batch >= static_cast<std::uint32_t>(rows.call.pool_pages)) return false;
-    }
-    copies.neighbours(stage.k, static_cast<const T*>(k), batch * units.k_batch + row * units.k_row,
-                      units.k_row);
-    copies.neighbours(stage.v, static_cast<const T*>(v), batch * units.v_batch + row * units.v_row,
-                      units.v_row);
+    const Neighbours at =
+        find_neighbours(rows, units, k0, append ? fresh.first() : rows.sequence.n_k,
+                        [&](std::uint32_t i) { return page_at(i); });
+    if (!at.found) return false;
+    copies.neighbours(stage.k, static_cast<const T*>(k),
+                      at.batch * units.k_batch + at.row * units.k_row, units.k_row);
+    copies.neighbours(stage.v, static_cast<const T*>(v),
+                      at.batch * units.v_batch + at.row * units.v_row, units.v_row);
     return true;
   }
   // True if the lane's key is lost.

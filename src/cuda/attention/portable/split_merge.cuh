@@ -1,9 +1,12 @@
-// Softmaxes over parts of a row's keys become one over all of them (split.cuh).
+// Softmaxes over parts of a row's keys become one over all of them (split.cuh): those of a block's
+// warps in shared memory, then those of blocks in the workspace.
 #pragma once
 
 #include "cuda/attention/call.h"
 #include "cuda/attention/portable/fragments.cuh"
+#include "cuda/attention/portable/split_block.cuh"
 #include "cuda/attention/portable/tensor_core.h"
+#include "cuda/tile/last_block.cuh"
 
 namespace tessera::cuda::split {
 
@@ -74,6 +77,80 @@ __device__ void merge_row(const QueryRows& rows, int row, std::uint32_t slot,
   }
   if (lane == 0 && call.lse != nullptr) {
     *call.lse_at(rows.sequence, rows.query(row), rows.head(row)) = log_sum_exp(merged);
+  }
+}
+
+// The warps' results go to shared memory. write(side, row) stores the sums of a side.
+template <int dim, typename Shared, typename Write>
+__device__ void share(const WarpRows<1, dim>& state, int rows, Shared& shared, Write write) {
+  const int warp = warp_of_block();
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    const int row = state.row(0, side);
+    const float sum = tile::quad_sum(state.sum[0][side]);
+    if (row >= rows) continue;
+    write(side, shared.out(warp, row));
+    if (lane_of_warp() % 4 == 0) {
+      shared.largest[warp][row] = state.largest[0][side];
+      shared.sum[warp][row] = sum;
+    }
+  }
+}
+
+// Merges the warps' results: a warp takes every fourth row, and a lane every 32nd element of a row.
+template <typename T, typename Shared>
+__device__ void merge_warps(const Part& part, Shared& shared, const Partials& partials,
+                            std::int64_t slot, int split, bool alone) {
+  const QueryRows& rows = part.rows;
+  const AttentionCall& call = rows.call;
+  const int lane = lane_of_warp();
+  for (int r = warp_of_block(); r < rows.size; r += kWarps) {
+    Merged merged;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) merged.largest = fmaxf(merged.largest, shared.largest[w][r]);
+    float weights[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      weights[w] = merged.weight(shared.largest[w][r]);
+      merged.sum += weights[w] * shared.sum[w][r];
+    }
+    const float factor = !alone ? 1.f : merged.sum == 0.f ? 0.f : 1.f / merged.sum;
+    const std::int64_t at = (slot * partials.splits + split) * partials.rows + r;
+    T* out = call.query_row<T>(call.out, rows.sequence, rows.query(r), rows.head(r));
+    for (int d = lane; d < call.dim; d += 32) {
+      float sum = 0.f;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum += weights[w] * shared.out(w, r)[d];
+      if (alone) {
+        out[d] = from_f32<T>(factor * sum);
+      } else {
+        partials.sums[at * call.dim + d] = sum;
+      }
+    }
+    if (lane != 0) continue;
+    if (!alone) {
+      partials.largest_and_sum[2 * at] = merged.largest;
+      partials.largest_and_sum[2 * at + 1] = merged.sum;
+    } else if (call.lse != nullptr) {
+      *call.lse_at(rows.sequence, rows.query(r), rows.head(r)) = log_sum_exp(merged);
+    }
+  }
+}
+
+// What a block does with the results of its warps, when all of them are in shared memory: merges
+// them, and, if it is the last of its slot to come here, the parts of all blocks.
+template <typename T, int dim, typename Shared>
+__device__ void finish(const Assignment& own, const Part& part, Shared& shared,
+                       const Partials& partials) {
+  const int steps = part.steps.count;
+  const bool alone = steps <= own.each;
+  const std::uint32_t slot = own.item.slot(part.rows.call);
+  merge_warps<T>(part, shared, partials, slot, own.item.split, alone);
+  const int splits = splits_of(steps, partials.rule);
+  if (alone || partials.counters == nullptr || !comes_last(partials.counters + slot, splits))
+    return;
+  for (int row = warp_of_block(); row < part.rows.size; row += kWarps) {
+    merge_row<T, dim>(part.rows, row, slot, partials, splits);
   }
 }
 

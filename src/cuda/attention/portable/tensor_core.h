@@ -3,6 +3,7 @@
 //   mma.cuh     tiles of many query rows: one block goes over all keys of its rows
 //   split.cuh   sequences of few query rows: the keys are split among blocks, and their partial
 //               results are merged
+//   split_codes.cuh   the same for keys and values of 8 bits, which are decoded in registers
 #pragma once
 
 #include <algorithm>
@@ -29,14 +30,18 @@ struct KeyUnits {
 // Whether nothing comes between scores and their softmax. Code that a kernel might run takes
 // registers, and time to load its instructions, even where it does not run: there are instances
 // without it.
-inline bool is_lean(const AttentionCall& call) {
-  return !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f &&
-         !call.has_codes();
+inline bool has_plain_scores(const AttentionCall& call) {
+  return !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
 }
+inline bool is_lean(const AttentionCall& call) {
+  return has_plain_scores(call) && !call.has_codes();
+}
+inline bool is_pattern(const AttentionCall& call) { return call.mask.kind == Mask::Kind::blocks; }
 
 struct TensorCoreOptions {
   KeyUnits units;
-  bool leave_few = false;  // mma leaves sequences of few rows to the split kernel
+  bool leave_few = false;           // mma leaves sequences of few rows to the split kernel
+  bool codes_in_registers = false;  // the split kernel is that of split_codes.cuh
 };
 
 namespace mma {
@@ -152,6 +157,14 @@ inline constexpr int kMostTurns = 512;
 
 // Up to this many rows, the last block merges by itself, two rows to a warp.
 inline constexpr std::int64_t kMergedRows = 8;
+
+// The widest heads whose codes are decoded in registers. Wider ones leave none for that.
+inline constexpr int kMostCodes = 128;
+
+// The blocks of a call with codes_in_registers. Their parts remain to be merged.
+template <typename T, int dim>
+void launch_codes(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
+                  const Partials& partials);
 
 // `tokens`: null where the cache has all keys.
 template <typename T, int dim>

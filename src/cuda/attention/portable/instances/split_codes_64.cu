@@ -1,0 +1,11 @@
+// The split kernel for codes and head dims up to 64.
+#include "cuda/attention/portable/split_codes.cuh"
+
+namespace tessera::cuda::split {
+
+template void launch_codes<Half, 64>(Context&, const AttentionCall&, const TensorCoreOptions&,
+                                     const Partials&);
+template void launch_codes<BFloat16, 64>(Context&, const AttentionCall&, const TensorCoreOptions&,
+                                         const Partials&);
+
+}  // namespace tessera::cuda::split

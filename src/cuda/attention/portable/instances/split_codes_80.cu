@@ -1,0 +1,11 @@
+// The split kernel for codes and head dims up to 80.
+#include "cuda/attention/portable/split_codes.cuh"
+
+namespace tessera::cuda::split {
+
+template void launch_codes<Half, 80>(Context&, const AttentionCall&, const TensorCoreOptions&,
+                                     const Partials&);
+template void launch_codes<BFloat16, 80>(Context&, const AttentionCall&, const TensorCoreOptions&,
+                                         const Partials&);
+
+}  // namespace tessera::cuda::split
