@@ -58,6 +58,38 @@ TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {
   EXPECT_EQ(chosen(kAmpere, ragged), "cuda.mma+split");
 }
 
+// Codes that are decoded in registers, also beside prompts; others go the way of rare options.
+TEST(AttentionTable, FewRowsOverCodesHaveAKernelOfTheirOwn) {
+  float scale = 1.f;
+  const auto codes = [&](const Shape& s, DType stored) {
+    AttentionArgs args = args_of(s);
+    args.k.dtype = args.v.dtype = stored;
+    args.k_scales = args.v_scales = Tensor(&scale, DType::f32, {1, s.kv_heads, s.n_k});
+    return args;
+  };
+  for (DType stored : {DType::i8, DType::f8e4m3}) {
+    for (std::int64_t dim : {16, 64, 80, 96, 112, 128}) {
+      const AttentionArgs args = codes({.n_q = 2, .kv_heads = 1, .dim = dim}, stored);
+      EXPECT_EQ(chosen(kAmpere, args), "cuda.split.codes") << dim;
+      EXPECT_EQ(chosen(kHopper, args), "cuda.split.codes") << dim;
+      EXPECT_TRUE(plan_attention(kAmpere, args).options.codes_in_registers);
+    }
+    EXPECT_EQ(chosen(kAmpere, codes({.n_q = 17}, stored)), "cuda.mma");
+    EXPECT_EQ(chosen(kAmpere, codes({.n_q = 1, .dim = 72}, stored)), "cuda.split");
+    EXPECT_EQ(chosen(kAmpere, codes({.n_q = 1, .dim = 256}, stored)), "cuda.split");
+    AttentionArgs capped = codes({.n_q = 1}, stored);
+    capped.softcap = 5.f;
+    EXPECT_EQ(chosen(kAmpere, capped), "cuda.split");
+
+    std::int32_t offsets[3];
+    AttentionArgs ragged = codes({.n_q = 17}, stored);
+    ragged.q_offsets = ragged.k_offsets = Tensor(offsets, DType::i32, {3}, Device::cuda());
+    EXPECT_EQ(chosen(kAmpere, ragged), "cuda.mma+split");
+    EXPECT_TRUE(plan_attention(kAmpere, ragged).options.codes_in_registers);
+  }
+  EXPECT_FALSE(plan_attention(kAmpere, args_of({.n_q = 1})).options.codes_in_registers);
+}
+
 TEST(AttentionTable, HopperIsChosenFromSeventeenQueriesOnAndCanBeForcedBelow) {
   if (!has_hopper_kernels(kHopper)) GTEST_SKIP() << "this build has no code for 90a";
   EXPECT_EQ(chosen(kHopper, args_of({.n_q = 17})), "cuda.hopper");
