@@ -99,7 +99,7 @@ struct QueryFragments {
 
 // One warp's steps.
 template <typename T, int dim, DType stored>
-struct CodeWalk {
+struct CodeTileLoop {
   using Pairs = CodePairs<T, stored>;
   // Weights times scales are small numbers where values are. The largest code times this is about
   // 128, so that f16 does not lose them. bf16 loses nothing.
@@ -242,8 +242,8 @@ __global__ void __launch_bounds__(kThreads, kCodesSharing)
   const CodeLoader<dim> load(part.rows, units, shared.pages);
   WarpRows<1, dim> state;
   state.clear();
-  using Walk = CodeWalk<T, dim, stored>;
-  Walk{part, own.loop, load, shared, stages}.run(state);
+  using Loop = CodeTileLoop<T, dim, stored>;
+  Loop{part, own.loop, load, shared, stages}.run(state);
   __syncthreads();  // the rings are free
   share(state, own.rows, shared, [&](int side, float* out) {
     const int column = 2 * (lane_of_warp() % 4);
@@ -252,7 +252,7 @@ __global__ void __launch_bounds__(kThreads, kCodesSharing)
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         out[ValueCodes<dim>::element(n, column + i)] =
-            Walk::kOutFactor * state.out[0][n][2 * side + i];
+            Loop::kOutFactor * state.out[0][n][2 * side + i];
       }
     }
   });
