@@ -74,7 +74,7 @@ TEST_P(TwoContextsTest, DecodeAtOnceAsTheyDoAlone) {
       for (int user = 0; user < kUsers; ++user) {
         alone[static_cast<std::size_t>(user)] = tokens_of(user, format, graphs, [] {});
       }
-      finish_within(std::chrono::seconds(120), [&] {
+      finish_within(std::chrono::seconds(is_emulated(GetParam()) ? 800 : 120), [&] {
         std::barrier all_loaded(kUsers);
         std::vector<std::thread> users;
         for (int user = 0; user < kUsers; ++user) {
