@@ -299,8 +299,14 @@ def test_probabilities_and_the_stop_button_in_a_chat(browse, chat_server):
     page.until(page.idle)
     page.until(lambda: chat_server.metrics()["tessera_sequences_running"] == 0)
     assert "stopped by you" in page["ended"].text
-    ActionChains(page.driver).move_to_element(page.driver.find_elements(By.CSS_SELECTOR, ".token")[2]).perform()
-    page.until(lambda: page["card"].is_displayed())
+    token = page.driver.find_elements(By.CSS_SELECTOR, ".token")[2]
+
+    def shows_a_card():  # a long answer is still scrolling when the mouse arrives
+        page.driver.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", token)
+        ActionChains(page.driver).move_to_element(page["go"]).move_to_element(token).perform()
+        return page["card"].is_displayed()
+
+    page.until(shows_a_card)
     assert "%" in page["card"].text and page.count("#card li") >= 5
     assert page.errors() == []
 
