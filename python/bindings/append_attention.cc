@@ -3,6 +3,7 @@
 #include "bind.h"
 #include "page_table_object.h"
 #include "rope_object.h"
+#include "rotary_append_arguments.h"
 
 namespace tessera::python {
 
@@ -44,19 +45,20 @@ nb::object run_append_attention(nb::handle q, nb::handle k, nb::handle v, nb::ha
                                 nb::handle ctx) {
   Call call("append_attention", ctx);
   AppendAttentionArgs args;
-  RotaryAppendArgs& append = args.append;
-  append.q = call.input("q", q);
-  append.k = call.input("k", k);
-  append.v = call.input("v", v);
-  append.positions = call.input("positions", positions);
-  append.rope = rope_argument(call, "rope", rope);
-  append.turn_keys = turn_keys;
-  append.slots = call.input("slots", slots);
-  append.k_pages = call.output("k_pages", k_pages);
-  append.v_pages = call.output("v_pages", v_pages);
-  append.k_scales = call.output("k_scales", k_scales);
-  append.v_scales = call.output("v_scales", v_scales);
-  append.q_out = call.output("q_out", q_out, q, append.q.dtype, shape_of(append.q));
+  args.append = rotary_append_arguments(call,
+                                        {.q = q,
+                                         .k = k,
+                                         .v = v,
+                                         .positions = positions,
+                                         .rope = rope,
+                                         .turn_keys = turn_keys,
+                                         .slots = slots,
+                                         .k_pages = k_pages,
+                                         .v_pages = v_pages,
+                                         .k_scales = k_scales,
+                                         .v_scales = v_scales},
+                                        q_out);
+  const RotaryAppendArgs& append = args.append;
 
   AttentionArgs& attention = args.attention;
   attention.pages = pages_argument(call, "append_attention", pages);

@@ -2,10 +2,29 @@
 
 #include "bind.h"
 #include "rope_object.h"
+#include "rotary_append_arguments.h"
 
 namespace tessera::python {
 
 using namespace nb::literals;
+
+RotaryAppendArgs rotary_append_arguments(Call& call, const RotaryAppendObjects& objects,
+                                         nb::object& q_out) {
+  RotaryAppendArgs args;
+  args.q = call.input("q", objects.q);
+  args.k = call.input("k", objects.k);
+  args.v = call.input("v", objects.v);
+  args.positions = call.input("positions", objects.positions);
+  args.rope = rope_argument(call, "rope", objects.rope);
+  args.turn_keys = objects.turn_keys;
+  args.slots = call.input("slots", objects.slots);
+  args.k_pages = call.output("k_pages", objects.k_pages);
+  args.v_pages = call.output("v_pages", objects.v_pages);
+  args.k_scales = call.output("k_scales", objects.k_scales);
+  args.v_scales = call.output("v_scales", objects.v_scales);
+  args.q_out = call.output("q_out", q_out, objects.q, args.q.dtype, shape_of(args.q));
+  return args;
+}
 
 namespace {
 
@@ -14,19 +33,19 @@ nb::object run_rotary_append(nb::handle q, nb::handle k, nb::handle v, nb::handl
                              nb::handle v_pages, nb::object q_out, nb::handle k_scales,
                              nb::handle v_scales, nb::handle ctx) {
   Call call("rotary_append", ctx);
-  RotaryAppendArgs args;
-  args.q = call.input("q", q);
-  args.k = call.input("k", k);
-  args.v = call.input("v", v);
-  args.positions = call.input("positions", positions);
-  args.rope = rope_argument(call, "rope", rope);
-  args.turn_keys = turn_keys;
-  args.slots = call.input("slots", slots);
-  args.k_pages = call.output("k_pages", k_pages);
-  args.v_pages = call.output("v_pages", v_pages);
-  args.k_scales = call.output("k_scales", k_scales);
-  args.v_scales = call.output("v_scales", v_scales);
-  args.q_out = call.output("q_out", q_out, q, args.q.dtype, shape_of(args.q));
+  const RotaryAppendArgs args = rotary_append_arguments(call,
+                                                        {.q = q,
+                                                         .k = k,
+                                                         .v = v,
+                                                         .positions = positions,
+                                                         .rope = rope,
+                                                         .turn_keys = turn_keys,
+                                                         .slots = slots,
+                                                         .k_pages = k_pages,
+                                                         .v_pages = v_pages,
+                                                         .k_scales = k_scales,
+                                                         .v_scales = v_scales},
+                                                        q_out);
   call.run([&](Context& c) { rotary_append(c, args); });
   return q_out;
 }
