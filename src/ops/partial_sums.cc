@@ -25,16 +25,20 @@ void for_each_token(Context& ctx, const Tensor& tensor, F&& visit) {
                           [&](std::int64_t i, int) { visit(i / rows, i % rows); });
 }
 
+// Where a head of [batch, rows, heads, dim] begins.
+template <typename T>
+T* head_row(const Tensor& tensor, std::int64_t b, std::int64_t row, std::int64_t head) {
+  return tensor.ptr<T>() + b * tensor.stride(0) + row * tensor.stride(1) + head * tensor.stride(2);
+}
+
 void merge_on_cpu(Context& ctx, const PartialSums& sums, std::int64_t first, const Tensor& part,
                   const Tensor& part_lse) {
   const std::int64_t heads = part.size(2), dim = part.size(3);
   for_each_token(ctx, part, [&](std::int64_t b, std::int64_t row) {
     with_float_type(part.dtype, [&](auto type) {
       for (std::int64_t h = 0; h < heads; ++h) {
-        const auto* from = part.ptr<const decltype(type)>() + b * part.stride(0) +
-                           row * part.stride(1) + h * part.stride(2);
-        float* to = sums.out.ptr<float>() + b * sums.out.stride(0) +
-                    (first + row) * sums.out.stride(1) + h * sums.out.stride(2);
+        const auto* from = head_row<const decltype(type)>(part, b, row, h);
+        float* to = head_row<float>(sums.out, b, first + row, h);
         float& lse = sums.lse.ptr<float>()[b * sums.lse.stride(0) + h * sums.lse.stride(1) +
                                            (first + row) * sums.lse.stride(2)];
         const float new_lse =
@@ -51,9 +55,8 @@ void add_on_cpu(Context& ctx, const Tensor& part, const Tensor& sum) {
   for_each_token(ctx, part, [&](std::int64_t b, std::int64_t row) {
     with_float_type(part.dtype, [&](auto type) {
       for (std::int64_t h = 0; h < heads; ++h) {
-        const auto* from = part.ptr<const decltype(type)>() + b * part.stride(0) +
-                           row * part.stride(1) + h * part.stride(2);
-        float* to = sum.ptr<float>() + b * sum.stride(0) + row * sum.stride(1) + h * sum.stride(2);
+        const auto* from = head_row<const decltype(type)>(part, b, row, h);
+        float* to = head_row<float>(sum, b, row, h);
         for (std::int64_t d = 0; d < dim; ++d) to[d] += to_float(from[d]);
       }
     });
