@@ -11,6 +11,7 @@
 #include "core/captured_graph.h"
 #include "core/cuda_runtime.h"
 #include "cuda/order/late_write.h"
+#include "cuda/runtime/int_buffers.h"
 #include "cuda/runtime/op_chain.h"
 #include "support/devices.h"
 
@@ -32,18 +33,8 @@ class BranchTest : public DeviceTest {
     own.run(ctx);
     beside.join();
   }
-  Buffer filled(std::int32_t value) {
-    const std::vector<std::int32_t> values(kN, value);
-    Buffer buffer(DType::i32, {kN}, GetParam());
-    copy_bytes(ctx(), buffer.data(), buffer.device(), values.data(), Device::cpu(), kBytes);
-    return buffer;
-  }
-  std::vector<std::int32_t> read(const Buffer& buffer) {
-    std::vector<std::int32_t> values(kN);
-    copy_bytes(ctx(), values.data(), Device::cpu(), buffer.data(), buffer.device(), kBytes);
-    ctx().synchronize();
-    return values;
-  }
+  Buffer filled(std::int32_t value) { return filled_buffer(ctx(), kN, value); }
+  std::vector<std::int32_t> read(const Buffer& buffer) { return numbers_of(ctx(), buffer); }
 
   static constexpr std::int64_t kN = 1 << 12, kBytes = 4 * kN;
 };

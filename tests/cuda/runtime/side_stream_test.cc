@@ -10,6 +10,7 @@
 
 #include "core/captured_graph.h"
 #include "cuda/order/late_write.h"
+#include "cuda/runtime/int_buffers.h"
 #include "support/devices.h"
 #include "tessera/buffer.h"
 
@@ -26,18 +27,8 @@ class SideStreamTest : public DeviceTest {
     side_ = cuda::make_side_stream(GetParam());
   }
 
-  Buffer filled(std::int32_t value) {
-    const std::vector<std::int32_t> values(kN, value);
-    Buffer buffer(DType::i32, {kN}, GetParam());
-    copy_bytes(ctx(), buffer.data(), buffer.device(), values.data(), Device::cpu(), kBytes);
-    return buffer;
-  }
-  std::vector<std::int32_t> read(const Buffer& buffer) {
-    std::vector<std::int32_t> values(kN);
-    copy_bytes(ctx(), values.data(), Device::cpu(), buffer.data(), buffer.device(), kBytes);
-    ctx().synchronize();
-    return values;
-  }
+  Buffer filled(std::int32_t value) { return filled_buffer(ctx(), kN, value); }
+  std::vector<std::int32_t> read(const Buffer& buffer) { return numbers_of(ctx(), buffer); }
   // A late write on the Context's stream, many copies on the side, and one more by the Context.
   void pass_on(const Buffer& from, const Buffer& written, const Buffer& beside,
                const Buffer& result) {
