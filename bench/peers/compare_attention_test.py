@@ -1,19 +1,14 @@
 #!/usr/bin/env python3
 """compare_attention.py without a GPU: a program that answers as bench_gpu --turns does, and peers that take no time."""
-import contextlib
-import io
 import pathlib
 import sys
-import tempfile
-import types
 import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-torch = types.ModuleType("torch")
-torch.__version__, torch.manual_seed = "0", lambda seed: None
-torch.cuda = types.SimpleNamespace(is_available=lambda: True, get_device_name=lambda: "no GPU", empty_cache=lambda: None, synchronize=lambda: None)
-sys.modules["torch"] = torch
+import fake_gpu  # noqa: E402
+
+fake_gpu.install_torch()
 
 import attention_peers  # noqa: E402
 import compare_attention  # noqa: E402
@@ -46,20 +41,8 @@ def refuse(row, sets):
 
 class CompareAttentionTest(unittest.TestCase):
     def compare(self, *arguments, peers):
-        """What is printed, what is complained about, and the folder."""
-        made = tempfile.TemporaryDirectory()
-        self.addCleanup(made.cleanup)
-        folder = pathlib.Path(made.name)
-        program = folder / "bench_gpu"
-        program.write_text(PROGRAM.format(python=sys.executable), encoding="utf-8")
-        program.chmod(0o755)
-        out, err = io.StringIO(), io.StringIO()
-        with mock.patch.object(sys, "argv", ["compare_attention.py", "--program", str(program), "--out", str(folder), *arguments]), \
-                mock.patch.object(attention_peers, "inputs", lambda row: []), \
-                mock.patch.object(attention_peers, "of", lambda row, sparse: peers), \
-                contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            compare_attention.main()
-        return out.getvalue(), err.getvalue(), folder
+        patches = [(attention_peers, "inputs", lambda row: []), (attention_peers, "of", lambda row, sparse: peers)]
+        return fake_gpu.compare(self, compare_attention, PROGRAM, arguments, patches)
 
     def test_every_cell_has_ratios_and_a_share_of_the_rate(self):
         out, err, folder = self.compare("--seq", "512,1024", "--dims", "64", "--masks", "full,causal",

@@ -1,19 +1,14 @@
 #!/usr/bin/env python3
 """compare_decode.py without a GPU: a program that answers as bench_gpu decode does, and peers that take no time."""
-import contextlib
-import io
 import pathlib
 import sys
-import tempfile
-import types
 import unittest
 from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-torch = types.ModuleType("torch")
-torch.__version__, torch.manual_seed = "0", lambda seed: None
-torch.cuda = types.SimpleNamespace(is_available=lambda: True, get_device_name=lambda: "no GPU")
-sys.modules["torch"] = torch
+import fake_gpu  # noqa: E402
+
+fake_gpu.install_torch()
 
 import compare_decode  # noqa: E402
 
@@ -37,19 +32,8 @@ for batch in map(int, given("--batch")):
 
 class CompareDecodeTest(unittest.TestCase):
     def compare(self, *arguments):
-        """What is printed, what is complained about, and the folder."""
-        made = tempfile.TemporaryDirectory()
-        self.addCleanup(made.cleanup)
-        folder = pathlib.Path(made.name)
-        program = folder / "bench_gpu"
-        program.write_text(PROGRAM.format(python=sys.executable), encoding="utf-8")
-        program.chmod(0o755)
-        out, err = io.StringIO(), io.StringIO()
-        with mock.patch.object(sys, "argv", ["compare_decode.py", "--program", str(program), "--out", str(folder), *arguments]), \
-                mock.patch.object(compare_decode, "peers", lambda names, *cell: {f"{name}_us": 180.0 for name in names}), \
-                contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            compare_decode.main()
-        return out.getvalue(), err.getvalue(), folder
+        patches = [(compare_decode, "peers", lambda names, *cell: {f"{name}_us": 180.0 for name in names})]
+        return fake_gpu.compare(self, compare_decode, PROGRAM, arguments, patches)
 
     def test_rows_are_compared_with_peers_and_with_16_bits(self):
         out, err, folder = self.compare("--heads", "32:8:128", "--batch", "1,64", "--context", "512,4096", "--pages", "0,64")
