@@ -31,11 +31,13 @@
 #include "core/cache_dtype.h"
 #include "core/philox.h"
 #include "profile/ceilings.h"
+#include "rounded.h"
 #include "tessera/tessera.h"
 
 namespace {
 
 using namespace tessera;
+using bench::rounded;
 using Clock = std::chrono::steady_clock;
 
 struct Options {
@@ -73,11 +75,6 @@ double quantile(std::vector<double> values, double share) {
   std::sort(values.begin(), values.end());
   const double at = share * static_cast<double>(values.size() - 1);
   return values[static_cast<std::size_t>(std::lround(at))];
-}
-
-double rounded(double value, double digits) {
-  const double scale = std::pow(10.0, digits);
-  return std::round(value * scale) / scale;
 }
 
 std::vector<std::int32_t> random_ids(std::uint32_t stream, std::int64_t count, std::int64_t vocab) {

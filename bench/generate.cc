@@ -10,16 +10,13 @@
 // the weights of the linear layers (with the head) and the keys and values it sees once, at the
 // memory speed measured in the same run.
 //
-// With --stream, instead: the time of a token at marks of one long stream with attention sinks.
+// With --stream, instead: generate_stream.h.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -31,17 +28,21 @@
 #include "core/build_config.h"
 #include "cuda/linear/choose.h"
 #include "engine/step_runner.h"
+#include "generate_stream.h"
 #include "profile/ceilings.h"
 #include "profile/engine_run.h"
 #include "profile/timing.h"
 #include "random_matrix.h"
+#include "rounded.h"
 #include "tessera/convert.h"
 #include "tessera/tessera.h"
 
 namespace {
 
 using namespace tessera;
-using Clock = std::chrono::steady_clock;
+using bench::rounded;
+using profile::Clock;
+using profile::seconds_since;
 
 struct Options {
   bench::ModelChoice model;
@@ -49,16 +50,12 @@ struct Options {
   std::vector<int> threads{2};
   std::int64_t prompt = 512, generate = 128, step = 512;
   std::vector<std::int64_t> contexts{0};
-  std::int64_t stream = 0, sinks = 4, window = 252;
+  bench::StreamOptions stream;
   int repeat = 5;
   std::string device = "cpu";
   std::string linear_kernel;  // empty: what linear() chooses
   bool exact = false, no_graphs = false, sample = false;
 };
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -200,11 +197,6 @@ std::int64_t bytes_per_token(const Context& ctx, const Model& model, const Optio
   return weights + 2 * keys * config.kv_heads * config.head_dim * size_of(model.cache_dtype(ctx));
 }
 
-double rounded(double value, double digits) {
-  const double scale = std::pow(10.0, digits);
-  return std::round(value * scale) / scale;
-}
-
 nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string& weights,
                              const Rates& rates, const Options& options, std::int64_t context) {
   Runner runner(ctx, model, options, context);
@@ -258,94 +250,6 @@ nlohmann::json measure_speed(Context& ctx, const Model& model, const std::string
   return row;
 }
 
-// ---- an endless stream --------------------------------------------------------------------------
-
-// The marks at which a token is timed. Later ones are compared with that at 10 thousand: the stream
-// has outgrown its cache long before, and everything that is done once has been done.
-constexpr std::int64_t kMarks[] = {2'000, 10'000, 100'000, 1'000'000, 4'000'000};
-constexpr std::int64_t kComparedMark = 10'000;
-
-// One stream. The tokens before a mark are timed one by one, as a user gets them; those on the way
-// to it are read in steps, like a prompt, because millions of single ones would take minutes.
-class Stream {
- public:
-  Stream(Context& ctx, const Model& model, const Options& options)
-      : ctx_(ctx),
-        step_(options.step),
-        ids_(profile::random_ids(kIds + options.step, model.config().vocab)),
-        cache_(model.make_cache(ctx, CachePolicy::sinks(options.sinks, options.window), 0,
-                                options.step)),
-        runner_(ctx, model, 1) {}
-
-  // Seconds of a token at this mark. A single one is too short to time, so blocks of them are; the
-  // median of the blocks ignores other load on the machine. The first warms up.
-  double token_seconds_at(std::int64_t mark) {
-    constexpr std::int64_t kBlock = 64, kBlocks = 25;
-    feed(mark - (kBlocks + 1) * kBlock, step_);
-    std::vector<double> seconds;
-    for (std::int64_t left = kBlocks; left >= 0; --left) {
-      const Clock::time_point start = Clock::now();
-      feed(mark - left * kBlock, 1);
-      ctx_.synchronize();
-      if (left < kBlocks) seconds.push_back(seconds_since(start) / kBlock);
-    }
-    return median(seconds);
-  }
-
-  const KvCache& cache() const { return cache_; }
-
- private:
-  static constexpr std::int64_t kIds = 4096;  // then the same again
-
-  void feed(std::int64_t until, std::int64_t step) {
-    while (cache_.seen() < until) {
-      const std::int64_t tokens = cache_.step_size(std::min(step, until - cache_.seen()));
-      runner_.forward(cache_.step(ctx_, std::span<const std::int32_t>(ids_).subspan(
-                                            static_cast<std::size_t>(cache_.seen() % kIds),
-                                            static_cast<std::size_t>(tokens))));
-    }
-    ctx_.synchronize();
-  }
-
-  Context& ctx_;
-  std::int64_t step_;
-  std::vector<std::int32_t> ids_;
-  KvCache cache_;
-  StepRunner runner_;
-};
-
-void measure_stream(Context& ctx, const Model& model, const std::string& weights,
-                    const Options& options) {
-  const Clock::time_point start = Clock::now();
-  Stream stream(ctx, model, options);
-  std::vector<std::int64_t> marks;
-  std::copy_if(std::begin(kMarks), std::end(kMarks), std::back_inserter(marks),
-               [&](std::int64_t mark) { return mark < options.stream; });
-  marks.push_back(options.stream);
-  double compared = 0;
-  for (const std::int64_t mark : marks) {
-    const double us = 1e6 * stream.token_seconds_at(mark);
-    if (mark == kComparedMark) compared = us;
-    nlohmann::json row{{"model", options.model.name()},
-                       {"weights", weights},
-                       {"dtype", name(model.dtype())},
-                       {"device", to_string(ctx.device())},
-                       {"sinks", options.sinks},
-                       {"window", options.window},
-                       {"step", options.step},
-                       {"tokens", stream.cache().seen()},
-                       {"us_per_token", rounded(us, 2)},
-                       {"cache_bytes", stream.cache().bytes()},
-                       {"workspace_bytes", ctx.workspace_bytes()},
-                       {"seconds", rounded(seconds_since(start), 1)}};
-    if (compared > 0) row["of_10000"] = rounded(us / compared, 4);
-    fmt::print("{}\n", row.dump());
-    std::fflush(stdout);
-  }
-}
-
-// ---- the program --------------------------------------------------------------------------------
-
 ContextOptions context_options(const Options& options, int threads) {
   return {.device = options.device == "cuda" ? Device::cuda() : Device::cpu(),
           .threads = threads,
@@ -370,8 +274,9 @@ void measure(const Options& options, int threads) {
     Context ctx(context_options(options, threads));
     force_linear_kernel(ctx, options.linear_kernel);
     const std::unique_ptr<Model> model = bench::make_model(ctx, options.model, weights);
-    if (options.stream > 0) {
-      measure_stream(ctx, *model, weights, options);
+    if (options.stream.tokens > 0) {
+      bench::measure_stream(ctx, *model, options.stream, options.step, options.model.name(),
+                            weights);
       continue;
     }
     if (!rates) rates = measure_rates(ctx);
@@ -405,12 +310,12 @@ int main(int argc, char** argv) {
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--linear-kernel", options.linear_kernel,
                  "On a GPU: the kernel of all linear layers that it can run, as cuda.strips");
-  app.add_option("--stream", options.stream,
+  app.add_option("--stream", options.stream.tokens,
                  "Instead: one stream of this many tokens, with sinks. A token is timed at 2,000, "
                  "10,000, 100,000, 1,000,000, 4,000,000 and at the end")
       ->check(CLI::Range(std::int64_t{10'000}, std::int64_t{1} << 40));
-  app.add_option("--sinks", options.sinks, "With --stream: first tokens to keep");
-  app.add_option("--window", options.window, "With --stream: last tokens to keep");
+  app.add_option("--sinks", options.stream.sinks, "With --stream: first tokens to keep");
+  app.add_option("--window", options.stream.window, "With --stream: last tokens to keep");
   app.add_flag("--exact", options.exact, "Do not round activations to 8 bits");
   app.add_flag("--sample", options.sample,
                "Time generate(), which draws each token, in place of tokens that are given");

@@ -1,0 +1,22 @@
+// bench_generate --stream: the time of a token at marks of one long stream with attention sinks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/context.h"
+#include "tessera/model.h"
+
+namespace tessera::bench {
+
+struct StreamOptions {
+  std::int64_t tokens = 0;  // of the stream; 0: none is asked for
+  std::int64_t sinks = 4, window = 252;
+};
+
+// Prints one JSON object for each mark. Between marks, `step` tokens are read at once. `model_name`
+// and `weights` are told as they are.
+void measure_stream(Context& ctx, const Model& model, const StreamOptions& options,
+                    std::int64_t step, const std::string& model_name, const std::string& weights);
+
+}  // namespace tessera::bench
