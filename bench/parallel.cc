@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -19,11 +20,13 @@
 #include <vector>
 
 #include "core/philox.h"
+#include "cpu/simd/peak_rate.h"
 #include "model/architectures/config.h"
 #include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/random_weights.h"
 #include "model/parallel_model.h"
 #include "parallel/mpi/mpi_world.h"
+#include "profile/ceilings.h"
 #include "tessera/buffer.h"
 #include "tessera/generate.h"
 #include "tessera/ring_attention.h"
@@ -86,6 +89,30 @@ double sum_seconds(Context& ctx, Communicator& ranks, std::int64_t hidden) {
   return median(std::move(seconds));
 }
 
+// Bytes a second that each rank reads while the others read too: the ranks of one machine share its
+// memory. Every rank calls it.
+double read_rate(Context& ctx, Communicator& ranks) {
+  constexpr std::int64_t kWords = profile::kAllOfMemory / 8;
+  const Buffer buffer(8 * kWords);
+  auto* memory = static_cast<std::uint64_t*>(buffer.data());
+  std::fill_n(memory, kWords, 1u);
+  std::vector<double> seconds;
+  for (int i = 0; i < 15; ++i) {
+    ranks.barrier(ctx);
+    const Clock::time_point start = Clock::now();
+    if (cpu::sum_memory(memory, kWords) != static_cast<std::uint64_t>(kWords)) std::abort();
+    seconds.push_back(seconds_since(start));
+  }
+  return static_cast<double>(8 * kWords) / median(std::move(seconds));
+}
+
+// What a token reads of the weights.
+std::int64_t token_bytes(const Model& model) {
+  std::int64_t bytes = 0;
+  for (const LayerInfo& layer : model.linear_layers()) bytes += layer.weight.bytes();
+  return bytes;
+}
+
 nlohmann::json generate_report(Context& ctx, const Options& options, const ModelConfig& config,
                                const Model& model) {
   std::vector<std::int32_t> prompt;
@@ -119,6 +146,7 @@ nlohmann::json generate_report(Context& ctx, const Options& options, const Model
           {"ms_fastest", 1e3 * *std::min_element(seconds.begin(), seconds.end())},
           {"ms_slowest", 1e3 * *std::max_element(seconds.begin(), seconds.end())},
           {"weight_bytes", model.weight_bytes()},
+          {"token_bytes", token_bytes(model)},
           {"cache_bytes", cache.bytes()},
           {"ids", ids}};
 }
@@ -136,7 +164,7 @@ nlohmann::json run_generate(Context& ctx, const Options& options, parallel::MpiW
                                   .search = ScaleSearch::from_max};
   }
   auto part = model::make_random_model(ctx, config, random);
-  const double sum = sum_seconds(ctx, ranks, config.hidden);
+  const double sum = sum_seconds(ctx, ranks, config.hidden), rate = read_rate(ctx, ranks);
   if (ranks.rank() != 0) {
     model::follow(ctx, *part, ranks, *world);
     return {};
@@ -145,6 +173,7 @@ nlohmann::json run_generate(Context& ctx, const Options& options, parallel::MpiW
   const auto leading = model::lead(std::move(part), ranks, *world);
   nlohmann::json report = generate_report(ctx, options, config, *leading);
   report["sum_us"] = 1e6 * sum;
+  report["read_gb_per_s"] = 1e-9 * rate;
   model::end_following(*world);
   return report;
 }

@@ -37,8 +37,10 @@ class Scaling(unittest.TestCase):
 
     def test_what_is_not_split_stays(self) -> None:
         one = {"what": "generate", "ms_per_token": 10.0, "split_ms": 8.0}
-        many = {"ranks": 2, "sums": 13, "sum_us": 20.0}
+        many = {"ranks": 2, "sums": 13, "sum_us": 20.0, "token_bytes": 30e6, "read_gb_per_s": 10.0}
         self.assertAlmostEqual(scaling.predicted_ms(one, many), 2.0 + 4.0 + 0.26)
+        shared = {**many, "token_bytes": 50e6}  # two ranks that read at half the speed of one
+        self.assertAlmostEqual(scaling.predicted_ms(one, shared), 2.0 + 5.0 + 0.26)
         self.assertAlmostEqual(scaling.predicted_ms({"what": "ring", "ms": 10.0}, {"ranks": 2}), 5.0)
 
     def test_a_slower_link_never_helps(self) -> None:
