@@ -191,16 +191,22 @@ AttentionInputs AttentionTensors::inputs() const {
           .dropout = args.dropout};
 }
 
-Array plain_attention(const AttentionInputs& in, DType dtype) {
+Array plain_attention(const AttentionInputs& in, DType dtype, const Array& v_scales) {
   const Plain plain{in, dtype};
+  // Codes have no rounding; the weight that meets them has the scale in it, and is rounded with it.
+  const auto rounded_weight = [&](double weight, std::int64_t b, std::int64_t kv, std::int64_t j) {
+    const double scale = v_scales.empty() ? 1 : v_scales.at(b, kv, j);
+    return rounded(weight * scale, dtype) / scale;
+  };
   Array out(in.q.shape);
   for (std::int64_t b = 0; b < in.q.size(0); ++b) {
     for (std::int64_t h = 0; h < in.q.size(2); ++h) {
       const PlainHead head = plain.head(b, h);
       for (std::int64_t i = 0; i < plain.n_q; ++i) {
         for (std::int64_t j = 0; j < plain.n_k; ++j) {
-          const double weight = rounded(head.p.at(i, j) * head.keep.at(i, j), dtype);
-          add(out, b, i, h, weight, in.v, j, h / plain.group);
+          const std::int64_t kv = h / plain.group;
+          const double weight = rounded_weight(head.p.at(i, j) * head.keep.at(i, j), b, kv, j);
+          add(out, b, i, h, weight, in.v, j, kv);
         }
       }
     }
@@ -295,7 +301,8 @@ void check_attention_case(Context& ctx, const AttentionCase& c) {
   AttentionTensors t(ctx, c);
   const AttentionInputs in = t.inputs();
   const reference::AttentionResult exact = reference::attention(in);
-  const Array plain = plain_attention(in, c.dtype);
+  const bool scaled = has_scales(c.stored_dtype());
+  const Array plain = plain_attention(in, c.dtype, scaled ? t.v_scales.read() : Array{});
   for_each_attention_kernel(ctx, t.args, [&] {
     AttentionTensors fresh(ctx, c);  // poisoned outputs
     attention(ctx, fresh.args);

@@ -47,8 +47,10 @@ struct AttentionTensors {
 };
 
 // The simplest attention, in the given precision: the whole matrix at once, with scores and weights
-// rounded to the dtype and sums in f32. Dense only.
-Array plain_attention(const reference::AttentionInputs& in, DType dtype);
+// rounded to the dtype and sums in f32. Dense only. With scales of 8-bit values, [batch, kv_heads,
+// keys], a weight is rounded together with the scale of its value.
+Array plain_attention(const reference::AttentionInputs& in, DType dtype,
+                      const Array& v_scales = Array{});
 // The kernels that can run these gradients: "" for the one that is chosen, then all others.
 std::vector<std::string> backward_kernels(Context& ctx, const AttentionBackwardArgs& args);
 // attention_backward() by one of them.
