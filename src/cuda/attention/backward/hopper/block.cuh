@@ -47,7 +47,7 @@ struct HopperBlock {
       for (int i = 0; i < kStages; ++i) {
         tile::init_barrier(barriers.q_full[i], 1);
         tile::init_barrier(barriers.d_out_full[i], 1);
-        tile::init_barrier(barriers.free[i], 4 * kWarpgroups);  // one arrival for each warp
+        tile::init_barrier(barriers.free[i], tile::kWarpgroup * kWarpgroups);
       }
       tile::publish_barriers();
     }

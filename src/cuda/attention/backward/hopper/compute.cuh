@@ -184,8 +184,7 @@ class HopperWarpgroup {
     tile::pin(piece);
     tile::pin(d_k_);
     tile::pin(d_v_);
-    __syncwarp();  // the warp's arrival speaks for all of its lanes
-    if (threadIdx.x % 32 == 0) tile::arrive(bar_.free[place]);
+    tile::arrive(bar_.free[place]);  // every lane, because each has read exponents and deltas
     const std::int64_t head =
         std::int64_t{work_.batch} * call_.heads + work_.kv_head * call_.group + step_.head;
     add_piece(
