@@ -1,9 +1,5 @@
 #include "tessera/buffer.h"
 
-#if defined(__linux__)
-#include <sys/mman.h>
-#endif
-
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -12,6 +8,7 @@
 #include "core/checked.h"
 #include "core/cuda_runtime.h"
 #include "core/device_lost.h"
+#include "core/huge_pages.h"
 #include "core/memory_ledger.h"
 #include "core/size_text.h"
 #include "core/workspace.h"
@@ -20,15 +17,35 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kHugePage = 2 << 20;
+// From this size on, a block is on huge pages if the system has them: on its own, or in a slab with
+// others. Weights then stream up to twice as fast, because the hardware's prefetchers stop at the
+// end of every page. Smaller blocks are many and short-lived.
+constexpr std::int64_t kSmallestOnHugePages = 64 << 10;
 
-// Large blocks are on huge pages if the system has them. Weights then stream up to twice as fast,
-// because the hardware's prefetchers stop at the end of every page.
+bool is_shared_size(std::int64_t bytes) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return false;  // a block of its own, so that its end is watched
+#else
+  return bytes >= kSmallestOnHugePages && bytes < HugePages::kHugePage;
+#endif
+}
+
+// Never ended: a Buffer may be ended by the end of the program.
+HugePages& shared_pages() {
+  static HugePages& pages = *new HugePages;
+  return pages;
+}
+
 void* allocate_host(std::int64_t bytes) {
-  const std::int64_t alignment = bytes >= kHugePage ? kHugePage : Buffer::kAlignment;
-  const auto rounded = static_cast<std::size_t>(checked_align(bytes, alignment));
   process_ledger().take(bytes);
-  void* data = std::aligned_alloc(static_cast<std::size_t>(alignment), rounded);
+  if (is_shared_size(bytes)) {
+    if (void* data = shared_pages().take(bytes)) return data;
+  }
+  const bool is_large = bytes >= HugePages::kHugePage;
+  const std::int64_t alignment = is_large ? HugePages::kHugePage : Buffer::kAlignment;
+  const std::int64_t rounded = checked_align(bytes, alignment);
+  void* data =
+      std::aligned_alloc(static_cast<std::size_t>(alignment), static_cast<std::size_t>(rounded));
   if (!data) {
     process_ledger().give_back(bytes);
     fail(ErrorCode::out_of_memory,
@@ -36,11 +53,13 @@ void* allocate_host(std::int64_t bytes) {
          "than the machine has (ulimit -v)",
          size_text(bytes));
   }
-#if defined(__linux__)
-  if (bytes >= kHugePage)
-    madvise(data, rounded, MADV_HUGEPAGE);  // a hint: the system may ignore it
-#endif
+  if (is_large) ask_for_huge_pages(data, rounded);
   return data;
+}
+
+void release_host(void* data, std::int64_t bytes) noexcept {
+  if (!is_shared_size(bytes) || !shared_pages().give_back(data, bytes)) std::free(data);
+  process_ledger().give_back(bytes);
 }
 
 }  // namespace
@@ -73,8 +92,7 @@ Buffer& Buffer::operator=(Buffer&& other) noexcept {
 void Buffer::release() noexcept {
   if (!data()) return;
   if (device().is_cpu()) {
-    std::free(data());
-    process_ledger().give_back(bytes_);
+    release_host(data(), bytes_);
   } else {
     cuda::release(data(), device());
   }

@@ -18,43 +18,43 @@ namespace {
 
 using Lanes = hn::ScalableTag<float>;
 
-// values = act(values + bias), in whole vectors; the tile has room for them.
-template <Activation activation>
-void activate_row(float* values, const float* bias, std::size_t n) {
-  const Lanes d;
-  for (std::size_t i = 0; i < n; i += hn::Lanes(d)) {
-    const auto sum = hn::Add(hn::LoadU(d, values + i), hn::LoadU(d, bias + i));
-    hn::StoreU(activate<activation>(d, sum), d, values + i);
-  }
-}
-
-void activate_row(Activation activation, float* values, const float* bias, std::size_t n) {
-  switch (activation) {
-    case Activation::none:
-      return activate_row<Activation::none>(values, bias, n);
-    case Activation::relu:
-      return activate_row<Activation::relu>(values, bias, n);
-    case Activation::gelu:
-      return activate_row<Activation::gelu>(values, bias, n);
-    case Activation::gelu_tanh:
-      return activate_row<Activation::gelu_tanh>(values, bias, n);
-    case Activation::silu:
-      return activate_row<Activation::silu>(values, bias, n);
-  }
-}
-
-// out = values * (up + up_bias) + residual; up and residual may be null.
+// One row of a tile, in whole vectors; the tile has room for them. up and residual may be null.
 template <typename T>
-void store_row(const float* values, const float* up, const float* up_bias, const T* residual,
-               std::size_t n, T* out) {
+struct EpilogueRow {
+  const float *values, *bias;
+  const float *up, *up_bias;
+  const T* residual;
+  T* out;
+};
+
+// out = act(values + bias) * (up + up_bias) + residual
+template <Activation activation, typename T>
+void finish_row(const EpilogueRow<T>& row, std::size_t n) {
   const Lanes d;
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < n; i += lanes) {
     const std::size_t count = std::min(lanes, n - i);
-    auto v = hn::LoadU(d, values + i);
-    if (up) v = hn::Mul(v, hn::Add(hn::LoadU(d, up + i), hn::LoadU(d, up_bias + i)));
-    if (residual) v = hn::Add(v, load_f32_up_to(d, residual + i, count));
-    store_f32_up_to(d, v, out + i, count);
+    const auto sum = hn::Add(hn::LoadU(d, row.values + i), hn::LoadU(d, row.bias + i));
+    auto v = activate<activation>(d, sum);
+    if (row.up) v = hn::Mul(v, hn::Add(hn::LoadU(d, row.up + i), hn::LoadU(d, row.up_bias + i)));
+    if (row.residual) v = hn::Add(v, load_f32_up_to(d, row.residual + i, count));
+    store_f32_up_to(d, v, row.out + i, count);
+  }
+}
+
+template <typename T>
+void finish_row(Activation activation, const EpilogueRow<T>& row, std::size_t n) {
+  switch (activation) {
+    case Activation::none:
+      return finish_row<Activation::none>(row, n);
+    case Activation::relu:
+      return finish_row<Activation::relu>(row, n);
+    case Activation::gelu:
+      return finish_row<Activation::gelu>(row, n);
+    case Activation::gelu_tanh:
+      return finish_row<Activation::gelu_tanh>(row, n);
+    case Activation::silu:
+      return finish_row<Activation::silu>(row, n);
   }
 }
 
@@ -75,12 +75,15 @@ void apply(const Epilogue& epilogue, const ProductTile& product, const float* up
   with_float_type(epilogue.dtype, [&](auto type) HWY_ATTR {
     using T = decltype(type);
     for (std::int64_t m = 0; m < product.m_size; ++m) {
-      float* values = product.out + m * kTileN;
-      activate_row(epilogue.activation, values, bias, n_size);
-      const T* residual =
-          epilogue.has_residual ? epilogue.residual.row<T>(product.m0 + m) + product.n0 : nullptr;
-      store_row(values, up ? up + m * kTileN : nullptr, up_bias, residual, n_size,
-                epilogue.out.row<T>(product.m0 + m) + product.n0);
+      const EpilogueRow<T> row{
+          .values = product.out + m * kTileN,
+          .bias = bias,
+          .up = up ? up + m * kTileN : nullptr,
+          .up_bias = up_bias,
+          .residual = epilogue.has_residual ? epilogue.residual.row<T>(product.m0 + m) + product.n0
+                                            : nullptr,
+          .out = epilogue.out.row<T>(product.m0 + m) + product.n0};
+      finish_row(epilogue.activation, row, n_size);
     }
   });
 }

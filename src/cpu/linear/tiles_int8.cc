@@ -140,25 +140,34 @@ HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const Activat
   }
 }
 
-// Prefetches the block `ahead` bytes on.
+// The tiles after those that are multiplied: how many bytes on their codes and scales are.
+struct NextTiles {
+  std::int64_t codes, scales;
+};
+
+// Prefetches the same block of the next tile.
 template <Format format>
-HWY_INLINE void prefetch_block(const Tile& tile, std::int64_t block, std::int64_t ahead) {
+HWY_INLINE void prefetch_block(const Tile& tile, std::int64_t block, const NextTiles& next) {
   for (std::int64_t byte = 0; byte < block_bytes(format); byte += kStepBytes) {
-    prefetch_to_l2(tile.codes + block * block_bytes(format) + byte, ahead);
+    prefetch_to_l2(tile.codes + block * block_bytes(format) + byte, next.codes);
   }
+  // At most a cache line, and often a part of one, which is then asked for more than once.
+  constexpr std::int64_t kScales = format == Format::nvfp4 ? 2 : 1;  // of a row, in a block
+  const std::int64_t bytes = kScales * kWeightTileN * size_of(tile.scale_dtype);
+  prefetch_to_l2(tile.scales + block / tile.blocks_per_scale * bytes, next.scales);
 }
 
-// out [m_size, kTiles * 16 of kTileN] = x times the tiles. `prefetches`: fetch the next tiles too,
-// which are `ahead` bytes on. Long rows stream faster without.
+// out [m_size, kTiles * 16 of kTileN] = x times the tiles. `prefetches`: fetch the next tiles too.
+// Long rows stream faster without.
 template <Format format, bool zeros, bool prefetches>
-void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] std::int64_t ahead,
+void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] const NextTiles& next,
                     const ActivationBlock* x, std::int64_t x_stride, std::int64_t m_size,
                     float factor, float* out) {
   constexpr int n_size = kTiles * kWeightTileN;
   for (std::int64_t m = 0; m < m_size; ++m) std::fill_n(out + m * kTileN, n_size, 0.f);
   for (std::int64_t block = 0; block < tiles[0].blocks; ++block, x += x_stride) {
     if constexpr (prefetches) {
-      for (const Tile& tile : tiles) prefetch_block<format>(tile, block, ahead);
+      for (const Tile& tile : tiles) prefetch_block<format>(tile, block, next);
     }
     for (int slice = 0; slice < kSlices; ++slice) {
       const DecodedBlock<format, zeros> decoded(tiles, block, slice);
@@ -170,6 +179,7 @@ void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] std::int64_t a
       for (; m < m_size; ++m) multiply_add<1>(decoded, x + m, sums + m * kTileN);
     }
   }
+  if (factor == 1.f) return;
   for (std::int64_t m = 0; m < m_size; ++m) {
     for (int n = 0; n < n_size; ++n) out[m * kTileN + n] *= factor;
   }
@@ -178,15 +188,16 @@ void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] std::int64_t a
 template <Format format, bool zeros>
 void multiply_product(const Weight& weight, const PackedInput& x, const ProductTile& product) {
   const std::int64_t last_tile = weight.data.shape[0] - 1;
-  const std::int64_t ahead = kTiles * weight.data.strides[0];
-  const auto multiply_all = ahead <= kPrefetchRoom ? multiply_tiles<format, zeros, true>
-                                                   : multiply_tiles<format, zeros, false>;
+  const NextTiles next{.codes = kTiles * weight.data.strides[0],
+                       .scales = kTiles * weight.scales.strides[0] * size_of(weight.scales.dtype)};
+  const auto multiply_all = next.codes <= kPrefetchRoom ? multiply_tiles<format, zeros, true>
+                                                        : multiply_tiles<format, zeros, false>;
   for (std::int64_t n = 0; n < product.n_size; n += kTiles * kWeightTileN) {
     Tile tiles[kTiles];
     for (int t = 0; t < kTiles; ++t) {  // past the last, it is repeated; nobody reads the result
       tiles[t] = tile_of(weight, std::min((product.n0 + n) / kWeightTileN + t, last_tile));
     }
-    multiply_all(tiles, ahead, blocks_of(x) + product.m0, x.m_size, product.m_size,
+    multiply_all(tiles, next, blocks_of(x) + product.m0, x.m_size, product.m_size,
                  value_factor(weight), product.out + n);
   }
 }
