@@ -10,9 +10,13 @@
 namespace tessera {
 namespace {
 
-// About 20 microseconds: longer than the gap between two ops of a model, shorter than a scheduler's
-// tick.
+// How long the caller spins before it lets others run: about 20 microseconds.
 constexpr int kSpins = 2000;
+// How long a worker spins before it sleeps: about 200 microseconds, longer than the gap between two
+// steps of a model. To wake it costs the caller a system call, and a virtual machine whose
+// processor has gone to sleep may have to wait for it. (With 20 microseconds, it slept three times
+// in a step of 8 streams.)
+constexpr int kWorkerSpins = 10 * kSpins;
 // More threads than this are a mistake in the caller's arithmetic.
 constexpr int kMaxThreads = 1024;
 
@@ -135,7 +139,7 @@ void ThreadPool::work_on(Job& job, int worker) {
 void ThreadPool::worker_loop(int worker) {
   std::uint64_t seen = 0;
   for (;;) {
-    for (int spins = 0; spins < kSpins && generation_ == seen && !stop_; ++spins) pause();
+    for (int spins = 0; spins < kWorkerSpins && generation_ == seen && !stop_; ++spins) pause();
     if (generation_ == seen && !stop_) {
       std::unique_lock lock(mutex_);
       ++sleepers_;
