@@ -3,7 +3,7 @@
 // A huge page of 2 MB needs one entry of the processor's address tables, which a weight of 1 MB on
 // pages of 4 KB needs 256 times. The tables have about 3000 entries, so a model of 50 MB misses one
 // for nearly every page, and a virtual machine pays for each miss twice. (Pythia-160M in int4, 8
-// streams, two cores of Zen 4: 6.7 to 6.1 ms a step.)
+// streams, two cores of Zen 4: 7.3 to 6.7 ms a step.)
 //
 //   slab  | header | block | free    | block | free       |     8 MB, on a boundary of 2 MB
 //                             |                 ^
