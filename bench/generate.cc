@@ -275,8 +275,9 @@ void measure(const Options& options, int threads) {
     force_linear_kernel(ctx, options.linear_kernel);
     const std::unique_ptr<Model> model = bench::make_model(ctx, options.model, weights);
     if (options.stream.tokens > 0) {
-      bench::measure_stream(ctx, *model, options.stream, options.step, options.model.name(),
-                            weights);
+      bench::StreamOptions stream = options.stream;
+      stream.sample = options.sample;
+      bench::measure_stream(ctx, *model, stream, options.step, options.model.name(), weights);
       continue;
     }
     if (!rates) rates = measure_rates(ctx);

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "profile/engine_run.h"
 #include "profile/timing.h"
 #include "rounded.h"
+#include "tessera/generate.h"
 
 namespace tessera::bench {
 namespace {
@@ -33,22 +36,28 @@ class Stream {
  public:
   Stream(Context& ctx, const Model& model, const StreamOptions& options, std::int64_t step)
       : ctx_(ctx),
+        model_(model),
         step_(step),
+        samples_(options.sample),
         ids_(profile::random_ids(kIds + step, model.config().vocab)),
-        cache_(model.make_cache(ctx, CachePolicy::sinks(options.sinks, options.window), 0, step)),
-        runner_(ctx, model, 1) {}
+        cache_(model.make_cache(ctx, CachePolicy::sinks(options.sinks, options.window), 0, step)) {}
 
   // Seconds of a token at this mark. A single one is too short to time, so blocks of them are; the
   // median of the blocks ignores other load on the machine. The first warms up.
   double token_seconds_at(std::int64_t mark) {
-    constexpr std::int64_t kBlock = 64, kBlocks = 25;
     feed(mark - (kBlocks + 1) * kBlock, step_);
+    std::vector<Clock::time_point> ends;  // of blocks
+    if (samples_) {
+      generate_blocks(ends);
+    } else {
+      for (std::int64_t left = kBlocks; left >= 0; --left) {
+        feed(mark - left * kBlock, 1);
+        ends.push_back(Clock::now());
+      }
+    }
     std::vector<double> seconds;
-    for (std::int64_t left = kBlocks; left >= 0; --left) {
-      const Clock::time_point start = Clock::now();
-      feed(mark - left * kBlock, 1);
-      ctx_.synchronize();
-      if (left < kBlocks) seconds.push_back(seconds_since(start) / kBlock);
+    for (std::size_t i = 1; i < ends.size(); ++i) {
+      seconds.push_back(std::chrono::duration<double>(ends[i] - ends[i - 1]).count() / kBlock);
     }
     return Timing::of(std::move(seconds)).median;
   }
@@ -57,22 +66,39 @@ class Stream {
 
  private:
   static constexpr std::int64_t kIds = 4096;  // then the same again
+  static constexpr std::int64_t kBlock = 64, kBlocks = 25;
 
+  // The last token that is drawn is not stored; the one that they begin with is.
+  void generate_blocks(std::vector<Clock::time_point>& ends) {
+    runner_.reset();  // generate() has its own
+    std::int64_t tokens = 0;
+    const auto on_token = [&](const GeneratedToken&) {
+      if (++tokens % kBlock == 0) ends.push_back(Clock::now());
+    };
+    generate(ctx_, model_, cache_, nullptr, {ids_.data(), 1},
+             {.max_tokens = (kBlocks + 1) * kBlock,
+              .ignore_eos = true,
+              .sampling = {.temperature = 0.8, .seed = 1}},
+             on_token);
+  }
   void feed(std::int64_t until, std::int64_t step) {
+    if (!runner_) runner_.emplace(ctx_, model_, 1);
     while (cache_.seen() < until) {
       const std::int64_t tokens = cache_.step_size(std::min(step, until - cache_.seen()));
-      runner_.forward(cache_.step(ctx_, std::span<const std::int32_t>(ids_).subspan(
-                                            static_cast<std::size_t>(cache_.seen() % kIds),
-                                            static_cast<std::size_t>(tokens))));
+      runner_->forward(cache_.step(ctx_, std::span<const std::int32_t>(ids_).subspan(
+                                             static_cast<std::size_t>(cache_.seen() % kIds),
+                                             static_cast<std::size_t>(tokens))));
     }
     ctx_.synchronize();
   }
 
   Context& ctx_;
+  const Model& model_;
   std::int64_t step_;
+  bool samples_;
   std::vector<std::int32_t> ids_;
   KvCache cache_;
-  StepRunner runner_;
+  std::optional<StepRunner> runner_;
 };
 
 }  // namespace
@@ -96,6 +122,7 @@ void measure_stream(Context& ctx, const Model& model, const StreamOptions& optio
                        {"sinks", options.sinks},
                        {"window", options.window},
                        {"step", step},
+                       {"sample", options.sample},
                        {"tokens", stream.cache().seen()},
                        {"us_per_token", rounded(us, 2)},
                        {"cache_bytes", stream.cache().bytes()},

@@ -17,6 +17,8 @@
 
 namespace tessera {
 
+class StepAhead;  // src/cache/step_ahead.h
+
 // A run of rows that one attention() call serves: [sequences, rows / sequences, heads, dim], or
 // [1, rows, heads, dim] with q_offsets where the sequences bring different numbers of queries.
 struct AttentionGroup {
@@ -68,6 +70,12 @@ struct CacheStep {
   // A small tensor of the step, as the host wrote it.
   Tensor on_host(const Tensor& tensor) const;
 
+  // Of a step that takes one token of each stream, all of them drawn by the device: what a row is
+  // made from (src/core/step_row.h), and who turns the tensors into those of the next step, where
+  // they are. Empty and null for any other step.
+  Tensor rows{};  // i64 [tokens, kStepRowWords]
+  StepAhead* ahead = nullptr;
+
   bool wants_all_logits() const { return logits == tokens && first_logit_row == 0; }
 };
 
@@ -118,6 +126,8 @@ class CacheBatch {
   void forget(const CacheSequence& sequence);
 
   const CacheBatchLimits& limits() const;
+  // Steps that the host has written. The others a GPU has made itself (CacheStep::ahead).
+  std::int64_t uploads() const;
 
  private:
   struct State;

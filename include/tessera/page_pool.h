@@ -151,8 +151,8 @@ class PagePool {
 };
 
 // One stream of tokens. With window and sinks, memory and the work per token stay constant for
-// streams of any length: a page whose tokens have all left goes back to the pool, and nothing is
-// ever moved. Positions have 64 bits.
+// streams of any length: a page whose tokens have all left is used again, by this stream or by
+// others, and nothing is ever moved. Positions have 64 bits.
 class CacheSequence {
  public:
   // `max_tokens`: how many tokens a full sequence takes; window and sinks: ignored. `max_step`: the
@@ -209,7 +209,7 @@ class CacheSequence {
   struct Plan;
 
   // A step of many sequences plans all, in two passes, and then changes all or undoes the plans.
-  Plan plan_leaving() const;
+  Plan plan_leaving(std::int64_t tokens) const;
   void plan_pages(std::int64_t tokens, Plan& plan) const;
   void plan_page_to_write(Plan& plan) const;
   void begin_plan(const Plan& plan);

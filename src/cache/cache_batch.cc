@@ -6,6 +6,7 @@
 
 #include "cache/cache_memory.h"
 #include "cache/sequence_plan.h"
+#include "cache/step_ahead.h"
 #include "cache/step_writer.h"
 #include "cache/stream_layout.h"
 #include "core/checked.h"
@@ -45,6 +46,7 @@ struct CacheBatch::State {
         limits(checked_limits(given)),
         host_block(step_block_bytes(limits)),
         device_block(ctx, ctx.device().is_cpu() ? 0 : host_block.bytes()),
+        ahead(host_block.bytes()),
         writer(limits) {
     const auto most = static_cast<std::size_t>(limits.max_sequences);
     sequences.reserve(most);
@@ -69,6 +71,8 @@ struct CacheBatch::State {
   CacheBatchLimits limits;
   Buffer host_block;         // the small tensors of a step
   CacheMemory device_block;  // the same on a GPU
+  StepAhead ahead;
+  std::int64_t uploads = 0;
   StepWriter writer;
   CacheStep step;
   std::vector<CacheSequence*> sequences;  // of the latest step
@@ -127,7 +131,7 @@ void CacheBatch::State::check(const Context& ctx, std::span<const Part> given) {
 void CacheBatch::State::plan(std::span<const Part> given) {
   plans.clear();
   for (const Part& part : given) {
-    plans.push_back(part.sequence->plan_leaving());
+    plans.push_back(part.sequence->plan_leaving(std::ssize(part.ids)));
     part.sequence->begin_plan(plans.back());
   }
   std::int64_t needed = 0, widest = 0;
@@ -179,6 +183,7 @@ CacheBatch::CacheBatch(CacheBatch&&) noexcept = default;
 CacheBatch& CacheBatch::operator=(CacheBatch&&) noexcept = default;
 
 const CacheBatchLimits& CacheBatch::limits() const { return state_->limits; }
+std::int64_t CacheBatch::uploads() const { return state_->uploads; }
 
 const CacheStep& CacheBatch::step(Context& ctx, std::span<const Part> parts) {
   State& state = *state_;
@@ -196,7 +201,8 @@ const CacheStep& CacheBatch::step(Context& ctx, std::span<const Part> parts) {
                            .ids = parts[i].ids,
                            .logit_rows = parts[i].logit_rows,
                            .sinks = sequence.sinks_,
-                           .line = sequence.line_});
+                           .line = sequence.line_,
+                           .line_begin = sequence.line_begin_});
   }
   state.pad();
   char* host = static_cast<char*>(state.host_block.data());
@@ -205,7 +211,11 @@ const CacheStep& CacheBatch::step(Context& ctx, std::span<const Part> parts) {
       state.writer.write(state.parts, host, device, state.pool->device(), state.step);
   state.step.host_block = host;
   state.step.device_block = device;
-  state.upload(ctx, bytes);
+  state.step.ahead = state.step.rows.defined() ? &state.ahead : nullptr;
+  if (!state.ahead.begin(state.step, bytes)) {
+    state.upload(ctx, bytes);
+    ++state.uploads;
+  }
   for (std::size_t i = 0; i < parts.size(); ++i) parts[i].sequence->add_tokens(parts[i].ids);
   return state.step;
 }

@@ -175,17 +175,27 @@ std::int32_t CacheSequence::page_of(std::int64_t token) const {
   return line_[static_cast<std::size_t>(layout_->line_page(token) - line_begin_)];
 }
 
-CacheSequence::Plan CacheSequence::plan_leaving() const {
+// Pages leave when all their tokens have. The newest of them stays until the line needs a page, and
+// is that page then, unless somebody else holds it or may find it. So a stream that takes one token
+// at a time turns its own pages round, which a GPU does by itself (core/step_row.h).
+CacheSequence::Plan CacheSequence::plan_leaving(std::int64_t tokens) const {
   const std::int64_t first = layout_->line_page(layout_->oldest(seen_));
+  const std::int64_t end = seen_ + tokens, line_end = line_begin_ + std::ssize(line_);
+  const bool grows = end > layout_->n_sink() && layout_->line_page(end - 1) >= line_end;
+  const std::int64_t gone = std::clamp<std::int64_t>(first - line_begin_, 0, std::ssize(line_));
   Plan plan;
-  plan.leaving = std::clamp<std::int64_t>(first - line_begin_, 0, std::ssize(line_));
+  plan.leaving = grows ? gone : std::max<std::int64_t>(0, gone - 1);
   // A line without pages begins anew.
   plan.line_begin = plan.leaving == std::ssize(line_) ? first : line_begin_ + plan.leaving;
+  if (grows && gone > 0) {
+    const std::int32_t page = line_[static_cast<std::size_t>(gone - 1)];
+    plan.recycles = pool_->holders(page) == 1 && !pool_->state_->is_found(page);
+  }
   return plan;
 }
 
 void CacheSequence::begin_plan(const Plan& plan) {
-  for (std::int64_t i = 0; i < plan.leaving; ++i) {
+  for (std::int64_t i = 0; i < plan.released(); ++i) {
     pool_->release(line_[static_cast<std::size_t>(i)]);
   }
 }
@@ -219,22 +229,24 @@ void CacheSequence::plan_page_to_write(Plan& plan) const {
 
 void CacheSequence::undo_plan(const Plan& plan) {
   if (plan.copied >= 0) pool_->share(plan.copied);
-  for (std::int64_t i = plan.leaving - 1; i >= 0; --i) {
+  for (std::int64_t i = plan.released() - 1; i >= 0; --i) {
     pool_->share(line_[static_cast<std::size_t>(i)]);
   }
 }
 
 std::int64_t CacheSequence::pages_for(std::int64_t tokens) const {
-  Plan plan = plan_leaving();
+  Plan plan = plan_leaving(tokens);
   plan_pages(tokens, plan);
   std::int64_t pages = plan.pages();
-  for (std::int64_t i = 0; i < plan.leaving; ++i) {
+  for (std::int64_t i = 0; i < plan.released(); ++i) {
     if (pool_->holders(line_[static_cast<std::size_t>(i)]) == 1) --pages;
   }
   return std::max<std::int64_t>(0, pages);
 }
 
 void CacheSequence::take_pages(Context& ctx, const Plan& plan) {
+  const std::int32_t recycled =
+      plan.recycles ? line_[static_cast<std::size_t>(plan.leaving - 1)] : -1;
   line_.erase(line_.begin(), line_.begin() + plan.leaving);
   line_begin_ = plan.line_begin;
   if (plan.copied >= 0 || plan.forgets) {
@@ -248,7 +260,9 @@ void CacheSequence::take_pages(Context& ctx, const Plan& plan) {
     }
   }
   for (std::int64_t i = 0; i < plan.new_sinks; ++i) sinks_.push_back(pool_->take());
-  for (std::int64_t i = 0; i < plan.new_line; ++i) line_.push_back(pool_->take());
+  for (std::int64_t i = 0; i < plan.new_line; ++i) {
+    line_.push_back(i == 0 && plan.recycles ? recycled : pool_->take());
+  }
 }
 
 // ---- tokens -------------------------------------------------------------------------------------

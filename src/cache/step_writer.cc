@@ -26,6 +26,10 @@ class StepWriter::Packer {
     return take<std::int32_t>(DType::i32, shape, tensor);
   }
   std::int64_t used() const { return used_; }
+  // Where a number that was taken lies in the block.
+  std::int32_t place(const std::int32_t* taken) const {
+    return static_cast<std::int32_t>(taken - reinterpret_cast<const std::int32_t*>(host_));
+  }
 
  private:
   char *host_, *data_;
@@ -34,7 +38,8 @@ class StepWriter::Packer {
 };
 
 // Ids, positions, slots and the rows of logits; then, for all rows and for those of the logits, the
-// length and the hole of each sequence, which are at most as many as rows, offsets and tables.
+// length and the hole of each sequence, which are at most as many as rows, offsets and tables. The
+// rows of drawn tokens are at most as many as sequences.
 std::int64_t step_block_bytes(const CacheBatchLimits& limits) {
   constexpr std::int64_t kTokenBytes = 8 + 4 + 4 + 4, kSequenceBytes = 4 + 8;
   const std::int64_t table =
@@ -42,7 +47,9 @@ std::int64_t step_block_bytes(const CacheBatchLimits& limits) {
   const std::int64_t groups =
       checked_add(checked_mul(limits.max_tokens, kSequenceBytes),
                   checked_add(checked_mul(limits.max_sequences, 2 * sizeof(std::int32_t)), table));
-  return checked_add(checked_mul(limits.max_tokens, kTokenBytes), checked_mul(2, groups));
+  const std::int64_t rows = checked_mul(limits.max_sequences, sizeof(StepRow));
+  return checked_add(
+      rows, checked_add(checked_mul(limits.max_tokens, kTokenBytes), checked_mul(2, groups)));
 }
 
 // Parts of few tokens first. Rows whose keys are rotated on reading lie together, so that few calls
@@ -89,6 +96,11 @@ std::int64_t StepWriter::write(std::span<const StepPart> parts, char* host, char
   Packer packer(host, data, device);
   step.tokens = 0;
   for (const StepPart& part : parts) step.tokens += part.tokens();
+  step.rows = {};
+  step_rows_ = nullptr;
+  if (std::all_of(parts.begin(), parts.end(), [](const StepPart& p) { return p.is_drawn(); })) {
+    step_rows_ = packer.take<StepRow>(DType::i64, {step.tokens, kStepRowWords}, &step.rows);
+  }
   sort_runs(parts, /*for_logits=*/false);
   write_rows(parts, packer, step);
   write_groups(parts, packer, step.groups);
@@ -120,15 +132,11 @@ void StepWriter::write_rows(std::span<const StepPart> parts, Packer& packer, Cac
       continue;
     }
     const StreamLayout& layout = *part.layout;
-    const std::int64_t line_begin = layout.line_page(layout.oldest(part.begin));
     for (std::int64_t i = 0; i < run.queries; ++i, ++row) {
       const std::int64_t t = part.begin + i;
-      positions[row] = part.rope_on_read() ? std::min(t, layout.last_position()) : t;
+      positions[row] = layout.position(t);
       ids[row] = part.ids[static_cast<std::size_t>(i)];
-      const std::int32_t page =
-          t < layout.n_sink()
-              ? part.sinks[static_cast<std::size_t>(t / layout.page_size())]
-              : part.line[static_cast<std::size_t>(layout.line_page(t) - line_begin)];
+      const std::int32_t page = part.page(layout.place(t, part.line_begin));
       slots[row] = static_cast<std::int32_t>(page * layout.page_size() + layout.row(t));
     }
   }
@@ -196,6 +204,14 @@ void StepWriter::write_group(std::span<const StepPart> parts, std::span<const Ru
   std::int64_t b = 0;
   for (const Run& run : runs) {
     const StepPart& part = parts[run.part];
+    if (step_rows_) {
+      step_rows_[group.first_row + b] = {.rules = part.rules(),
+                                         .token = part.is_padding() ? -1 : part.begin,
+                                         .line_begin = part.line_begin,
+                                         .length_at = packer.place(lengths + b),
+                                         .hole_at = has_holes ? packer.place(holes + 2 * b) : -1,
+                                         .pages = static_cast<std::int32_t>(part.pages())};
+    }
     if (part.is_padding()) {
       lengths[b] = 0;
       if (has_holes) holes[2 * b] = holes[2 * b + 1] = 0;
@@ -210,8 +226,7 @@ void StepWriter::write_group(std::span<const StepPart> parts, std::span<const Ru
       lengths[b] = static_cast<std::int32_t>(length);
       if (has_holes) {
         holes[2 * b] = static_cast<std::int32_t>(layout.n_sink());
-        holes[2 * b + 1] =
-            static_cast<std::int32_t>(layout.hole_size(oldest, layout.oldest(part.begin)));
+        holes[2 * b + 1] = static_cast<std::int32_t>(layout.hole_size(oldest, part.line_begin));
       }
       group.max_keys = std::max(group.max_keys, length);
     }
@@ -241,17 +256,14 @@ std::int64_t StepWriter::table_width(std::int64_t pages) const {
 // A row for each run. Entries behind a sequence's last page are not read.
 void StepWriter::write_table(std::span<const StepPart> parts, std::span<const Run> runs,
                              Packer& packer, AttentionGroup& group) {
-  const auto pages_of = [&](const Run& run) {
-    const StepPart& part = parts[run.part];
-    return std::ssize(part.sinks) + std::ssize(part.line);
-  };
   std::int64_t width = 0;
-  for (const Run& run : runs) width = std::max(width, pages_of(run));
+  for (const Run& run : runs) width = std::max(width, parts[run.part].pages());
   width = table_width(width);
   const std::int64_t rows = std::ssize(runs);
   std::int32_t* table = packer.take_i32({rows, width}, &group.pages.table);
-  for (const Run& run : runs) {
-    const StepPart& part = parts[run.part];
+  for (std::int64_t b = 0; b < rows; ++b) {
+    const StepPart& part = parts[runs[static_cast<std::size_t>(b)].part];
+    if (step_rows_) step_rows_[group.first_row + b].table_at = packer.place(table);
     std::int32_t* entry = std::copy(part.sinks.begin(), part.sinks.end(), table);
     std::copy(part.line.begin(), part.line.end(), entry);
     table += width;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cache/stream_layout.h"
+#include "core/step_row.h"
 #include "tessera/cache_batch.h"
 
 namespace tessera {
@@ -19,12 +20,25 @@ struct StepPart {
   std::int64_t begin = 0;  // the first of its tokens in its stream
   std::span<const std::int32_t> ids{};
   std::int64_t logit_rows = 0;
-  std::span<const std::int32_t> sinks{}, line{};  // its pages; the line from its oldest page on
+  std::span<const std::int32_t> sinks{}, line{};  // its pages
+  std::int64_t line_begin = 0;                    // the first page of the line
 
   bool is_padding() const { return layout == nullptr; }
   std::int64_t tokens() const { return std::ssize(ids); }
   bool rope_on_read() const { return policy.kind == CachePolicy::Kind::sinks; }
   bool rolls() const { return rope_on_read() && !layout->fits(begin); }
+  // The one next token of its stream, which the device draws; or nobody's.
+  bool is_drawn() const { return tokens() == 1 && logit_rows == 1 && (is_padding() || ids[0] < 0); }
+  StreamRules rules() const {
+    if (is_padding()) return {};
+    return *layout;
+  }
+  std::int64_t pages() const { return std::ssize(sinks) + std::ssize(line); }
+  std::int32_t page(std::int64_t place) const {
+    const std::int64_t in_line = place - std::ssize(sinks);
+    return in_line < 0 ? sinks[static_cast<std::size_t>(place)]
+                       : line[static_cast<std::size_t>(in_line)];
+  }
 };
 
 // Bytes of the small tensors of any step within the limits.
@@ -68,6 +82,7 @@ class StepWriter {
 
   CacheBatchLimits limits_;
   std::vector<Run> runs_;
+  StepRow* step_rows_ = nullptr;  // CacheStep::rows, if the step has them
 };
 
 }  // namespace tessera

@@ -34,6 +34,18 @@ void Download::start(Context& ctx, const void* from, std::int64_t bytes) {
   }
 }
 
+void* Download::target() { return gpu_ ? gpu_->target() : host_.data(); }
+
+void Download::arrives(Context& ctx) {
+  if (!gpu_) return;
+  ctx.require_not_lost();
+  try {
+    gpu_->arrives(ctx.stream());
+  } catch (const DeviceLost& error) {
+    ctx.lose(error.what_failed());
+  }
+}
+
 const void* Download::wait(Context& ctx) {
   if (!gpu_) return host_.data();
   ctx.require_not_lost();

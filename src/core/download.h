@@ -4,6 +4,10 @@
 //   ...                                        // more work for the stream
 //   download.wait(ctx);                        // waits for the copy, and for nothing behind it
 //
+// A kernel may write the bytes itself, which saves the copy: to target(), and then
+//
+//   download.arrives(ctx);                     // in the place of start()
+//
 // On the CPU start() copies at once.
 #pragma once
 
@@ -26,6 +30,8 @@ class BackendDownload {
   BackendDownload& operator=(const BackendDownload&) = delete;
 
   virtual void start(void* stream, const void* from, std::int64_t bytes) = 0;
+  virtual void* target() = 0;
+  virtual void arrives(void* stream) = 0;
   virtual const void* wait() = 0;
 };
 
@@ -37,7 +43,11 @@ class Download {
 
   // Copies from the Context's device. A copy that was started before must have been waited for.
   void start(Context& ctx, const void* from, std::int64_t bytes);
-  // The bytes of the last start(), valid until the next one.
+  // Pinned memory, which kernels of the device can write to.
+  void* target();
+  // The work that the stream has so far writes to target().
+  void arrives(Context& ctx);
+  // The bytes of the last start() or arrives(), valid until the next one.
   const void* wait(Context& ctx);
 
  private:

@@ -48,7 +48,9 @@ class ShapeList {
 void add_to_shape(const CacheStep& step, std::vector<std::int64_t>& shape) {
   ShapeList list(shape);
   list.add(step.tokens);
-  for (const Tensor* tensor : {&step.ids, &step.positions, &step.slots}) list.add(*tensor);
+  for (const Tensor* tensor : {&step.ids, &step.positions, &step.slots, &step.rows}) {
+    list.add(*tensor);
+  }
   list.add(step.groups);
   list.add(step.few_rows);
   list.add(step.logits);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cache/step_ahead.h"
 #include "core/fail.h"
 #include "core/thread_pool.h"
 #include "core/traced_work.h"
@@ -58,6 +59,11 @@ void StepRunner::start(const CacheStep& step, std::span<const Draw> draws) {
   const auto work = [&] {
     pass(step, 0);
     ahead_->sample(logits_);
+    if (step.ahead == nullptr) return;
+    AdvanceStepArgs next = step.ahead->args();
+    ahead_->add_to(next);
+    next.settled = true;  // embedding, which does not overlap, comes behind the last call
+    advance_step(ctx_, next);
   };
   if (graph) {
     shape_.clear();
@@ -67,7 +73,9 @@ void StepRunner::start(const CacheStep& step, std::span<const Draw> draws) {
   } else {
     work();
   }
-  ahead_->fetch();
+  if (step.ahead == nullptr) return ahead_->fetch();
+  step.ahead->advanced();
+  ahead_->fetch_advanced();
 }
 
 void StepRunner::finish(std::span<Draw> draws) {

@@ -4,6 +4,9 @@
 //   forward(step); draw(draws);        waits for the tokens
 //   start(step, draws); ... finish()   the tokens are read later, behind the start of the next step
 //
+// start() ends a step of drawn tokens with advance_step(): the next one needs nothing of the host
+// then, unless it has other streams or new pages.
+//
 // On a GPU, steps that repeat run as CUDA graphs (step_graphs.h), unless the trace is on.
 #pragma once
 
@@ -45,6 +48,8 @@ class StepRunner {
   void finish(std::span<Draw> draws);
 
   std::int64_t graph_launches() const { return graphs_.launches(); }
+  // Of the options of draws that start() was given; the others a GPU has made itself.
+  std::int64_t draw_uploads() const { return ahead_ ? ahead_->uploads() : 0; }
 
  private:
   void pass(const CacheStep& step, std::int64_t largest_logits);

@@ -38,8 +38,14 @@ class UploadBlock {
   }
   // An array that was sent.
   Tensor tensor(std::int64_t place, DType dtype, std::initializer_list<std::int64_t> shape) const {
-    const char* data = static_cast<const char*>(device_.data()) + place;
-    return {static_cast<const void*>(data), dtype, shape, ctx_.device()};
+    return {static_cast<const void*>(writable(place, dtype, shape).data), dtype, shape,
+            ctx_.device()};
+  }
+  // The same, for an op that changes it.
+  Tensor writable(std::int64_t place, DType dtype,
+                  std::initializer_list<std::int64_t> shape) const {
+    return {static_cast<void*>(static_cast<char*>(device_.data()) + place), dtype, shape,
+            ctx_.device()};
   }
 
  private:

@@ -153,6 +153,53 @@ TEST_P(CapturedStepsTest, ADecodeStepIsRecordedAtItsSecondTime) {
   }
 }
 
+// The GPU makes the small tensors of each step from those of the one before, turns the pages of a
+// stream round, and counts its draws.
+TEST_P(CapturedStepsTest, AnEndlessStreamUploadsNothing) {
+  load("neox-parallel");
+  const SamplingOptions sampling{.temperature = 0.8, .seed = 5};
+  const int steps = is_emulated(GetParam()) ? 40 : 400;
+  for (const CachePolicy& policy : {CachePolicy::sinks(2, 9), CachePolicy::last(40)}) {
+    SCOPED_TRACE(to_string(policy));
+    KvCache cache = model_->make_cache(*free_, policy, kContext, 16);
+    reserved_workspace(*free_, *model_, cache, 1);
+    StepRunner runner(*free_, *model_, 1);
+    Sampler sampler(sampling);
+    std::vector<Sampled> drawn;
+    Draw draw{.sampler = &sampler, .drawn = &drawn};
+    const auto step = [&](std::span<const std::int32_t> ids) {
+      runner.start(cache.step(*free_, ids, 1), {&draw, 1});
+      runner.finish({&draw, 1});
+    };
+    // Until it holds all its pages: two of 64 tokens.
+    const Ids some(9, 3);
+    while (cache.seen() < 80) step(std::span(some).first(cache.step_size(9)));
+    const std::int32_t name = AheadDraws::name_of(0);
+    step({&name, 1});
+    const std::int64_t uploads = cache.batch().uploads(), draws = runner.draw_uploads();
+    for (int i = 0; i < steps; ++i) step({&name, 1});
+    EXPECT_EQ(cache.batch().uploads(), uploads);
+    EXPECT_EQ(runner.draw_uploads(), draws);
+  }
+}
+
+// A page is 64 tokens: the streams turn their pages round several times.
+TEST_P(CapturedStepsTest, LongStreamsMakeTheSameTokens) {
+  load("neox-parallel");
+  const std::int64_t tokens = is_emulated(GetParam()) ? 70 : 330;
+  const GenerateOptions options{
+      .max_tokens = tokens, .ignore_eos = true, .sampling = {.temperature = 0.8, .seed = 6}};
+  for (const CachePolicy& policy :
+       {CachePolicy::sinks(2, 9), CachePolicy::sinks(5, 70), CachePolicy::last(33)}) {
+    SCOPED_TRACE(to_string(policy));
+    const Ids expected = generate_on(ctx(), policy, options).ids;
+    KvCache cache = model_->make_cache(*free_, policy, kContext, 16);
+    EXPECT_EQ(generate(*free_, *model_, cache, nullptr, kPrompt, options).ids, expected);
+    // The prompt, the first token behind it, and a page of 64 now and then until it has them all.
+    EXPECT_LE(cache.batch().uploads(), 6);
+  }
+}
+
 // Twelve streams are sixteen rows, four of which are nobody's.
 TEST_P(CapturedStepsTest, AnEngineMakesTheSameTokensWithAndWithoutGraphs) {
   load("qwen3");

@@ -22,13 +22,21 @@ class PinnedDownload final : public BackendDownload {
 
   void start(void* stream, const void* from, std::int64_t bytes) override {
     const DeviceGuard guard(device_);
-    const auto on = static_cast<cudaStream_t>(stream);
-    cudaError_t error = cudaMemcpyAsync(memory_.get(), from, static_cast<std::size_t>(bytes),
-                                        cudaMemcpyDeviceToHost, on);
-    if (error == cudaSuccess) error = cudaEventRecord(arrived_.get(), on);
+    const cudaError_t error =
+        cudaMemcpyAsync(memory_.get(), from, static_cast<std::size_t>(bytes),
+                        cudaMemcpyDeviceToHost, static_cast<cudaStream_t>(stream));
     if (error != cudaSuccess) {
       check(error, fmt::format("copying {} bytes from {} to cpu", bytes, device_));
     }
+    arrives(stream);
+  }
+
+  void* target() override { return memory_.get(); }
+
+  void arrives(void* stream) override {
+    const DeviceGuard guard(device_);
+    const cudaError_t error = cudaEventRecord(arrived_.get(), static_cast<cudaStream_t>(stream));
+    if (error != cudaSuccess) check(error, fmt::format("marking a download from {}", device_));
   }
 
   const void* wait() override {
