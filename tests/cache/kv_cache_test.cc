@@ -229,7 +229,8 @@ TEST(StreamLayoutTest, StreamsGoOnPastTheNumbersOf32Bits) {
         EXPECT_EQ(layout.line_page(t + shift), layout.line_page(t) + shift / 16);
         EXPECT_EQ(late, oldest + shift);
         EXPECT_EQ(layout.length(late, t + shift), layout.length(oldest, t));
-        EXPECT_EQ(layout.hole_size(late, late), layout.hole_size(oldest, oldest));
+        EXPECT_EQ(layout.hole_size(late, layout.line_page(late)),
+                  layout.hole_size(oldest, layout.line_page(oldest)));
       }
     }
   }
