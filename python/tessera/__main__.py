@@ -2,9 +2,8 @@
 
 import os
 import sys
-from pathlib import Path
 
-PROGRAM = Path(__file__).parent / "bin" / "tessera"
+from .program import PROGRAM
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from . import _native
-from .__main__ import PROGRAM
+from .program import PROGRAM
 
 PathLike = str | os.PathLike[str]
 

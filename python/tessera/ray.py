@@ -27,7 +27,7 @@ from ray.exceptions import RayError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from .__main__ import PROGRAM
+from .program import PROGRAM
 
 __all__ = ["Gateway", "Replica", "deployment", "prefix_key"]
 
