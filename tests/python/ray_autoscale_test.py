@@ -43,15 +43,18 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             [sys.executable, str(EXAMPLE), "--replicas", "2", "--port", str(port)], stdout=file, stderr=file
         )
     endpoint = f"http://127.0.0.1:{port}"
-    deadline = time.monotonic() + START_SECONDS
-    while f"OpenAI endpoint: {endpoint}/v1" not in log.read_text():
-        assert example.poll() is None and time.monotonic() < deadline, log.read_text()
-        time.sleep(0.5)
-    ray.init(address="auto", log_to_driver=False)
-    yield endpoint
-    ray.shutdown()
-    example.send_signal(signal.SIGINT)
-    assert example.wait(timeout=60) == 0, log.read_text()
+    try:  # whatever fails, the example and its cluster end
+        deadline = time.monotonic() + START_SECONDS
+        while f"OpenAI endpoint: {endpoint}/v1" not in log.read_text():
+            assert example.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.5)
+        ray.init(address="auto", log_to_driver=False)
+        yield endpoint
+    finally:
+        ray.shutdown()
+        example.send_signal(signal.SIGINT)
+        status = example.wait(timeout=60)
+    assert status == 0, log.read_text()
 
 
 def running_replicas() -> int:

@@ -57,20 +57,22 @@ def streamed(answer: str) -> tuple[str, str | None]:
 @pytest.fixture(scope="module")
 def cluster():
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
-    serve.start(http_options={"host": "127.0.0.1", "port": PORT})
-    application = tessera.ray.deployment(
-        tessera.default_model(),
-        min_replicas=2,
-        max_replicas=2,
-        cpus=0.5,
-        health_seconds=1,
-        arguments=("--threads", "1"),
-    )
-    serve.run(application, route_prefix="/")
-    tessera.ray.wait_until_ready(URL, 120)
-    yield
-    serve.shutdown()
-    ray.shutdown()
+    try:  # a cluster that fails to start must not be there for the next test
+        serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+        application = tessera.ray.deployment(
+            tessera.default_model(),
+            min_replicas=2,
+            max_replicas=2,
+            cpus=0.5,
+            health_seconds=1,
+            arguments=("--threads", "1"),
+        )
+        serve.run(application, route_prefix="/")
+        tessera.ray.wait_until_ready(URL, 120)
+        yield
+        serve.shutdown()
+    finally:
+        ray.shutdown()
 
 
 def replica_of(prompt: str | None) -> tuple[int, int]:
