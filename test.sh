@@ -64,11 +64,17 @@ if command -v "${CUDACXX:-nvcc}" >/dev/null; then
   if [ "$(uname -m)" = x86_64 ]; then emulated=EMULATED; fi  # and under the sanitizers the kernels run on the CPU
   if ! compgen -G "/dev/nvidia[0-9]*" >/dev/null; then compile_check=ON; fi  # nobody waits for fast kernels here
 fi
-step "build, CUDA $cuda"
+step "build, CUDA $cuda; beside it the virtual environments"
+environments() {  # unpacking gigabytes of packages keeps one core busy for two minutes
+  ensure_venv build/python-venv tests/python/requirements.txt
+  ensure_venv build/server-venv tests/server/requirements.txt
+}
+beside build/environments.log environments
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DTESSERA_CUDA=$cuda -DTESSERA_TESTS=ON -DTESSERA_BENCH=ON \
   -DTESSERA_WERROR=ON -DTESSERA_UNITY=ON -DTESSERA_CUDA_COMPILE_CHECK=$compile_check
 # A compile check leaves out optimisations, and ptxas notes each product that is slow without them.
 cmake --build build 2>&1 | grep -v "ptxas info .*Potential Performance Loss"
+together
 
 step "tests"
 ctest --test-dir build --output-on-failure -j "$(nproc)" -LE perf

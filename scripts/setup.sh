@@ -89,10 +89,12 @@ ensure_packages() {
 
 # ensure_venv FOLDER REQUIREMENTS: a virtual environment with these packages of PyPI, made once and again when they change.
 ensure_venv() {
+  # pip would compile all of torch and transformers, for 50 s of processor time. Python compiles what is imported, and keeps it.
+  unset PYTHONDONTWRITEBYTECODE
   cmp -s "$2" "$1/installed.txt" && return 0
   rm -rf "$1"
   python3 -m venv "$1"
-  "$1/bin/pip" install --quiet --disable-pip-version-check -r "$2"
+  "$1/bin/pip" install --quiet --disable-pip-version-check --no-compile -r "$2"
   cp "$2" "$1/installed.txt"
 }
 
