@@ -34,7 +34,7 @@ class BranchTest : public DeviceTest {
     beside.join();
   }
   Buffer filled(std::int32_t value) { return filled_buffer(ctx(), kN, value); }
-  std::vector<std::int32_t> read(const Buffer& buffer) { return numbers_of(ctx(), buffer); }
+  std::vector<std::int32_t> read(const Buffer& buffer) { return read_buffer(ctx(), buffer); }
 
   static constexpr std::int64_t kN = 1 << 12, kBytes = 4 * kN;
 };

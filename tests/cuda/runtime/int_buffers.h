@@ -17,7 +17,7 @@ inline Buffer filled_buffer(Context& ctx, std::int64_t n, std::int32_t value) {
   return buffer;
 }
 
-inline std::vector<std::int32_t> numbers_of(Context& ctx, const Buffer& buffer) {
+inline std::vector<std::int32_t> read_buffer(Context& ctx, const Buffer& buffer) {
   std::vector<std::int32_t> values(static_cast<std::size_t>(buffer.bytes()) / sizeof(std::int32_t));
   copy_bytes(ctx, values.data(), Device::cpu(), buffer.data(), buffer.device(), buffer.bytes());
   ctx.synchronize();

@@ -28,7 +28,7 @@ class SideStreamTest : public DeviceTest {
   }
 
   Buffer filled(std::int32_t value) { return filled_buffer(ctx(), kN, value); }
-  std::vector<std::int32_t> read(const Buffer& buffer) { return numbers_of(ctx(), buffer); }
+  std::vector<std::int32_t> read(const Buffer& buffer) { return read_buffer(ctx(), buffer); }
   // A late write on the Context's stream, many copies on the side, and one more by the Context.
   void pass_on(const Buffer& from, const Buffer& written, const Buffer& beside,
                const Buffer& result) {
