@@ -2,6 +2,7 @@
 // workspace. Planning needs no GPU.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -32,14 +33,20 @@ std::string_view chosen(const DeviceLimits& gpu, const AttentionArgs& args) {
   return plan_attention(gpu, args).kernel->name;
 }
 
+const AttentionKernel& kernel_named(std::string_view name) {
+  const auto table = attention_kernel_table();
+  return *std::find_if(table.begin(), table.end(),
+                       [&](const AttentionKernel& kernel) { return kernel.name == name; });
+}
+
 TEST(AttentionTable, EveryNameIsThereOnce) {
   std::string names;
   for (const AttentionKernel& kernel : attention_kernel_table()) {
     names += std::string(kernel.name) + " ";
   }
   EXPECT_EQ(names,
-            "cuda.hopper cuda.hopper+split cuda.split.codes cuda.split cuda.mma+split cuda.dense "
-            "cuda.mma cuda.plain ");
+            "cuda.hopper cuda.hopper+split cuda.split.codes cuda.split.turned "
+            "cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
 }
 
 TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {
@@ -90,12 +97,31 @@ TEST(AttentionTable, FewRowsOverCodesHaveAKernelOfTheirOwn) {
   EXPECT_FALSE(plan_attention(kAmpere, args_of({.n_q = 1})).options.codes_in_registers);
 }
 
+// Keys that are turned as they are read, in registers where pairs allow it.
+TEST(AttentionTable, FewRowsOverKeysThatAreTurnedHaveAKernelOfTheirOwn) {
+  float frequencies[64];
+  const auto turned = [&](const Shape& s, std::int64_t pairs, RopeStyle style) {
+    AttentionArgs args = args_of(s);
+    args.rope_on_read = {Tensor(frequencies, DType::f32, {pairs}, Device::cuda()), style};
+    return args;
+  };
+  const RopeStyle halves = RopeStyle::half_split, neighbours = RopeStyle::interleaved;
+  for (const DeviceLimits& gpu : {kAmpere, kHopper}) {
+    EXPECT_EQ(chosen(gpu, turned({.n_q = 1}, 32, halves)), "cuda.split.turned");
+    EXPECT_EQ(chosen(gpu, turned({.n_q = 1}, 5, neighbours)), "cuda.split.turned");
+    EXPECT_EQ(chosen(gpu, turned({.n_q = 1}, 5, halves)), "cuda.split");
+    EXPECT_EQ(chosen(gpu, turned({.n_q = 1, .dim = 60}, 30, halves)), "cuda.split");
+    EXPECT_EQ(chosen(gpu, turned({.n_q = 1, .dim = 256}, 64, halves)), "cuda.split");
+    EXPECT_EQ(chosen(gpu, turned({.n_q = 17}, 32, halves)), "cuda.mma");
+  }
+}
+
 TEST(AttentionTable, HopperIsChosenFromSeventeenQueriesOnAndCanBeForcedBelow) {
   if (!has_hopper_kernels(kHopper)) GTEST_SKIP() << "this build has no code for 90a";
   EXPECT_EQ(chosen(kHopper, args_of({.n_q = 17})), "cuda.hopper");
   EXPECT_EQ(chosen(kHopper, args_of({.n_q = 16})), "cuda.split");
   EXPECT_EQ(chosen(kHopper, args_of({.n_q = 16, .heads = 16})), "cuda.mma");
-  const AttentionKernel& hopper = attention_kernel_table().front();
+  const AttentionKernel& hopper = kernel_named("cuda.hopper");
   EXPECT_TRUE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 1}))));
   EXPECT_FALSE(hopper.takes(AttentionRequest(kAmpere, args_of({.n_q = 17}))));
   EXPECT_FALSE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 17, .dim = 60}))));

@@ -4,6 +4,7 @@
 
 #include "core/checked.h"
 #include "cuda/attention/portable/instance.h"
+#include "cuda/attention/portable/split_turned.h"
 
 namespace tessera::cuda {
 namespace mma {
@@ -109,6 +110,18 @@ AttentionPlan plan_codes(const AttentionRequest& request) {
   return of_codes;
 }
 
+bool takes_turned(const AttentionRequest& request) {
+  return takes(request) && suits_turning(request.call, request.units);
+}
+
+void run_turned(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
+  const Partials partials = take_partials(ctx, frame, plan);
+  with_tensor_core_types(plan.call, [&](auto type, auto dim) {
+    constexpr int kDim = std::min<int>(dim(), kMostTurned);  // wider heads do not come here
+    launch_turned<decltype(type), kDim>(ctx, plan.call, plan.options, partials);
+  });
+}
+
 bool takes_mixed(const AttentionRequest& request) {
   return request.tensor_cores && request.call.q_offsets != nullptr && request.rows() > kFewRows;
 }
@@ -122,7 +135,11 @@ AttentionPlan plan_mixed(const AttentionRequest& request) {
 
 void run_mixed(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
   mma::run(ctx, plan, frame);
-  run(ctx, plan, frame);
+  if (suits_turning(plan.call, plan.options.units)) {
+    run_turned(ctx, plan, frame);
+  } else {
+    run(ctx, plan, frame);
+  }
 }
 
 }  // namespace split
