@@ -46,17 +46,20 @@ std::int64_t scratch_of(const AttentionPlan& plan, const Mask& mask) {
 }  // namespace
 
 // Steps of a stream may be smaller than the one that is counted. Fewer keys, or fewer queries in a
-// ragged batch, take no more scratch; but fewer queries in a dense batch may come to cuda.split,
-// which takes more than the kernels for many queries.
+// ragged batch, take no more scratch; but fewer queries in a dense batch may come to cuda.split or
+// cuda.split.run, which take more than the kernels for many queries.
 std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args) {
   const DeviceLimits& gpu = state_of(ctx).limits();
-  const std::int64_t bytes = scratch_of(plan_attention(gpu, args), args.mask);
-  const std::int64_t few_queries = kFewRows * args.k.shape[2] / args.q.shape[2];
-  if (args.q_offsets.defined() || few_queries == 0 || args.q.shape[1] <= few_queries) return bytes;
-  AttentionArgs few = args;
-  few.q = args.q.slice(1, 0, few_queries);
-  few.out = args.out.slice(1, 0, few_queries);
-  return std::max(bytes, scratch_of(plan_attention(gpu, few), args.mask));
+  std::int64_t bytes = scratch_of(plan_attention(gpu, args), args.mask);
+  if (args.q_offsets.defined()) return bytes;
+  for (std::int64_t queries = std::min(args.q.shape[1], split::kRunQueries); queries > 0;
+       --queries) {
+    AttentionArgs few = args;
+    few.q = args.q.slice(1, 0, queries);
+    few.out = args.out.slice(1, 0, queries);
+    bytes = std::max(bytes, scratch_of(plan_attention(gpu, few), args.mask));
+  }
+  return bytes;
 }
 
 const char* attention(Context& ctx, const AttentionArgs& args) {

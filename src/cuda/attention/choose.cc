@@ -21,6 +21,12 @@ std::int64_t no_scratch(const AttentionPlan&) { return 0; }
 
 // The first that takes a call runs it. The last takes every call.
 constexpr AttentionKernel kKernels[] = {
+    {.name = "cuda.split.run",  // up to 16 queries, of more rows than cuda.split takes
+     .takes = split::takes_run,
+     .pays = split::run_pays,
+     .plan = split::plan_run,
+     .scratch = split::scratch,
+     .run = split::run_few},
     {.name = "cuda.hopper",  // prefill on compute capability 9.0
      .takes = hopper_takes,
      .pays = hopper_pays,

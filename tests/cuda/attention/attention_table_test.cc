@@ -45,7 +45,7 @@ TEST(AttentionTable, EveryNameIsThereOnce) {
     names += std::string(kernel.name) + " ";
   }
   EXPECT_EQ(names,
-            "cuda.hopper cuda.hopper+split cuda.split.codes cuda.split.turned "
+            "cuda.split.run cuda.hopper cuda.hopper+split cuda.split.codes cuda.split.turned "
             "cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
 }
 
@@ -95,6 +95,31 @@ TEST(AttentionTable, FewRowsOverCodesHaveAKernelOfTheirOwn) {
     EXPECT_TRUE(plan_attention(kAmpere, ragged).options.codes_in_registers);
   }
   EXPECT_FALSE(plan_attention(kAmpere, args_of({.n_q = 1})).options.codes_in_registers);
+}
+
+// A mask that does not hide later keys needs all of them: such a run is not taken in tiles.
+TEST(AttentionTable, RunsUnderMasksThatHideLaterKeysAreTakenInTiles) {
+  const AttentionKernel& run = kernel_named("cuda.split.run");
+  const auto takes = [&](const Mask& mask, std::int64_t n_q) {
+    AttentionArgs args = args_of({.n_q = n_q, .heads = 8, .kv_heads = 2});
+    args.mask = mask;
+    return run.takes(AttentionRequest(kAmpere, args));
+  };
+  EXPECT_TRUE(takes(Mask::causal(), 5));
+  EXPECT_FALSE(takes(Mask::causal(), 4));  // one block has all rows
+  EXPECT_TRUE(takes(Mask::causal(), 16));
+  EXPECT_FALSE(takes(Mask::causal(), 17));
+  EXPECT_TRUE(takes(Mask::window(9, 0), 5));
+  EXPECT_FALSE(takes(Mask::window(9, 1), 5));
+  EXPECT_FALSE(takes(Mask::full(), 5));
+  // Three tiles of four queries, whose blocks share what one key head would have.
+  AttentionArgs args = args_of({.n_q = 9, .n_k = 4096, .heads = 8, .kv_heads = 2});
+  args.mask = Mask::causal();
+  const AttentionPlan plan = run.plan(AttentionRequest(kAmpere, args));
+  EXPECT_EQ(plan.partials.tiles.count, 3);
+  EXPECT_EQ(plan.partials.tiles.queries, 4);
+  EXPECT_EQ(plan.partials.slots, 6);
+  EXPECT_EQ(plan.partials.rows, 16);
 }
 
 // Keys that are turned as they are read, in registers where pairs allow it.

@@ -38,6 +38,16 @@ struct SmallSequence {
     }
     return s;
   }
+  // Some of its queries, as a sequence of their own. It ends with the last key that they see under a
+  // mask that hides later ones, so that positions stay the same.
+  __device__ SmallSequence run(int first, int queries) const {
+    const int begin = std::min(first, n_q), end = std::min(first + queries, n_q);
+    SmallSequence s = *this;
+    s.q_begin += begin;
+    s.n_q = end - begin;
+    s.n_k = std::max(0, n_k - (n_q - end));
+    return s;
+  }
   // For the addresses of its rows.
   __device__ operator Sequence() const {
     return {index, q_batch, q_begin, n_q, k_batch, k_begin, n_k, {hole_begin, hole_size}};

@@ -245,9 +245,9 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
   const std::uint32_t number = blockIdx.x * kWarps + static_cast<std::uint32_t>(warp_of_block());
   const std::uint32_t slot = number / most_rows;
   const int row = static_cast<int>(number - slot * most_rows);
-  if (slot >= call.sequences * call.kv_heads) return;
-  const Item item(call, 1, slot);
-  const SmallSequence s = SmallSequence::of(call, item.sequence);
+  if (slot >= call.sequences * call.kv_heads * partials.tiles.count) return;
+  const Item item(call, partials.tiles, 1, slot);
+  const SmallSequence s = item.run(call, partials.tiles);
   const int size = s.n_q * static_cast<int>(call.group);
   if (row >= size || size > kRows) return;
   const QueryRows rows{call, s, item.kv_head, 0, size};
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kThreads) merge(AttentionCall call, Partials p
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
             const Partials& partials, const NewTokens* tokens) {
-  const std::int64_t slots = call.sequences * call.kv_heads;
+  const std::int64_t slots = slots_of_call(call, partials);
   if (slots == 0 || call.n_q == 0) return;
   const Launch start(ctx, "attention");
   const DeviceLimits& gpu = state_of(ctx).limits();

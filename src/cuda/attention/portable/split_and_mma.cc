@@ -32,20 +32,31 @@ std::int64_t all_rows(const PartialShape& shape) {
   return checked_mul(checked_mul(shape.slots, shape.splits), shape.rows);
 }
 
-PartialShape partial_shape(const AttentionCall& call, bool fixed) {
+PartialShape partial_shape(const AttentionCall& call, bool fixed, const QueryTiles& tiles = {}) {
   // A group of more heads than the kernel takes rows never comes to it.
   if (call.group > kFewRows) return {};
-  const std::int64_t slots = checked_mul(call.sequences, call.kv_heads);
-  const SplitRule rule = split_rule(call.kv_heads, fixed ? call.kv_heads : slots);
+  const std::int64_t heads = call.kv_heads * tiles.count;  // of one sequence, each with own blocks
+  const std::int64_t slots = checked_mul(call.sequences, heads);
+  const SplitRule rule = split_rule(heads, fixed ? heads : slots);
+  const std::int64_t queries = std::min<std::int64_t>(call.n_q, tiles.queries);
   return {.rule = rule,
+          .tiles = tiles,
           .slots = slots,
           .splits = most_splits(call.n_k, rule),
-          .rows = static_cast<int>(std::min(kFewRows, call.n_q * call.group))};
+          .rows = static_cast<int>(std::min(kFewRows, queries * call.group))};
+}
+
+// As many queries as have rows for one block, and as many such tiles as the call has.
+QueryTiles query_tiles(const AttentionCall& call) {
+  const std::int64_t queries = kFewRows / call.group;
+  return {.count = static_cast<int>(tiles_of(call.n_q, queries)),
+          .queries = static_cast<int>(queries)};
 }
 
 Partials take_partials(Context& ctx, Workspace::Frame& frame, const AttentionPlan& plan) {
   const PartialShape& shape = plan.partials;
-  Partials partials{.rule = shape.rule, .splits = shape.splits, .rows = shape.rows};
+  Partials partials{
+      .rule = shape.rule, .tiles = shape.tiles, .splits = shape.splits, .rows = shape.rows};
   if (shape.splits <= 1) return partials;
   partials.sums = frame.take<float>(checked_mul(all_rows(shape), plan.call.dim));
   partials.largest_and_sum = frame.take<float>(checked_mul(all_rows(shape), 2));
@@ -122,6 +133,43 @@ void run_turned(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame
   });
 }
 
+void run_few(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
+  if (suits_turning(plan.call, plan.options.units)) {
+    run_turned(ctx, plan, frame);
+  } else {
+    run(ctx, plan, frame);
+  }
+}
+
+bool takes_run(const AttentionRequest& request) {
+  const AttentionCall& call = request.call;
+  return request.tensor_cores && call.q_offsets == nullptr && call.group <= kFewRows &&
+         request.rows() > kFewRows && call.n_q <= kRunQueries && call.mask.right == 0 &&
+         !is_pattern(call) && !call.dropping &&
+         call.sequences <= INT32_MAX / (kMostSplits * kRunQueries) / call.kv_heads;
+}
+
+// Each tile reads the keys again, from the second cache, where the kernels for many rows read them
+// once; but these leave most multiprocessors idle over few heads, however many keys there are. With
+// pages the other kernel is cuda.hopper, which is faster over short sequences. Measured on an H200
+// (docs/notebook/attention_portable.md). In a ragged batch such a sequence goes to the kernels for
+// many rows, so it does so alone where its bits must not depend on that.
+bool run_pays(const AttentionRequest& request) {
+  const AttentionCall& call = request.call;
+  if (request.fixed_splits || call.group > kFewRows) return false;
+  const int tiles = query_tiles(call).count;
+  if (tiles > 4) return false;
+  if (call.page_table != nullptr) return call.n_k >= (tiles <= 2 ? 1024 : 2048);
+  return tiles <= 2 || call.sequences * call.kv_heads <= 32;
+}
+
+AttentionPlan plan_run(const AttentionRequest& request) {
+  AttentionPlan run = mma::plan(request);
+  run.partials = partial_shape(run.call, request.fixed_splits, query_tiles(run.call));
+  run.options.codes_in_registers = suit_registers(request);
+  return run;
+}
+
 bool takes_mixed(const AttentionRequest& request) {
   return request.tensor_cores && request.call.q_offsets != nullptr && request.rows() > kFewRows;
 }
@@ -135,11 +183,7 @@ AttentionPlan plan_mixed(const AttentionRequest& request) {
 
 void run_mixed(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
   mma::run(ctx, plan, frame);
-  if (suits_turning(plan.call, plan.options.units)) {
-    run_turned(ctx, plan, frame);
-  } else {
-    run(ctx, plan, frame);
-  }
+  run_few(ctx, plan, frame);
 }
 
 }  // namespace split

@@ -31,6 +31,14 @@ AttentionPlan plan_codes(const AttentionRequest& request);
 bool takes_turned(const AttentionRequest& request);
 void run_turned(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
 
+// One of the three, whichever suits.
+void run_few(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+
+// The same for runs of more rows than a block has, in tiles (QueryTiles).
+bool takes_run(const AttentionRequest& request);
+bool run_pays(const AttentionRequest& request);
+AttentionPlan plan_run(const AttentionRequest& request);
+
 // Sequences of few rows by this kernel, the others by mma.
 bool takes_mixed(const AttentionRequest& request);
 AttentionPlan plan_mixed(const AttentionRequest& request);

@@ -92,12 +92,16 @@ constexpr int stages_for(std::int64_t most_bytes, int sharing, int steps_of_warp
   return stages;
 }
 
+inline std::int64_t slots_of_call(const AttentionCall& call, const Partials& partials) {
+  return call.sequences * call.kv_heads * partials.tiles.count;
+}
+
 // Of a call. Where not more blocks than two for each multiprocessor start, these have longer rings.
 template <int dim, typename Step>
 int stages_of_call(const DeviceLimits& gpu, const AttentionCall& call, const Partials& partials,
                    int most_sharing) {
   const int steps = static_cast<int>((call.n_k + kStepKeys - 1) / kStepKeys) + 1;
-  const std::int64_t blocks = call.sequences * call.kv_heads * partials.splits;
+  const std::int64_t blocks = slots_of_call(call, partials) * partials.splits;
   return stages_for<dim, Step>(gpu.shared_bytes,
                                blocks > 2 * gpu.multiprocessors ? most_sharing : 2,
                                steps_of_split(steps, partials.rule) / kWarps);
@@ -105,7 +109,7 @@ int stages_of_call(const DeviceLimits& gpu, const AttentionCall& call, const Par
 
 inline Grid grid_of_call(const DeviceLimits& gpu, const AttentionCall& call,
                          const Partials& partials, int shared_bytes) {
-  return {.blocks = call.sequences * call.kv_heads * partials.splits,
+  return {.blocks = slots_of_call(call, partials) * partials.splits,
           .threads = kThreads,
           .shared_bytes = shared_bytes,
           .overlaps = gpu.capability >= 90};
@@ -146,22 +150,35 @@ struct Part {
   int begin, end;  // of the steps
 };
 
-// A split of a key head of a sequence: item (sequence * splits + split) * kv_heads + kv_head. In 32
-// bits, because a division then takes a quarter of the time.
+// A split of a key head of a tile of a sequence: item ((sequence * splits + split) * kv_heads +
+// kv_head) * tiles + tile. In 32 bits, because a division then takes a quarter of the time.
 struct Item {
-  int sequence, split, kv_head;
+  int sequence, split, kv_head, tile;
 
-  __device__ Item(const AttentionCall& call, int most_splits, std::uint32_t item) {
+  __device__ Item(const AttentionCall& call, const QueryTiles& of_queries, int most_splits,
+                  std::uint32_t item) {
     const auto kv_heads = static_cast<std::uint32_t>(call.kv_heads);
     const auto splits = static_cast<std::uint32_t>(most_splits);
+    const auto tiles = static_cast<std::uint32_t>(of_queries.count);
+    tile = 0;
+    if (tiles > 1) {  // else there is nothing to divide
+      tile = static_cast<int>(item % tiles);
+      item /= tiles;
+    }
     const std::uint32_t of_heads = item / kv_heads;
     kv_head = static_cast<int>(item - of_heads * kv_heads);
     sequence = static_cast<int>(of_heads / splits);
     split = static_cast<int>(of_heads % splits);
   }
-  __device__ std::uint32_t slot(const AttentionCall& call) const {
-    return static_cast<std::uint32_t>(sequence) * static_cast<std::uint32_t>(call.kv_heads) +
-           static_cast<std::uint32_t>(kv_head);
+  __device__ std::uint32_t slot(const AttentionCall& call, const QueryTiles& tiles) const {
+    return (static_cast<std::uint32_t>(sequence) * static_cast<std::uint32_t>(call.kv_heads) +
+            static_cast<std::uint32_t>(kv_head)) *
+               static_cast<std::uint32_t>(tiles.count) +
+           static_cast<std::uint32_t>(tile);
+  }
+  __device__ SmallSequence run(const AttentionCall& call, const QueryTiles& tiles) const {
+    const SmallSequence whole = SmallSequence::of(call, sequence);
+    return tiles.count == 1 ? whole : whole.run(tile * tiles.queries, tiles.queries);
   }
 };
 
@@ -176,8 +193,8 @@ struct Assignment {
 
   // Patterns: the mask may be a pattern of blocks.
   __device__ Assignment(const AttentionCall& call, const Partials& partials, bool patterns)
-      : item(call, partials.splits, blockIdx.x),
-        sequence(SmallSequence::of(call, item.sequence)),
+      : item(call, partials.tiles, partials.splits, blockIdx.x),
+        sequence(item.run(call, partials.tiles)),
         rows(sequence.n_q * static_cast<int>(call.group)),
         loop(loop_over(call, sequence, patterns)),
         steps(loop),

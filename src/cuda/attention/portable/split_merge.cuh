@@ -144,7 +144,7 @@ __device__ void finish(const Assignment& own, const Part& part, Shared& shared,
                        const Partials& partials) {
   const int steps = part.steps.count;
   const bool alone = steps <= own.each;
-  const std::uint32_t slot = own.item.slot(part.rows.call);
+  const std::uint32_t slot = own.item.slot(part.rows.call, partials.tiles);
   merge_warps<T>(part, shared, partials, slot, own.item.split, alone);
   const int splits = splits_of(steps, partials.rule);
   if (alone || partials.counters == nullptr || !comes_last(partials.counters + slot, splits))

@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kThreads, (turned_sharing<dim>()))
 template <int dim>
 int turned_stages(const DeviceLimits& gpu, const AttentionCall& call, const Partials& partials) {
   constexpr int kMost = 4, kReserved = 1024;  // the system's part of a block
-  const std::int64_t blocks = call.sequences * call.kv_heads * partials.splits;
+  const std::int64_t blocks = slots_of_call(call, partials) * partials.splits;
   const int sharing = blocks > 2 * gpu.multiprocessors ? turned_sharing<dim>() : 2;
   const int steps = static_cast<int>((call.n_k + kStepKeys - 1) / kStepKeys) + 1;
   const int of_warp = steps_of_split(steps, partials.rule) / kWarps;
@@ -219,7 +219,7 @@ void launch_turned(Context& ctx, const AttentionCall& call, const TensorCoreOpti
   }
   if (partials.splits == 1 || partials.counters != nullptr) return;
   start(merge<T, dim>,
-        {.blocks = (call.sequences * call.kv_heads * partials.rows + kWarps - 1) / kWarps,
+        {.blocks = (slots_of_call(call, partials) * partials.rows + kWarps - 1) / kWarps,
          .threads = kThreads,
          .overlaps = gpu.capability >= 90},
         call, partials);

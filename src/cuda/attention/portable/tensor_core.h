@@ -62,6 +62,9 @@ inline constexpr int kShortSteps = 128;
 // About two for each multiprocessor of the largest GPU, which all run at the same time.
 inline constexpr int kBlocksAtOnce = 256;
 
+// The most queries of a run that is taken in tiles of kFewRows rows.
+inline constexpr std::int64_t kRunQueries = 16;
+
 // How the keys of a head are shared out.
 struct SplitRule {
   int limit = 1;  // of blocks, so that those of all heads of a sequence run at the same time
@@ -103,9 +106,17 @@ constexpr int most_splits(std::int64_t keys, const SplitRule& rule) {
   return std::max(of_short, of(steps, kWarps * rule.least_long));
 }
 
+// The queries of a sequence in tiles that a block can take: a run of more rows than it has is made
+// of several, each a sequence of its own (SmallSequence::run). Its blocks are neighbours: one reads
+// keys from memory, the others find them in the second cache.
+struct QueryTiles {
+  int count = 1, queries = kMostPositions;  // of a sequence, and of a tile
+};
+
 // How large the Partials of a call are at most: [slots, splits, rows].
 struct PartialShape {
   SplitRule rule{};
+  QueryTiles tiles{};
   std::int64_t slots = 0;
   int splits = 1;  // 1: there are no partials
   int rows = 0;    // of a slot
@@ -113,11 +124,12 @@ struct PartialShape {
 
 // The partial results of blocks: sums [slots, splits, rows, dim] of values weighted by
 // 2^(score - largest), and for each row (largest, sum of weights). A slot is a key head of a
-// sequence.
+// tile of a sequence.
 struct Partials {
   float* sums = nullptr;
   float* largest_and_sum = nullptr;
   SplitRule rule{};
+  QueryTiles tiles{};
   int splits = 1;  // for this number of keys; 1: there are no partials
   int rows = 1;    // at most, of a slot
   // A zero for each slot: the block that finishes last merges. Null: a second kernel merges.
