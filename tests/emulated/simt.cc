@@ -61,7 +61,7 @@ constexpr std::size_t kStackBytes = 256 << 10;
 constexpr std::size_t kStackBytes = 64 << 10;
 #endif
 
-enum class State : std::uint8_t { ready, at_warp, at_block, ended };
+enum class State : std::uint8_t { ready, at_warp, at_block, at_named, ended };
 
 struct Thread {
   State state = State::ended;
@@ -84,12 +84,19 @@ struct Warp {
   std::vector<WarpStep> waited_for;  // no lane is in the mask of two
 };
 
+// Of those that have numbers: who came since it opened last, and who of them waits.
+struct NamedBarrier {
+  int came = 0;
+  std::vector<int> waiting;
+};
+
 // The block that is running: one at a time, on one thread of the machine.
 struct Block {
   const std::function<void()>* body = nullptr;
   int size = 0, ended = 0, at_barrier = 0;
   std::vector<Thread> threads;
   std::vector<Warp> warps;
+  std::array<NamedBarrier, 32> named;
   std::vector<void*> payloads;
   void (*step)(Payloads, int) = nullptr;
   int current = -1;
@@ -231,6 +238,7 @@ bool run_warp(int first) {
 void run_block() {
   Block& b = block();
   b.ended = b.at_barrier = 0;
+  b.named = {};
   b.warps.assign(static_cast<std::size_t>((b.size + kWarpSize - 1) / kWarpSize), {});
   for (int i = 0; i < b.size; ++i) start(i);
   const int warps = static_cast<int>(b.warps.size());
@@ -314,6 +322,22 @@ void block_together(void* payload, void (*step)(Payloads, int)) {
   self.state = State::at_block;
   finish_block_step();
   if (self.state == State::at_block) leave(false);
+}
+
+void named_barrier(int number, int threads, bool waits) {
+  Block& b = block();
+  NamedBarrier& barrier = b.named.at(static_cast<std::size_t>(number));
+  if (waits) {
+    b.self().state = State::at_named;
+    barrier.waiting.push_back(b.current);
+  }
+  if (++barrier.came == threads) {
+    for (const int thread : barrier.waiting) {
+      b.threads[static_cast<std::size_t>(thread)].state = State::ready;
+    }
+    barrier = {};
+  }
+  if (b.self().state == State::at_named) leave(false);
 }
 
 }  // namespace tessera::emulated

@@ -41,5 +41,7 @@ using Payloads = void* const*;
 void warp_together(unsigned mask, void* payload, void (*step)(Payloads payloads));
 // The same for all threads of the block that have not ended; payloads[thread].
 void block_together(void* payload, void (*step)(Payloads payloads, int threads));
+// A barrier with a number (bar.sync, bar.arrive), which opens when so many threads have come.
+void named_barrier(int number, int threads, bool waits);
 
 }  // namespace tessera::emulated

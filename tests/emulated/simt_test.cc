@@ -72,6 +72,27 @@ TEST(EmulatedGpu, ThreadsThatHaveEndedAreNotWaitedFor) {
   EXPECT_EQ(passed, 32);
 }
 
+// Some threads only say that they have come, and go on; the barrier opens again and again.
+TEST(EmulatedGpu, NamedBarriersKnowWhoWaits) {
+  int early = 0, rounds = 0;
+  for (int launch = 0; launch < 2; ++launch) {  // warps run in either order
+    int made = 0, taken = 0;
+    run_grid(dim3(1), dim3(64), 0, [&] {
+      const bool makes = threadIdx.x < 32;
+      for (int round = 1; round <= 3; ++round) {
+        if (makes) ++made;
+        named_barrier(5, 64, !makes);
+        if (!makes) early += made < 32 * round, ++taken;
+        named_barrier(6, 64, makes);
+        if (makes) early += taken < 32 * round;
+      }
+      if (threadIdx.x == 0) rounds += taken;
+    });
+  }
+  EXPECT_EQ(early, 0);
+  EXPECT_EQ(rounds, 2 * 3 * 32);
+}
+
 TEST(EmulatedGpu, SharedMemoryStartsAsRubbish) {
   std::vector<unsigned char> seen;
   run_grid(dim3(2), dim3(1), 2, [&] {
