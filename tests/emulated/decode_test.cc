@@ -88,7 +88,10 @@ class ShareTest {
   void read_weights() {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     WarpShare shares[kStages];
-    for (int s = 0; s < kStages; ++s) shares[s] = WarpShare(call_.stages[s], Kind::kDepth, warp);
+    for (int s = 0; s < kStages; ++s) {
+      const StageShape& stage = call_.stages[s];
+      shares[s] = WarpShare(stage, BlockShare(stage), Kind::kDepth, warp);
+    }
     auto* rings = static_cast<char*>(dynamic_shared_memory());
     WeightRing<Kind, Layer> ring(call_, layers_, shares,
                                  rings + warp * Kind::kUnits * Kind::kUnitBytes, lane);
@@ -99,16 +102,17 @@ class ShareTest {
         for (; share.count > 0; --share.count) {
           const Piece piece = Layer::piece(call_, Layer::stage(i), share.tile);
           const int expected = (piece.tile * stage.parts + share.part) * stage.units + share.unit;
-          const char* from = ring.wait();
+          ASSERT_GT(ring.find_run(), 0);
+          const typename Kind::Unit unit = ring.take();
+          ring.count(1);
           if (lane == 0) {
             int code = -1, scale = expected;
-            std::memcpy(&code, from, sizeof(code));
-            if (Kind::kScaleBytes > 0) std::memcpy(&scale, from + Kind::kCodeBytes, sizeof(scale));
+            std::memcpy(&code, &unit, sizeof(code));
+            if constexpr (Kind::kScaleBytes > 0) scale = static_cast<int>(unit.scales);
             ASSERT_EQ(code, expected);
             ASSERT_EQ(scale, expected);
             ++weights_[l][piece.weight].read[static_cast<std::size_t>(code)];
           }
-          ring.ask_next();
           if (++share.unit == stage.units) share.next_task(stage, Kind::kDepth);
         }
       }

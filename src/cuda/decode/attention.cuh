@@ -3,7 +3,7 @@
 // time for all queries, 16 lanes of 8 elements each:
 //
 //   block    | keys of team t, split s |
-//   half w   w, w + 28, w + 56, ...       for each query: largest score, sum, sums of values
+//   half w   w, w + 24, w + 48, ...       for each query: largest score, sum, sums of values
 //   merge    of a block: shuffles, then shared memory; of a head's splits: who reads them
 //
 // The token's own key and value come from the product, not from the cache. The block whose share
@@ -22,24 +22,25 @@
 
 namespace tessera::cuda::decode {
 
-// Keys of a half that are on their way at once: Layer::kKeysAtOnce, at most four.
-inline constexpr int kFirstKeys = 4 * kHalves;
-// Below so many keys a split is not worth its merging.
-inline constexpr int kFewestKeys = 64;
+// Keys of a block's first share whose places are found once for all layers.
+inline constexpr int kFirstKeys = 8 * kHalves;
 
 // What the token sees, from first to last, and how many blocks share it.
 struct KeyRange {
   int first, end;  // the token's own key is end - 1
   int splits;
 
-  __device__ KeyRange(const Call& call) {
+  // fewest: the keys of a split, at least.
+  __device__ KeyRange(const Call& call, int fewest) {
     const std::int64_t most = std::int64_t{call.width} << call.page_log2;
     end = static_cast<int>(min(std::int64_t{call.lengths[0]}, most));
     first = call.window > 0 ? max(0, end - call.window) : 0;
-    splits = max(1, min(call.most_splits, (end - first + kFewestKeys - 1) / kFewestKeys));
+    splits = max(1, min(call.most_splits, (end - first + fewest - 1) / fewest));
   }
+  // (Up to 3072 keys, and not more splits than blocks.)
   __device__ int begin_of(int split) const {
-    return first + static_cast<int>(std::int64_t{end - first} * split / splits);
+    return first + static_cast<int>(static_cast<unsigned>((end - first) * split) /
+                                    static_cast<unsigned>(splits));
   }
 };
 
@@ -76,6 +77,18 @@ __device__ inline Team team_of(const Call& call, int team) {
   const int of_group = (call.group + Layer::kQueries - 1) / Layer::kQueries;
   const int kv_head = team / of_group, first = (team - kv_head * of_group) * Layer::kQueries;
   return {kv_head, kv_head * call.group + first, min(Layer::kQueries, call.group - first)};
+}
+
+// A share of one team's keys.
+struct Item {
+  Team team;
+  int split, begin, end;
+};
+template <typename Layer>
+__device__ inline Item item_of(const Call& call, const KeyRange& range, int number) {
+  const int split = number / call.teams;
+  return {team_of<Layer>(call, number - split * call.teams), split, range.begin_of(split),
+          range.begin_of(split + 1)};
 }
 
 // Key, value and queries of the token, rotated, as T: [2 + queries][dim]. Queries that the team
@@ -122,26 +135,25 @@ __device__ inline void to_floats(const uint4& vector, float (&values)[kLaneEleme
   }
 }
 // Where the first keys of a share are: the same for all layers, and a page table need not be read
-// again. All workers call it.
-__device__ inline void find_first_keys(const Call& call, const KeyRange& range, int split,
+// again. Each of `threads` threads calls it.
+__device__ inline void find_first_keys(const Call& call, const Item& item, int thread, int threads,
                                        std::uint64_t* first_keys) {
-  const int i = static_cast<int>(threadIdx.x), key = range.begin_of(split) + i;
-  if (i < kFirstKeys && key < range.begin_of(split + 1)) {
-    first_keys[i] = CacheRows(call, 0, 0).of_key(key);
+  const int keys = min(item.end - item.begin, kFirstKeys);
+  for (int i = thread; i < keys; i += threads) {
+    first_keys[i] = CacheRows(call, 0, 0).of_key(item.begin + i);
   }
 }
 
-// They come into the second cache. A lane takes a line of a row.
-__device__ inline void fetch_keys(const Call& call, const LayerWeights& layer,
-                                  const KeyRange& range, int kv_head, int split,
-                                  const std::uint64_t* first_keys) {
-  const int thread = static_cast<int>(threadIdx.x), lane = thread % 4;  // 2 of keys, 2 of values
-  const int byte = lane % 2 * 128;
-  const int keys = min(range.begin_of(split + 1), range.end - 1) - range.begin_of(split);
-  const auto* from = static_cast<const char*>(lane < 2 ? layer.keys : layer.values);
-  if (thread / 4 < keys && thread / 4 < kFirstKeys && byte < 2 * call.dim) {
-    prefetch(from + first_keys[thread / 4] + kv_head * call.head_bytes + byte);
-  }
+// They come into the second cache. A thread takes a line of a row.
+__device__ inline void fetch_keys(const Call& call, const LayerWeights& layer, const Item& item,
+                                  int own, const std::uint64_t* first_keys) {
+  const int thread = static_cast<int>(threadIdx.x), line = thread % 4;  // 2 of keys, 2 of values
+  const int byte = line % 2 * 128;
+  if (byte >= 2 * call.dim) return;
+  const int keys = min(min(item.end, own) - item.begin, kFirstKeys);
+  const char* from = static_cast<const char*>(line < 2 ? layer.keys : layer.values) +
+                     (item.team.kv_head * call.head_bytes + byte);
+  for (int key = thread / 4; key < keys; key += kThreads / 4) prefetch(from + first_keys[key]);
 }
 
 // What half a warp has made of the keys so far: a lane's part of it.
@@ -218,18 +230,18 @@ __device__ void merge_warps(const Call& call, const Team& team, int split, const
   }
 }
 
-// One share of one team's keys. `is_first`: of the block, which then waits for the token's queries,
-// and has first_keys. `shared` has attention_floats(). All workers call it.
+// own: the token's own key. `is_first`: the item is the first of the block, which then waits for
+// the token's queries, and has first_keys. `shared` has attention_floats(). All workers call it.
 template <typename T, typename Layer>
-__device__ void attend(const Call& call, const LayerWeights& layer, const KeyRange& range,
-                       const Team& team, int split, bool is_first, const std::uint64_t* first_keys,
-                       const CosSin* turns, float* shared) {
+__device__ void attend(const Call& call, const LayerWeights& layer, const Item& item, int own,
+                       bool is_first, const std::uint64_t* first_keys, const CosSin* turns,
+                       float* shared) {
   constexpr int kQueries = Layer::kQueries, kKeysAtOnce = Layer::kKeysAtOnce;
-  static_assert(kKeysAtOnce * kHalves <= kFirstKeys);
   const int dim = call.dim, thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 16, half = thread / 16, e = lane * kLaneElements;
   const bool has_elements = e < dim;
-  const int begin = range.begin_of(split), end = range.begin_of(split + 1), own = range.end - 1;
+  const Team team = item.team;
+  const int begin = item.begin, end = item.end;
   T* token = reinterpret_cast<T*>(shared);
   float* of_warps = shared + (2 + kQueries) * dim / 2;
   const CacheRows rows(call, team.kv_head, e);
@@ -243,8 +255,8 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const KeyRan
       const int key = first + i * kHalves;
       k[i] = v[i] = uint4{};
       if (key >= end || key == own || !has_elements) continue;
-      const std::uint64_t at = is_first && first == begin + half
-                                   ? first_keys[half + i * kHalves] + rows.in_row
+      const std::uint64_t at = is_first && key - begin < kFirstKeys
+                                   ? first_keys[key - begin] + rows.in_row
                                    : rows.of_key(key);
       k[i] = __ldcg(reinterpret_cast<const uint4*>(keys + at));
       v[i] = __ldcg(reinterpret_cast<const uint4*>(values + at));
@@ -318,47 +330,8 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const KeyRan
     seen.put(query, has_elements, of_warps + (query * kWarps + half / 2) * (dim + 2));
   }
   Signals::sync_workers();
-  merge_warps<kQueries>(call, team, split, of_warps);
+  merge_warps<kQueries>(call, team, item.split, of_warps);
   Signals::sync_workers();  // before anyone reuses `shared`
-}
-
-// Four neighbours of the heads' output, from element e on, of all splits. A few splits at a time:
-// their loads are on their way together.
-__device__ inline float4 attended_at(const Call& call, int splits, int e) {
-  constexpr int kAtOnce = 4;
-  const int head = e / call.dim, width = call.heads * call.dim;
-  float most = -1e30f, sum = 0;
-  float4 out{};
-#pragma unroll 1
-  for (int s0 = 0; s0 < splits; s0 += kAtOnce) {
-    float2 softmax[kAtOnce];
-    float4 values[kAtOnce];
-    const float before = most;
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      softmax[i] = {-1e30f, 0};
-      values[i] = {};
-      if (s0 + i >= splits) continue;
-      softmax[i] =
-          __ldcg(reinterpret_cast<const float2*>(call.softmaxes) + (s0 + i) * call.heads + head);
-      values[i] = __ldcg(reinterpret_cast<const float4*>(call.attended + (s0 + i) * width + e));
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) most = fmaxf(most, softmax[i].x);
-    const float shrink = fast_exp2(before - most);
-    sum *= shrink;
-    out = {out.x * shrink, out.y * shrink, out.z * shrink, out.w * shrink};
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const float weight = fast_exp2(softmax[i].x - most);
-      const float4& value = values[i];
-      sum += weight * softmax[i].y;
-      out = {out.x + weight * value.x, out.y + weight * value.y, out.z + weight * value.z,
-             out.w + weight * value.w};
-    }
-  }
-  const float inverse = 1.f / sum;
-  return {out.x * inverse, out.y * inverse, out.z * inverse, out.w * inverse};
 }
 
 }  // namespace tessera::cuda::decode

@@ -16,11 +16,15 @@ enum Stage : int { kQkv, kUp, kDown, kOutput, kStages };
 // onto it.
 enum LayerWeight : int { kKeyWeight = kStages, kValueWeight, kUpWeight, kMostWeights };
 
-// Of each multiprocessor's one block: warps that work, and two that speak with other blocks
-// (tile/grid_signal.cuh). With more than 16 warps a thread would have 96 registers instead of 128.
-inline constexpr int kWarps = 14;
-inline constexpr int kThreads = kWarps * 32;
-inline constexpr int kAllThreads = kThreads + 64;
+// Of each multiprocessor's one block: warps that multiply, warps that make of their sums what other
+// blocks read, and one that listens to these (tile/grid_signal.cuh). Three, and one of the others,
+// to each of the four schedulers: with 14, two of these would have more to issue. With more than 16
+// warps a thread would have 96 registers instead of 128.
+inline constexpr int kWarps = 12, kFinishingWarps = 3;
+inline constexpr int kThreads = kWarps * 32, kFinishers = kFinishingWarps * 32;
+inline constexpr int kAllThreads = kThreads + kFinishers + 32;
+// The ring of weights of a warp: of an H200 that is 21 MB on their way.
+inline constexpr int kRingBytesOfWarp = 160 * 1024 / kWarps;
 
 // A kernel's arguments have 32,764 bytes.
 inline constexpr int kMostLayers = 112;

@@ -182,9 +182,11 @@ void plan_shared_memory(DecodeLayerKind kind, DecodeLayersPlan& plan) {
   const auto slots = [&](int s) {
     return (most_tasks(call.stages[s], plan.blocks) + decode::kWarps) * kernel.rows;
   };
-  // A parallel layer has two norms at once, and sums of down beside those of output.
+  // A parallel layer has two norms at once, and sums of two products.
   call.x_bytes = (parallel ? 2 : 1) * activation_bytes(decode::kQkv);
-  call.slot_floats = parallel ? slots(decode::kDown) + slots(decode::kOutput) : 0;
+  call.slot_floats = !parallel ? 0
+                               : std::max(slots(decode::kQkv) + slots(decode::kUp),
+                                          slots(decode::kDown) + slots(decode::kOutput));
   for (int s = 0; s < decode::kStages; ++s) {
     call.x_bytes = std::max(call.x_bytes, activation_bytes(s));
     call.slot_floats = std::max(call.slot_floats, slots(s));

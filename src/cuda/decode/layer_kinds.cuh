@@ -8,7 +8,7 @@
 
 namespace tessera::cuda::decode {
 
-using Signals = GridSignals<kThreads>;
+using Signals = GridSignals<kThreads, kFinishers>;
 
 // A tile of a product, as a tile of one of the layer's weights.
 struct Piece {
@@ -23,8 +23,11 @@ struct ParallelLayer {
   static constexpr int kNormVectors = 4;        // weights and biases
   // Vectors of eight numbers of the residual stream that a thread has, at most.
   static constexpr int kVectors = 1;
-  // Heads whose queries a block takes together, and keys that are on their way to half a warp.
+  // Heads whose queries a block takes together, and keys that are on their way to half a warp. With
+  // a fifth key registers would not suffice.
   static constexpr int kQueries = 1, kKeysAtOnce = 4;
+  // Below so many keys a split is not worth its merging.
+  static constexpr int kFewestKeys = 96;
 
   __device__ static int stage(int i) { return i; }
   // What a block raises after a product.
@@ -44,7 +47,7 @@ struct SerialLayer {
   // More would read keys less often, but have fewer blocks at work: with two of the four queries
   // that usually share a key, keys are read twice, the second time from the second cache. For a
   // fourth key there are no registers.
-  static constexpr int kQueries = 2, kKeysAtOnce = 3;
+  static constexpr int kQueries = 2, kKeysAtOnce = 3, kFewestKeys = 64;
 
   __device__ static int stage(int i) { return i == 1 ? kOutput : i > 1 ? i - 1 : kQkv; }
   __device__ static int signal_of(int stage) {

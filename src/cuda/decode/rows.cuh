@@ -23,6 +23,7 @@ static_assert(sizeof(Row) == 8 && kMostWeights <= 16 && kMostParts <= 16);
 struct alignas(16) BlockStage {
   int first_row;  // among Places::rows
   int rows;       // gate and up: of gate; those of up follow
+  int first_slot;
   int first_part, parts;
 };
 
@@ -44,8 +45,7 @@ __device__ inline Row row_of(const Call& call, int stage, const BlockShare& shar
           .part = static_cast<std::uint8_t>(part)};
 }
 
-// What belongs to a row besides its sum. A thread loads those of its first row before the product,
-// so that nothing comes from memory at the end.
+// What belongs to a row besides its sum.
 template <typename T>
 struct RowEnds {
   float scale = 0;
@@ -67,9 +67,7 @@ __device__ inline float product_of(const Row& row, float scale, const float* slo
   float sum = 0;
 #pragma unroll 1  // two or three
   for (int s = 0; s < row.count; ++s) sum += slots[row.slot + s * Kind::kRows];
-  if constexpr (Kind::kFormat != Format::dense) {
-    sum = StreamOne<Kind::kFormat, typename Kind::Element>::in_full(sum, false) * scale;
-  }
+  if constexpr (Kind::kFormat != Format::dense) sum *= Kind::kOfSums * scale;
   return sum;
 }
 

@@ -7,82 +7,17 @@
 //   | u u u u u|u u u u u u|u u u u u |u u   |u u u ...
 //            ^ multiplied       ^ asked for: kUnits ahead, so that memory is busy while blocks wait
 //
-// A unit is what a warp multiplies at once. A lane asks for its own bytes of it (cp.async), and
-// nobody else reads them: waiting for one's own copies is enough.
+// units.cuh says what a unit is.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/decode/call.h"
 #include "cuda/decode/layer_kinds.cuh"
-#include "cuda/linear/layout/fragments.cuh"
-#include "cuda/linear/layout/scales.cuh"
-#include "cuda/linear/portable/stream_one_token.cuh"
+#include "cuda/decode/units.cuh"
 #include "cuda/tile/cp_async.cuh"
-#include "cuda/tile/cp_async_word.cuh"
-#include "cuda/tile/element.cuh"
-#include "cuda/tile/warp.cuh"
 
 namespace tessera::cuda::decode {
-
-// ---- kinds of weights ---------------------------------------------------------------------------
-
-// E2M1 tiles of 16 rows (tile_layout.h), by the tensor cores. A unit is a pair of slabs, 128 deep.
-template <Format F, typename T>
-struct TileWeights {
-  using Element = T;
-  using Sums = StreamOneSums<F, ScaleMode::fragments, false, T>;
-  static_assert(F == Format::nvfp4);  // others need scales of rows beside
-  static constexpr Format kFormat = F;
-  static constexpr int kRows = kTileHeight, kDepth = kPair;
-  static constexpr int kCodeBytes = kRows * kDepth / 2;
-  static constexpr int kScaleBytes = 128;
-  static constexpr int kUnitBytes = kCodeBytes + kScaleBytes;  // a word of these for each lane
-  static constexpr int kUnits = 10;                            // 9 KiB of a warp, 18 MB of an H200
-
-  __device__ static void ask(char* to, const char* codes, const char* scales, int lane) {
-    copy_async(to + lane * 16, codes + lane * 16, true);
-    copy_async(to + 512 + lane * 16, codes + 512 + lane * 16, true);
-    copy_async_word(to + kCodeBytes + lane * 4, scales + lane * 4);
-  }
-};
-
-// Dense rows. A unit is 256 neighbours of one row.
-template <typename T>
-struct RowWeights {
-  using Element = T;
-  static constexpr Format kFormat = Format::dense;
-  static constexpr int kRows = 1, kDepth = 256;
-  static constexpr int kCodeBytes = kDepth * 2, kScaleBytes = 0, kUnitBytes = kCodeBytes;
-  static constexpr int kUnits = 22;  // as many bytes as above
-
-  __device__ static void ask(char* to, const char* codes, const char* /*scales*/, int lane) {
-    copy_async(to + lane * 16, codes + lane * 16, true);
-  }
-
-  // A lane's sum of the row that the warp is at.
-  struct Sums {
-    const T* x;
-    float sum = 0;
-    __device__ void multiply(const uint4& codes, int k, int lane) {
-      const uint4 vector = *reinterpret_cast<const uint4*>(x + k + lane * 8);
-      const std::uint32_t w[4] = {codes.x, codes.y, codes.z, codes.w};
-      const std::uint32_t a[4] = {vector.x, vector.y, vector.z, vector.w};
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sum += to_f32(T{static_cast<std::uint16_t>(w[i])}) *
-               to_f32(T{static_cast<std::uint16_t>(a[i])});
-        sum += to_f32(T{static_cast<std::uint16_t>(w[i] >> 16)}) *
-               to_f32(T{static_cast<std::uint16_t>(a[i] >> 16)});
-      }
-    }
-    __device__ void put(float* slot, int lane) {
-      const float total = warp_reduce(sum, Sum());
-      if (lane == 0) *slot = total;
-      sum = 0;
-    }
-  };
-};
 
 // ---- shares -------------------------------------------------------------------------------------
 
@@ -126,8 +61,7 @@ struct WarpShare {
   int k = 0;               // of the part, among the activations that the block has
 
   WarpShare() = default;
-  __device__ WarpShare(const StageShape& stage, int depth, int warp) {
-    const BlockShare block(stage);
+  __device__ WarpShare(const StageShape& stage, const BlockShare& block, int depth, int warp) {
     const int begin = block.warps.first(warp), task = begin / stage.units;
     count = block.warps.first(warp + 1) - begin;
     unit = begin - task * stage.units;
@@ -153,25 +87,45 @@ class WeightRing {
       : call_(call), layers_(layers), shares_(shares), ring_(ring), lane_(lane) {
     start_stage();
 #pragma unroll 1
-    for (int i = 0; i < Kind::kUnits; ++i) ask(i);
+    for (int i = 0; i < Kind::kUnits; ++i) {
+      find_run();
+      ask();
+      count(1);
+    }
   }
 
-  // The next unit has landed: where it is. It is there until ask_next().
-  __device__ const char* wait() {
-    wait_for_copies<Kind::kUnits - 1>();
-    return ring_ + at_ * Kind::kUnitBytes;
+  // Finds the next units to be asked for. So many lie in a row, and may be taken before it is
+  // called again. It takes a while, so nobody should wait for its end.
+  __device__ int find_run() {
+    if (run_ == 0) {
+      if (share_.count == 0) {
+        next_stage();
+        start_stage();
+      } else {
+        share_.next_task(call_.stages[stage()], Kind::kDepth);
+        locate();
+      }
+    }
+    return run_;
   }
-  // Fills its place.
-  __device__ void ask_next() {
-    ask(at_);
-    at_ = at_ + 1 == Kind::kUnits ? 0 : at_ + 1;
+  __device__ void count(int taken) { run_ -= taken; }
+  // The next unit, when it has landed. Its place is filled anew.
+  __device__ typename Kind::Unit take() {
+    wait_for_copies<Kind::kUnits - 1>();
+    const typename Kind::Unit unit = Kind::read(ring_ + at_, lane_);
+    ask();
+    return unit;
   }
 
  private:
   // The next stage of which this warp has anything.
   __device__ void start_stage() {
     while (layer_ < call_.layers && shares_[stage()].count == 0) next_stage();
-    if (layer_ == call_.layers) return;
+    if (layer_ == call_.layers) {
+      asks_ = false;
+      run_ = 0x7fffffff;  // for ever
+      return;
+    }
     share_ = shares_[stage()];
     locate();
   }
@@ -186,27 +140,20 @@ class WeightRing {
         static_cast<unsigned>((piece.tile * shape.parts + share_.part) * shape.units + share_.unit);
     const LayerWeights& layer = layers_[layer_];
     codes_ = static_cast<const char*>(layer.codes[piece.weight]) +
-             std::uint64_t{unit} * Kind::kCodeBytes;
+             (std::uint64_t{unit} * Kind::kCodeBytes + lane_ * 16u);
     if constexpr (Kind::kScaleBytes > 0) {
       scales_ = static_cast<const char*>(layer.scales[piece.weight]) +
-                std::uint64_t{unit} * Kind::kScaleBytes;
+                (std::uint64_t{unit} * Kind::kScaleBytes + lane_ * 4u);
     }
-    task_left_ = shape.units - share_.unit;
+    run_ = min(shape.units - share_.unit, share_.count);
+    share_.count -= run_;
   }
-  __device__ void ask(int place) {
-    if (layer_ < call_.layers) {
-      Kind::ask(ring_ + place * Kind::kUnitBytes, codes_, scales_, lane_);
-      codes_ += Kind::kCodeBytes;
-      scales_ += Kind::kScaleBytes;
-      if (--share_.count == 0) {
-        next_stage();
-        start_stage();
-      } else if (--task_left_ == 0) {
-        share_.next_task(call_.stages[stage()], Kind::kDepth);
-        locate();
-      }
-    }
+  __device__ void ask() {
+    if (asks_) Kind::ask(ring_ + at_, codes_, scales_, lane_);
+    codes_ += Kind::kCodeBytes;
+    scales_ += Kind::kScaleBytes;
     close_copy_group();
+    at_ = at_ + Kind::kUnitBytes == Kind::kUnits * Kind::kUnitBytes ? 0 : at_ + Kind::kUnitBytes;
   }
 
   const Call& call_;
@@ -214,11 +161,13 @@ class WeightRing {
   const WarpShare* shares_;
   char* ring_;
   const int lane_;
-  int at_ = 0;  // the place of the next unit to be multiplied
+  int at_ = 0;  // the next unit to be multiplied, in bytes
   // The next unit to be asked for; stage_ counts in the order of the layer.
-  int layer_ = 0, stage_ = 0, task_left_ = 0;
-  WarpShare share_{};
-  const char* codes_ = nullptr;
+  bool asks_ = true;
+  int layer_ = 0, stage_ = 0;
+  int run_ = 0;                  // units that are left of those that follow each other in memory
+  WarpShare share_{};            // count: after them
+  const char* codes_ = nullptr;  // the lane's
   const char* scales_ = nullptr;
 };
 
@@ -229,45 +178,30 @@ class WeightRing {
 // the next warp, so no two meet.
 template <typename Kind, typename Layer>
 __device__ void multiply_share(WeightRing<Kind, Layer>& ring, const StageShape& stage,
-                               WarpShare share, typename Kind::Element* x, float* slots, int lane) {
-  using T = typename Kind::Element;
-  if (share.count == 0) return;
-  int k = share.k + share.unit * Kind::kDepth, task_left = stage.units - share.unit;
+                               WarpShare share, const typename Kind::Element* x, float* slots,
+                               int lane) {
   float* slot = slots + share.slot * Kind::kRows;
-  const auto next = [&](auto& sums) {
-    k += Kind::kDepth;
-    --share.count;
-    if (static_cast<int>(--task_left == 0) | static_cast<int>(share.count == 0)) {
-      sums.put(slot, lane);
-      slot += Kind::kRows;
-      share.next_task(stage, Kind::kDepth);
-      k = share.k;
-      task_left = stage.units;
-    }
-  };
-  if constexpr (Kind::kFormat == Format::dense) {
-    typename Kind::Sums sums{x};
+  typename Kind::Sums sums(x, lane);
 #pragma unroll 1
-    while (share.count > 0) {
-      const uint4 codes = *reinterpret_cast<const uint4*>(ring.wait() + lane * 16);
-      ring.ask_next();
-      sums.multiply(codes, k, lane);
-      next(sums);
-    }
-  } else {
-    typename Kind::Sums sums(x, /*pairs=*/0, /*x_is_scaled=*/false, lane);
-    RowState rows = no_rows<Kind::kFormat, T>(nullptr, lane);
+  while (share.count > 0) {
+    int left = min(share.count, stage.units - share.unit);
+    share.count -= left;
+    sums.start(share.k / Kind::kDepth + share.unit);
 #pragma unroll 1
-    while (share.count > 0) {
-      const char* from = ring.wait();
-      SlabPair<4> pair;
-      store_words(*reinterpret_cast<const uint4*>(from + lane * 16), pair.words[0]);
-      store_words(*reinterpret_cast<const uint4*>(from + 512 + lane * 16), pair.words[1]);
-      pair.scales.words[0] =
-          *reinterpret_cast<const std::uint32_t*>(from + Kind::kCodeBytes + lane * 4);
-      sums.multiply(pair, k, rows, [&] { ring.ask_next(); });
-      next(sums);
+    while (left > 0) {
+      // Within a run there is nothing to decide: the loop that counts has no other branch.
+      const int run = min(left, ring.find_run());
+#pragma unroll 1
+      for (int i = 0; i < run; ++i) {
+        const auto activations = sums.next_x();
+        sums.multiply(ring.take(), activations);
+      }
+      ring.count(run);
+      left -= run;
     }
+    sums.put(slot, lane);
+    slot += Kind::kRows;
+    share.next_task(stage, Kind::kDepth);
   }
 }
 

@@ -1,12 +1,11 @@
 // Signals between the blocks of one grid, all of which run at the same time (Grid::all_at_once). A
 // signal is a counter in global memory: a block raises it by one when its part is written, and
-// another waits until as many blocks as it needs have done so. In each block two warps do nothing
-// else:
+// another waits until as many blocks as it needs have done so. A block's warps share the work:
 //
-//   workers    write ... hand_over()        other work       receive() ... read
-//                             |                                  ^
-//   raiser          raise_when_handed_over() ---> signal         |
-//   listener                                      signal ---> pass_on()
+//   workers     make ... hand_over()            other work        receive() ... read
+//                             |                                      ^
+//   finishers          take_over() write ... raise() ---> signal     |
+//   listener                                              signal ---> pass_on()
 //
 // To raise a signal, a thread waits until all it asked for before has come: a worker would wait for
 // its copies of weights. To look at a signal takes a way to the second cache and back: the listener
@@ -18,24 +17,30 @@
 
 namespace tessera::cuda {
 
-// A block's threads: workers first, then the raiser's warp, then the listener's.
-template <int workers>
+// A block's threads: workers first, then finishers, then the listener's warp.
+template <int workers, int finishers>
 struct GridSignals {
-  static constexpr int kWithWarp = workers + 32;
-
   // Barriers of a block have numbers; 0 is that of __syncthreads().
+  static constexpr int kOfWorkers = 1, kOfFinishers = 2, kFirst = 3;
+
   __device__ static void sync_workers() {
-    asm volatile("bar.sync 1, %0;" ::"n"(workers) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"n"(kOfWorkers), "n"(workers) : "memory");
   }
 
-  // Called by all workers: what they have written belongs to the signal. They do not wait.
+  // Called by all workers: what they have made belongs to the signal. They do not wait.
   __device__ static void hand_over(int number) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(2 + 2 * number), "n"(kWithWarp) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(kFirst + 2 * number), "n"(workers + finishers)
+                 : "memory");
   }
-  // Called by the raiser's warp.
-  __device__ static void raise_when_handed_over(int number, std::int32_t* signal) {
-    asm volatile("bar.sync %0, %1;" ::"r"(2 + 2 * number), "n"(kWithWarp) : "memory");
-    if (threadIdx.x % 32 == 0) {
+  // Called by all finishers: waits for that.
+  __device__ static void take_over(int number) {
+    asm volatile("bar.sync %0, %1;" ::"r"(kFirst + 2 * number), "n"(workers + finishers)
+                 : "memory");
+  }
+  // Called by all finishers: what workers and finishers have written can be read by other blocks.
+  __device__ static void raise(int /*number*/, std::int32_t* signal) {
+    asm volatile("bar.sync %0, %1;" ::"n"(kOfFinishers), "n"(finishers) : "memory");
+    if (threadIdx.x == workers) {
       asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(signal) : "memory");
     }
   }
@@ -48,11 +53,11 @@ struct GridSignals {
       } while (raised < times);
     }
     __syncwarp();
-    asm volatile("bar.arrive %0, %1;" ::"r"(3 + 2 * number), "n"(kWithWarp) : "memory");
+    asm volatile("bar.arrive %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(workers + 32) : "memory");
   }
   // Called by all workers: waits for that. Others' writes are read past the first cache (__ldcg).
   __device__ static void receive(int number) {
-    asm volatile("bar.sync %0, %1;" ::"r"(3 + 2 * number), "n"(kWithWarp) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(workers + 32) : "memory");
   }
 };
 
