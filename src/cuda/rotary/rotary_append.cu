@@ -7,8 +7,11 @@
 //
 // A block first makes the cosines and sines of its token, once for all heads. Then its threads loop
 // over the units of its heads. Where rows are aligned to 16 bytes, a unit is 16 bytes and the 16
-// bytes they are paired with; else the same with 4 bytes; else one element and its partner. Into
-// pages of 8 bits, a warp writes a head: once over it for its scale, once more for its codes.
+// bytes they are paired with; else the same with 4 bytes; else one element and its partner. What is
+// written elsewhere, in rows that are aligned where the pairs are not (Pythia turns 10 pairs of
+// heads of 80), goes 16 bytes at a time too: a unit then reads the partners of its elements by
+// themselves. Into pages of 8 bits, a warp writes a head: once over it for its scale, once more for
+// its codes.
 #include "cuda/rotary/rotary_append.h"
 
 #include <algorithm>
@@ -41,6 +44,7 @@ struct Part {
   int heads;
   int pairs;                      // to be turned; 0: it is copied
   int unit_bytes;                 // 16 or 4; 0: an element
+  bool by_vectors;                // of 16 bytes, whatever the pairs are: then unit_bytes is 16
   bool in_place;                  // nothing beside the pairs is written
   float* scales;                  // of pages of 8 bits; null: none
   std::int64_t scale_strides[2];  // of a page and of a head
@@ -48,6 +52,7 @@ struct Part {
   // Of one head.
   TESSERA_HOST_DEVICE int units(int dim, int element_bytes) const {
     const int size = unit_bytes == 0 ? 1 : unit_bytes / element_bytes;
+    if (by_vectors) return dim / size;
     return (in_place ? pairs : dim - pairs) / size;
   }
 };
@@ -120,6 +125,30 @@ __device__ void move_element(Head<T> head, int unit, int pairs, bool half_split,
   head.to[second] = from_f32<T>(pair.second);
 }
 
+// Element d of a head, turned and rounded to T.
+template <typename T>
+__device__ float turned_element(const T* head, int d, int pairs, bool half_split,
+                                const Turns& turns) {
+  if (d >= 2 * pairs) return to_f32(head[d]);
+  const int pair = !half_split ? d / 2 : d < pairs ? d : d - pairs;
+  const int first = half_split ? pair : 2 * pair, second = half_split ? pair + pairs : 2 * pair + 1;
+  const TurnedPair out = turned(to_f32(head[first]), to_f32(head[second]), turns[pair]);
+  return to_f32(from_f32<T>(d == first ? out.first : out.second));
+}
+
+// Unit u of a head in vectors. Not in place: others read what this one has.
+template <typename T>
+__device__ void move_vector(Head<T> head, int unit, int pairs, bool half_split,
+                            const Turns& turns) {
+  using Unit = Piece<T, kPieceBytes>;
+  const int at = unit * Unit::kSize;
+  Unit piece = load_piece<kPieceBytes>(head.from + at);
+  if (at < 2 * pairs) {
+    piece.set([&](int i) { return turned_element(head.from, at + i, pairs, half_split, turns); });
+  }
+  store_piece(head.to + at, piece);
+}
+
 // Heads [begin, end) of one part.
 template <typename T>
 __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_t token,
@@ -131,7 +160,9 @@ __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_
   for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * units; i += kThreads) {
     const int h = begin + i / units, unit = i % units;
     const Head<T> head{from + h * part.head_stride, to + h * part.to_head_stride};
-    if (part.unit_bytes == 16) {
+    if (part.by_vectors) {
+      move_vector(head, unit, part.pairs, call.half_split, turns);
+    } else if (part.unit_bytes == 16) {
       move_piece<16>(head, unit, part.pairs, turns.table);
     } else if (part.unit_bytes == 4) {
       move_piece<4>(head, unit, part.pairs, turns.table);
@@ -139,17 +170,6 @@ __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_
       move_element(head, unit, part.pairs, call.half_split, turns);
     }
   }
-}
-
-// Element d of a head, turned and rounded to T.
-template <typename T>
-__device__ float turned_element(const T* head, int d, int pairs, bool half_split,
-                                const Turns& turns) {
-  if (d >= 2 * pairs) return to_f32(head[d]);
-  const int pair = !half_split ? d / 2 : d < pairs ? d : d - pairs;
-  const int first = half_split ? pair : 2 * pair, second = half_split ? pair + pairs : 2 * pair + 1;
-  const TurnedPair out = turned(to_f32(head[first]), to_f32(head[second]), turns[pair]);
-  return to_f32(from_f32<T>(d == first ? out.first : out.second));
 }
 
 // Heads [begin, end) of keys or values, as codes.
@@ -228,10 +248,18 @@ int unit_bytes_of(const Tensor& from, const Tensor& to, std::int64_t pairs, bool
   return 0;
 }
 
+// Whether rows that are not written in place can be moved in vectors.
+bool has_vectors(const Tensor& from, const Tensor& to) {
+  return from.shape[2] % (kPieceBytes / size_of(from.dtype)) == 0 &&
+         rows_on_pieces(from, kPieceBytes) && rows_on_pieces(to, kPieceBytes);
+}
+
 // `to` is like `from`, or a pool of pages, which may have scales.
 Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::int64_t pairs,
                bool half_split) {
-  const bool paged = to.rank == 4;
+  const bool paged = to.rank == 4, in_place = from.data == to.data;
+  const int unit_bytes = unit_bytes_of(from, to, pairs, half_split);
+  const bool by_vectors = unit_bytes < kPieceBytes && !in_place && has_vectors(from, to);
   return {.from = from.data,
           .token_stride = from.strides[0],
           .head_stride = from.strides[1],
@@ -240,8 +268,9 @@ Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::
           .to_strides = {to.strides[0], paged ? to.strides[1] : 0},
           .heads = static_cast<int>(from.shape[1]),
           .pairs = static_cast<int>(pairs),
-          .unit_bytes = unit_bytes_of(from, to, pairs, half_split),
-          .in_place = from.data == to.data,
+          .unit_bytes = by_vectors ? kPieceBytes : unit_bytes,
+          .by_vectors = by_vectors,
+          .in_place = in_place,
           .scales = scales.ptr<float>(),
           .scale_strides = {scales.strides[0], scales.strides[1]}};
 }
