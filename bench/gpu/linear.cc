@@ -32,7 +32,7 @@ struct LinearOptions {
   std::vector<std::string> formats = dense_and_packed();
   std::vector<std::string> dtypes{"bf16", "f16"};
   std::string activation = "none";
-  bool gated = false;
+  bool gated = false, residual = false;
   std::string kernel{};  // empty: the one that linear() chooses
 };
 
@@ -100,10 +100,13 @@ double linear_error(Context& ctx, const Call& call, const Matrix& decoded) {
   const Matrix found = in_f32(ctx, some_rows(call.args.out));
   Matrix expected{.buffer = Buffer(found.view.bytes(), ctx.device())};
   expected.view = expected.buffer.tensor(DType::f32, {found.view.shape[0], found.view.shape[1]});
+  const Matrix added =
+      call.args.residual.defined() ? in_f32(ctx, some_rows(call.args.residual)) : Matrix();
   const Weight dense = Weight::dense(decoded.view);
   const Call exact{.args = {.x = x.view,
                             .weight = dense,
                             .activation = call.args.activation,
+                            .residual = added.view,
                             .out = expected.view},
                    .up = call.up.defined() ? dense : Weight()};
   exact(ctx);
@@ -137,6 +140,8 @@ class LinearBench {
     for (const std::int64_t rows : options_.rows) {
       const Matrix x = activations_noise_.matrix(dtype, rows, shape.first, 2);
       const Matrix out = activations_noise_.matrix(dtype, rows, shape.second, 3);
+      const Matrix added =
+          options_.residual ? activations_noise_.matrix(dtype, rows, shape.second, 4) : Matrix();
       // With --gated, two neighbours are gate and up.
       const int of_call = options_.gated ? 2 : 1;
       const auto weight = [&](int i) { return weights.copies[static_cast<std::size_t>(i)].weight; };
@@ -144,6 +149,7 @@ class LinearBench {
         return Call{.args = {.x = x.view,
                              .weight = weight(i * of_call),
                              .activation = activation_,
+                             .residual = options_.residual ? added.view : Tensor(),
                              .out = out.view},
                     .up = options_.gated ? weight(i * of_call + 1) : Weight()};
       };
@@ -163,6 +169,7 @@ class LinearBench {
       row["rel"] = rounded(error, 6);
       row["kernel"] = call.kernel;
       if (activation_ != Activation::none) row["activation"] = options_.activation;
+      if (options_.residual) row["residual"] = true;
       print(row);
     }
   }
@@ -193,7 +200,9 @@ void add_linear(CLI::App& app) {
       ->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "Of activations")->delimiter(',');
   command->add_option("--activation", options->activation, "none, relu, gelu, gelu_tanh, silu");
-  command->add_flag("--gated", options->gated, "gated_linear() of two such layers");
+  CLI::Option* gated =
+      command->add_flag("--gated", options->gated, "gated_linear() of two such layers");
+  command->add_flag("--residual", options->residual, "Add a residual")->excludes(gated);
   command->add_option("--kernel", options->kernel,
                       "This kernel instead of the one that linear() chooses, as cuda.strips");
   command->callback([options] { LinearBench(*options).run(); });

@@ -104,8 +104,8 @@ TEST_F(LinearChoice, OnHopperByTokensAndShape) {
   }
 }
 
-// With many tokens the library ends a product better that adds a residual, and a pass of its own
-// one that has an activation.
+// With many tokens the library ends a product better that adds a residual. One with an activation
+// stays where it is.
 TEST_F(LinearChoice, OnHopperByWhatFollowsTheProduct) {
   fake::set_gpus({kH200});
   Context ctx({.device = Device::cuda(), .threads = 1});
@@ -125,7 +125,7 @@ TEST_F(LinearChoice, OnHopperByWhatFollowsTheProduct) {
   EXPECT_TRUE(
       plan_for(512, Activation::none, true).apart);  // the stand-in of the library adds nothing
   EXPECT_FALSE(plan_for(512, Activation::gelu, false).apart);
-  EXPECT_TRUE(plan_for(1024, Activation::gelu, false).apart);
+  EXPECT_FALSE(plan_for(2048, Activation::gelu, false).apart);
 }
 
 TEST_F(LinearChoice, OnHopperGatedPairs) {
@@ -134,7 +134,7 @@ TEST_F(LinearChoice, OnHopperGatedPairs) {
   const std::vector<From> small{{1, kStream}, {17, kPanels}, {80, kLibrary}};
   const std::vector<From> middle{{1, kStream}, {17, kPanels},   {450, kWide}, {599, kLibrary},
                                  {768, kWide}, {769, kLibrary}, {1023, kWide}};
-  const std::vector<From> large{{1, kStream},   {17, kPanels},  {129, kWide},
+  const std::vector<From> large{{1, kStream},   {17, kPanels},  {256, kWide},
                                 {257, kPanels}, {449, kWide},   {599, kPanels},
                                 {768, kWide},   {769, kPanels}, {1023, kWide}};
   for (const Kind& kind : {kNvfp4, kFp8}) {

@@ -28,10 +28,12 @@ bool one_kind(const Product& product) {
 
 PanelSizes sizes_of(const LinearCall& call) {
   const Weight& weight = call.product.weight;
-  return {.tiles = weight.data.shape[0],
+  const bool gated = call.product.gated();
+  return {.tiles = weight.data.shape[0] * (gated ? 2 : 1),
           .pairs = pairs_of(weight),
           .m = call.m,
-          .multiprocessors = state_of(call.ctx).limits().multiprocessors};
+          .multiprocessors = state_of(call.ctx).limits().multiprocessors,
+          .gated = gated};
 }
 
 }  // namespace
@@ -52,7 +54,7 @@ void run_stream(const LinearCall&, const StreamPlan&) {}
 
 bool takes_panels(const LinearCall& call) {
   const Weight& weight = call.product.weight;
-  return state_of(call.ctx).limits().capability == 90 && !call.product.gated() &&
+  return state_of(call.ctx).limits().capability == 90 && one_kind(call.product) &&
          halves_of_tiles(call) && (weight.format != Format::int8 || weight.group == 0) &&
          (weight.format != Format::int4 || weight.group != 0);
 }
@@ -60,14 +62,16 @@ PanelPlan plan_panels(const LinearCall& call) { return plan_panels(sizes_of(call
 void run_panels(const LinearCall&, const PanelPlan&, void*) {}
 
 bool takes_wide(const LinearCall& call) {
-  return takes_panels(call) && call.product.weight.in_features % 8 == 0;
+  const Weight& weight = call.product.weight;
+  return takes_panels(call) && weight.in_features % 8 == 0 &&
+         (!call.product.gated() || (call.m >= kRoundedTokens && weight.out_features % 8 == 0));
 }
 WidePlan plan_wide(const LinearCall& call) { return plan_wide(sizes_of(call)); }
 void run_wide(const LinearCall&, const WidePlan&, void*) {}
 
 bool takes_strips(const LinearCall& call) {
-  return call.m > 0 && call.m <= kMostStripTokens && call.product.weight.in_features % kSlab == 0 &&
-         takes_panels(call);
+  return call.m > 0 && call.m <= kMostStripTokens && !call.product.gated() &&
+         call.product.weight.in_features % kSlab == 0 && takes_panels(call);
 }
 StripPlan plan_strips(const LinearCall& call) {
   const Weight& weight = call.product.weight;

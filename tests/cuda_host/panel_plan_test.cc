@@ -47,6 +47,23 @@ TEST(PanelPlan, CoversEverySizeOnce) {
   }
 }
 
+// Of a gated product, a block has as many tiles of gate as of up.
+TEST(PanelPlan, PairsGateAndUp) {
+  for (const std::int64_t tiles : {1, 3, 8, 9, 80, 160, 896, 1792}) {
+    for (const int pairs : {1, 6, 32}) {
+      for (const std::int64_t m : {17, 64, 128, 300}) {
+        SCOPED_TRACE(testing::Message() << tiles << " tiles, " << pairs << " pairs, " << m);
+        PanelSizes sizes = panel_sizes_of(2 * tiles, pairs, m);
+        sizes.gated = true;
+        for (const PanelPlan& plan : {plan_panels(sizes), plan_even_panels(sizes)}) {
+          check_panel_sizes(plan, 2 * tiles, m);
+          EXPECT_EQ(plan.panel_tiles % 2, 0);
+        }
+      }
+    }
+  }
+}
+
 // The scratch of a call is counted for the most tokens that it may have.
 TEST(PanelPlan, SharedEvenlyMoreTokensTakeNoFewerBlocks) {
   for (const std::int64_t tiles : {1, 40, 640, 1792}) {

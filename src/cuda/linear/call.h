@@ -15,6 +15,10 @@ struct LinearCall {
   std::int64_t m;  // tokens: those of x, or fewer where scratch is reserved ahead
 };
 
+// From this many tokens on, products made apart do not stay in the L2 cache until they are read
+// again: their bytes count. So sums may be rounded to the output's dtype before what follows them.
+inline constexpr std::int64_t kRoundedTokens = 256;
+
 inline std::int64_t tokens_of(const Tensor& x) { return Rows(x).rows(); }
 
 // One weight of a product alone: x W^T without an epilogue, into f32 [M, N]. `out` lies in the

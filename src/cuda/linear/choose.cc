@@ -66,16 +66,12 @@ bool wide_pays(const Weight& weight, std::int64_t m) {
   return m >= crossover(weight).wide && (m >= kWideAnyTokens || !half_empty);
 }
 
-// With so many tokens, a model is faster where the library or a pass of its own adds a residual or
-// applies an activation. The limits follow from whole prompts and from bare products, not from each
-// epilogue by itself (docs/notebook/linear.md).
-constexpr std::int64_t kResidualTokens = 512, kActivationTokens = 1024;
+// With so many tokens, a model is faster where the library adds a residual, though it decodes the
+// weight first: measured for whole prompts (docs/notebook/linear.md).
+constexpr std::int64_t kResidualTokens = 512;
 
 bool ends_better_elsewhere(const LinearCall& call) {
-  const Product& product = call.product;
-  const bool activates = product.activation != Activation::none && !product.gated();
-  return (product.residual.defined() && call.m >= kResidualTokens) ||
-         (activates && call.m >= kActivationTokens);
+  return call.product.residual.defined() && call.m >= kResidualTokens;
 }
 
 // ---- the choice ---------------------------------------------------------------------------------
@@ -98,11 +94,7 @@ std::optional<KernelId> tile_kernel(const LinearCall& call) {
   if (wide_pays(product.weight, call.m) && takes(KernelId::wide, call)) return KernelId::wide;
   if (call.m < at.library && takes(KernelId::panels, call)) return KernelId::panels;
   if (call.m >= at.after_mma || !takes(KernelId::mma, call)) return {};
-  // Gate and up as two products by cuda.panels are faster.
-  if (!product.gated()) return KernelId::mma;
-  const Product bare = bare_product(product.x, product.weight);
-  const bool panels = takes(KernelId::panels, {call.ctx, bare, call.m});
-  return panels ? std::nullopt : std::optional(KernelId::mma);
+  return KernelId::mma;
 }
 
 // A few strips of long rows would leave multiprocessors idle for long.
@@ -121,7 +113,8 @@ PlannedKernel plan_fused(const LinearCall& call) {
   }
   const std::optional<KernelId> tiles = tile_kernel(call);
   // With so few tokens, cuda.panels pays where K is so long that there are too few strips.
-  const bool tiles_pay = tiles && *tiles != KernelId::mma && pairs_of(weight) > kShallowPairs;
+  const bool tiles_pay =
+      tiles && *tiles != KernelId::mma && !call.product.gated() && pairs_of(weight) > kShallowPairs;
   const bool stream_pays = weight.format != Format::dense || call.m <= kDenseStreamBest;
   if (!tiles_pay && stream_pays && takes(KernelId::stream, call)) {
     return planned(KernelId::stream, call);
@@ -206,9 +199,7 @@ std::array<std::int64_t, 18> tokens_of_other_kernels(const Product& product) {
   std::array<std::int64_t, 18> tokens{};
   tokens.fill(kPlainTokens);
   std::size_t count = 1;
-  for (const std::int64_t from : {kRoundedTokens, kResidualTokens, kActivationTokens}) {
-    tokens[count++] = from - 1;
-  }
+  for (const std::int64_t from : {kRoundedTokens, kResidualTokens}) tokens[count++] = from - 1;
   for (const Weight* weight : {&product.weight, &product.up}) {
     if (!weight->defined()) continue;
     const Crossover& at = crossover(*weight);

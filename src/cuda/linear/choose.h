@@ -37,10 +37,6 @@ struct LinearPlan {
 
 LinearPlan plan_linear(const LinearCall& call);
 
-// From this many tokens on, products made apart do not stay in the L2 cache until they are read
-// again: their bytes count.
-inline constexpr std::int64_t kRoundedTokens = 256;
-
 // Up to each of these numbers of tokens, other kernels may be chosen than for more.
 std::array<std::int64_t, 18> tokens_of_other_kernels(const Product& product);
 

@@ -123,6 +123,33 @@ TEST_P(CudaWideTest, Epilogues) {
   }
 }
 
+// From 256 tokens on, outputs of whole vectors end by lines: activation and residual meet rounded
+// sums. Around the borders of a line, of a warpgroup's features, of a piece of tokens and of tiles.
+TEST_P(CudaWideTest, EndsByLines) {
+  const struct {
+    std::int64_t rows, out;
+  } sizes[] = {{256, 8}, {257, 64}, {300, 72}, {319, 136}, {321, 264}, {513, 200}};
+  for (const auto& size : sizes) {
+    for (DType dtype : {DType::f16, DType::bf16}) {
+      for (Activation activation : {Activation::none, Activation::relu, Activation::gelu,
+                                    Activation::gelu_tanh, Activation::silu}) {
+        for (bool residual : {false, true}) {
+          EXPECT_TRUE(check({.rows = {size.rows},
+                             .in = 136,
+                             .out = size.out,
+                             .weight = kWideNvfp4,
+                             .x_dtype = dtype,
+                             .out_dtype = dtype,
+                             .layout = residual ? Layout::spaced : Layout::contiguous,
+                             .activation = activation,
+                             .bias = DType::f32,
+                             .residual = residual}));
+        }
+      }
+    }
+  }
+}
+
 TEST_P(CudaWideTest, NanStaysInItsRow) {
   LinearCall call(ctx(), {.rows = {130}, .in = 128, .weight = kWideNvfp4, .x_dtype = DType::bf16});
   Array values = call.x.read();

@@ -22,6 +22,20 @@ bool in_twos(const Tensor& tensor) {
          matrix.shape[1] % 2 == 0 && (matrix.shape[0] == 1 || matrix.strides[0] % 2 == 0);
 }
 
+// Whether the kernels take such a weight. The groups and zero points of int8 are rare: they take
+// another road.
+bool takes_weight(const Weight& weight) {
+  const bool int8_by_rows =
+      weight.format != Format::int8 || (weight.group == 0 && !weight.zeros.defined());
+  const bool int4_in_groups = weight.format != Format::int4 || weight.group != 0;
+  const auto aligned = [](const Tensor& part) {  // as tensor maps want it
+    return reinterpret_cast<std::uintptr_t>(part.data) % 16 == 0;
+  };
+  return weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups &&
+         weight.in_features <= kMostDepth && aligned(weight.data) && aligned(weight.scales) &&
+         aligned(weight.zeros);
+}
+
 tile::BoxedTensor boxed_x(const Tensor& matrix, int tokens) {
   return {.data = matrix.data,
           .dtype = matrix.dtype,
@@ -35,19 +49,22 @@ tile::BoxedTensor boxed_x(const Tensor& matrix, int tokens) {
 bool takes_panels(const LinearCall& call) {
   const Product& product = call.product;
   const Tensor& x = product.x;
-  const Weight& weight = product.weight;
-  // The groups and zero points of int8 are rare: they take another road.
-  const bool int8_by_rows =
-      weight.format != Format::int8 || (weight.group == 0 && !weight.zeros.defined());
-  const bool int4_in_groups = weight.format != Format::int4 || weight.group != 0;
-  const auto aligned = [](const Tensor& part) {  // as tensor maps want it
-    return reinterpret_cast<std::uintptr_t>(part.data) % 16 == 0;
+  const bool pair =
+      !product.gated() || (takes_weight(product.up) && alike(product.weight, product.up));
+  return has_hopper_kernels(state_of(call.ctx).limits()) && made_of_matrices(product) &&
+         (x.dtype == DType::f16 || x.dtype == DType::bf16) && takes_weight(product.weight) && pair;
+}
+
+bool ends_by_lines(const LinearCall& call) {
+  const Product& product = call.product;
+  const bool rounds =
+      product.gated() || product.activation != Activation::none || product.residual.defined();
+  const auto by_lines = [](const Tensor& tensor) {
+    return !tensor.defined() || rows_begin_on_vectors(tensor);
   };
-  return has_hopper_kernels(state_of(call.ctx).limits()) && !product.gated() &&
-         made_of_matrices(product) && (x.dtype == DType::f16 || x.dtype == DType::bf16) &&
-         weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups &&
-         weight.in_features <= kMostDepth && aligned(weight.data) && aligned(weight.scales) &&
-         aligned(weight.zeros);
+  return product.out.dtype == product.x.dtype && product.weight.out_features % 8 == 0 &&
+         by_lines(product.out) && by_lines(product.residual) &&
+         (!rounds || call.m >= kRoundedTokens);
 }
 
 bool has_boxed_x(const Product& product) {
@@ -56,11 +73,13 @@ bool has_boxed_x(const Product& product) {
 
 PanelSizes panel_sizes(const LinearCall& call, int warps) {
   const Weight& weight = call.product.weight;
-  return {.tiles = weight.data.shape[0],
+  const bool gated = call.product.gated();
+  return {.tiles = weight.data.shape[0] * (gated ? 2 : 1),
           .pairs = pairs_of(weight),
           .m = call.m,
           .multiprocessors =
-              std::min(state_of(call.ctx).limits().multiprocessors, State::kSlotCounters / warps)};
+              std::min(state_of(call.ctx).limits().multiprocessors, State::kSlotCounters / warps),
+          .gated = gated};
 }
 
 PanelWork even_work(std::int64_t tiles, int pairs, int token_blocks, int blocks) {
@@ -96,7 +115,12 @@ PanelArgs panel_args(const LinearCall& call, const PanelBoxes& boxes, const Pane
                  .n = weight.out_features,
                  .twos = in_twos(product.out) && in_twos(product.residual),
                  .eights = size_of(product.out.dtype) == 2 && !product.residual.defined() &&
-                           weight.out_features % 8 == 0 && rows_begin_on_vectors(product.out)}};
+                           weight.out_features % 8 == 0 && rows_begin_on_vectors(product.out),
+                 .lines = ends_by_lines(call)}};
+  if (product.gated()) {
+    args.up_boxes = tile_boxes(product.up, boxes.tiles);
+    args.output.up_row_scales = product.up.row_scales.ptr<const float>();
+  }
   if (work.split == 0) {
     args.parts.flags =
         reinterpret_cast<std::uint32_t*>(state_of(call.ctx).counters() + State::kWorkCounters);

@@ -7,6 +7,8 @@
 
 namespace tessera::cuda {
 
+// Whether wide_epilogue.cuh ends the product. What follows it then meets rounded sums.
+bool ends_by_lines(const LinearCall& call);
 // Whether the copy engine can bring the activations.
 bool has_boxed_x(const Product& product);
 
@@ -14,7 +16,7 @@ bool has_boxed_x(const Product& product);
 // number of blocks.
 PanelSizes panel_sizes(const LinearCall& call, int warps);
 
-// What one copy brings: tokens of x, tiles of the weight.
+// What one copy brings: tokens of x, tiles of a weight; of a gated product, as many of the other.
 struct PanelBoxes {
   int tokens, tiles;
 };

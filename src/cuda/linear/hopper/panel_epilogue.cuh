@@ -72,6 +72,9 @@ struct PanelOutput {
   // Of 16-bit numbers: they may be read and written two at a time; they may be written eight at a
   // time, and nothing is added to them.
   bool twos, eights;
+  // cuda.wide: by lines (wide_epilogue.cuh).
+  bool lines = false;
+  const float* up_row_scales = nullptr;  // of a gated product
 };
 
 // A warp's share of a tile: 16 features of kTokens tokens.
@@ -255,13 +258,15 @@ __device__ inline void prefetch_for_tile(const PanelOutput& output, std::int64_t
 struct FeatureEnds {
   float scales[2], biases[2];
 
-  __device__ FeatureEnds(const PanelOutput& output, float gain, const WarpOutput& at) {
-    const AnyFloats& bias = output.epilogue.bias;
+  __device__ FeatureEnds(const PanelOutput& output, float gain, const WarpOutput& at)
+      : FeatureEnds(output.row_scales, output.epilogue.bias, gain, at) {}
+  __device__ FeatureEnds(const float* row_scales, const AnyFloats& bias, float gain,
+                         const WarpOutput& at) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       const int feature = threadIdx.x % 32 / 4 + 8 * side;
       const bool there = feature < at.features;
-      scales[side] = there ? gain * output.row_scales[at.first_feature + feature] : 0;
+      scales[side] = there ? gain * row_scales[at.first_feature + feature] : 0;
       biases[side] = there && bias.given() ? bias[at.first_feature + feature] : 0;
     }
   }
@@ -327,6 +332,55 @@ __device__ inline void tile_epilogue(const PanelOutput& output, const FeatureEnd
         pick_groups(sums, first, two, staged);
         write(two);
       }
+    }
+  });
+}
+
+// ---- gated products -----------------------------------------------------------------------------
+
+// Where the warps of gate and up of a block meet, which have the same features and tokens: a warp
+// of up leaves two groups at a time in its shared memory, one of gate multiplies with them.
+struct GatedMeeting {
+  static constexpr int kBarrier = 6;
+  bool up;      // what this warp has
+  int threads;  // of both
+  char* place;  // kStagedBytes of the warp of up
+
+  template <typename Writer>
+  __device__ void write(const FeatureEnds& ends, Activation activation, TwoGroups& two,
+                        Writer& writer) const {
+    auto* mine = reinterpret_cast<float4*>(place) + threadIdx.x % 32;
+    ends.apply(up ? Activation::none : activation, two);
+    if (up) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        mine[j * 32] = {two[4 * j], two[4 * j + 1], two[4 * j + 2], two[4 * j + 3]};
+      }
+    }
+    tile::barrier_sync(kBarrier, threads);
+    if (!up) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float4 four = mine[j * 32];
+        two[4 * j] *= four.x, two[4 * j + 1] *= four.y;
+        two[4 * j + 2] *= four.z, two[4 * j + 3] *= four.w;
+      }
+      writer(two);
+    }
+    tile::barrier_sync(kBarrier, threads);  // it has been read
+  }
+};
+
+template <int n>
+__device__ inline void gated_epilogue(const PanelOutput& output, const FeatureEnds& ends,
+                                      const WarpOutput& at, const float (&sums)[n], char* staged,
+                                      const GatedMeeting& meeting) {
+  with_writer(output, at, 8, staged, [&](auto writer) {
+#pragma unroll 1
+    for (int first = 0; first < n / kGroupSums; first += 2) {
+      TwoGroups two;
+      pick_groups(sums, first, two, staged);
+      meeting.write(ends, output.epilogue.activation, two, writer);
     }
   });
 }

@@ -46,23 +46,33 @@ __device__ inline int first_tile(const PanelArgs& args, const Segment& segment) 
   return segment.tile / args.work.token_blocks * args.panel_tiles;
 }
 
+// Those of one weight, whose codes begin at place `first` of the block's tiles.
+template <typename Stage>
+__device__ inline void load_tiles(const TileBoxes& boxes, int pair, int tile, int first,
+                                  char* stage, std::uint64_t& barrier) {
+  const int block = pair >> boxes.scale_shift;
+  tile::load_box(stage + Stage::kCodes + first * Stage::kCodeBytes, &boxes.codes,
+                 {pair * (Stage::kCodeBytes / 8), tile}, barrier);
+  if (Stage::kMostScaleBytes > 0) {
+    tile::load_box(stage + Stage::kScales + (first > 0 ? Stage::kUpScales : 0), &boxes.scales,
+                   {block * (boxes.scale_bytes / 8), tile}, barrier);
+  }
+  if (Stage::kMostZeroBytes > 0) {
+    tile::load_box(stage + Stage::kZerosAt + (first > 0 ? Stage::kUpZeros : 0), &boxes.zeros,
+                   {block * (boxes.zero_bytes / 8), tile}, barrier);
+  }
+}
+
 template <typename Stage>
 __device__ inline void load_weights(const PanelArgs& args, const PanelCursor& at, char* stage,
                                     std::uint64_t& barrier) {
-  const int pair = at.segment.first;
-  const int tile = first_tile(args, at.segment);
-  const int block = pair >> args.boxes.scale_shift;
-  tile::arrive_expecting(barrier, args.panel_tiles * (Stage::kCodeBytes + args.boxes.scale_bytes +
-                                                      args.boxes.zero_bytes));
-  tile::load_box(stage + Stage::kCodes, &args.boxes.codes, {pair * (Stage::kCodeBytes / 8), tile},
-                 barrier);
-  if (Stage::kMostScaleBytes > 0) {
-    tile::load_box(stage + Stage::kScales, &args.boxes.scales,
-                   {block * (args.boxes.scale_bytes / 8), tile}, barrier);
-  }
-  if (Stage::kMostZeroBytes > 0) {
-    tile::load_box(stage + Stage::kZerosAt, &args.boxes.zeros,
-                   {block * (args.boxes.zero_bytes / 8), tile}, barrier);
+  const int pair = at.segment.first, tile = first_tile(args, at.segment);
+  tile::arrive_expecting(barrier,
+                         Stage::block_tiles(args) *
+                             (Stage::kCodeBytes + args.boxes.scale_bytes + args.boxes.zero_bytes));
+  load_tiles<Stage>(args.boxes, pair, tile, 0, stage, barrier);
+  if (Stage::kGated) {
+    load_tiles<Stage>(args.up_boxes, pair, tile, args.panel_tiles, stage, barrier);
   }
 }
 

@@ -31,17 +31,21 @@ struct PanelX {
 };
 
 // Warps that multiply: whole warpgroups.
-__device__ inline int panel_warps(int panel_tiles) { return (panel_tiles + 3) / 4 * 4; }
+__device__ inline int panel_warps(int block_tiles) { return (block_tiles + 3) / 4 * 4; }
 
 struct PanelArgs {
   TileBoxes boxes{};
-  CUtensorMap x_map{};  // of [m, k]
-  int tiles = 0;        // of the weight
-  int panel_tiles = 0;  // of a panel, at most kPanelTiles
+  TileBoxes up_boxes{};  // of a gated product: as many tiles of it
+  CUtensorMap x_map{};   // of [m, k]
+  int tiles = 0;         // of the weight
+  int panel_tiles = 0;   // of a panel, at most kPanelTiles
   PanelX x{};
   PanelWork work{};
   PanelParts parts{};
   PanelOutput output;
+
+  // Then a block has panel_tiles tiles of gate and as many of up, each from the same tile on.
+  __device__ bool gated() const { return output.up_row_scales != nullptr; }
 };
 
 // Each stage has three: x has come; all is there and in order; all has been used. Each warp has
@@ -67,15 +71,24 @@ struct PackedPair {
 };
 
 // What lies in shared memory for one pair.
-template <Format F, ScaleMode S, bool Z, typename T, int tokens>
+template <Format F, ScaleMode S, bool Z, typename T, int tokens, bool gated>
 struct PanelStage : PackedPair<F, S, Z, T> {
   using Packed = PackedPair<F, S, Z, T>;
   static constexpr int kTokens = tokens;
+  static constexpr bool kGated = gated;
+  // Of a block: of a gated product half are gate's, the other half up's.
+  __device__ static int block_tiles(const PanelArgs& args) {
+    return kGated ? 2 * args.panel_tiles : args.panel_tiles;
+  }
   static constexpr int kX = 0;
   static constexpr int kXBytes = 2 * kTokens * 128;
   static constexpr int kCodes = kX + kXBytes;
   static constexpr int kScales = kCodes + kPanelTiles * Packed::kCodeBytes;
   static constexpr int kZerosAt = kScales + kPanelTiles * Packed::kMostScaleBytes;
+  // Where those of up begin: the copy engine writes to multiples of 128 bytes.
+  static constexpr int kUpScales = kPanelTiles / 2 * Packed::kMostScaleBytes;
+  static constexpr int kUpZeros = kPanelTiles / 2 * Packed::kMostZeroBytes;
+  static_assert(kUpScales % 128 == 0 && kUpZeros % 128 == 0);
   static constexpr int kBytes =
       (kZerosAt + kPanelTiles * Packed::kMostZeroBytes + 1023) / 1024 * 1024;
 

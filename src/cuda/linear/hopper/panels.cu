@@ -28,14 +28,17 @@ PanelPlan plan_panels(const LinearCall& call) {
 
 void run_panels(const LinearCall& call, const PanelPlan& plan, void* scratch) {
   const Product& product = call.product;
-  const PanelArgs args = panel_args(call, {.tokens = plan.tokens, .tiles = plan.panel_tiles},
+  const int tiles = product.gated() ? plan.panel_tiles / 2 : plan.panel_tiles;
+  const PanelArgs args = panel_args(call, {.tokens = plan.tokens, .tiles = tiles},
                                     work_of(plan, pairs_of(product.weight)), scratch);
   const Grid grid{.blocks = plan.blocks,
                   .threads = kPanelThreads,
                   .shared_bytes = 0,  // of the kernel that is chosen
                   .overlaps = true,
                   .cluster = std::max(1, plan.split)};
-  const auto start = product.x.dtype == DType::f16 ? panels_f16 : panels_bf16;
+  const bool f16 = product.x.dtype == DType::f16;
+  const auto start = product.gated() ? (f16 ? panels_gated_f16 : panels_gated_bf16)
+                                     : (f16 ? panels_f16 : panels_bf16);
   start(Launch(call.ctx, "linear"), grid, product.weight.format, scale_mode(product.weight), args);
 }
 

@@ -50,9 +50,9 @@ namespace tessera::cuda {
 // ---- the warpgroups -----------------------------------------------------------------------------
 
 // The place of one warp's share in a stage, and its progress through them.
-template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
+template <Format F, ScaleMode S, bool Z, typename T, int kTokens, bool kGated>
 struct PanelWarp {
-  using Stage = PanelStage<F, S, Z, T, kTokens>;
+  using Stage = PanelStage<F, S, Z, T, kTokens, kGated>;
   using Wgmma = tile::Wgmma<kTokens>;
   using Element = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
   static constexpr int kWords = TileFormat<F, T>::kWords;
@@ -73,9 +73,13 @@ struct PanelWarp {
   }
 
   __device__ void load_raw(const char* stage, RawScales& raw) const {
-    load_staged_scales<F, S, Z>(stage + Stage::kScales + warp * args.boxes.scale_bytes,
-                                stage + Stage::kZerosAt + warp * args.boxes.zero_bytes,
-                                args.boxes.block_shift, lane, raw);
+    const bool up = is_up();
+    const int place = up ? warp - args.panel_tiles : warp;
+    const char* scales = stage + Stage::kScales + (up ? Stage::kUpScales : 0);
+    const char* zeros = stage + Stage::kZerosAt + (up ? Stage::kUpZeros : 0);
+    load_staged_scales<F, S, Z>(scales + place * args.boxes.scale_bytes,
+                                zeros + place * args.boxes.zero_bytes, args.boxes.block_shift, lane,
+                                raw);
   }
 
   // Steps [first, first + kSteps) of a slab; the compiler leaves out what goes into others. The
@@ -139,19 +143,38 @@ struct PanelWarp {
     tile::pin(sums);
   }
 
+  // Of a gated product, the second half of the block's tiles is up's.
+  __device__ bool is_up() const { return kGated && warp >= args.panel_tiles; }
+  __device__ int tile_of_weight(const Segment& segment) const {
+    return first_tile(args, segment) + (is_up() ? warp - args.panel_tiles : warp);
+  }
+
   __device__ WarpOutput output_of(const Segment& segment) const {
     const std::int64_t token = std::int64_t{segment.tile % args.work.token_blocks} * kTokens;
-    const std::int64_t tile = first_tile(args, segment);
-    return {args.output, token, token + kTokens, (tile + warp) * kTileHeight,
-            (tile + args.panel_tiles) * kTileHeight};
+    const std::int64_t end = first_tile(args, segment) + args.panel_tiles;
+    return {args.output, token, token + kTokens,
+            std::int64_t{tile_of_weight(segment)} * kTileHeight, end * kTileHeight};
   }
+  __device__ FeatureEnds ends_of(const WarpOutput& at) const {
+    const PanelOutput& output = args.output;
+    const bool up = is_up();
+    return {up ? output.up_row_scales : output.row_scales,
+            up ? output.epilogue.up_bias : output.epilogue.bias, TileFormat<F, T>::kGain, at};
+  }
+  __device__ GatedMeeting meeting(char* staged) const {
+    return {.up = is_up(),
+            .threads = Stage::block_tiles(args) * 32,
+            .place = staged + (is_up() ? 0 : args.panel_tiles * kStagedBytes)};
+  }
+  // Warps that only fill up a warpgroup write nothing.
+  __device__ bool is_spare() const { return kGated && warp >= 2 * args.panel_tiles; }
 
   // With what the other blocks of the cluster have of the same tile.
   __device__ void split_epilogue(const Segment& segment, const float (&sums)[kTokens / 2],
                                  char* staged) const {
-    const int warps = panel_warps(args.panel_tiles);
+    const int warps = panel_warps(Stage::block_tiles(args));
     WarpOutput at = output_of(segment);
-    FeatureEnds ends(args.output, TileFormat<F, T>::kGain, at);
+    FeatureEnds ends = ends_of(at);
     const PanelSplit<kTokens> shared{
         .split = args.work.split,
         .rank = tile::cluster_rank(),
@@ -164,14 +187,19 @@ struct PanelWarp {
     shared.send(sums);
     ends.load();
     shared.receive();
+    if (is_spare()) return;
     at.skip_tokens(8 * shared.rank);
     with_writer(args.output, at, 8 * shared.split, staged, [&](auto writer) {
 #pragma unroll 1
       for (int group = 0; group < shared.count(); group += 2) {
         TwoGroups all;
         shared.add_up(group, all);
-        ends.apply(args.output.epilogue.activation, all);
-        writer(all);
+        if constexpr (kGated) {
+          meeting(staged).write(ends, args.output.epilogue.activation, all, writer);
+        } else {
+          ends.apply(args.output.epilogue.activation, all);
+          writer(all);
+        }
       }
     });
   }
@@ -179,10 +207,11 @@ struct PanelWarp {
   __device__ void run(const Halves* nf4_table, char* staged) {
     RowState rows = no_rows<F, T>(nf4_table, lane);
     const auto start = [&](const Segment& segment) {
-      const int tile = first_tile(args, segment) + warp;
+      const int tile = tile_of_weight(segment);
       // Tiles beyond the matrix repeat the last one's.
       const int last = min(tile, args.tiles - 1);
-      start_tile<F, S, Z, T>({}, args.output.row_scales + last * kTileHeight, last, lane, rows);
+      const float* scales = is_up() ? args.output.up_row_scales : args.output.row_scales;
+      start_tile<F, S, Z, T>({}, scales + last * kTileHeight, last, lane, rows);
       prefetch_for_tile(args.output, std::int64_t{tile} * kTileHeight);
     };
     tile_loop<kTokens, kPanelWarps>(
@@ -190,18 +219,22 @@ struct PanelWarp {
         [&](int first, int end, float(&sums)[kTokens / 2]) { multiply(first, end, rows, sums); },
         [&](const Segment& segment, const float(&sums)[kTokens / 2]) {
           if (args.work.split > 0) return split_epilogue(segment, sums, staged);
+          if (is_spare()) return;
           const WarpOutput at = output_of(segment);
-          tile_epilogue(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at,
-                        sums, staged);
+          if constexpr (kGated) {
+            gated_epilogue(args.output, ends_of(at), at, sums, staged, meeting(staged));
+          } else {
+            tile_epilogue(args.output, ends_of(at), at, sums, staged);
+          }
         });
   }
 };
 
-template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
+template <Format F, ScaleMode S, bool Z, typename T, int kTokens, bool kGated>
 __global__ void __launch_bounds__(kPanelThreads, 1)
     panels_kernel(const __grid_constant__ PanelArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Stage = PanelStage<F, S, Z, T, kTokens>;
+  using Stage = PanelStage<F, S, Z, T, kTokens, kGated>;
   char* stages = dynamic_shared<char>();
   stages += (1024 - static_cast<std::uint32_t>(__cvta_generic_to_shared(stages)) % 1024) % 1024;
   char* besides = stages + Stage::kStages * Stage::kBytes;
@@ -209,7 +242,7 @@ __global__ void __launch_bounds__(kPanelThreads, 1)
   const PanelBarriers barriers(
       reinterpret_cast<std::uint64_t*>(besides + Stage::kTableBytes + Stage::kOutputBytes),
       Stage::kStages);
-  const int warps = panel_warps(args.panel_tiles);
+  const int warps = panel_warps(Stage::block_tiles(args));
   if (threadIdx.x == 0) {
     for (int i = 0; i < Stage::kStages; ++i) {
       tile::init_barrier(barriers.raw[i], 1);
@@ -236,11 +269,11 @@ __global__ void __launch_bounds__(kPanelThreads, 1)
   } else if (static_cast<int>(threadIdx.x) < warps * 32) {
     tile::take_registers<kPanelRegisters>();
     const int thread = static_cast<int>(threadIdx.x);
-    PanelWarp<F, S, Z, T, kTokens> warp{.args = args,
-                                        .stages = stages,
-                                        .barriers = barriers,
-                                        .lane = thread % 32,
-                                        .warp = __shfl_sync(0xffffffffu, thread / 32, 0)};
+    PanelWarp<F, S, Z, T, kTokens, kGated> warp{.args = args,
+                                                .stages = stages,
+                                                .barriers = barriers,
+                                                .lane = thread % 32,
+                                                .warp = __shfl_sync(0xffffffffu, thread / 32, 0)};
     warp.run(table, besides + Stage::kTableBytes + warp.warp * kStagedBytes);
   }
 #endif

@@ -7,7 +7,7 @@
 namespace tessera::cuda {
 
 // Whether it takes this call: weights in tiles, activations in f16 or bf16, a GPU of compute
-// capability 9.0, no gated pair; and matrices (matrix.h).
+// capability 9.0, gate and up of the same kind; and matrices (matrix.h).
 bool takes_panels(const LinearCall& call);
 PanelPlan plan_panels(const LinearCall& call);
 void run_panels(const LinearCall& call, const PanelPlan& plan, void* scratch);

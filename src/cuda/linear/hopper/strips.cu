@@ -27,7 +27,8 @@ tile::BoxedTensor boxes_of(const Tensor& x, std::int64_t m) {
 bool takes_strips(const LinearCall& call) {
   const Product& product = call.product;
   return call.m > 0 && call.m <= kMostStripTokens && product.weight.in_features % kSlab == 0 &&
-         takes_panels(call) && tile::can_be_boxed(boxes_of(*as_matrix(product.x), call.m));
+         !product.gated() && takes_panels(call) &&
+         tile::can_be_boxed(boxes_of(*as_matrix(product.x), call.m));
 }
 
 StripPlan plan_strips(const LinearCall& call) {

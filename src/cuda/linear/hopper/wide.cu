@@ -18,7 +18,10 @@ PanelWork work_of(const WidePlan& plan, int pairs) {
 
 }  // namespace
 
-bool takes_wide(const LinearCall& call) { return takes_panels(call) && has_boxed_x(call.product); }
+bool takes_wide(const LinearCall& call) {
+  return takes_panels(call) && has_boxed_x(call.product) &&
+         (!call.product.gated() || ends_by_lines(call));
+}
 
 WidePlan plan_wide(const LinearCall& call) {
   return plan_wide(panel_sizes(call, kWideMultiplyWarps));
@@ -26,9 +29,9 @@ WidePlan plan_wide(const LinearCall& call) {
 
 void run_wide(const LinearCall& call, const WidePlan& plan, void* scratch) {
   const Product& product = call.product;
-  const PanelArgs args =
-      panel_args(call, {.tokens = kWideTokens / kWideCluster, .tiles = kWideTiles},
-                 work_of(plan, pairs_of(product.weight)), scratch);
+  const int tiles = product.gated() ? kWideTiles / 2 : kWideTiles;
+  const PanelArgs args = panel_args(call, {.tokens = kWideTokens / kWideCluster, .tiles = tiles},
+                                    work_of(plan, pairs_of(product.weight)), scratch);
   const Grid grid{.blocks = std::int64_t{plan.clusters} * kWideCluster,
                   .threads = kWideThreads,
                   .shared_bytes = 0,  // of the kernel that is chosen

@@ -33,6 +33,7 @@
 #include "cuda/linear/hopper/panel_epilogue.cuh"
 #include "cuda/linear/hopper/panel_tile_loop.cuh"
 #include "cuda/linear/hopper/wide_decode.cuh"
+#include "cuda/linear/hopper/wide_epilogue.cuh"
 #include "cuda/linear/hopper/wide_load.cuh"
 #include "cuda/linear/hopper/wide_stage.cuh"
 #include "cuda/tile/grid_dependency.cuh"
@@ -105,8 +106,12 @@ struct WideMultiplier {
   }
 
   __device__ void run(char* staged) {
+    const bool up = is_up(args, warp);
+    const auto block_feature = [&](const Segment& segment) {
+      return std::int64_t{wide_first_tile(args, segment)} * kTileHeight;
+    };
     const auto first_feature = [&](const Segment& segment) {
-      return std::int64_t{wide_first_tile(args, segment) + warp} * kTileHeight;
+      return block_feature(segment) + (up ? warp - args.panel_tiles : warp) * kTileHeight;
     };
     tile_loop<kWideTokens, kWideMultiplyWarps>(
         args.work, parts_of_block(), wide_segments(args),
@@ -116,8 +121,19 @@ struct WideMultiplier {
           const std::int64_t token = wide_first_token(args, segment);
           const WarpOutput at(args.output, token, token + kWideTokens, first_feature(segment),
                               args.output.n);
-          tile_epilogue(args.output, FeatureEnds(args.output, TileFormat<F, T>::kGain, at), at,
-                        sums, staged);
+          const FeatureEnds ends(up ? args.output.up_row_scales : args.output.row_scales,
+                                 up ? args.output.epilogue.up_bias : args.output.epilogue.bias,
+                                 TileFormat<F, T>::kGain, at);
+          const std::int64_t block = block_feature(segment);
+          if (args.gated()) {
+            lines_epilogue<T, Stage::kPieceTokens, true>(args.output, ends, token, block, sums,
+                                                         staged);
+          } else if (args.output.lines) {
+            lines_epilogue<T, Stage::kPieceTokens, false>(
+                args.output, ends, token, block + warp / 4 * (4 * kTileHeight), sums, staged);
+          } else {
+            tile_epilogue(args.output, ends, at, sums, staged + warp * kStagedBytes);
+          }
         });
   }
 };
@@ -147,7 +163,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     tile::take_registers<kWideMultiplyRegisters>();
     WideMultiplier<F, S, Z, T> multiplier{
         .args = args, .slabs = slabs, .barriers = barriers, .lane = lane, .warp = warp};
-    multiplier.run(staged + warp * kStagedBytes);
+    multiplier.run(staged);
   } else {
     tile::give_up_registers<kWideDecodeRegisters>();
     WideDecoder<F, S, Z, T> decoder{.args = args,

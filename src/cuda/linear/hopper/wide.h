@@ -6,7 +6,8 @@
 
 namespace tessera::cuda {
 
-// Whether it takes this call: as takes_panels(), and activations that the copy engine can bring.
+// Whether it takes this call: as takes_panels(), and activations that the copy engine can bring. A
+// gated product ends by lines (wide_epilogue.cuh): from kRoundedTokens on.
 bool takes_wide(const LinearCall& call);
 WidePlan plan_wide(const LinearCall& call);
 void run_wide(const LinearCall& call, const WidePlan& plan, void* scratch);

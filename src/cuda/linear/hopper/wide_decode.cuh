@@ -46,9 +46,13 @@ struct WideDecoder {
   }
 
   __device__ void load_raw(const char* from, int tile, RawScales& raw) const {
-    load_staged_scales<F, S, Z>(from + Stage::kScales + tile * args.boxes.scale_bytes,
-                                from + Stage::kZerosAt + tile * args.boxes.zero_bytes,
-                                args.boxes.block_shift, lane, raw);
+    const bool up = is_up(args, tile);
+    const int place = up ? tile - args.panel_tiles : tile;
+    const char* scales = from + Stage::kScales + (up ? Stage::kUpScales : 0);
+    const char* zeros = from + Stage::kZerosAt + (up ? Stage::kUpZeros : 0);
+    load_staged_scales<F, S, Z>(scales + place * args.boxes.scale_bytes,
+                                zeros + place * args.boxes.zero_bytes, args.boxes.block_shift, lane,
+                                raw);
   }
 
   // The next pair, when it has come.
@@ -93,9 +97,13 @@ struct WideDecoder {
   __device__ void start_rows(const Segment& segment, RowState (&rows)[kTilesEach]) const {
 #pragma unroll
     for (int i = 0; i < kTilesEach; ++i) {
+      const bool up = is_up(args, tile_of(i));
+      const float* scales = up ? args.output.up_row_scales : args.output.row_scales;
       // Tiles beyond the matrix repeat the last one's.
-      const int tile = min(wide_first_tile(args, segment) + tile_of(i), args.tiles - 1);
-      start_tile<F, S, Z, T>({}, args.output.row_scales + tile * kTileHeight, tile, lane, rows[i]);
+      const int tile =
+          min(wide_first_tile(args, segment) + tile_of(i) - (up ? args.panel_tiles : 0),
+              args.tiles - 1);
+      start_tile<F, S, Z, T>({}, scales + tile * kTileHeight, tile, lane, rows[i]);
     }
   }
 

@@ -20,10 +20,16 @@ __device__ inline Segments wide_segments(const PanelArgs& args) {
 }
 __device__ inline int wide_rank() { return static_cast<int>(blockIdx.x) % kWideCluster; }
 __device__ inline int wide_first_tile(const PanelArgs& args, const Segment& segment) {
-  return (segment.tile / args.work.token_blocks * kWideCluster + wide_rank()) * kWideTiles;
+  return (segment.tile / args.work.token_blocks * kWideCluster + wide_rank()) * args.panel_tiles;
 }
 __device__ inline int wide_first_token(const PanelArgs& args, const Segment& segment) {
   return segment.tile % args.work.token_blocks * kWideTokens;
+}
+
+// Of a gated product, the first half of a block's tiles is gate's and the second one up's, each
+// from the same tile of its weight on.
+__device__ inline bool is_up(const PanelArgs& args, int tile_of_block) {
+  return tile_of_block >= args.panel_tiles;
 }
 
 // Goes from pair to pair of all that the block has to do.
@@ -80,19 +86,31 @@ struct WideLoader {
     char* to = packed + packed_ring.place * Stage::kPackedBytes;
     std::uint64_t& barrier = barriers.packed[packed_ring.place];
     tile::arrive_expecting(barrier, kWideTiles * Packed::kCodeBytes);
-    tile::load_box(to + Stage::kCodes, &args.boxes.codes,
-                   {packed_at.pair() * (Packed::kCodeBytes / 8), packed_at.first_tile}, barrier);
+    const std::int32_t at[2] = {packed_at.pair() * (Packed::kCodeBytes / 8), packed_at.first_tile};
+    tile::load_box(to + Stage::kCodes, &args.boxes.codes, at, barrier);
+    if (args.gated()) {
+      tile::load_box(to + Stage::kCodes + args.panel_tiles * Packed::kCodeBytes,
+                     &args.up_boxes.codes, at, barrier);
+    }
   }
   __device__ void load_scales() const {
     char* to = packed + packed_ring.place * Stage::kPackedBytes;
     std::uint64_t& barrier = barriers.packed[packed_ring.place];
     const int block = packed_at.pair() >> args.boxes.scale_shift;
     tile::arrive_expecting(barrier, kWideTiles * (args.boxes.scale_bytes + args.boxes.zero_bytes));
-    tile::load_box(to + Stage::kScales, &args.boxes.scales,
-                   {block * (args.boxes.scale_bytes / 8), packed_at.first_tile}, barrier);
+    load_scales_of(args.boxes, block, to + Stage::kScales, to + Stage::kZerosAt, barrier);
+    if (args.gated()) {
+      load_scales_of(args.up_boxes, block, to + Stage::kScales + Stage::kUpScales,
+                     to + Stage::kZerosAt + Stage::kUpZeros, barrier);
+    }
+  }
+  __device__ void load_scales_of(const TileBoxes& boxes, int block, char* scales, char* zeros,
+                                 std::uint64_t& barrier) const {
+    tile::load_box(scales, &boxes.scales, {block * (boxes.scale_bytes / 8), packed_at.first_tile},
+                   barrier);
     if (Packed::kMostZeroBytes > 0) {
-      tile::load_box(to + Stage::kZerosAt, &args.boxes.zeros,
-                     {block * (args.boxes.zero_bytes / 8), packed_at.first_tile}, barrier);
+      tile::load_box(zeros, &boxes.zeros, {block * (boxes.zero_bytes / 8), packed_at.first_tile},
+                     barrier);
     }
   }
   // Each block of a cluster brings its share of the tokens, to all of them.

@@ -37,18 +37,33 @@ struct WideStage {
   static constexpr int kZerosAt = kScales + kWideTiles * Packed::kMostScaleBytes;
   static constexpr int kPackedBytes = kZerosAt + kWideTiles * Packed::kMostZeroBytes;
   static constexpr int kPackedPairs = 2;
+  // Where those of up begin, of a gated product: the copy engine writes to multiples of 128 bytes.
+  static constexpr int kUpScales = kWideTiles / 2 * Packed::kMostScaleBytes;
+  static constexpr int kUpZeros = kWideTiles / 2 * Packed::kMostZeroBytes;
+  static_assert(kUpScales % 128 == 0 && kUpZeros % 128 == 0);
 
   // Beside the slabs: packed pairs, the table of nf4, where sums become rows of the output,
   // barriers.
   static constexpr int kTableBytes = F == Format::nf4 ? kNf4TableBytes : 0;
-  static constexpr int kOutputBytes = kWideMultiplyWarps * kStagedBytes;
   static constexpr int kBarrierBytes = 128;
-  static constexpr int kBesides = kPackedPairs * kPackedBytes + kTableBytes + kOutputBytes +
-                                  kBarrierBytes + 1024;  // 1024: what aligning slabs may take
-  static constexpr int kRoom = 227 * 1024 - kBesides;
-  static constexpr int kSlabs = kRoom / kBytes < 4 ? kRoom / kBytes : 4;
+  static constexpr int output_bytes(int tokens) { return kWideMultiplyWarps / 4 * tokens * 128; }
+  static constexpr int besides(int tokens) {
+    return kPackedPairs * kPackedBytes + kTableBytes + output_bytes(tokens) + kBarrierBytes;
+  }
+  static constexpr int slabs_beside(int tokens) {
+    const int slabs = (227 * 1024 - besides(tokens)) / kBytes;
+    return slabs < 4 ? slabs : 4;
+  }
+  // Tokens whose output is put together at a time (wide_epilogue.cuh): more of them meet less
+  // often, but no slab is given up for them.
+  static constexpr int kFewTokens = 32, kManyTokens = 64;
+  static constexpr int kSlabs = slabs_beside(kFewTokens);
   static_assert(kSlabs >= 3);
-  static constexpr int kAllBytes = kSlabs * kBytes + kBesides;
+  static constexpr int kPieceTokens =
+      slabs_beside(kManyTokens) == kSlabs ? kManyTokens : kFewTokens;
+  static constexpr int kOutputBytes = output_bytes(kPieceTokens);
+  static_assert(kOutputBytes >= kWideMultiplyWarps * kStagedBytes);
+  static constexpr int kAllBytes = kSlabs * kBytes + besides(kPieceTokens);
 };
 
 // Each slab has two: x has come and weights are decoded; both have been multiplied. Each packed

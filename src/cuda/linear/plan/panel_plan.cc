@@ -61,7 +61,9 @@ PanelPlan plan_panels(const PanelSizes& sizes) {
   const PanelPlan even = plan_even_panels(sizes);
   PanelPlan best = even;
   double least = cost_of(best, sizes.pairs);
-  for (int panel_tiles = kPanelTiles; panel_tiles > 0; --panel_tiles) {
+  static_assert(kPanelTiles % 2 == 0);
+  const int step = sizes.gated ? 2 : 1;
+  for (int panel_tiles = kPanelTiles; panel_tiles > 0; panel_tiles -= step) {
     for (const int split : kPanelSplits) {
       PanelPlan plan = tiles_of(sizes, panel_tiles);
       plan.split = split;

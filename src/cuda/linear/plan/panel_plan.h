@@ -22,7 +22,7 @@ inline constexpr int kPanelSplits[] = {1, 2, 4, 8};
 struct PanelPlan {
   int tokens = 0;  // of a block: 32, 64 or 128
   int token_blocks = 0;
-  int panel_tiles = 0, panels = 0;
+  int panel_tiles = 0, panels = 0;  // of a gated product, half of the tiles are gate's
   int split = 0;  // blocks of a cluster, which has one tile; 0: tiles are shared evenly
   int blocks = 0;
   std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, on a boundary of 16 bytes

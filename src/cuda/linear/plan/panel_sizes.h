@@ -7,10 +7,11 @@
 namespace tessera::cuda {
 
 struct PanelSizes {
-  std::int64_t tiles = 0;  // of the weight: of 16 output features
+  std::int64_t tiles = 0;  // of the weight: of 16 output features; of both of a gated product
   int pairs = 0;           // of slabs, along K
   std::int64_t m = 0;      // tokens
   int multiprocessors = 0;
+  bool gated = false;  // a block has as many tiles of gate as of up
 };
 
 // How many of `size` hold all.

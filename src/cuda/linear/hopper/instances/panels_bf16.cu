@@ -4,7 +4,7 @@ namespace tessera::cuda {
 
 void panels_bf16(const Launch& launch, Grid grid, Format format, ScaleMode mode,
                  const PanelArgs& args) {
-  panels_as<BFloat16>(launch, grid, format, mode, args);
+  panels_as<BFloat16, false>(launch, grid, format, mode, args);
 }
 
 }  // namespace tessera::cuda

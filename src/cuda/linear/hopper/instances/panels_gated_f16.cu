@@ -1,0 +1,10 @@
+#include "cuda/linear/hopper/panel_kernels.h"
+
+namespace tessera::cuda {
+
+void panels_gated_f16(const Launch& launch, Grid grid, Format format, ScaleMode mode,
+                      const PanelArgs& args) {
+  panels_as<Half, true>(launch, grid, format, mode, args);
+}
+
+}  // namespace tessera::cuda
