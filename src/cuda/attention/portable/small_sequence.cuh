@@ -38,8 +38,8 @@ struct SmallSequence {
     }
     return s;
   }
-  // Some of its queries, as a sequence of their own. It ends with the last key that they see under a
-  // mask that hides later ones, so that positions stay the same.
+  // Some of its queries, as a sequence of their own. It ends with the last key that they see under
+  // a mask that hides later ones, so that positions stay the same.
   __device__ SmallSequence run(int first, int queries) const {
     const int begin = std::min(first, n_q), end = std::min(first + queries, n_q);
     SmallSequence s = *this;
