@@ -2,6 +2,7 @@
 #include "cuda/attention/hopper/hopper.h"
 
 #include "cuda/attention/backward/hopper/hopper.h"
+#include "cuda/attention/hopper/decode/decode.h"
 #include "cuda/linear/hopper/panels.h"
 #include "cuda/linear/hopper/strips.h"
 #include "cuda/linear/hopper/wide.h"
@@ -14,6 +15,14 @@ bool hopper_takes(const AttentionRequest&) { return false; }
 bool hopper_pays(const AttentionRequest&) { return false; }
 AttentionPlan plan_hopper(const AttentionRequest& request) { return AttentionPlan(request); }
 void run_hopper(Context&, const AttentionPlan&, Workspace::Frame&) {}
+
+namespace hopper_decode {
+bool takes(const AttentionRequest&) { return false; }
+bool pays(const AttentionRequest&) { return false; }
+AttentionPlan plan(const AttentionRequest& request) { return AttentionPlan(request); }
+std::int64_t scratch(const AttentionPlan&) { return 0; }
+void run(Context&, const AttentionPlan&, Workspace::Frame&) {}
+}  // namespace hopper_decode
 
 namespace backward {
 bool hopper_takes(const BackwardRequest&) { return false; }

@@ -2,6 +2,8 @@
 
 #include "core/workspace.h"
 #include "cuda/attention/attention.h"
+#include "cuda/attention/choose.h"
+#include "cuda/attention/hopper/decode/decode.h"
 #include "cuda/attention/kernel.h"
 #include "cuda/attention/portable/split_and_mma.h"
 #include "cuda/rotary/rotary_append.h"
@@ -33,7 +35,7 @@ split::NewTokens new_tokens(const AppendAttentionArgs& args) {
 // block turns its own queries. Where there are more blocks than run at a time, one kernel that does
 // it for all of them is faster.
 bool is_one_kernel(const AttentionPlan& plan, const RotaryAppendArgs& append) {
-  return plan.kernel->run == split::run &&
+  return (plan.kernel == nullptr || plan.kernel->run == split::run) &&
          plan.partials.slots * plan.partials.splits <= split::kBlocksAtOnce &&
          plan.call.mask.kind != Mask::Kind::blocks && is_lean(plan.call) &&
          plan.options.units.vectors && append.turn_keys &&
@@ -41,10 +43,19 @@ bool is_one_kernel(const AttentionPlan& plan, const RotaryAppendArgs& append) {
          rows_begin_on_vectors(append.k) && rows_begin_on_vectors(append.v);
 }
 
+// Where cuda.hopper.decode would run the attention, cuda.split is asked first whether it takes the
+// tokens along: it does so only for few blocks, and then one kernel less is worth more. How long
+// sequences are, only the device knows: a table may have room for many more keys than there are.
+AttentionPlan plan_to_append(Context& ctx, const AttentionArgs& args) {
+  AttentionPlan chosen = plan_attention(ctx, args);
+  if (chosen.kernel->run != hopper_decode::run || is_attention_kernel_forced(ctx)) return chosen;
+  return split::plan(AttentionRequest(state_of(ctx).limits(), args));
+}
+
 }  // namespace
 
 const char* append_attention(Context& ctx, const AppendAttentionArgs& args) {
-  const AttentionPlan plan = plan_attention(ctx, args.attention);
+  const AttentionPlan plan = plan_to_append(ctx, args.attention);
   if (!is_one_kernel(plan, args.append)) {
     cuda::rotary_append(ctx, args.append);
     return cuda::attention(ctx, args.attention);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/fail.h"
+#include "cuda/attention/hopper/decode/decode.h"
 #include "cuda/attention/hopper/hopper.h"
 #include "cuda/attention/hopper_and_split.h"
 #include "cuda/attention/kernel.h"
@@ -39,6 +40,12 @@ constexpr AttentionKernel kKernels[] = {
      .plan = plan_hopper_and_split,
      .scratch = split::scratch,
      .run = run_hopper_and_split},
+    {.name = "cuda.hopper.decode",  // few rows over many keys on compute capability 9.0
+     .takes = hopper_decode::takes,
+     .pays = hopper_decode::pays,
+     .plan = hopper_decode::plan,
+     .scratch = hopper_decode::scratch,
+     .run = hopper_decode::run},
     {.name = "cuda.split.codes",  // the next for keys and values of 8 bits
      .takes = split::takes_codes,
      .pays = nullptr,

@@ -13,6 +13,7 @@
 
 #include "core/workspace.h"
 #include "cuda/attention/call.h"
+#include "cuda/attention/hopper/decode/plan.h"
 #include "cuda/attention/hopper/tiles.h"
 #include "cuda/attention/portable/tensor_core.h"
 #include "cuda/runtime/state.h"
@@ -46,6 +47,7 @@ struct AttentionPlan {
   TensorCoreOptions options;       // of cuda.mma, cuda.split and cuda.mma+split
   split::PartialShape partials{};  // of cuda.split and cuda.mma+split
   HopperPlan hopper{};             // of cuda.hopper
+  DecodePlan decode{};             // of cuda.hopper.decode
 };
 
 struct AttentionKernel {

@@ -45,8 +45,8 @@ TEST(AttentionTable, EveryNameIsThereOnce) {
     names += std::string(kernel.name) + " ";
   }
   EXPECT_EQ(names,
-            "cuda.split.run cuda.hopper cuda.hopper+split cuda.split.codes cuda.split.turned "
-            "cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
+            "cuda.split.run cuda.hopper cuda.hopper+split cuda.hopper.decode cuda.split.codes "
+            "cuda.split.turned cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
 }
 
 TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {
@@ -150,6 +150,25 @@ TEST(AttentionTable, HopperIsChosenFromSeventeenQueriesOnAndCanBeForcedBelow) {
   EXPECT_TRUE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 1}))));
   EXPECT_FALSE(hopper.takes(AttentionRequest(kAmpere, args_of({.n_q = 17}))));
   EXPECT_FALSE(hopper.takes(AttentionRequest(kHopper, args_of({.n_q = 17, .dim = 60}))));
+}
+
+// Few rows over many keys. Shares of a batch depend on the batch.
+TEST(AttentionTable, HopperDecodesOverManyKeys) {
+  if (!has_hopper_kernels(kHopper)) GTEST_SKIP() << "this build has no code for 90a";
+  const auto args = [](std::int64_t n_k, std::int64_t dim) {
+    return args_of({.n_q = 1, .n_k = n_k, .heads = 32, .dim = dim});
+  };
+  EXPECT_EQ(chosen(kHopper, args(16384, 128)), "cuda.hopper.decode");
+  EXPECT_EQ(chosen(kHopper, args(16383, 128)), "cuda.split");
+  EXPECT_EQ(chosen(kHopper, args(16384, 96)), "cuda.split");
+  EXPECT_EQ(chosen(kAmpere, args(16384, 128)), "cuda.split");
+  AttentionArgs fixed = args(16384, 128);
+  fixed.fixed_splits = true;
+  EXPECT_EQ(chosen(kHopper, fixed), "cuda.split");
+  // What is counted once must do for fewer keys too.
+  const AttentionPlan many = plan_attention(kHopper, args(16384, 128));
+  const AttentionPlan few = plan_attention(kHopper, args(16383, 128));
+  EXPECT_GE(many.kernel->scratch(many), few.kernel->scratch(few));
 }
 
 // In pages and ragged batches a sequence's own rows decide, so that its bits are the same in any

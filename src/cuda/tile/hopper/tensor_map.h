@@ -19,6 +19,7 @@ struct BoxedTensor {
   std::int64_t strides[3];  // of dimensions 1 to 3; a dimension of size 1 may have any
   int box_rows;
   int box_planes = 1;
+  int box_heads = 1;         // along sizes[2], of make_row_map() alone
   bool nan_outside = false;  // what is outside of the tensor is NaN, not 0
 };
 
@@ -26,6 +27,11 @@ struct BoxedTensor {
 bool can_be_boxed(const BoxedTensor& tensor);
 // Boxes land in rows of 128 bytes, swizzled by 128 bytes.
 CUtensorMap make_tensor_map(const BoxedTensor& tensor);
+
+// The same tensor cut into boxes of whole rows. Rows of a multiple of 128 bytes land in panels,
+// [box_heads, box_planes, box_rows, 128 bytes], swizzled by 128 bytes; others row after row. A box
+// is found by {0, row, panel, index along sizes[2], index along sizes[3]}.
+CUtensorMap make_row_map(const BoxedTensor& tensor);
 
 // Rows of bytes on 16-byte boundaries, cut into boxes of [box_rows, box_bytes], both at most 256
 // and 2048; all in multiples of 16 bytes. A box is found by its place in units of 8 bytes, and

@@ -1,0 +1,174 @@
+// The computing side of the decode kernel for Hopper: each warp has a key head and takes every
+// few steps of the block, in the layout of mma.sync. At the end of a piece they merge what they
+// have, while the keys of the next are on their way.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/attention/hopper/decode/block.cuh"
+#include "cuda/attention/hopper/decode/products.cuh"
+#include "cuda/attention/hopper/decode/share.cuh"
+#include "cuda/attention/portable/fragments.cuh"
+#include "cuda/attention/portable/split_merge.cuh"
+#include "cuda/tile/hopper/warpgroup.cuh"
+
+namespace tessera::cuda::hopper_decode {
+
+// Of: Products.
+template <typename Of>
+struct Computer {
+  static constexpr int dim = Of::dim;
+  using T = typename Of::Element;
+  using BlockOf = typename Of::BlockOf;
+
+  const DecodeCall& c;
+  const BlockOf& block;
+  int head = split::warp_of_block() % BlockOf::kHeads;   // of the block's
+  int place = split::warp_of_block() / BlockOf::kHeads;  // of the warp's next step in the ring
+  std::uint32_t parity = 0;
+  // The same step, counted over all pieces of the block.
+  int next_step = split::warp_of_block() / BlockOf::kHeads;
+
+  __device__ void run() {
+    int pieces = 0, first_step = 0;
+    for (Pieces piece(c, block.before, BlockOf::kHeads); !piece.done(); piece.next()) {
+      const SmallSequence s = SmallSequence::of(c.call, piece.sequence);
+      const QueryRows rows{c.call, s, piece.heads * BlockOf::kHeads + head, 0, rows_of(c.call, s)};
+      WarpRows<1, dim> state;
+      state.clear();
+      compute(piece, rows, pieces, first_step, state);
+      finish(piece, rows, state);
+      first_step += piece.end - piece.begin;
+      ++pieces;
+    }
+  }
+
+ private:
+  __device__ void compute(const Pieces& piece, const QueryRows& rows, int pieces, int first_step,
+                          WarpRows<1, dim>& state) {
+    const KeyTileLoop loop = loop_over(c.call, rows.sequence);
+    const Steps steps(loop);
+    // Rows from here on are not the sequence's.
+    const int exist = steps.count == 0 ? 0 : rows.sequence.n_k;
+    Of products;
+    const int buffer = pieces % 2;
+    tile::wait(block.barriers->q_full[buffer], static_cast<std::uint32_t>(pieces / 2 % 2));
+    products.load(block.queries + buffer * BlockOf::kQueries + head * BlockOf::kHeadQueries);
+    release(block.barriers->q_free[buffer]);
+    for (; next_step < first_step + piece.end - piece.begin; next_step += BlockOf::kTeams) {
+      const int k0 = steps.key(piece.begin + next_step - first_step);
+      tile::wait(block.barriers->full[place], parity);
+      unsigned char* const keys = block.stage(place) + head * Of::Rows::kBytes;
+      unsigned char* const values = keys + BlockOf::kHalf;
+      if (k0 + kStepKeys > exist) clear_values(values, exist - k0);
+      StepScores scores;
+      products.multiply(keys, scores);
+      if (!loop.full(k0, kStepKeys)) hide(rows, 0, loop, k0, scores);
+      update(c.call.q_factor, scores, state);
+      Of::add(scores, values, state.out[0]);
+      release(block.barriers->free[place]);
+      place += BlockOf::kTeams;
+      if (place >= c.stages) {
+        place -= c.stages;
+        parity ^= 1;
+      }
+    }
+  }
+  // The warp has read a place.
+  __device__ static void release(std::uint64_t& barrier) {
+    __syncwarp();
+    if (lane_of_warp() == 0) tile::arrive(barrier);
+  }
+  // Rows behind the last key are somebody else's, or NaN: a weight of 0 would not hide that.
+  __device__ static void clear_values(unsigned char* values, int from) {
+    if (lane_of_warp() >= from) Of::clear(values, lane_of_warp());
+    tile::publish_shared();  // the copy engine writes there next
+    __syncwarp();
+  }
+
+  __device__ static void meet() { tile::barrier_sync(1, BlockOf::kComputing); }
+
+  // Merges the warps' results and, if the block is the last of its slot to come here, all parts.
+  __device__ void finish(const Pieces& piece, const QueryRows& rows,
+                         const WarpRows<1, dim>& state) {
+    meet();  // the results of the piece before have been read
+    split::share(state, rows.size, block,
+                 [&](int side, float* out) { Of::write(state.out[0], side, out); });
+    meet();
+    const bool alone = piece.is_whole();
+    const int most = c.partials.rows / BlockOf::kHeads;  // rows of a head
+    // Row r of head h is row h * most + r of a part.
+    const auto for_each_row = [&](auto fn) {
+      for (int i = split::warp_of_block(); i < BlockOf::kHeads * rows.size; i += BlockOf::kWarps) {
+        const int h = i / rows.size, row = h * most + i - h * rows.size;
+        fn(h, row,
+           QueryRows{c.call, rows.sequence, piece.heads * BlockOf::kHeads + h, -h * most,
+                     rows.size});
+      }
+    };
+    for_each_row([&](int h, int row, const QueryRows& of_head) {
+      merge_teams(of_head, h, row, row - h * most, piece.part(), alone);
+    });
+    if (alone || !comes_last(c.partials.counters + piece.slot(), piece.parts())) return;
+    for_each_row([&](int, int row, const QueryRows& of_head) {
+      split::merge_row<T, dim>(of_head, row, static_cast<std::uint32_t>(piece.first_part()),
+                               c.partials, piece.parts());
+    });
+  }
+  // The results of a head's warps become the output, or a row of a part.
+  __device__ void merge_teams(const QueryRows& rows, int h, int row_of_part, int row, int part,
+                              bool alone) const {
+    constexpr int kTeams = BlockOf::kTeams;
+    const int lane = lane_of_warp();
+    split::Merged merged;
+    float weights[kTeams];
+#pragma unroll
+    for (int t = 0; t < kTeams; ++t) {
+      merged.largest = fmaxf(merged.largest, block.largest[t * BlockOf::kHeads + h][row]);
+    }
+#pragma unroll
+    for (int t = 0; t < kTeams; ++t) {
+      const int warp = t * BlockOf::kHeads + h;
+      weights[t] = merged.weight(block.largest[warp][row]);
+      merged.sum += weights[t] * block.sum[warp][row];
+    }
+    const float factor = !alone ? 1.f : merged.sum == 0.f ? 0.f : 1.f / merged.sum;
+    const std::int64_t at = std::int64_t{part} * c.partials.rows + row_of_part;
+    const int query = rows.query(row_of_part);
+    const std::int64_t q_head = rows.head(row_of_part);
+    T* out = c.call.query_row<T>(c.call.out, rows.sequence, query, q_head);
+    for (int d = lane; d < dim; d += 32) {
+      float sum = 0.f;
+#pragma unroll
+      for (int t = 0; t < kTeams; ++t) {
+        sum += weights[t] * block.out(t * BlockOf::kHeads + h, row)[d];
+      }
+      if (alone) {
+        out[d] = from_f32<T>(factor * sum);
+      } else {
+        c.partials.sums[at * dim + d] = sum;
+      }
+    }
+    if (lane != 0) return;
+    if (!alone) {
+      c.partials.largest_and_sum[2 * at] = merged.largest;
+      c.partials.largest_and_sum[2 * at + 1] = merged.sum;
+    } else if (c.call.lse != nullptr) {
+      *c.call.lse_at(rows.sequence, query, q_head) = split::log_sum_exp(merged);
+    }
+  }
+  // As cuda::comes_last(), without the warp that fetches.
+  __device__ bool comes_last(std::int32_t* counter, int blocks) const {
+    meet();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      *block.last = atomicAdd(counter, 1) == blocks - 1;
+      if (*block.last) *counter = 0;
+    }
+    meet();
+    if (*block.last) __threadfence();
+    return *block.last;
+  }
+};
+
+}  // namespace tessera::cuda::hopper_decode

@@ -1,0 +1,108 @@
+// Attention, forward, where a sequence has few query rows, on Hopper: cuda.hopper.decode.
+//
+// The idea of cuda.split (portable/split.cuh), made for memory that never waits. There are as many
+// blocks as run at a time, and each has an equal share of all keys of the batch, whatever sequences
+// and heads they belong to:
+//
+//   fetching warp      | K V | K V | K V | K V | ...        the copy engine, a ring of stages
+//   ahead,
+//                                                           over the ends of sequences
+//   computing warps    | 0   | 1   | 2   | 3   | 0 ...      a step of 32 keys each, by mma.sync
+//
+// A block that reaches the end of a sequence merges the results of its warps while the keys of the
+// next sequence arrive. Where a sequence has been shared among blocks, the one that comes last
+// merges their parts.
+#pragma once
+
+#include <algorithm>
+#include <climits>
+
+#include "cuda/attention/hopper/decode/block.cuh"
+#include "cuda/attention/hopper/decode/compute.cuh"
+#include "cuda/attention/hopper/decode/fetch.cuh"
+#include "cuda/attention/hopper/decode/launch.h"
+#include "cuda/runtime/dynamic_shared.cuh"
+#include "cuda/tile/grid_dependency.cuh"
+
+namespace tessera::cuda::hopper_decode {
+
+template <typename Block>
+__device__ void make_barriers(const Block& block, int stages, int units) {
+  for (int i = 0; i < stages; ++i) {
+    tile::init_barrier(block.barriers->full[i], static_cast<std::uint32_t>(units));
+    tile::init_barrier(block.barriers->free[i], Block::kHeads);
+  }
+  for (int i = 0; i < 2; ++i) {
+    tile::init_barrier(block.barriers->q_full[i], 1);
+    tile::init_barrier(block.barriers->q_free[i], Block::kWarps);
+  }
+  tile::publish_barriers();
+}
+
+// Of: Products.
+template <typename Of>
+__global__ void __launch_bounds__(Of::BlockOf::kThreads, 1)
+    attend(const __grid_constant__ DecodeCall c) {
+  using BlockOf = typename Of::BlockOf;
+  const BlockOf block(dynamic_shared<unsigned char>(), c.stages, c.partials.rows / BlockOf::kHeads);
+  let_next_kernel_start();
+  if (threadIdx.x == 0) {
+    make_barriers(block, c.stages, kStepKeys / c.unit);
+  } else if (threadIdx.x == BlockOf::kComputing) {
+    tile::prefetch_map(&c.k);
+    tile::prefetch_map(&c.v);
+  }
+  // Rows of queries that do not exist are multiplied too, but their results are not looked at.
+  for (int i = static_cast<int>(threadIdx.x); i < 2 * BlockOf::kQueries / 16;
+       i += BlockOf::kThreads) {
+    reinterpret_cast<uint4*>(block.queries)[i] = make_uint4(0, 0, 0, 0);
+  }
+  tile::publish_shared();
+  wait_for_earlier_kernels();
+  count_steps(c.call, block.before);  // with barriers of the block
+  if (threadIdx.x >= BlockOf::kComputing) {
+    Fetcher<typename Of::Element, BlockOf>{c, block}.run();
+  } else {
+    Computer<Of>{c, block}.run();
+  }
+}
+
+// Whether the ring is longer than what may be on its way. The fetching warp then waits twice for
+// each step. Small stages leave it no time for that: their ring is as long as what may be on its
+// way (64 x 4096, D 64: 130 us instead of 136).
+template <typename Block>
+constexpr bool waits_for_landing() {
+  return Block::kStage >= 16 << 10;
+}
+
+// The stages of a ring are a multiple of the teams. Then a stage is always the same team's: a team
+// that is ahead of others cannot come to a stage whose last step has not been computed, where it
+// would take the end of the phase before that for its own.
+template <typename Of>
+void start(const Launch& launch, std::int64_t room, DecodeCall call) {
+  using BlockOf = typename Of::BlockOf;
+  const int most_rows = call.partials.rows / BlockOf::kHeads;
+  const int in_flight = std::max(call.in_flight / BlockOf::kStage, 1);
+  const int most =
+      waits_for_landing<BlockOf>() ? kMostStages : std::max(in_flight, BlockOf::kTeams);
+  int stages = BlockOf::kTeams;
+  while (stages + BlockOf::kTeams <= most &&
+         BlockOf::bytes(stages + BlockOf::kTeams, most_rows) <= room) {
+    stages += BlockOf::kTeams;
+  }
+  call.stages = stages;
+  call.in_flight = waits_for_landing<BlockOf>() ? std::min(in_flight, stages) : INT_MAX;
+  launch(attend<Of>,
+         {.blocks = call.shares.blocks(),
+          .threads = BlockOf::kThreads,
+          .shared_bytes = BlockOf::bytes(stages, most_rows),
+          .overlaps = true},
+         call);
+}
+
+template <typename T, int dim>
+void launch_kernel(const Launch& launch, std::int64_t room, const DecodeCall& call) {
+  start<Products<T, dim, decode_heads(dim)>>(launch, room, call);
+}
+
+}  // namespace tessera::cuda::hopper_decode

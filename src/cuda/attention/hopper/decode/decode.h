@@ -1,0 +1,27 @@
+// cuda.hopper.decode: few query rows over many keys on Hopper, as the host sees it. f16 and bf16,
+// head dims 64, 80 and 128, at most 16 rows for each key head; dense, ragged, and pages of a
+// multiple of 16 rows without a hole; all masks but patterns.
+//
+//   call.h         what a kernel is launched with
+//   decode.cc      from an attention call to that; when the kernel can be used
+//   decode.cuh     the kernel, and how its warps work together
+//   block.cuh      shared memory and the barriers in it
+//   share.cuh      which steps of which sequences are a block's
+//   fetch.cuh      one warp fetches
+//   compute.cuh    four warps compute, and merge their results
+//   instances/     its instances
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/attention/kernel.h"
+
+namespace tessera::cuda::hopper_decode {
+
+bool takes(const AttentionRequest& request);
+bool pays(const AttentionRequest& request);
+AttentionPlan plan(const AttentionRequest& request);
+std::int64_t scratch(const AttentionPlan& plan);
+void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+
+}  // namespace tessera::cuda::hopper_decode

@@ -1,0 +1,138 @@
+// The fetching side of the decode kernel for Hopper: one warp keeps the copy engine busy, over the
+// ends of pieces and sequences, as far ahead as there are stages.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "cuda/attention/hopper/decode/block.cuh"
+#include "cuda/attention/hopper/decode/share.cuh"
+#include "cuda/tile/hopper/tma.cuh"
+#include "cuda/tile/hopper/tma_rows.cuh"
+
+namespace tessera::cuda::hopper_decode {
+
+// Where the keys of one copy lie, as the copy engine counts rows.
+struct KeyPlace {
+  int row, batch;  // batch: or page
+};
+
+// Of the copy that begins with this key. What is outside of the tensor, as a page that is not in
+// the pool, becomes NaN.
+__device__ inline KeyPlace find_place(const AttentionCall& call, const SmallSequence& s, int key) {
+  if (call.page_table == nullptr) return {s.k_begin + key, s.k_batch};
+  if (key >= s.n_k) return {0, -1};
+  const int page_size = static_cast<int>(call.page_size), index = key / page_size;
+  return {key - index * page_size, call.page_table[s.index * call.table_stride + index]};
+}
+
+template <typename T, typename Block>
+struct Fetcher {
+  using Rows = typename Block::Rows;
+  const DecodeCall& c;
+  const Block& block;
+  int lane = static_cast<int>(threadIdx.x) % 32;
+  int place = 0;  // of the ring
+  std::uint32_t parity = 0;
+  int pieces = 0;  // so far
+  // The stage whose copies must have landed before the next begin, and how many begin before that.
+  int landing = 0;
+  std::uint32_t landing_parity = 0;
+  int ahead = c.in_flight;
+
+  __device__ void run() {
+    for (Pieces piece(c, block.before, Block::kHeads); !piece.done(); piece.next()) {
+      const SmallSequence s = SmallSequence::of(c.call, piece.sequence);
+      fetch_queries(s, piece.heads * Block::kHeads);
+      if (c.unit == kStepKeys) {
+        fetch_keys<kStepKeys>(piece, s);
+      } else {
+        fetch_keys<kLeastUnit>(piece, s);
+      }
+      ++pieces;
+    }
+  }
+
+ private:
+  // A lane brings one row of each head.
+  __device__ void fetch_queries(const SmallSequence& s, int first_head) {
+    constexpr int kBytes = Block::dim * 2;
+    const int buffer = pieces % 2, count = rows_of(c.call, s);
+    tile::wait(block.barriers->q_free[buffer], static_cast<std::uint32_t>(pieces / 2 % 2 ^ 1));
+    std::uint64_t& full = block.barriers->q_full[buffer];
+    if (lane == 0) {
+      tile::arrive_expecting(full, static_cast<std::uint32_t>(Block::kHeads * kBytes * count));
+    }
+    __syncwarp();
+    if (lane >= count) return;
+    unsigned char* to =
+        block.queries + buffer * Block::kQueries + lane * PaddedRows<Block::dim>::kRowBytes;
+    for (int h = 0; h < Block::kHeads; ++h) {
+      const QueryRows rows{c.call, s, first_head + h, 0, count};
+      tile::copy_bulk(to + h * Block::kHeadQueries,
+                      c.call.query_row<const T>(c.call.q, s, rows.query(lane), rows.head(lane)),
+                      kBytes, full);
+    }
+  }
+  // Each lane looks up one copy of the next 32, while those before it are under way, and starts it
+  // when its turn comes.
+  template <int unit>
+  __device__ void fetch_keys(const Pieces& piece, const SmallSequence& s) {
+    constexpr int kUnits = kStepKeys / unit, kAtOnce = 32 / kUnits;
+    const Steps steps(loop_over(c.call, s));
+    const auto look_up = [&](int first) {
+      return find_place(c.call, s, steps.key(first + lane / kUnits) + lane % kUnits * unit);
+    };
+    KeyPlace next = look_up(piece.begin);
+    for (int first = piece.begin; first < piece.end; first += kAtOnce) {
+      const KeyPlace mine = next;
+      if (first + kAtOnce < piece.end) next = look_up(first + kAtOnce);
+      for (int i = 0; i < kAtOnce && first + i < piece.end; ++i) {
+        wait_for_landing();
+        tile::wait(block.barriers->free[place], parity ^ 1);
+        if (lane / kUnits == i) fetch_unit<unit>(mine, piece.heads * Block::kHeads, lane % kUnits);
+        __syncwarp();
+        advance(place, parity);
+      }
+    }
+  }
+  __device__ void advance(int& at, std::uint32_t& of) const {
+    if (++at == c.stages) {
+      at = 0;
+      of ^= 1;
+    }
+  }
+  // More on its way than memory needs to be busy makes memory slower (docs/notebook). The ring may
+  // be longer than that, for the time that computing warps spend at the end of a piece.
+  __device__ void wait_for_landing() {
+    if (ahead > 0) {
+      --ahead;
+      return;
+    }
+    tile::wait(block.barriers->full[landing], landing_parity);
+    advance(landing, landing_parity);
+  }
+  template <int unit>
+  __device__ void fetch_unit(const KeyPlace& at, int first_head, int number) const {
+    std::uint64_t& full = block.barriers->full[place];
+    unsigned char* to = block.stage(place) + number * (unit * Rows::kRowBytes);
+    constexpr auto kBytes =
+        static_cast<std::uint32_t>(2 * Block::kHeads * Rows::kPanels * unit * Rows::kRowBytes);
+    tile::arrive_expecting(full, kBytes);
+    // A copy of fewer rows than a panel has brings one panel of one head alone.
+    constexpr bool kAll = unit == kStepKeys;
+#pragma unroll 1
+    for (int h = 0; h < (kAll ? 1 : Block::kHeads); ++h) {
+#pragma unroll
+      for (int panel = 0; panel < (kAll ? 1 : Rows::kPanels); ++panel) {
+        const std::int32_t from[5] = {0, at.row, panel, first_head + h, at.batch};
+        unsigned char* keys = to + h * Rows::kBytes + panel * Rows::kPanelBytes;
+        tile::load_rows(keys, &c.k, from, full);
+        tile::load_rows(keys + Block::kHalf, &c.v, from, full);
+      }
+    }
+  }
+};
+
+}  // namespace tessera::cuda::hopper_decode

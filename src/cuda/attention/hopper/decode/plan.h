@@ -1,0 +1,28 @@
+// How the decode kernel for Hopper shares out its work.
+#pragma once
+
+namespace tessera::cuda {
+
+// Blocks and their shares. The steps of all sequences, head after head, lie in a row. They are cut
+// into `groups` equal groups of heads, and each group is shared out evenly among `each` blocks.
+//
+//   groups = kv_heads   every head has as many blocks, and all heads read the same keys at the same
+//                       time: what lies side by side in memory is read side by side
+//   groups = 1          where that would leave too many multiprocessors idle
+struct DecodeShares {
+  int groups = 1, each = 1;
+
+  int blocks() const { return groups * each; }
+};
+
+// Neighbouring key heads that share a block, so that no piece of 128 bytes is read by two blocks at
+// different times: two where a row of a head is no multiple of 128 bytes.
+constexpr int decode_heads(int dim) { return 2 * dim % 128 == 0 ? 1 : 2; }
+
+struct DecodePlan {
+  DecodeShares shares{};
+  int heads = 1;  // of a block
+  int rows = 0;   // of a key head, at most
+};
+
+}  // namespace tessera::cuda

@@ -1,0 +1,83 @@
+// The two products of a step in the decode kernel for Hopper, by mma.sync.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/attention/hopper/decode/block.cuh"
+#include "cuda/attention/portable/fragments.cuh"
+
+namespace tessera::cuda::hopper_decode {
+
+using StepScores = Scores<1, kStepKeys>;
+
+template <typename T, int dim_, int heads>
+struct Products {
+  static constexpr int dim = dim_;
+  using Element = T;
+  using Rows = KeyRows<dim>;
+  using BlockOf = Block<dim, heads>;
+
+  std::uint32_t queries[dim / 16][4];
+
+  __device__ void load(const unsigned char* rows) {
+#pragma unroll
+    for (int k = 0; k < dim / 16; ++k) {
+      load_matrices(queries[k],
+                    rows + PaddedRows<dim>::at(lane_of_warp() % 16, 2 * k + lane_of_warp() / 16));
+    }
+  }
+  // scores = Q K^T
+  __device__ void multiply(const unsigned char* keys, StepScores& scores) const {
+    const int lane = lane_of_warp();
+    for_each_score(scores, [](float& s) { s = 0.f; });
+#pragma unroll
+    for (int k = 0; k < dim / 16; ++k) {
+#pragma unroll
+      for (int u = 0; u < kStepKeys / 16; ++u) {
+        std::uint32_t b[4];
+        load_matrices(b, keys + Rows::at(16 * u + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+        mma_16x8x16(scores[0][2 * u], queries[k], {b[0], b[1]}, T());
+        mma_16x8x16(scores[0][2 * u + 1], queries[k], {b[2], b[3]}, T());
+      }
+    }
+  }
+  // sums += P V
+  __device__ static void add(const StepScores& weights, const unsigned char* values,
+                             float (&sums)[dim / 8][4]) {
+    const int lane = lane_of_warp();
+#pragma unroll
+    for (int u = 0; u < kStepKeys / 16; ++u) {
+      std::uint32_t a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* pair = &weights[0][2 * u + i / 2][i % 2 * 2];
+        a[i] = pack(pair[0], pair[1], T());
+      }
+#pragma unroll
+      for (int n = 0; n < dim / 8; n += 2) {
+        std::uint32_t b[4];
+        load_matrices_transposed(b, values + Rows::at(16 * u + lane % 16, n + lane / 16));
+        mma_16x8x16(sums[n], a, {b[0], b[1]}, T());
+        mma_16x8x16(sums[n + 1], a, {b[2], b[3]}, T());
+      }
+    }
+  }
+  // A side of the sums, to a row of results.
+  __device__ static void write(const float (&sums)[dim / 8][4], int side, float* out) {
+    const int column = 2 * (lane_of_warp() % 4);
+#pragma unroll
+    for (int n = 0; n < dim / 8; ++n) {
+      *reinterpret_cast<float2*>(out + 8 * n + column) =
+          make_float2(sums[n][2 * side], sums[n][2 * side + 1]);
+    }
+  }
+  // Values of row `row` become zeros.
+  __device__ static void clear(unsigned char* values, int row) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < dim / 8; ++chunk) {
+      *reinterpret_cast<uint4*>(values + Rows::at(row, chunk)) = make_uint4(0, 0, 0, 0);
+    }
+  }
+};
+
+}  // namespace tessera::cuda::hopper_decode

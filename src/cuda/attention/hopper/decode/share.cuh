@@ -1,0 +1,156 @@
+// Which steps of which sequences are a block's. Lengths are in device memory, so every block counts
+// the steps of all sequences, and then finds its own:
+//
+//   steps of a head   | sequence 0       | 1    | 2              | 3         |
+//   blocks            | 0         | 1         | 2         | 3         |
+//   pieces            | 0         | 1    | 1  | 1| 2      | 2    | 3  |
+//
+// A piece is what one block has of one sequence and key head.
+#pragma once
+
+#include <algorithm>
+
+#include "cuda/attention/hopper/decode/call.h"
+#include "cuda/attention/portable/fragments.cuh"
+#include "cuda/attention/portable/key_tile_loop.cuh"
+#include "cuda/attention/portable/small_sequence.cuh"
+
+namespace tessera::cuda::hopper_decode {
+
+// The steps of a sequence: those of the sinks, if any, then those of the band.
+struct Steps {
+  int sink_steps, begin, count;
+
+  __device__ explicit Steps(const KeyTileLoop& loop) {
+    sink_steps = (loop.sinks + kStepKeys - 1) / kStepKeys;
+    begin = std::max(loop.begin / kStepKeys, sink_steps);
+    count = sink_steps + std::max(0, (loop.end + kStepKeys - 1) / kStepKeys - begin);
+  }
+  // The first key of step i.
+  __device__ int key(int i) const {
+    return kStepKeys * (i < sink_steps ? i : begin + i - sink_steps);
+  }
+};
+
+// The rows of a sequence that share a key head. None: the sequence is left to another kernel.
+__device__ inline int rows_of(const AttentionCall& call, const SmallSequence& s) {
+  const int rows = s.n_q * static_cast<int>(call.group);
+  return rows > static_cast<int>(kFewRows) ? 0 : rows;
+}
+
+__device__ inline KeyTileLoop loop_over(const AttentionCall& call, const SmallSequence& s) {
+  KeyTileLoop loop;
+  loop.start(call.mask, s, 0, s.n_q - 1, false);
+  loop.blocks = false;  // as the compiler cannot know
+  return loop;
+}
+
+// A sequence that sees no keys has an output too: it has one step, whose keys nobody sees.
+__device__ inline int count_steps(const AttentionCall& call, int index) {
+  const SmallSequence s = SmallSequence::of(call, index);
+  return rows_of(call, s) == 0 ? 0 : std::max(1, Steps(loop_over(call, s)).count);
+}
+
+// before[i] is the number of steps of a head in all sequences before i; before[sequences] is that
+// of all. All threads of a block call it.
+__device__ inline void count_steps(const AttentionCall& call, int* before) {
+  const int sequences = static_cast<int>(call.sequences), lane = static_cast<int>(threadIdx.x) % 32;
+  for (int i = static_cast<int>(threadIdx.x); i < sequences; i += static_cast<int>(blockDim.x)) {
+    before[i + 1] = count_steps(call, i);
+  }
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    int sum = 0;  // of all sequences before `first`
+    for (int first = 0; first < sequences; first += 32) {
+      const int i = first + lane;
+      int here = i < sequences ? before[i + 1] : 0;
+#pragma unroll
+      for (int reach = 1; reach < 32; reach *= 2) {
+        const int left = __shfl_up_sync(0xffffffffu, here, reach);
+        if (lane >= reach) here += left;
+      }
+      if (i < sequences) before[i + 1] = sum + here;
+      sum += __shfl_sync(0xffffffffu, here, 31);
+    }
+    if (lane == 0) before[0] = 0;
+  }
+  __syncthreads();
+}
+
+// The pieces of a block, one after the other. All threads that follow it find the same.
+struct Pieces {
+  const int* before;
+  int sequences, of_head;    // of_head: steps of all sequences
+  int heads, sequence;       // of the piece; heads: which of the groups of heads that share a block
+  int begin, end;            // steps of the sequence
+  int left;                  // steps of the block, from the piece on
+  int group, block, origin;  // block: of the group; origin: the group's first block in all
+  int first_step, each, rest;  // of the group: the piece's first, and how it is shared out
+
+  // `of_block`: key heads that share a block.
+  __device__ Pieces(const DecodeCall& c, const int* steps_before, int of_block)
+      : before(steps_before),
+        sequences(static_cast<int>(c.call.sequences)),
+        of_head(steps_before[sequences]) {
+    const int groups = c.shares.groups, blocks = c.shares.each;
+    const int of_group = static_cast<int>(c.call.kv_heads) / of_block / groups;
+    const int all = of_group * of_head;
+    group = static_cast<int>(blockIdx.x) % groups;  // neighbours have neighbouring heads
+    block = static_cast<int>(blockIdx.x) / groups;
+    origin = group * blocks;
+    each = all / blocks;
+    rest = all - each * blocks;
+    first_step = each * block + std::min(block, rest);
+    left = each + (block < rest ? 1 : 0);
+    if (left == 0) return;
+    const int head = first_step / of_head, at = first_step - head * of_head;
+    heads = group * of_group + head;
+    int low = 0, high = sequences - 1;  // the last sequence that begins at `at` or before
+    while (low < high) {
+      const int middle = (low + high + 1) / 2;
+      if (before[middle] <= at) {
+        low = middle;
+      } else {
+        high = middle - 1;
+      }
+    }
+    sequence = low;
+    begin = at - before[sequence];
+    set_end();
+  }
+  __device__ bool done() const { return left == 0; }
+  __device__ void next() {
+    left -= end - begin;
+    first_step += end - begin;
+    if (left == 0) return;
+    do {
+      if (++sequence == sequences) {
+        sequence = 0;
+        ++heads;
+      }
+    } while (steps() == 0);
+    begin = 0;
+    set_end();
+  }
+  __device__ int steps() const { return before[sequence + 1] - before[sequence]; }
+  __device__ bool is_whole() const { return end - begin == steps(); }
+  __device__ int slot() const { return heads * sequences + sequence; }
+
+  // The parts of the piece's slot.
+  __device__ int part() const { return slot() + origin + block; }
+  __device__ int first_part() const { return slot() + origin + owner(first_step - begin); }
+  __device__ int parts() const {
+    const int start = first_step - begin;
+    return owner(start + steps() - 1) - owner(start) + 1;
+  }
+
+ private:
+  __device__ void set_end() { end = std::min(steps(), begin + left); }
+  // Which of the group's blocks has this step of it.
+  __device__ int owner(int step) const {
+    const int longer = rest * (each + 1);
+    return step < longer ? step / (each + 1) : rest + (step - longer) / each;
+  }
+};
+
+}  // namespace tessera::cuda::hopper_decode
