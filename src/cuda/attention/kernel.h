@@ -47,7 +47,7 @@ struct AttentionPlan {
   TensorCoreOptions options;       // of cuda.mma, cuda.split and cuda.mma+split
   split::PartialShape partials{};  // of cuda.split and cuda.mma+split
   HopperPlan hopper{};             // of cuda.hopper
-  DecodePlan decode{};             // of cuda.hopper.decode
+  HopperDecodePlan decode{};       // of cuda.hopper.decode
 };
 
 struct AttentionKernel {

@@ -65,7 +65,7 @@ DecodeShares shares_for(const DeviceLimits& gpu, std::int64_t groups) {
 
 // Of all parts.
 std::int64_t partial_rows(const AttentionPlan& plan) {
-  const DecodePlan& decode = plan.decode;
+  const HopperDecodePlan& decode = plan.decode;
   const std::int64_t slots = checked_mul(plan.call.sequences, plan.call.kv_heads / decode.heads);
   return checked_mul(checked_add(slots, decode.shares.blocks()), decode.heads * decode.rows);
 }

@@ -19,7 +19,7 @@ struct DecodeShares {
 // different times: two where a row of a head is no multiple of 128 bytes.
 constexpr int decode_heads(int dim) { return 2 * dim % 128 == 0 ? 1 : 2; }
 
-struct DecodePlan {
+struct HopperDecodePlan {
   DecodeShares shares{};
   int heads = 1;  // of a block
   int rows = 0;   // of a key head, at most
