@@ -19,7 +19,7 @@ namespace {
 
 // A float64 array rounded to a dtype: the result of a conversion, because its input is exact in
 // f32.
-Array rounded(Array values, DType dtype) {
+Array converted(Array values, DType dtype) {
   for (double& value : values.data) {
     const float f32 = static_cast<float>(value);
     if (dtype == DType::f16) value = to_float(to_f16(f32));
@@ -37,7 +37,7 @@ class ConvertTest : public DeviceTest {
     const TestTensor x(ctx(), values, from, x_layout);
     const TestTensor out = TestTensor::poisoned(ctx(), values.shape, to, out_layout);
     convert(ctx(), {.x = x, .out = out});
-    EXPECT_TRUE(identical(out.read(), rounded(x.read(), to)));
+    EXPECT_TRUE(identical(out.read(), converted(x.read(), to)));
     EXPECT_TRUE(out.surroundings_intact());
     EXPECT_TRUE(x.untouched());
   }
