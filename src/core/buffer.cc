@@ -22,7 +22,7 @@ namespace {
 // end of every page. Smaller blocks are many and short-lived.
 constexpr std::int64_t kSmallestOnHugePages = 64 << 10;
 
-bool is_shared_size(std::int64_t bytes) {
+bool is_shared_size([[maybe_unused]] std::int64_t bytes) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   return false;  // a block of its own, so that its end is watched
 #else
