@@ -34,7 +34,7 @@ struct Finish {
   };
 
   __device__ Ends load(const LayerWeights& layer, int stage, const Row& row) const {
-    Ends ends{.own = load_ends<Kind>(layer, row.weight, row.n)};
+    Ends ends{.own = load_ends<Kind>(layer, row.weight, row.n), .other = {}};
     if (Layer::kSerial && stage == kUp) ends.other = load_ends<Kind>(layer, kUpWeight, row.n);
     if (!Layer::kSerial && stage == kOutput) ends.other = load_ends<Kind>(layer, kDown, row.n);
     return ends;
