@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(kLanes) advance_rows_and_draws(AdvanceStepCall
   const std::int64_t turn = sends ? *call.turn : 0;
   StepRow row;
   if (i < call.row_count) row = call.rows[i];
+  __syncwarp();  // all have read what the first lane writes
   const bool has_row = row.token >= 0, turns = has_row && row.turns();
   StepRowNumbers numbers;
   if (has_row) {
