@@ -2,6 +2,7 @@
 // Positions are ints here: longer sequences are left to the plain kernel.
 #pragma once
 
+#include <algorithm>
 #include <climits>
 #include <cstdint>
 
@@ -193,6 +194,21 @@ struct KeyTileLoop {
     }
     return bits;
   }
+};
+
+// The steps of a sequence, of so many keys each: those of the sinks, if any, then those of the
+// band.
+template <int keys>
+struct KeySteps {
+  int sink_steps, begin, count;
+
+  __device__ explicit KeySteps(const KeyTileLoop& loop) {
+    sink_steps = (loop.sinks + keys - 1) / keys;
+    begin = std::max(loop.begin / keys, sink_steps);
+    count = sink_steps + std::max(0, (loop.end + keys - 1) / keys - begin);
+  }
+  // The first key of step i.
+  __device__ int key(int i) const { return keys * (i < sink_steps ? i : begin + i - sink_steps); }
 };
 
 }  // namespace tessera::cuda

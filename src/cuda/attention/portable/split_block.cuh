@@ -128,20 +128,7 @@ __device__ inline void wait_for_all_but(int left) {
   }
 }
 
-// The steps of a sequence: those of the sinks, if any, then those of the band.
-struct Steps {
-  int sink_steps, begin, count;
-
-  __device__ explicit Steps(const KeyTileLoop& loop) {
-    sink_steps = (loop.sinks + kStepKeys - 1) / kStepKeys;
-    begin = std::max(loop.begin / kStepKeys, sink_steps);
-    count = sink_steps + std::max(0, (loop.end + kStepKeys - 1) / kStepKeys - begin);
-  }
-  // The first key of step i.
-  __device__ int key(int i) const {
-    return kStepKeys * (i < sink_steps ? i : begin + i - sink_steps);
-  }
-};
+using Steps = KeySteps<kStepKeys>;
 
 // A block's part of the work.
 struct Part {

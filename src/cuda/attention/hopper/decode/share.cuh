@@ -17,20 +17,7 @@
 
 namespace tessera::cuda::hopper_decode {
 
-// The steps of a sequence: those of the sinks, if any, then those of the band.
-struct Steps {
-  int sink_steps, begin, count;
-
-  __device__ explicit Steps(const KeyTileLoop& loop) {
-    sink_steps = (loop.sinks + kStepKeys - 1) / kStepKeys;
-    begin = std::max(loop.begin / kStepKeys, sink_steps);
-    count = sink_steps + std::max(0, (loop.end + kStepKeys - 1) / kStepKeys - begin);
-  }
-  // The first key of step i.
-  __device__ int key(int i) const {
-    return kStepKeys * (i < sink_steps ? i : begin + i - sink_steps);
-  }
-};
+using Steps = KeySteps<kStepKeys>;
 
 // The rows of a sequence that share a key head. None: the sequence is left to another kernel.
 __device__ inline int rows_of(const AttentionCall& call, const SmallSequence& s) {
