@@ -56,8 +56,9 @@ number() {
 }
 
 if [ -z "${TESSERA_TEST_DATA:-}" ] && [ ! -d "$folder/data" ]; then export TESSERA_TEST_DATA=$here/../tests/data; fi
-# Everything starts at once, because most of the time is spent on the CPU: the tests in 8 processes, and the sanitizers. Random
-# calls begin when the tests have ended. Tests that look at the GPU's memory run last, alone.
+# The tests run first, in 8 processes. The sanitizers begin when they have ended, with random calls beside them: processes take
+# turns on the GPU, and the tests took six times as long beside six processes of the sanitizers. Tests that look at the GPU's
+# memory run last, alone.
 of_memory='*/OutOfMemory.*:*/StreamMemory.*:*/CudaLostTest.*'
 shards=8
 tests=()
@@ -66,6 +67,11 @@ for ((i = 0; i < shards; i++)); do
     >"$logs/tests.$i" 2>&1; echo $? >"$logs/status.$i") &
   tests+=($!)
 done
+
+wait "${tests[@]}"
+failed=0
+echo "== tests"
+cat "$logs"/tests.*
 
 # One test of each kernel, because the tools make a kernel ten to a hundred times slower.
 few='*/NormTest.DtypesAndLayouts/cuda:*/NormTest.WorksInPlace/cuda:*/NormTest.WidthsOfWholePieces/cuda'
@@ -92,11 +98,6 @@ for tool in "${tools[@]}"; do
       "$test_gpu" --gtest_filter="$few" --gtest_brief=1 >"$logs/$tool.$i" 2>&1; echo $? >"$logs/$tool.status.$i") &
   done
 done
-
-wait "${tests[@]}"
-failed=0
-echo "== tests"
-cat "$logs"/tests.*
 
 # New calls in every run. The line of one that fails repeats it: test_random --device cuda --case "...".
 echo "== random calls"
