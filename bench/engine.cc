@@ -18,7 +18,11 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <exception>
 #include <fstream>
+#include <functional>
+#include <future>
+#include <latch>
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -29,6 +33,8 @@
 
 #include "bench_model.h"
 #include "core/cache_dtype.h"
+#include "core/checked.h"
+#include "core/fail.h"
 #include "core/philox.h"
 #include "profile/ceilings.h"
 #include "rounded.h"
@@ -92,20 +98,41 @@ struct Timeline {
   std::vector<Clock::time_point> tokens{};
 };
 
-Request request_of(std::vector<std::int32_t> prompt, std::int64_t answer, Timeline& timeline) {
+Request request_of(std::vector<std::int32_t> prompt, std::int64_t answer, Timeline& timeline,
+                   std::shared_ptr<std::latch> ended = nullptr) {
   Request request;
   request.prompt_ids = std::move(prompt);
   request.options = {.max_tokens = answer, .ignore_eos = true, .sampling = {.greedy = true}};
   timeline.tokens.reserve(static_cast<std::size_t>(answer));
-  request.on_event = [&timeline](const Event& event) {
+  request.on_event = [&timeline, ended = std::move(ended)](const Event& event) {
     if (event.kind == Event::Kind::token) timeline.tokens.push_back(Clock::now());
     if (event.kind == Event::Kind::failed) fmt::print(stderr, "{}\n", event.message);
+    if (event.kind != Event::Kind::token && ended != nullptr) ended->count_down();
   };
   timeline.submitted = Clock::now();
   return request;
 }
 
 // ---- equal streams -----------------------------------------------------------------------------
+
+// Calls submit_all() on the engine's thread, where no step begins before it has returned: at the
+// end of a request of one token. Requests that are submitted one by one begin in several steps, and
+// then few run to the end together.
+void submit_between_steps(Engine& engine, const std::function<void()>& submit_all) {
+  std::promise<void> done;
+  Request gate{.prompt_ids = {0}, .options = {.max_tokens = 1, .ignore_eos = true}};
+  gate.on_event = [&](const Event& event) {
+    if (event.kind == Event::Kind::token) return;
+    try {
+      submit_all();
+      done.set_value();
+    } catch (...) {
+      done.set_exception(std::current_exception());
+    }
+  };
+  engine.submit(std::move(gate));
+  done.get_future().get();
+}
 
 std::int64_t weight_bytes_read(const Model& model) {
   std::int64_t bytes = 0;
@@ -122,21 +149,27 @@ nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& 
                                std::int64_t streams, double bandwidth) {
   const std::int64_t vocab = model.config().vocab;
   std::vector<double> prompt_speed, stream_speed, total_speed, steps;
-  for (int repeat = 0; repeat <= options.repeat; ++repeat) {  // the first is a warm-up
-    Engine engine(ctx, model, nullptr,
-                  {.context = options.prompt + options.generate,
-                   .max_sequences = streams,
-                   .max_step_tokens = options.max_step,
-                   .cache_dtype = options.chosen_cache_dtype(),
-                   .prefix_cache = false,
-                   .batch_invariant = options.batch_invariant});
+  Engine engine(ctx, model, nullptr,
+                {.context = options.prompt + options.generate,
+                 .max_sequences = streams,
+                 .max_step_tokens = options.max_step,
+                 .cache_dtype = options.chosen_cache_dtype(),
+                 .prefix_cache = false,
+                 .batch_invariant = options.batch_invariant});
+  // The first run is a warm-up. It also touches the pages of keys and values: what the system takes
+  // to find memory for them is not the model's time.
+  for (int repeat = 0; repeat <= options.repeat; ++repeat) {
     std::vector<Timeline> timelines(static_cast<std::size_t>(streams));
-    const Clock::time_point start = Clock::now();
-    for (std::size_t i = 0; i < timelines.size(); ++i) {
-      engine.submit(request_of(random_ids(static_cast<std::uint32_t>(i), options.prompt, vocab),
-                               options.generate, timelines[i]));
-    }
-    engine.drain_until(Clock::time_point::max());
+    const auto ended = std::make_shared<std::latch>(streams);  // the last event may outlive the run
+    Clock::time_point start;
+    submit_between_steps(engine, [&] {
+      start = Clock::now();
+      for (std::size_t i = 0; i < timelines.size(); ++i) {
+        engine.submit(request_of(random_ids(static_cast<std::uint32_t>(i), options.prompt, vocab),
+                                 options.generate, timelines[i], ended));
+      }
+    });
+    ended->wait();
     if (repeat == 0) continue;
     Clock::time_point all_read = start, end = start;
     for (const Timeline& timeline : timelines) {
@@ -169,6 +202,12 @@ nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& 
   const std::int64_t bytes =
       weight_bytes_read(model) +
       streams * seen * kv_bytes_of_token(model.config(), options.stored_dtype(ctx, model));
+  if (steps.empty()) {
+    fail(ErrorCode::invalid_argument,
+         "the first of {} streams ended before the last had read its prompt: raise --generate, or "
+         "--max-step to {} for all prompts in one step",
+         streams, checked_mul(streams, options.prompt));
+  }
   const double step_ms = 1e3 * quantile(steps, 0.5);
   const double floor_ms = 1e3 * static_cast<double>(bytes) / bandwidth;
   return {{"streams", streams},

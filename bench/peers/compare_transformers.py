@@ -77,12 +77,13 @@ def measure_alone(shape, weights, a, tables, bandwidths):
 
 
 def measure_together(shape, weights, a, tables, weight_bytes):
-    """Many sequences, by bench_engine."""
+    """Many sequences, by bench_engine. All prompts are read in one step, so that all sequences run side by side from then
+    on."""
     for batch, context in itertools.product((batch for batch in a.batches if batch > 1), a.contexts):
         if a.late():
             return
         for row in run_bench(a.engine_program, shape, weights, a, "--streams", batch, "--prompt", context,
-                             "--max-step", 2048):
+                             "--max-step", max(2048, batch * context)):
             tables.decode.append({"program": "Tessera", "weights": row["weights"], "activations": row["dtype"],
                                   "batch": batch, "context": context, "weight_bytes": weight_bytes,
                                   "bytes_per_step": round(row["floor_ms"] * row["read_bandwidth"] / 1e3),

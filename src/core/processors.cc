@@ -2,6 +2,7 @@
 
 #if defined(__linux__)
 #include <sched.h>
+#include <unistd.h>
 #endif
 
 #include <algorithm>
@@ -36,6 +37,14 @@ int processors_within(int set, std::optional<double> quota) {
 
 int usable_processors() {
   return processors_within(processors_of_the_set(), container_limits().processors);
+}
+
+std::int64_t l1_cache_bytes() {
+#if defined(_SC_LEVEL1_DCACHE_SIZE)
+  return std::max<std::int64_t>(0, sysconf(_SC_LEVEL1_DCACHE_SIZE));
+#else
+  return 0;
+#endif
 }
 
 }  // namespace tessera

@@ -59,7 +59,7 @@ HWY_INLINE void multiply_add(const T* const* w, std::int64_t w_k, std::int64_t a
                              Vector (&sums)[m_size][n_size]) {
   const Lanes d;
   for (int n = 0; n < n_size; ++n) {
-    prefetch_to_l2(w[n] + w_k, ahead);
+    prefetch<Cache::l2>(w[n] + w_k, ahead);
     Vector run[kRun<T>];
     load_run(w[n] + w_k, run);
     for (int i = 0; i < kRun<T>; ++i) {

@@ -12,14 +12,17 @@ namespace tessera::cpu {
 // The farthest distance that the L2 cache has room for.
 inline constexpr std::int64_t kPrefetchRoom = 128 << 10;
 
+// Where a prefetched line goes, as __builtin_prefetch() counts.
+enum class Cache { l2 = 2, l1 = 3 };
+
 // Prefetches the cache line `ahead` bytes after `from`. It may be past the end of the weight: such
 // a request does nothing. (Always inline: g++ 12 removes a call to this function as one without
 // effect.)
-template <typename T>
-HWY_INLINE void prefetch_to_l2(const T* from, std::int64_t ahead) {
-  constexpr int kRead = 0, kToL2 = 2;
+template <Cache to, typename T>
+HWY_INLINE void prefetch(const T* from, std::int64_t ahead) {
+  constexpr int kRead = 0;
   const auto address = reinterpret_cast<std::uintptr_t>(from) + static_cast<std::uintptr_t>(ahead);
-  __builtin_prefetch(reinterpret_cast<const void*>(address), kRead, kToL2);
+  __builtin_prefetch(reinterpret_cast<const void*>(address), kRead, static_cast<int>(to));
 }
 
 }  // namespace tessera::cpu
