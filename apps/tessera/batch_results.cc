@@ -119,7 +119,7 @@ void ResultsFile::mark_done(const LineReader& line, InputIndex& index) const {
   if (const auto number = view.optional_integer("line", 1, INT64_MAX)) {
     if (!index.lacks_id(*number)) {
       fail(ErrorCode::file,
-           "{} is about line {} of the input, which has a custom_id now: the results belong to "
+           "{} is for line {} of the input, which now has a custom_id: the results belong to "
            "another input; give another --output",
            where, *number);
     }
@@ -142,7 +142,7 @@ void ResultsFile::append(const std::string& line) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       fail(ErrorCode::file,
-           "cannot write {}: {}; make room, and run the same command again to go on", path_,
+           "cannot write {}: {}; make room, and run the same command again to continue", path_,
            std::strerror(errno));
     }
     written += static_cast<std::size_t>(count);

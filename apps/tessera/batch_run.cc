@@ -115,7 +115,7 @@ void BatchRun::write_ended() {
     --in_flight_;
     const Answers& answers = pending->answers;
     if (answers.error() && ends_the_run(answers.error()->code())) {
-      fail(answers.error()->code(), "{}; run the same command again to go on",
+      fail(answers.error()->code(), "{}; run the same command again to continue",
            answers.error()->what());
     }
     if (answers.cancelled()) continue;
