@@ -3,7 +3,7 @@
 // the block before is computed; partial results merge by (out, lse).
 //
 //   tokens  |   |   |   |   |   |   |   |   |      2 * size chunks, in a zigzag:
-//   rank 0 1 2 3 3 2 1 0 equal work under a causal mask
+//   rank      0   1   2   3   3   2   1   0        equal work under a causal mask
 //
 // Runs on the CPU, or on one GPU for each process. The result is that of attention() over the whole
 // sequence, up to rounding.
