@@ -36,7 +36,7 @@ struct BatchFlags {
   bool json = false;
 };
 
-// What a run that was not needed has as well.
+// The summary, also of a run with nothing to do.
 struct BatchReport {
   BatchCounts counts;
   std::int64_t requests = 0;

@@ -88,7 +88,7 @@ void ResultsFile::read_earlier(InputIndex& index) {
       mark_done(lines, index);
       continue;
     }
-    // Torn, if it is one of ours at all.
+    // A torn line, if this is an output of tessera batch at all.
     const std::size_t common = std::min(kLineBegin.size(), lines.text().size());
     if (lines.text().substr(0, common) != kLineBegin.substr(0, common)) {
       fail(ErrorCode::file, "{} is not an output of tessera batch: give another --output", path_);

@@ -72,7 +72,7 @@ struct Loaded {
 double reread_perplexity(Loaded& loaded, std::vector<std::int32_t> ids) {
   ids.insert(ids.begin(), loaded.prompt.front());
   const std::vector<float> nlls = perplexity(loaded.ctx, *loaded.model, ids).nlls;
-  // The first half only sets the scene: nothing tells how a passage cut out of a story begins.
+  // The first half is context only: a model cannot know how a passage from within a story begins.
   const std::size_t begin = nlls.size() / 2;
   const double sum =
       std::accumulate(nlls.begin() + static_cast<std::ptrdiff_t>(begin), nlls.end(), 0.0);

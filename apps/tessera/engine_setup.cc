@@ -32,7 +32,7 @@ std::optional<std::int32_t> first_difference(const Tokenizer& a, const Tokenizer
   return std::nullopt;
 }
 
-// Of one sequence, a pass draws a token, and one more for each guess that was right.
+// For one sequence, a pass draws one token, and one more for each right guess.
 double tokens_per_pass(const EngineStats& stats) {
   const std::int64_t passes =
       std::max<std::int64_t>(stats.generated_tokens - stats.accepted_tokens, 1);

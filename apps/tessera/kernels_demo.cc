@@ -1,5 +1,5 @@
 // tessera demo --kernels: attention, a 4-bit linear layer and a transformer block, each timed
-// beside the plain way to compute the same, and checked against float64.
+// beside plain code for the same, and checked against float64.
 #include "kernels_demo.h"
 
 #include <fmt/format.h>

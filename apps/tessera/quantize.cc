@@ -181,7 +181,7 @@ double divergence_per_mb(const LayerCost& layer) {
   return layer.divergence / megabytes(layer.dense_bytes - layer.packed_bytes);
 }
 
-// In the order of the decision: what a dense layer gains for the bytes it costs.
+// In the order of the decision: the gain of a dense layer per byte.
 void print_plan(const QuantizeFlags& options, const AutoPlan& plan) {
   std::vector<LayerCost> layers = plan.decided.layers;
   std::stable_sort(layers.begin(), layers.end(), [](const LayerCost& a, const LayerCost& b) {

@@ -114,8 +114,8 @@ std::string served_name(const ServeFlags& flags, const Session& session) {
   return name.empty() ? "model" : name;
 }
 
-// Begins with the socket, so that a port that is taken is told before a model is loaded, and
-// /health answers while it is.
+// Opens the socket first, so that a port in use is reported before a model is loaded, and /health
+// answers during loading.
 int run_serve(const ServeFlags& flags) {
   check_cache_options(flags.model);
   check_engine_flags(flags.engine);
