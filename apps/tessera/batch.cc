@@ -1,4 +1,4 @@
-// tessera batch: a file of requests in, a file of results out; goes on where it was.
+// tessera batch: a file of requests in, a file of results out; resumes where it stopped.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -36,7 +36,7 @@ struct BatchFlags {
   bool json = false;
 };
 
-// What a run that was not needed has as well.
+// The summary, also of a run with nothing to do.
 struct BatchReport {
   BatchCounts counts;
   std::int64_t requests = 0;
@@ -80,7 +80,7 @@ void print_report(const BatchReport& report) {
              report.stats.prompt_tokens, report.stats.generated_tokens, report.seconds,
              report.tokens_per_s());
   if (counts.interrupted) {
-    fmt::print(stderr, "interrupted with {} left; run the same command again to go on\n",
+    fmt::print(stderr, "interrupted with {} left; run the same command again to continue\n",
                report.left());
   }
 }
@@ -151,15 +151,16 @@ Command add_batch(CLI::App& app) {
   command
       ->add_option(
           "--input", options->input,
-          "Requests, one JSON object a line: {\"custom_id\": \"a\", \"prompt\": \"Once\"}; "
+          "Requests, one JSON object per line: {\"custom_id\": \"a\", \"prompt\": \"Once\"}; "
           "instead of prompt: prompt_ids or messages; max_tokens, temperature, seed, stop, "
           "n, ... override the flags below")
       ->type_name("FILE")
       ->required();
   command
-      ->add_option("--output", options->output,
-                   "Results, one JSON object a line, in the order in which they end; requests that "
-                   "have one already are skipped")
+      ->add_option(
+          "--output", options->output,
+          "Results, one JSON object per line, in the order in which requests end; requests "
+          "that already have a result are skipped")
       ->type_name("FILE")
       ->required();
   command
@@ -175,7 +176,7 @@ Command add_batch(CLI::App& app) {
   add_cache_options(*command, options->model);
   add_model_options(*command, options->model);
   command->footer(
-      "Killed and started again, it goes on where it was.\n"
+      "If it is killed, run it again: it continues where it stopped.\n"
       "\n"
       "Examples:\n"
       "  tessera batch --input requests.jsonl --output results.jsonl\n"

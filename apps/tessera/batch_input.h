@@ -1,4 +1,4 @@
-// The requests of tessera batch: a file with one JSON object a line, read one line at a time.
+// The requests of tessera batch: a file with one JSON object per line, read one line at a time.
 #pragma once
 
 #include <cstdint>

@@ -88,7 +88,7 @@ void ResultsFile::read_earlier(InputIndex& index) {
       mark_done(lines, index);
       continue;
     }
-    // Torn, if it is one of ours at all.
+    // A torn line, if this is an output of tessera batch at all.
     const std::size_t common = std::min(kLineBegin.size(), lines.text().size());
     if (lines.text().substr(0, common) != kLineBegin.substr(0, common)) {
       fail(ErrorCode::file, "{} is not an output of tessera batch: give another --output", path_);
@@ -119,7 +119,7 @@ void ResultsFile::mark_done(const LineReader& line, InputIndex& index) const {
   if (const auto number = view.optional_integer("line", 1, INT64_MAX)) {
     if (!index.lacks_id(*number)) {
       fail(ErrorCode::file,
-           "{} is about line {} of the input, which has a custom_id now: the results belong to "
+           "{} is for line {} of the input, which now has a custom_id: the results belong to "
            "another input; give another --output",
            where, *number);
     }
@@ -142,7 +142,7 @@ void ResultsFile::append(const std::string& line) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
       fail(ErrorCode::file,
-           "cannot write {}: {}; make room, and run the same command again to go on", path_,
+           "cannot write {}: {}; make room, and run the same command again to continue", path_,
            std::strerror(errno));
     }
     written += static_cast<std::size_t>(count);

@@ -1,4 +1,4 @@
-// The results of tessera batch: one JSON object a line, appended as requests end. A run that was
+// The results of tessera batch: one JSON object per line, appended as requests end. A run that was
 // killed leaves whole lines and at most one torn one, so the next run knows what is done.
 #pragma once
 

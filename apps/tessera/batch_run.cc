@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kAhead = 2;  // requests in flight for each sequence that runs
 constexpr auto kLookEvery = std::chrono::milliseconds(100);  // at signals and the progress bar
 
-// Of the machine, not of the request: the next run may do better.
+// An error of the machine, not of the request: the next run may succeed.
 bool ends_the_run(ErrorCode code) {
   return code == ErrorCode::device || code == ErrorCode::out_of_memory;
 }
@@ -115,7 +115,7 @@ void BatchRun::write_ended() {
     --in_flight_;
     const Answers& answers = pending->answers;
     if (answers.error() && ends_the_run(answers.error()->code())) {
-      fail(answers.error()->code(), "{}; run the same command again to go on",
+      fail(answers.error()->code(), "{}; run the same command again to continue",
            answers.error()->what());
     }
     if (answers.cancelled()) continue;

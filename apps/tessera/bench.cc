@@ -31,11 +31,11 @@ struct BenchFlags {
 
 void check_bench_flags(const BenchFlags& flags) {
   if (flags.json + flags.csv + flags.markdown > 1) {
-    fail_usage("--json, --csv and --md each say what to print; give one of them");
+    fail_usage("--json, --csv and --md each choose the output; give one of them");
   }
   check_report_file("--html", flags.html, ".html");
   if (!flags.peers.empty() && flags.html.empty()) {
-    fail_usage("--peers {} is for the page; add --html FILE", flags.peers);
+    fail_usage("--peers {} adds bars to the page of --html; give --html FILE too", flags.peers);
   }
 }
 
@@ -105,7 +105,7 @@ int run_bench(const BenchFlags& flags) {
 
 Command add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
-      "bench", "Measure single ops and a model, beside what this machine could reach");
+      "bench", "Measure single ops and a model, beside the limits of this machine");
   const auto flags = std::make_shared<BenchFlags>();
   command->add_option("SUITE", flags->suite, "attention, linear, norm, decode or all")
       ->check(one_of({"attention", "linear", "norm", "decode", "all"}))
@@ -135,7 +135,7 @@ Command add_bench(CLI::App& app) {
       "over bandwidth, or flops over rate, whichever takes longer. pp512 is a prompt of 512 "
       "tokens,\n"
       "tg128 are 128 tokens one by one, as in llama-bench, through the engine's own steps. Times\n"
-      "are medians; ± is half of the way from the slowest to the fastest run.\n"
+      "are medians; ± is half of the range from the slowest to the fastest run.\n"
       "Examples:\n"
       "  tessera bench all --quick\n"
       "  tessera bench decode --model DIR --weights int4 --md\n"

@@ -90,7 +90,7 @@ std::vector<PeerResult> parse_peers(const std::string& text, const std::string& 
     }
   } catch (const Json::exception& error) {
     fail(ErrorCode::file,
-         "{} is no file of peers: it must be like {{\"peers\": [{{\"name\": \"llama.cpp\", "
+         "{} is not a file of peers: it must be like {{\"peers\": [{{\"name\": \"llama.cpp\", "
          "\"test\": \"tg128\", \"tokens_per_second\": 100}}]}} ({})",
          file, error.what());
   }

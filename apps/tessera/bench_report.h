@@ -1,4 +1,4 @@
-// The forms in which `tessera bench` tells its results.
+// The forms in which `tessera bench` prints its results.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -47,7 +47,7 @@ ChatTemplate choose_template(const ChatFlags& options, Session& session) {
   if (!options.template_name.empty()) return chat_template(options.template_name);
   if (auto found = folder_chat_template(session.directory)) return *std::move(found);
   session.note(
-      "this model has no chat template: it continues your text as it stands (--chat-template "
+      "this model has no chat template: it continues your text unchanged (--chat-template "
       "chooses one)");
   return chat_template("plain");
 }
@@ -170,7 +170,7 @@ Command add_chat(CLI::App& app) {
   CLI::App* command = app.add_subcommand("chat", "Talk with a model, turn by turn");
   const auto options = std::make_shared<ChatFlags>();
   add_chat_template_option(*command, options->template_name);
-  command->add_option("--system", options->system, "What the model is told before the first turn");
+  command->add_option("--system", options->system, "System message, before the first turn");
   command->add_option("--max-tokens", options->max_tokens, "The most tokens of an answer")
       ->check(whole_number(1))
       ->capture_default_str();
@@ -183,8 +183,8 @@ Command add_chat(CLI::App& app) {
   add_cache_options(*command, options->model);
   add_model_options(*command, options->model);
   command->footer(
-      "Each line is a turn. /reset forgets the conversation, /exit ends it. What is typed, and "
-      "--system, is text: <|im_end|> in it ends no turn.\n\n"
+      "Each line is a turn. /reset forgets the conversation, /exit ends it. What you type, and "
+      "--system, are text: <|im_end|> in them does not end a turn.\n\n"
       "Examples:\n"
       "  tessera chat --model qwen2.5-0.5b-instruct --weights int4\n"
       "  tessera chat --model llama-3.2-1b-instruct --attention-sinks 4 --window 4092\n"

@@ -13,7 +13,7 @@ void add_chat_template_option(CLI::App& command, std::string& name) {
   for (const ChatTemplate& chat : chat_templates()) names.push_back(chat.name);
   command
       .add_option("--chat-template,--template", name,
-                  "How messages are written, if not as the model's folder says")
+                  "Chat template to use instead of the one in the model's folder")
       ->type_name("NAME")
       ->check(one_of(names));
 }

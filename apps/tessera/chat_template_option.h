@@ -1,4 +1,4 @@
-// --chat-template: how messages are written, if not as the model's folder says.
+// --chat-template: a template to use instead of the one in the model's folder.
 #pragma once
 
 #include <CLI/CLI.hpp>

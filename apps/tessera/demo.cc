@@ -72,7 +72,7 @@ struct Loaded {
 double reread_perplexity(Loaded& loaded, std::vector<std::int32_t> ids) {
   ids.insert(ids.begin(), loaded.prompt.front());
   const std::vector<float> nlls = perplexity(loaded.ctx, *loaded.model, ids).nlls;
-  // The first half only sets the scene: nothing tells how a passage cut out of a story begins.
+  // The first half is context only: a model cannot know how a passage from within a story begins.
   const std::size_t begin = nlls.size() / 2;
   const double sum =
       std::accumulate(nlls.begin() + static_cast<std::ptrdiff_t>(begin), nlls.end(), 0.0);
@@ -157,8 +157,8 @@ void print_policy_header(std::int64_t length) {
   fmt::print(
       "Now an endless stream. The model was trained for {0} tokens; three caches go\n"
       "past that. One keeps the first {1} tokens and the last {2} (attention sinks), one\n"
-      "the last {0} (plain eviction), one everything. A fresh reading of each text\n"
-      "gives its perplexity (ppl): the lower, the better the English.\n\n",
+      "the last {0} (plain eviction), one everything. Each text is then read\n"
+      "anew for its perplexity (ppl): the lower, the better the English.\n\n",
       length, kSinks, length - kSinks);
   fmt::print("{:>6}", "");
   for (const char* policy : kPolicies) fmt::print(" | {:^21}", policy);
@@ -262,11 +262,11 @@ Command add_demo(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "demo", "A story, then an endless stream: attention sinks beside other caches, in 20 s");
   const auto options = std::make_shared<DemoFlags>();
-  command->add_option("--threads", options->threads, "CPU threads; 0: all that it may use")
+  command->add_option("--threads", options->threads, "CPU threads; 0: all that the process may use")
       ->check(whole_number(0, 1024));
   command->add_option("--tokens", options->tokens, "Length of the stream, however long it takes")
       ->check(whole_number(2));
-  command->add_option("--seed", options->seed, "Another seed, another story")
+  command->add_option("--seed", options->seed, "Another seed tells another story")
       ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
       ->capture_default_str();
   command->add_flag("--kernels", options->kernels,

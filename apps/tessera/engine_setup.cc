@@ -32,7 +32,7 @@ std::optional<std::int32_t> first_difference(const Tokenizer& a, const Tokenizer
   return std::nullopt;
 }
 
-// Of one sequence, a pass draws a token, and one more for each guess that was right.
+// For one sequence, a pass draws one token, and one more for each right guess.
 double tokens_per_pass(const EngineStats& stats) {
   const std::int64_t passes =
       std::max<std::int64_t>(stats.generated_tokens - stats.accepted_tokens, 1);
@@ -67,7 +67,7 @@ SpeculationOptions::Kind EngineFlags::kind() const {
 void add_engine_flags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--speculate", flags.speculate,
-                  "Guess ahead by what followed the same words before; the text stays the same "
+                  "Guess ahead from what followed the same words earlier; the text stays the same "
                   "(default: off)")
       ->check(one_of({"ngram", "off"}));
   command
@@ -76,9 +76,8 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
                   "same")
       ->type_name("DIR")
       ->check(not_empty());
-  command.add_flag(
-      "--batch-invariant", flags.batch_invariant,
-      "The same bits whatever else runs. The CPU always gives that, a GPU takes longer");
+  command.add_flag("--batch-invariant", flags.batch_invariant,
+                   "The same bits whatever else runs; always so on the CPU, slower on a GPU");
 }
 
 void check_engine_flags(const EngineFlags& flags) {
@@ -132,7 +131,7 @@ CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy&
 
 std::string speculation_text(const EngineFlags& flags, const EngineStats& stats) {
   return fmt::format(
-      "speculation ({}): {} of {} guesses were right ({:.0f}%), {:.2f} tokens a pass",
+      "speculation ({}): {} of {} guesses were right ({:.0f}%), {:.2f} tokens per pass",
       kind_name(flags), stats.accepted_tokens, stats.drafted_tokens, 100 * stats.accept_rate(),
       tokens_per_pass(stats));
 }

@@ -44,7 +44,7 @@ EngineOptions engine_options(const EngineFlags& flags, const ModelOptions& model
 // The pages of keys and values.
 CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy& policy);
 
-// "speculation (ngram): 34 of 80 guesses were right (42%), 1.74 tokens a pass"
+// "speculation (ngram): 34 of 80 guesses were right (42%), 1.74 tokens per pass"
 std::string speculation_text(const EngineFlags& flags, const EngineStats& stats);
 nlohmann::json speculation_json(const EngineFlags& flags, const EngineStats& stats);
 

@@ -1,5 +1,5 @@
 // A page that stands alone: no script, no network, readable in light and dark. Every number in a
-// table carries its full value in the attribute data-value, which is the one of the JSON.
+// table has its full value, as in the JSON, in the attribute data-value.
 #pragma once
 
 #include <nlohmann/json.hpp>

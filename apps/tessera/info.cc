@@ -1,4 +1,5 @@
-// tessera info: what a checkpoint is. It reads only headers, so it is fast for models of any size.
+// tessera info: describes a checkpoint. It reads only headers, so it is fast for models of any
+// size.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>

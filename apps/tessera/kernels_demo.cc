@@ -1,5 +1,5 @@
 // tessera demo --kernels: attention, a 4-bit linear layer and a transformer block, each timed
-// beside the plain way to compute the same, and checked against float64.
+// beside plain code for the same, and checked against float64.
 #include "kernels_demo.h"
 
 #include <fmt/format.h>
@@ -199,7 +199,7 @@ std::string size_text(std::int64_t bytes) {
 
 void print_kernels_header(int threads) {
   fmt::print(
-      "Each line compares Tessera with the plain way (textbook attention; f32 weights), and gives "
+      "Each line compares Tessera with plain code (textbook attention; f32 weights), and gives "
       "its\nerror against float64.\n");
   fmt::print("{} threads, {}\n\n", threads, devices()[0].name);
   fmt::print("{:<52} {:>9} {:>9} {:>7} {:>10} {:>10} {:>9}\n", "", "time", "plain", "faster",

@@ -58,7 +58,7 @@ int run(int argc, char** argv) {
       "  tessera chat --model DIR                   talk, turn by turn\n"
       "  tessera batch --input requests.jsonl --output results.jsonl\n"
       "  tessera serve                              an OpenAI endpoint and a page, on port 8080\n"
-      "  tessera info DIR                           what a checkpoint is\n"
+      "  tessera info DIR                           describe a checkpoint\n"
       "  tessera perplexity --model DIR text.txt    how well it predicts a text\n"
       "  tessera tokenize --model DIR --text 'Once upon a time'\n"
       "  tessera quantize --model IN --format nvfp4 --out OUT\n"

@@ -54,8 +54,7 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
         .add_option("--model", options.model,
                     "Folder of a Hugging Face checkpoint; without it, the bundled story model")
         ->type_name("DIR");
-    command
-        .add_option("--device", options.device, "Where to run; auto takes a GPU if there is one")
+    command.add_option("--device", options.device, "Where to run; auto uses a GPU if there is one")
         ->check(one_of({"auto", "cpu", "cuda"}))
         ->capture_default_str();
     command
@@ -76,17 +75,18 @@ void add_model_options(CLI::App& command, ModelOptions& options) {
         ->type_name("PATTERN")
         ->allow_extra_args(false);
     command.add_flag("--no-mmap", options.no_mmap,
-                     "Copy the weights into memory: their files may then be rewritten meanwhile");
+                     "Copy the weights into memory, so that their files may be rewritten");
     command
         .add_option("--activations", options.activations,
                     "How the CPU multiplies packed weights: int8 is faster, exact decodes to f32")
         ->check(one_of({"exact", "int8"}))
         ->capture_default_str();
-    command.add_option("--threads", options.threads, "CPU threads; 0: all that it may use")
+    command
+        .add_option("--threads", options.threads, "CPU threads; 0: all that the process may use")
         ->check(whole_number(0, 1024))
         ->capture_default_str();
     command.add_flag("--no-graphs", options.no_graphs,
-                     "On a GPU: launch every kernel by itself, to compare with recorded steps");
+                     "On a GPU: launch kernels one by one, to compare with recorded steps");
     command
         .add_option("--fusion", options.fusion,
                     "On a GPU: on runs all layers of one token in one kernel, where there is one "
@@ -100,24 +100,25 @@ void add_cache_options(CLI::App& command, ModelOptions& options) {
   under_heading(command, "Cache", [&] {
     command
         .add_option("--attention-sinks", options.sinks,
-                    "Keep the first N tokens beside the --window last ones, for endless streams (4 "
-                    "is usual)")
+                    "Keep the first N tokens and the last --window ones, for endless streams (4 is "
+                    "usual)")
         ->check(whole_number(1));
     command
         .add_option("--window", options.window,
                     "Keep the last N tokens; without --attention-sinks, quality suffers")
         ->check(whole_number(1));
     command
-        .add_option("--context", options.context,
-                    "Tokens that a full cache holds; by default what the model was trained for")
+        .add_option(
+            "--context", options.context,
+            "Tokens that a full cache holds; by default the length the model was trained for")
         ->check(whole_number(2));
     std::vector<std::string> dtypes;
     for (const CacheDtype& row : kCacheDtypes) dtypes.emplace_back(row.name);
     command
         .add_option("--kv-dtype", options.kv_dtype,
-                    "What keys and values are stored as; by default what the model computes in, "
-                    "and f16 where the CPU rounds activations to 8 bits. int8 and fp8 take half "
-                    "the memory of f16")
+                    "Type of stored keys and values; by default that of the activations, or f16 "
+                    "where the CPU rounds activations to 8 bits. int8 and fp8 take half the memory "
+                    "of f16")
         ->check(one_of(dtypes));
   });
 }

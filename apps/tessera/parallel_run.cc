@@ -117,7 +117,7 @@ void ParallelRun::abort(const std::string& sentence) {
 void add_parallel_option(CLI::App& command, ModelOptions& options) {
   command
       .add_option("--parallel", options.parallel,
-                  "tensor:N splits the model over N processes, context:N a long context: mpirun -n "
+                  "tensor:N splits the model over N processes, context:N a long prompt: mpirun -n "
                   "N tessera ... (docs/CLUSTER.md)")
       ->type_name("HOW");
 }

@@ -1,5 +1,5 @@
 // --parallel: several processes compute one model. Every rank runs the same command line; rank 0
-// speaks to the user, the others follow it (src/model/parallel_model.h).
+// serves the user, the others follow it (src/model/parallel_model.h).
 #pragma once
 
 #include <functional>

@@ -153,7 +153,7 @@ void check_comparison(const std::vector<PerplexitySetting>& settings) {
     if (setting.streams() == settings.front().streams()) continue;
     const auto how = [](bool streams) { return streams ? "as one stream" : "in chunks"; };
     fail_usage(
-        "--compare {} reads the text {}, --compare {} {}: such figures do not compare; give a "
+        "--compare {} reads the text {}, --compare {} {}: such figures are not comparable; give a "
         "window to all settings or to none",
         settings.front().label, how(!setting.streams()), setting.label, how(setting.streams()));
   }
@@ -167,7 +167,7 @@ int compare(const CompareArgs& args) {
     const Session& session = sessions.open(setting.model);
     std::vector<std::int32_t> own = encode(session, args.text);
     if (!scored.empty() && own != ids) {
-      fail_usage("--compare {}: its tokenizer cuts the text into other tokens than that of {}",
+      fail_usage("--compare {}: its tokenizer makes other tokens of the text than that of {}",
                  setting.label, scored.front().setting.label);
     }
     ids = std::move(own);

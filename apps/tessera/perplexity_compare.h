@@ -23,7 +23,7 @@ struct CompareArgs {
   PositionFiles files;
   bool json = false;
 };
-// Chunks and streams in one comparison are refused: their figures do not compare.
+// Chunks and streams in one comparison are refused: their figures are not comparable.
 void check_comparison(const std::vector<PerplexitySetting>& settings);
 // Returns the program's status.
 int compare(const CompareArgs& args);

@@ -216,8 +216,8 @@ Command add_profile(CLI::App& app) {
   command->footer(
       "One request runs through the engine's own steps, with tracing off and on. A floor is bytes\n"
       "over measured bandwidth, or flops over measured rate, whichever takes longer. max gain is\n"
-      "what the whole wins if the op ran at its floor, if free what it wins without the op.\n"
-      "Worth optimising is what takes 10% of the time or more, or could win 15% or more. gaps is\n"
+      "what the whole gains if the op runs at its floor, if free what it gains without the op.\n"
+      "An op is worth optimising if it takes 10% of the time, or could gain 15%. gaps is\n"
       "the time that no op accounts for. Times of decode are for one token.\n"
       "Examples:\n"
       "  tessera profile                                 the bundled model\n"

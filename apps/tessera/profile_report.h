@@ -1,4 +1,4 @@
-// What `tessera profile` found, and the forms it is told in: a table, JSON, a page.
+// The results of `tessera profile`, and their forms: a table, JSON, a page.
 #pragma once
 
 #include <cstdint>

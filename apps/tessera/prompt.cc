@@ -15,7 +15,7 @@
 namespace tessera::app {
 namespace {
 
-// No text that anybody scores or continues is longer; what never ends must not fill the memory.
+// Longer than any text to score or continue. Endless input must not fill the memory.
 constexpr std::int64_t kMaxText = std::int64_t{1} << 30;
 
 std::string read_all_input() {

@@ -181,7 +181,7 @@ double divergence_per_mb(const LayerCost& layer) {
   return layer.divergence / megabytes(layer.dense_bytes - layer.packed_bytes);
 }
 
-// In the order of the decision: what a dense layer gains for the bytes it costs.
+// In the order of the decision: the gain of a dense layer per byte.
 void print_plan(const QuantizeFlags& options, const AutoPlan& plan) {
   std::vector<LayerCost> layers = plan.decided.layers;
   std::stable_sort(layers.begin(), layers.end(), [](const LayerCost& a, const LayerCost& b) {
@@ -342,12 +342,12 @@ Command add_quantize(CLI::App& app) {
                     "int4: fit codes to the smallest and largest weight of a group");
   command
       ->add_option("--keep-dense", options->keep_dense,
-                   "Layers to leave as they are; * stands for anything (repeatable)")
+                   "Layers to leave dense; * stands for anything (repeatable)")
       ->type_name("PATTERN")
       ->allow_extra_args(false);
   command->add_flag("--pack-embedding", options->pack_embedding,
-                    "Pack the token embedding too, and with it a head that is tied to it; both "
-                    "stay dense by default");
+                    "Also pack the token embedding, and a head that is tied to it; both stay dense "
+                    "by default");
   command
       ->add_option("--plan", options->plan,
                    "auto: measure every layer, keep the most sensitive dense within --budget")
@@ -364,7 +364,7 @@ Command add_quantize(CLI::App& app) {
       ->add_option("--calibration-tokens", options->calibration_tokens,
                    "Tokens to measure layers on (default 256)")
       ->check(whole_number(1, 1 << 20));
-  command->add_option("--threads", options->threads, "CPU threads; 0: all that it may use")
+  command->add_option("--threads", options->threads, "CPU threads; 0: all that the process may use")
       ->check(whole_number(0, 1024));
   command->add_flag("--force", options->force, "Write into a folder that is not empty");
   command->add_flag("--json", options->json, "Print one JSON object");

@@ -29,7 +29,7 @@ std::string device_text(const Context& ctx) {
   return fmt::format("{} ({})", to_string(ctx.device()), text);
 }
 
-// The formats of all linear layers but the last, the head; of the one with most weights first.
+// The formats of all linear layers except the last, the head; the one with most weights first.
 std::vector<Format> formats_by_size(const Model& model) {
   const std::vector<LayerInfo>& layers = model.linear_layers();
   std::map<Format, std::int64_t> elements;

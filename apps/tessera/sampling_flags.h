@@ -14,7 +14,7 @@ class App;
 namespace tessera::app {
 
 struct SamplingFlags {
-  // Unlike the library's defaults: what reads well from models of every size.
+  // Unlike the library's defaults: values that give readable text with models of every size.
   SamplingOptions options{.temperature = 0.8, .top_p = 0.95};
   std::vector<std::string> logit_bias;  // "ID=VALUE"
 

@@ -114,8 +114,8 @@ std::string served_name(const ServeFlags& flags, const Session& session) {
   return name.empty() ? "model" : name;
 }
 
-// Begins with the socket, so that a port that is taken is told before a model is loaded, and
-// /health answers while it is.
+// Opens the socket first, so that a port in use is reported before a model is loaded, and /health
+// answers during loading.
 int run_serve(const ServeFlags& flags) {
   check_cache_options(flags.model);
   check_engine_flags(flags.engine);
@@ -123,7 +123,7 @@ int run_serve(const ServeFlags& flags) {
   server::Server server(options);
   if (!server.is_local() && options.api_key.empty()) {
     fmt::print(stderr,
-               "warning: other machines can reach {} and no API key is asked for; give --api-key "
+               "warning: other machines can reach {} without an API key; give --api-key "
                "or --host 127.0.0.1\n",
                server.address());
   }
@@ -210,7 +210,8 @@ void add_serve_limits(CLI::App& command, ServeFlags& flags) {
 }  // namespace
 
 Command add_serve(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("serve", "Answer OpenAI requests over HTTP, with a page");
+  CLI::App* command =
+      app.add_subcommand("serve", "Answer OpenAI requests over HTTP, with a web page");
   const auto flags = std::make_shared<ServeFlags>();
   add_listen_options(*command, *flags);
   std::vector<std::string> names;
@@ -218,14 +219,15 @@ Command add_serve(CLI::App& app) {
   for (const ChatTemplate& chat : chat_templates()) names.push_back(chat.name);
   command
       ->add_option("--chat-template", flags->template_name,
-                   "How turns of a chat are written, if not as the model's folder says")
+                   "Chat template to use instead of the one in the model's folder")
       ->type_name("NAME")
       ->check(one_of(names));
   under_heading(*command, "Limits", [&] { add_serve_limits(*command, *flags); });
   under_heading(*command, "Log", [&] {
     command->add_flag("--log-json", flags->log_json, "One JSON object for each request");
-    command->add_flag("--log-prompts", flags->log_prompts, "Log what clients send, too");
-    command->add_flag("--quiet", flags->quiet, "No line for each request");
+    command->add_flag("--log-prompts", flags->log_prompts,
+                      "Also log the prompts that clients send");
+    command->add_flag("--quiet", flags->quiet, "Do not log requests");
   });
   under_heading(*command, "Speed", [&] { add_engine_flags(*command, flags->engine); });
   add_cache_options(*command, flags->model);

@@ -151,8 +151,8 @@ Command add_tokenize(CLI::App& app) {
                         "Add the special tokens that the model expects around a text, such as <s>");
   CLI::Option* as_text = command->add_flag(
       "--no-parse-special", options->no_parse_special,
-      "Take special tokens that are written in the text, such as <|im_end|>, as text, like the "
-      "words of a user in a chat; without this flag they become those tokens, like a prompt's");
+      "Treat special tokens in the text, such as <|im_end|>, as text, like the words of a user "
+      "in a chat; without this flag they become tokens, as in a prompt");
   CLI::Option* ids = command->add_option("--decode", options->ids,
                                          "Turn token ids into text; without IDS, those on "
                                          "standard input");
@@ -163,7 +163,7 @@ Command add_tokenize(CLI::App& app) {
   CLI::Option* chat = command->add_option(
       "--chat", options->chat,
       "Messages as JSON, - for standard input: a list of {role, content}, or an object with "
-      "\"messages\" and more variables; prints the text that the chat template makes of them, and "
+      "\"messages\" and more variables; prints the text from the chat template, and "
       "its tokens");
   chat->type_name("FILE")->excludes(text)->excludes(special)->excludes(as_text)->excludes(ids);
   add_chat_template_option(*command, options->template_name);

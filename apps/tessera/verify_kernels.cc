@@ -121,7 +121,7 @@ class KernelCheck {
       VerifyRow row = level_row(fmt::format("{} {}", what, LaidOut::kNames[layout]), out.read(),
                                 *reference, bound);
       if (!out.intact()) {
-        row.text = "wrote beside its output";
+        row.text = "wrote outside its output";
         row.ok = false;
       }
       check_.rows.push_back(std::move(row));

@@ -28,7 +28,7 @@ std::vector<TraceEntry> calls_of(const VerifySubject& subject, std::int64_t toke
 }
 
 // What the model plans for the step after the prompt, in a cache as generate_greedy() makes it. The
-// trace is no help: a fused kernel that does not run is what the check has to find.
+// trace cannot tell: the check must find a fused kernel that does not run.
 bool plans_to_fuse(const VerifySubject& subject, std::int64_t tokens) {
   KvCache cache = subject.model.make_cache(subject.ctx, CachePolicy::full(), kPromptTokens + tokens,
                                            kPromptTokens, /*logit_rows=*/1, subject.model.dtype());

@@ -23,20 +23,20 @@ static_assert(sizeof(Penalties) == kPenaltiesWords * sizeof(std::int64_t));
 struct AdjustLogitsArgs {
   Tensor logits{};  // [rows, n] f32
   Tensor rows{};    // [draws] i32: the row of each draw; draws may share one
-  // Bias, or none of the three: draw d adds bias[i] to the logit of the token bias_ids[i] for i
-  // from bias_begin[d] to bias_begin[d + 1]. A draw names a token at most once.
+  // Bias; give all three or none. Draw d adds bias[i] to the logit of the token bias_ids[i] for
+  // i from bias_begin[d] to bias_begin[d + 1]. A draw names a token at most once.
   Tensor bias_begin{};  // [draws + 1] i32
   Tensor bias_ids{};    // [entries] i32
   Tensor bias{};        // [entries] f32
-  // Penalties, or none of the three.
+  // Penalties; give all three or none.
   Tensor penalties{};  // [draws, kPenaltiesWords] i64: a Penalties for each draw
-  Tensor slots{};      // [draws] i32: whose counts the draw goes by; -1: no penalty
+  Tensor slots{};      // [draws] i32: whose counts the draw uses; -1: no penalty
   Tensor counts{};     // [slots, n] i32 (token_counts.h)
   Tensor out{};        // [draws, n] f32: the row of each draw, with its bias, then its penalties
 };
-// The same bits on every device. Contents are not read to check them: a row that does not exist
-// becomes NaN, from which no token is drawn; a slot that does not exist has no penalty; a bias of a
-// token outside [0, n) is left out.
+// The same bits on every device. Contents are not checked: a row that does not exist becomes NaN,
+// from which no token is drawn; a slot that does not exist has no penalty; a bias of a token
+// outside [0, n) is left out.
 void adjust_logits(Context& ctx, const AdjustLogitsArgs& args);
 
 }  // namespace tessera

@@ -16,13 +16,13 @@ struct AppendAttentionArgs {
   // as [batch, n_q, heads, dim]. Its tokens are the last keys of their sequences: token i of a
   // sequence's n_q has the slot that the page table says for key n_k - n_q + i.
   AttentionArgs attention{};
-  // True: all that the call reads besides append's q, k and v was written before the last op that
-  // does not overlap with its neighbours, as embedding() does not. That is so if the tables were
-  // made, and the other keys were written, before the forward pass began. A GPU then reads them
-  // while the kernel ahead still runs.
+  // True: everything that the call reads, except append's q, k and v, was written before the last
+  // op that does not overlap with its neighbours, such as embedding(). This holds if the tables and
+  // the other keys were written before the forward pass began. A GPU then reads them while the
+  // kernel ahead still runs.
   bool settled = false;
 };
-// As rotary_append() followed by attention(), but what q_out holds afterwards is not said. A token
+// Like rotary_append() followed by attention(), but the contents of q_out are unspecified. A token
 // whose slot is out of range may count as a key or not.
 void append_attention(Context& ctx, const AppendAttentionArgs& args);
 

@@ -53,18 +53,18 @@ struct AttentionArgs {
   // For k and v of f8e4m3 or i8, and only for them: f32 [batch, kv_heads, n_k], or with pages
   // [pages, kv_heads, page_size]. A key is its codes times its scale. kv_append() writes both.
   Tensor k_scales{}, v_scales{};
-  // A GPU splits the keys of a sequence among blocks, fewer where a large batch keeps it busy
-  // anyway. True: as for a sequence alone, so the bits do not depend on what else is in the batch.
-  // They never do on the CPU.
+  // A GPU splits the keys of a sequence among blocks, and among fewer in a large batch. True: as
+  // for a sequence alone, so that the bits do not depend on the rest of the batch. On the CPU they
+  // never do.
   bool fixed_splits = false;
 };
 // On a GPU, offsets, lengths, holes and page numbers are not checked, because reading them would
 // mean waiting for the device. Offsets, lengths and holes that are out of range are clamped. Keys
 // of a page that is not in the pool are NaN. Queries outside a block pattern see nothing.
 //
-// In f16 and bf16 a GPU multiplies whole tiles. A value that a query does not see is multiplied by
-// 0 if another query of the same tile sees a key beside it. An infinity or NaN among the values may
-// therefore show in such a query.
+// In f16 and bf16 a GPU multiplies whole tiles. A hidden value is multiplied by 0 if another query
+// of the same tile sees a key beside it. An infinity or NaN among the values may therefore show in
+// such a query.
 void attention(Context& ctx, const AttentionArgs& args);
 
 struct AttentionBackwardArgs {

@@ -1,6 +1,6 @@
 // Owns a block of memory on one device.
 //
-// Threads: any number may use the memory, as with any array. Moving and ending a Buffer is for one.
+// Threads: any number may use the memory, as with any array. Only one may move or destroy a Buffer.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,9 @@ class Buffer {
 
   // No memory.
   Buffer() = default;
-  // Uninitialised memory for a contiguous tensor of this dtype and shape. A shape that is known at
-  // run time is a std::span or a std::vector. Throws Error (out_of_memory) with the amount that
-  // was requested. Memory on the CPU counts as held by this process (process_memory()).
+  // Uninitialised memory for a contiguous tensor of this dtype and shape. Pass a shape that is
+  // known at run time as a std::span or a std::vector. Throws Error (out_of_memory) with the amount
+  // that was requested. Memory on the CPU counts as held by this process (process_memory()).
   Buffer(DType dtype, std::span<const std::int64_t> shape, Device device = {});
   Buffer(DType dtype, std::initializer_list<std::int64_t> shape, Device device = {});
   // The same for plain bytes: u8 [bytes].

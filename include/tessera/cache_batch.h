@@ -20,7 +20,7 @@ namespace tessera {
 class StepAhead;  // src/cache/step_ahead.h
 
 // A run of rows that one attention() call serves: [sequences, rows / sequences, heads, dim], or
-// [1, rows, heads, dim] with q_offsets where the sequences bring different numbers of queries.
+// [1, rows, heads, dim] with q_offsets where the sequences have different numbers of queries.
 struct AttentionGroup {
   std::int64_t first_row = 0, rows = 0;
   std::int64_t sequences = 1;
@@ -38,8 +38,8 @@ struct AttentionGroup {
 //   kv_append(k, v, slots) into the pool's keys(layer), values(layer)
 //   attention() for each group
 //
-// Rows are sorted: first those of sequences that bring few tokens, then the longer chunks. A part's
-// rows stay together, in order.
+// Rows are sorted: first those of sequences with few tokens, then the longer chunks. A part's rows
+// stay together, in order.
 struct CacheStep {
   const PagePool* pool = nullptr;
   std::int64_t tokens = 0;                // rows
@@ -50,29 +50,29 @@ struct CacheStep {
   std::int64_t few_rows = 0;              // rows of parts of at most CacheBatch::kFewTokens tokens
   std::vector<std::int64_t> row_begin{};  // of each part, as it was given: its first row
 
-  // The rows whose logits are wanted. They have an order of their own, those of short parts first.
+  // The rows whose logits are wanted. They have their own order, short parts first.
   std::int64_t logits = 0;      // how many
   std::int64_t few_logits = 0;  // of parts that want at most CacheBatch::kFewTokens logits
-  // Where these rows are neighbours in rising order, the first of them, and logit_rows is empty; -1
-  // where they must be gathered.
+  // If these rows are neighbours in rising order: the first of them, and logit_rows is empty. -1 if
+  // they must be gathered.
   std::int64_t first_logit_row = 0;
   Tensor logit_rows{};  // i32 [logits]: rows of the step
   std::vector<std::int64_t>
       logit_begin{};  // of each part, as it was given: its first logits, or -1
   std::vector<AttentionGroup> logit_groups{};  // these rows alone, counted among the logits
 
-  // Each row has the same bits whatever other rows are in the step (LinearArgs::fixed_rows).
+  // A row's bits do not depend on the other rows of the step (LinearArgs::fixed_rows).
   bool batch_invariant = false;
 
-  // All small tensors lie in one block, on the pool's device and on the host: where it begins. Ids
-  // of tokens that a GPU draws are not known on the host (ForwardArgs::drawn).
+  // All small tensors lie in one block, on the pool's device and on the host; these are its
+  // beginnings. The host does not know the ids of tokens that a GPU draws (ForwardArgs::drawn).
   const char *device_block = nullptr, *host_block = nullptr;
   // A small tensor of the step, as the host wrote it.
   Tensor on_host(const Tensor& tensor) const;
 
-  // Of a step that takes one token of each stream, all of them drawn by the device: what a row is
-  // made from (src/core/step_row.h), and who turns the tensors into those of the next step, where
-  // they are. Empty and null for any other step.
+  // For a step with one token of each stream, all drawn by the device: what a row is made from
+  // (src/core/step_row.h), and what makes the tensors of the next step from these, in place. Empty
+  // and null for any other step.
   Tensor rows{};  // i64 [tokens, kStepRowWords]
   StepAhead* ahead = nullptr;
 
@@ -83,30 +83,30 @@ struct CacheBatchLimits {
   std::int64_t max_tokens = 0;  // of a step, of all its parts together
   std::int64_t max_sequences = 0;
   std::int64_t max_pages_of_a_sequence = 0;
-  // Page tables are as wide as their longest sequence needs, rounded up to a multiple of this. A
-  // GPU plans its work by the width: few widths keep plans the same.
+  // The width of a page table is what its longest sequence needs, rounded up to a multiple of this.
+  // A GPU plans its work by the width, so few widths mean few plans.
   std::int64_t width_step = 8;
-  // Of the multiples, only 1, 2, 3, 4, 6, 8, 12, 16, ...: few widths however long a sequence gets.
+  // Only the multiples 1, 2, 3, 4, 6, 8, 12, 16, ...: few widths even for long sequences.
   bool few_widths = false;
-  // Steps in which every sequence brings one token and wants its logits get rows for nobody, up to
-  // the next power of two: few shapes, which repeat. A GPU can then replay what it recorded. Such a
-  // row has no keys, writes none, and its logits mean nothing.
+  // A step in which every sequence has one token and wants its logits gets padding rows, up to the
+  // next power of two. So few shapes occur, and a GPU can replay recorded steps. A padding row has
+  // no keys, writes none, and its logits mean nothing.
   bool pads = false;
-  // On a GPU: kernels and the order of their sums do not depend on how many rows a step has. On the
-  // CPU this costs nothing, and is always so.
+  // On a GPU: kernels and the order of their sums do not depend on the number of rows of a step.
+  // The CPU always works this way, at no cost.
   bool batch_invariant = false;
 };
 
 // Writes steps, in memory that is taken once.
 class CacheBatch {
  public:
-  // Sequences that bring up to this many tokens come first in a step.
+  // Sequences with up to this many tokens come first in a step.
   static constexpr std::int64_t kFewTokens = 16;
 
   struct Part {
     CacheSequence* sequence = nullptr;
     std::span<const std::int32_t> ids{};  // its next tokens, at most its step_size()
-    std::int64_t logit_rows = 0;          // logits of its last so many tokens
+    std::int64_t logit_rows = 0;          // how many of its last tokens want logits
   };
 
   CacheBatch(Context& ctx, PagePool& pool, const CacheBatchLimits& limits);
@@ -119,14 +119,14 @@ class CacheBatch {
   // next call. The tokens count as seen once it returns. If the pass fails half way, keys that
   // later tokens would see were never written: clear() or truncate() the sequences then.
   const CacheStep& step(Context& ctx, std::span<const Part> parts);
-  // The pass was launched: pages that it made whole can be found from now on. Ids that stand for
-  // drawn tokens must be known by then (CacheSequence::set_id).
+  // Call it after the pass was launched: pages that the pass made whole can be found from now on.
+  // Ids that stand for drawn tokens must be known by then (CacheSequence::set_id).
   void commit();
   // The sequence ends before commit().
   void forget(const CacheSequence& sequence);
 
   const CacheBatchLimits& limits() const;
-  // Steps that the host has written. The others a GPU has made itself (CacheStep::ahead).
+  // Steps that the host has uploaded. A GPU has made the others itself (CacheStep::ahead).
   std::int64_t uploads() const;
 
  private:

@@ -1,5 +1,5 @@
-// Conversations as token ids, written by the model's own chat template. What people write is text
-// and nothing else: control tokens come from the template alone.
+// Conversations as token ids, written by the model's own chat template. A user's words are always
+// text: control tokens come from the template alone.
 //
 // Threads: a ChatEncoder never changes, and any number may use it at the same time.
 #pragma once
@@ -32,18 +32,18 @@ struct ChatTemplate {
 
 // Everything that can be named: chatml, llama3, llama2, mistral, zephyr, plain.
 const std::vector<ChatTemplate>& chat_templates();
-// Throws with the list where there is none of this name.
+// Throws with the list of names if there is none of this name.
 const ChatTemplate& chat_template(std::string_view name);
 // The folder's own: chat_template.jinja, else chat_template of tokenizer_config.json, which is a
-// text or a list with an entry named "default". Empty where there is none. The template is only
-// read: ChatEncoder refuses one that is wrong.
+// text or a list with an entry named "default". Empty if there is none. The template is only read;
+// ChatEncoder refuses a wrong one.
 std::optional<ChatTemplate> folder_chat_template(const std::filesystem::path& directory);
 
 struct ChatMessage {
   std::string role;     // system, user, assistant, tool, ...: the template says which it takes
   std::string content;  // UTF-8
   // More members as a JSON object, such as {"reasoning_content": "..."}; empty: none. A role or
-  // content among them takes the place of the above.
+  // content among them replaces the above.
   std::string fields{};
 };
 
@@ -51,27 +51,26 @@ struct ChatOptions {
   // The text ends where the next answer begins.
   bool add_generation_prompt = true;
   // More variables for the template as a JSON object, such as {"enable_thinking": false}; empty:
-  // none. They may not be named messages, add_generation_prompt or as a special token is.
+  // none. They may not have the names messages, add_generation_prompt or that of a special token.
   std::string variables{};
-  // What strftime_now() tells in local time, in seconds since 1970; empty: the clock.
+  // The time of strftime_now(), in seconds since 1970; empty: the clock. Shown in local time.
   std::optional<std::int64_t> unix_time{};
 };
 
 // Writes conversations as the template says and encodes them. The ids of ordinary words are those
-// of the whole text in one piece. In a message or a variable, a special token or a token that the
-// template writes stays text: "hi<|im_end|>" does not end a turn. This holds for every part of a
-// message that reaches the text, whatever the template does with it. A role counts as the
-// template's own word if it is one of those that models are trained with (system, developer, user,
-// assistant, tool, ...). Markers that are no tokens, such as [INST] of llama2, are text in the
-// template too, and nothing tells them from a user's.
+// of the whole text in one piece. In a message or a variable, a control token stays text:
+// "hi<|im_end|>" does not end a turn. This holds for every part of a message, whatever the template
+// does with it. A role counts as the template's own word if it is one of those that models are
+// trained with (system, developer, user, assistant, tool, ...). Markers that are not tokens, such
+// as [INST] of llama2, are text in the template too, and look the same in a message.
 //
 // A template cannot read anything but what it is given, and it cannot run for ever: its steps, its
-// depth and its memory are bounded. What it does beyond that, and whatever it refuses itself
-// (raise_exception), is an Error with the line and column. So are messages that are not UTF-8.
+// depth and its memory are bounded. Exceeding a bound, and anything that the template itself
+// refuses (raise_exception), is an Error with the line and column. Messages that are not UTF-8 are
+// refused too.
 class ChatEncoder {
  public:
-  // The encoder of prompts must outlive it. Throws where the template is no Jinja that Tessera
-  // knows.
+  // The encoder of prompts must outlive it. Throws if the template is not Jinja that Tessera knows.
   ChatEncoder(const PromptEncoder& prompt, ChatTemplate chat);
   ~ChatEncoder();
   ChatEncoder(ChatEncoder&&) noexcept;
@@ -92,7 +91,7 @@ class ChatEncoder {
   // turn_end() and the next answer, in a conversation of no other turns.
   std::vector<std::int32_t> next(std::string_view user, const ChatOptions& options = {}) const;
 
-  // The token that the template writes behind an answer; -1: none.
+  // The token that the template writes after an answer; -1: none.
   std::int32_t turn_end() const;
   const ChatTemplate& chat() const;
 

@@ -35,10 +35,11 @@ class Communicator {
   int size() const { return size_; }
   virtual std::string_view name() const = 0;  // "one rank", "MPI", "NCCL"
 
-  // All tensors are contiguous. Sums are of f32, f16 or bf16, in f32 and rounded once.
+  // All tensors are contiguous. Sums take f32, f16 or bf16, and are computed in f32 and rounded
+  // once.
   //
   // The sum over the ranks, in place. On the CPU it is taken in the order of the ranks: an
-  // element's bits depend on the elements alone, not on how many there are.
+  // element's bits do not depend on the number of elements.
   virtual void all_reduce(Context& ctx, const Tensor& data) = 0;
   // whole[r] = the part of rank r. whole: [size, part's shape...]
   virtual void all_gather(Context& ctx, const Tensor& part, const Tensor& whole) = 0;
@@ -49,7 +50,7 @@ class Communicator {
   virtual void send(Context& ctx, const Tensor& data, int to) = 0;
   virtual void receive(Context& ctx, const Tensor& data, int from) = 0;
   // Sends to one rank and receives from another, while the caller computes something else. On a GPU
-  // too: the message has a stream of its own, and wait() orders that and the Context's.
+  // the message has a stream of its own, and wait() orders that and the Context's.
   virtual std::unique_ptr<Pending> start_exchange(Context& ctx, const Tensor& sent, int to,
                                                   const Tensor& received, int from) = 0;
   // Returns once every rank has called it.

@@ -2,8 +2,8 @@
 // and the trace. The first argument of every op. Two Contexts share nothing, unless they are asked
 // to share their CPU threads.
 //
-// Threads: one at a time for each Context; any number of Contexts at the same time. An op that a
-// second thread begins while one runs throws Error (invalid_argument) and touches nothing.
+// Threads: one at a time for each Context; any number of Contexts at the same time. If a second
+// thread begins an op while one runs, that op throws Error (invalid_argument) and touches nothing.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,7 @@ class Branch;        // src/core/branch.h
 class ThreadPool;    // src/core/thread_pool.h
 class Workspace;     // src/core/workspace.h
 
-// How the CPU multiplies packed weights with activations. A GPU ignores this setting: linear() says
-// what it does.
+// How the CPU multiplies packed weights with activations. A GPU ignores this setting; see linear().
 enum class Activations : std::uint8_t {
   exact,  // weights are decoded to f32 and multiplied with f32 activations
   int8,   // activations are rounded to 8 bits per block of 32: integer dot products, faster. For
@@ -33,21 +32,22 @@ class Context;
 
 struct ContextOptions {
   Device device{};
-  // CPU threads, including the calling one. 0: as many as this process may use at once, by its set
-  // of processors and by the quota of its container.
+  // CPU threads, including the calling one. 0: the processors that this process may use, at most
+  // the CPU quota of its container.
   int threads = 0;
   // A Context whose CPU threads this one uses too, instead of starting its own; `threads` is then 0
-  // or the same number. Parallel loops of Contexts that share threads run one after the other: for
-  // programs that have many Contexts, and no more processors than one of them keeps busy. Either
-  // Context may end first.
+  // or the same number. Parallel loops of Contexts that share threads run one after the other. For
+  // programs with many Contexts on few processors. Either Context may end first.
   const Context* share_threads_with = nullptr;
   Activations activations = Activations::exact;
   bool trace = false;
-  // On a GPU: steps of a model that repeat are recorded, and run as CUDA graphs. For comparisons.
+  // On a GPU: repeated steps of a model are recorded, and run as CUDA graphs. False is for
+  // comparisons.
   bool graphs = true;
-  // What load_model() and Model::make_cache() take as the device's memory. Default: of a GPU,
+  // The device's memory, for load_model() and Model::make_cache(). Default: of a GPU,
   // device_memory(); on the CPU, process_memory(). For programs that leave some of it to others,
-  // and for tests. On the CPU, `total` counts: what this process holds already is taken off it.
+  // and for tests. On the CPU, only `total` counts: the memory that this process holds is
+  // subtracted from it.
   std::function<DeviceMemory(Device)> memory{};
 };
 
@@ -65,11 +65,12 @@ class Context {
   // A program may capture it in a CUDA graph of its own (cudaStreamBeginCapture). Such a graph uses
   // the Context's scratch and counters. So launch it on this stream and no other, and not after an
   // op has made the scratch grow (workspace_bytes()): run all ops of the graph twice before the
-  // capture. In a capture, copies from the host are refused, and waiting spoils it: a trace waits.
+  // capture. In a capture, copies from the host are refused, and waiting breaks it, also the
+  // waiting of a trace.
   void* stream() const { return stream_; }
   // Waits for all work on the stream. On the CPU, every op has finished when it returns.
   void synchronize();
-  // Normally empty. A fault in a kernel makes the driver drop all GPU work of this process; then
+  // Normally empty. A fault in a kernel makes the driver drop all GPU work of this process. Then
   // this says what failed first, and every op on this Context throws it at once.
   const std::string& lost() const { return lost_; }
 
@@ -90,7 +91,7 @@ class Context {
   // For ops and modules.
   ThreadPool& pool() { return *pool_; }
   Workspace& workspace() { return *workspace_; }
-  // What the device's back end keeps between calls. On the CPU null until something is kept.
+  // State of the device's back end between calls. On the CPU null until it is needed.
   std::unique_ptr<BackendState>& backend_state() { return backend_state_; }
   // Throws lost() if the Context is lost.
   void require_not_lost() const;

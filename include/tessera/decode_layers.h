@@ -1,6 +1,6 @@
 // All layers of a model over one token, as one op: from the embedding to what the final norm reads.
 // On a GPU this is one kernel, which hands the token from layer to layer without launches between
-// them. An architecture states its layers so; where there is no such kernel, it calls the ops one
+// them. An architecture describes its layers here; if there is no such kernel, it calls the ops one
 // by one.
 //
 // Threads: any. A call has its Context to itself (tessera/context.h).
@@ -19,7 +19,7 @@
 
 namespace tessera {
 
-// How a layer goes:
+// The two kinds of layers:
 //
 //   parallel (GPT-NeoX)   x + output(attention(qkv(norm1 x))) + down(activation(up(norm2 x)))
 //   serial (Llama)        y = x + output(attention(q(norm1 x), k(norm1 x), v(norm1 x)))

@@ -38,8 +38,8 @@ struct DeviceInfo {
   bool usable() const { return unusable.empty(); }
 };
 
-// The CPU first, then every GPU, including those that this build cannot use. The CPU is alone in a
-// build without CUDA and on a machine without a driver or a GPU; cuda_info() says which it is.
+// The CPU first, then every GPU, including those that this build cannot use. Only the CPU, in a
+// build without CUDA and on a machine without a driver or a GPU; cuda_info() says which.
 std::vector<DeviceInfo> devices();
 
 // The CUDA side of this build and of this machine.
@@ -64,9 +64,9 @@ DeviceMemory device_memory(Device device);
 
 // The host memory of this process. `total` is what it may hold: the smaller of its container's
 // limit (cgroup memory.max) and of what the machine had free at the first allocation, less a
-// reserve for everything that is not counted. `free` is the part of it that is not held by Buffers,
-// workspaces, caches and weights, mapped ones among them. A Buffer that does not fit is refused
-// before anything is allocated.
+// reserve for uncounted memory. `free` is the part of it that Buffers, workspaces, caches and
+// weights, including mapped ones, do not hold. A Buffer that does not fit is refused before
+// anything is allocated.
 DeviceMemory process_memory();
 
 }  // namespace tessera

@@ -18,8 +18,8 @@ struct EmbeddingArgs {
   // i32 [draws], contiguous; optional. An id of -1 - k stands for drawn[k]: a token that the device
   // has drawn and the host has not read yet.
   Tensor drawn{};
-  // Of a table that is spread over several processes: its rows are [first_row, first_row + rows) of
-  // `all_rows`. An id of any other of these rows gives zeros. 0: the table has all rows.
+  // For a table that is spread over several processes: it has the rows [first_row, first_row +
+  // rows) of `all_rows`. Ids of the other rows give zeros. 0: the table has all rows.
   std::int64_t first_row = 0, all_rows = 0;
 };
 // Packed rows are decoded as they are read, to the same bits that dequantize() gives.

@@ -3,8 +3,8 @@
 //
 //   submit() --> queue --> Scheduler --> step: chunks of prompts, a token of each stream --> events
 //
-// A request gives the same tokens alone and in company: its seed, its place in the stream and the
-// model decide them. On a GPU, logits may differ in their last bits with the number of streams.
+// A request gets the same tokens alone or beside others: only its seed, its place in the stream and
+// the model decide them. On a GPU, logits may differ in their last bits with the number of streams.
 //
 // Threads: every function of Engine and RequestHandle may be called from any thread. The engine
 // runs its steps on a thread of its own. Until it is destroyed, it alone uses the Context.
@@ -36,12 +36,12 @@ struct EngineOptions {
   std::int64_t max_step_tokens = 512;  // of one step, prompts and streams together
   std::int64_t max_waiting = 4096;     // requests in the queue; more are refused
   // Pages of keys and values, shared by all sequences. 0: room for max_sequences of `context`
-  // tokens, or as many as half of the free memory holds.
+  // tokens, or as many as fit into half of the free memory (0.9 of it on a GPU).
   std::int64_t pages = 0;
   std::int64_t page_size = 64;  // tokens
   // Of keys and values. Default: Model::cache_dtype(). i8 and f8e4m3 take half the memory of f16,
-  // and a quarter of f32. On the CPU, f16 or bf16 halve those of an f32 model. The attention of
-  // many streams and of long ones waits for this memory.
+  // and a quarter of f32. On the CPU, an f32 model may store f16 or bf16. Attention over many or
+  // long streams waits for this memory.
   std::optional<DType> cache_dtype{};
   bool prefix_cache = true;  // find pages of earlier requests that began with the same tokens
   // A row's bits do not depend on the other rows of a step. The CPU always works this way. A GPU
@@ -57,11 +57,11 @@ struct EngineOptions {
 struct Request {
   std::string prompt{};                    // text, or
   std::vector<std::int32_t> prompt_ids{};  // ids, not both
-  // Special tokens written in `prompt` are a user's words, that is text, unless this is set.
+  // Special tokens written in `prompt` are text, like a user's words, unless this is set.
   bool parse_special = false;
   // With n > 1, choice i draws with the seed sampling.seed + i.
   GenerateOptions options{};
-  std::int64_t n = 1;  // choices: so many answers to one prompt, which is read once
+  std::int64_t n = 1;  // choices: answers to the prompt, which is read once
   CachePolicy policy{};
   // Look for the beginning of the prompt in the prefix cache; EngineOptions has to allow it.
   bool use_prefix_cache = true;
@@ -106,7 +106,7 @@ class RequestHandle {
   // Ends the request after the step that is running; its choices finish with
   // StopReason::cancelled.
   void cancel();
-  // The next event of the request. Waits for it; nothing once every choice has ended. Only for
+  // The next event of the request. Waits for it; empty once every choice has ended. Only for
   // requests without on_event.
   std::optional<Event> next();
   // The same, but gives up at this time.
@@ -147,7 +147,7 @@ struct EngineStats {
 class Engine {
  public:
   // Reserves the pages and all scratch memory: nothing is allocated for them later. The tokenizer
-  // may be null if requests bring ids and want ids. Model and tokenizer must outlive the engine.
+  // may be null if requests give ids and want ids. Model and tokenizer must outlive the engine.
   Engine(Context& ctx, const Model& model, const Tokenizer* tokenizer,
          const EngineOptions& options = {});
   // Cancels all requests.
@@ -162,7 +162,7 @@ class Engine {
   // goes on with the others.
   RequestHandle submit(Request request);
   EngineStats stats() const;             // up to the end of the latest step
-  const EngineOptions& options() const;  // as used: with the numbers that were 0
+  const EngineOptions& options() const;  // as used: zeros replaced
   // Refuses new requests from now on, and waits until all have ended or the time has come.
   // Returns false in the latter case.
   bool drain_until(std::chrono::steady_clock::time_point time);

@@ -1,5 +1,5 @@
 // The one exception type Tessera throws; a caller's callbacks may throw what they like. A message
-// is one sentence that can be shown to a user: what was given, what is accepted, and what to do.
+// is one sentence for users: what was given, what is accepted, and what to do.
 //
 // Threads: an Error may be passed from one to another.
 #pragma once

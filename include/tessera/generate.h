@@ -61,8 +61,8 @@ struct GenerateResult {
   double decode_seconds = 0;   // from the first token to the last
 };
 
-// Continues the stream in `cache`; an empty cache starts with the prompt. The last token that was
-// drawn has not been through the model: a prompt that continues from there begins with it.
+// Continues the stream in `cache`; an empty cache starts with the prompt. The last drawn token has
+// not been through the model, so a prompt that continues from there begins with it.
 //
 // The tokenizer may be null if only ids are wanted. Refused before any work: an empty prompt, ids
 // that are not in the vocabulary, a prompt that does not fit into a full cache, options out of

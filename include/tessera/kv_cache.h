@@ -58,8 +58,8 @@ class KvCache {
   void clear();                // a new stream
   // Takes back the last tokens of the latest step, so that `seen` remain.
   void truncate(std::int64_t seen);
-  // Continues as if this many more tokens had been seen; their keys are missing. For computing what
-  // the steps of a stream need (Model::workspace_bytes).
+  // Continues as if this many more tokens had been seen; their keys are missing. For counting the
+  // memory that the steps of a stream need (Model::workspace_bytes).
   void skip(std::int64_t tokens);
 
   // What it is made of. They live as long as the cache.

@@ -24,18 +24,17 @@ struct LinearArgs {
   Activation activation = Activation::none;
   Tensor residual{};  // optional, like out: added after the activation; may be the same view as out
   Tensor out{};       // [..., out] f32, f16 or bf16
-  // Normally the number of rows chooses the kernel, and with it the order of the sums. If this is
-  // not negative, a row's bits do not depend on how many rows there are: the first `fixed_rows` are
-  // computed as a few rows are, the others as many are. x is then [rows, in].
+  // Normally the number of rows decides the kernel, and with it the order of the sums. If this is
+  // not negative, a row's bits do not depend on the number of rows: the first `fixed_rows` are
+  // computed like a few rows, the others like many. x is then [rows, in].
   std::int64_t fixed_rows = -1;
 };
 // Sums are in f32. On a GPU, packed weights are decoded to the dtype of f16 and bf16 activations
-// (nvfp4 and mxfp4 lose nothing by this, as prepare() lays them out).
+// (exact for nvfp4 and mxfp4 in the layout of prepare()).
 //
-// Whatever an op has just computed can be x, a dense weight, the bias or the residual of the next
-// one on the same Context. Only the memory of a prepared weight, or of one with Weight::constant,
-// is constant: nothing may write to it any more, because a GPU reads it before the ops ahead have
-// ended.
+// The output of an op can be x, a dense weight, the bias or the residual of the next one on the
+// same Context. Only the memory of a prepared weight, or of one with Weight::constant, must not be
+// written again, because a GPU reads it before the ops ahead have ended.
 void linear(Context& ctx, const LinearArgs& args);
 
 // The first half of a gated MLP in one call: out = act(x Wg^T + bg) * (x Wu^T + bu).

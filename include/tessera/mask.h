@@ -26,7 +26,7 @@ class BlockMask {
   static BlockMask from_csr(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                             std::span<const std::int64_t> offsets,
                             std::span<const std::int32_t> indices);
-  // In the builders below, key block r is the own block of query block r, if there is one.
+  // In the builders below, key block r is query block r's own block, if there is one.
   //
   // Key blocks within `radius` of the own one.
   static BlockMask local(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
@@ -49,8 +49,8 @@ class BlockMask {
   std::span<const std::int64_t> offsets() const;
   std::span<const std::int32_t> indices() const;
   std::span<const std::int32_t> row(std::int64_t q_block) const;
-  // The query blocks in the order in which to hand them to workers: those that see most key blocks
-  // first, and among equals the last first.
+  // The query blocks in the order to hand them to workers: those that see most key blocks first,
+  // and among equals the last first.
   std::span<const std::int32_t> longest_first() const;
   // The bytes of offsets(), indices() and longest_first(), one after the other: one copy takes them
   // to a GPU.
@@ -96,14 +96,13 @@ class Mask {
   // May the query at row i, position p = i + (n_k - n_q), see key j?
   bool allows(std::int64_t i, std::int64_t p, std::int64_t j) const;
   // The tile of query rows [q0, q1) and keys [k0, k1), neither empty, where shift = n_k - n_q.
-  // Never calls a tile full that has a hidden element, nor skips one that has a visible element.
-  // Exact except for causal block patterns, where a tile with no visible element may come out
-  // partial.
+  // A tile with a hidden element is never full, and one with a visible element is never skipped.
+  // Exact, except that with causal block patterns a tile without visible elements may be partial.
   TileState classify(std::int64_t q0, std::int64_t q1, std::int64_t k0, std::int64_t k1,
                      std::int64_t shift) const;
   // Where a loop over key tiles continues: the first key from k on that some row of [q0, q1) may
-  // see; kNoKey if there is none. As exact as classify(): early at times with causal block
-  // patterns.
+  // see; kNoKey if there is none. As exact as classify(): with causal block patterns it may be too
+  // early.
   std::int64_t next_visible(std::int64_t q0, std::int64_t q1, std::int64_t k,
                             std::int64_t shift) const;
   static constexpr std::int64_t kNoKey = INT64_MAX;

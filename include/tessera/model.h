@@ -32,10 +32,9 @@ enum class FileAccess {
   // files while the model lives, or the process may end with SIGBUS. Replace them by renaming new
   // ones over them, which is safe.
   map,
-  // Read into memory, which takes as much as the files have. They may then change in any way.
+  // Read into memory, which takes as much memory as the files have. The files may then change.
   copy,
-  // Maps files that only this user and root can change, and copies others: mode, owner and folder
-  // of a file tell.
+  // Maps files that only this user and root can change, by mode, owner and folder; copies others.
   map_if_private,
 };
 
@@ -47,22 +46,22 @@ struct LoadOptions {
   std::optional<QuantizeOptions> pack{};
   // With `pack`: the token embedding is packed as well, and a head that is tied to it shares it.
   bool pack_embedding = false;
-  // Layers that `pack` leaves alone: names as in the file, without ".weight", where * stands for
-  // anything ("*.attention.dense", "embed_out"). A pattern that matches nothing is refused.
+  // Layers that `pack` leaves alone: names as in the file, without ".weight"; * stands for anything
+  // ("*.attention.dense", "embed_out"). A pattern that matches nothing is refused.
   std::vector<std::string> keep_dense{};
   FileAccess files = FileAccess::map;
   // Tensor parallelism: this process holds one part of the model, the other ranks hold the others.
   // config() then has the heads and inner features of the part. Every rank calls forward() at the
-  // same time, with the same step over a cache of its own; parallel_model.h of src/model does that.
-  // Must outlive the model. Null: the whole model.
+  // same time, with the same step over its own cache; src/model/parallel_model.h does that. Must
+  // outlive the model. Null: the whole model.
   Communicator* tensor_parallel = nullptr;
   // Context parallelism: every rank has the whole model, and a part of the pages of keys and
-  // values; the rows of a long step are spread over the ranks. Not together with
-  // tensor_parallel. Otherwise as tensor_parallel.
+  // values; the rows of a long step are spread over the ranks. Not together with tensor_parallel;
+  // otherwise like it.
   Communicator* context_parallel = nullptr;
-  // On a GPU, a step of one token runs all layers in one kernel, where there is one for the model
-  // (tessera/decode_layers.h), and halves of a layer that do not need each other run side by side
-  // in steps of few tokens. False: op by op, one after the other, for comparisons.
+  // On a GPU, a step of one token runs all layers in one kernel, if the model has one
+  // (tessera/decode_layers.h). In steps of few tokens, independent halves of a layer run side by
+  // side. False: op by op, one after the other, for comparisons.
   bool fuse_layers = true;
   // Called while loading, on the calling thread, with the bytes done and the total. An exception
   // that it throws ends the loading and reaches the caller; what was loaded is released.
@@ -73,8 +72,8 @@ struct ForwardArgs {
   const CacheStep* step = nullptr;  // of a KvCache or a CacheBatch
   Tensor logits{};                  // f32 [step->logits, vocab]; optional
   Tensor drawn{};                   // what ids of the step may stand for: EmbeddingArgs::drawn
-  // Of each row of logits, only so many of the largest will be read, the lower ids among equals; 0:
-  // all. A model that is split over processes may then send no others, and leave -inf for them.
+  // Only this many of the largest logits of each row will be read, lower ids first among equals; 0:
+  // all. A model that is split over processes may then send only these, and set the others to -inf.
   std::int64_t largest_logits = 0;
   const ContextPass* context = nullptr;  // set by a model whose cache is spread over processes
   // Called with 0 after the embedding, i after layer i, and last (level = layers) after the final
@@ -91,11 +90,11 @@ struct PoolRequest {
   std::int64_t pages = 0;       // 0: room for all sequences at their longest, or what fits
   std::int64_t page_size = 64;
   bool prefix_cache = true;
-  // Of keys and values. Default: Model::cache_dtype(). f8e4m3 and i8 are for every model; f16 and
-  // bf16 also for one of f32, on the CPU.
+  // Of keys and values. Default: Model::cache_dtype(). f8e4m3 and i8 suit every model; f16 and bf16
+  // also suit an f32 model on the CPU.
   std::optional<DType> dtype{};
-  // With pages = 0, the most of the memory that is free beside weights and workspace. 0: 0.9 on a
-  // GPU, 0.5 on the CPU.
+  // With pages = 0: the largest share of the memory that weights and workspace leave free. 0: 0.9
+  // on a GPU, 0.5 on the CPU.
   double memory_share = 0;
 };
 
@@ -117,7 +116,7 @@ class Model {
   const std::vector<LayerInfo>& linear_layers() const { return linear_layers_; }
   // Memory of all weights, including the embedding.
   std::int64_t weight_bytes() const { return weight_bytes_; }
-  // What the checkpoint specifies and Tessera does not do, one sentence each ("activation
+  // What the checkpoint asks for and Tessera does not do, one sentence each ("activation
   // quantisation ... is not applied").
   const std::vector<std::string>& notes() const { return notes_; }
   // Throws Error (file) if someone has written to a file that the weights are mapped from. A
@@ -125,8 +124,8 @@ class Model {
   // generate() before it reports logits that are no numbers.
   virtual void check_files() const {}
   // The most scratch memory that a step over such a cache needs, for any length of the step and of
-  // the stream: for the pass, and the logits of up to `logit_rows` tokens. Nothing is run to find
-  // it. 0: unknown; the Context's workspace then grows on demand.
+  // the stream: for the pass, and the logits of up to `logit_rows` tokens. No kernel runs for this.
+  // 0: unknown; the Context's workspace then grows on demand.
   virtual std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
                                        std::int64_t logit_rows) const;
   // The same for any step over a pool of such pages within these limits.
@@ -136,22 +135,22 @@ class Model {
   // Sizes the Context's workspace for that. No later step allocates.
   void reserve_workspace(Context& ctx, const KvCacheOptions& cache, std::int64_t logit_rows) const;
 
-  // Whether forward() runs all layers of this step in one call (tessera/decode_layers.h), if its
-  // logits are asked for: what the plan of that call says. Nothing runs.
+  // Whether forward() with logits runs all layers of this step in one call
+  // (tessera/decode_layers.h), by the plan of that call. No kernel runs.
   virtual bool fuses_layers(Context& ctx, const CacheStep& step) const;
 
-  // Refuses a policy under which the model's layers would not see what it keeps.
+  // Refuses a policy that keeps tokens which the model's layers would not see.
   void check_policy(const CachePolicy& policy) const;
-  // What keys and values are stored as if nothing else is chosen: the model's dtype. On the CPU,
-  // f16 for a model of f32 whose layers round their input to 8 bits (packed weights,
-  // Activations::int8): that rounds far more, and many streams wait for this memory.
+  // The default type of stored keys and values: the model's dtype. On the CPU, f16 for an f32 model
+  // whose layers round their input to 8 bits (packed weights, Activations::int8): that loses far
+  // more, and many streams wait for this memory.
   DType cache_dtype(const Context& ctx) const;
-  // Watches a pool that make_cache() or make_pool() is about to make; null where nobody has to.
+  // Watches a pool that make_cache() or make_pool() is about to make; null if no watcher is needed.
   virtual std::shared_ptr<PoolWatcher> watch_pool() const { return nullptr; }
   // A cache that fits the model, with this policy and these sizes. Reserves the workspace of its
   // steps. If the device has no room for both, Error (out_of_memory) says so before anything is
-  // allocated: what each needs, what is free, and the largest cache that would fit. `dtype` is that
-  // of keys and values, as in PoolRequest.
+  // allocated: what each needs, what is free, and the largest cache that would fit. `dtype` is the
+  // type of keys and values, as in PoolRequest.
   KvCache make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
                      std::int64_t max_step = 256, std::int64_t logit_rows = 1,
                      std::optional<DType> dtype = std::nullopt) const;
@@ -169,8 +168,8 @@ class Model {
 
 // Reads a Hugging Face checkpoint: config.json, and model.safetensors or its shards. Weights stay
 // as they are in the file (memory-mapped, packed formats packed) or in the layout that the device's
-// kernels want. If the device has no room for the weights, they are refused before any is loaded.
-// A file of weights that is written to meanwhile is refused at the end.
+// kernels use. If the device has no room for the weights, this throws before any is loaded. If a
+// file of weights is written to during loading, this throws at the end.
 std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& directory,
                                   const LoadOptions& options = {});
 

@@ -29,7 +29,7 @@ class Linear {
   // Copies weight [out, in] and bias [out] from the Context's device and converts them to the
   // layer's dtype.
   void load(Context& ctx, const Tensor& weight, const Tensor& bias = {});
-  // Packs the weights, in the layout on which the device's kernels are fastest, and drops the dense
+  // Packs the weights into the layout that the device's kernels read fastest, and drops the dense
   // ones.
   void quantize(Context& ctx, const QuantizeOptions& options = {});
 

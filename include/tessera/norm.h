@@ -21,15 +21,15 @@ struct NormArgs {
   float eps = 1e-5f;
   Dropout dropout{};  // of x, with residuals only
   Tensor out{};       // like x; may be the same view as x or as a residual, but not as sum
-  // A row's bits do not depend on how many rows there are, as in LinearArgs::fixed_rows. On the CPU
-  // that is always so.
+  // A row's bits do not depend on the number of rows, as in LinearArgs::fixed_rows. Always so on
+  // the CPU.
   bool fixed_rows = false;
 };
 // The sum is taken from left to right, ((x + r0) + r1) + r2, and every partial sum is rounded to
-// x's dtype: bit for bit what separate adds would give. The norm reads the rounded sum.
+// x's dtype: the same bits as separate adds. The norm reads the rounded sum.
 //
-// With dropout, for training, x is a branch's output (attention, MLP) and the residuals are what it
-// is added to. Before the first add, each element of x becomes 0 or x / (1 - p), rounded to x's
+// With dropout, for training, x is a branch's output (attention, MLP), which is added to the
+// residuals. Before the first add, each element of x becomes 0 or x / (1 - p), rounded to x's
 // dtype. Which elements are dropped depends on the seed, the row (counted through all leading
 // dimensions) and the column. p = 0 gives the bits of a call without dropout.
 //

@@ -1,13 +1,13 @@
-// The memory for keys and values of many streams of tokens. A PagePool is a number of pages, a
-// CacheSequence is one stream in it: a page table, and a policy that decides which tokens stay.
-// Sequences of any policies share one pool.
+// The memory for keys and values of many streams of tokens. A PagePool has pages. A CacheSequence
+// is one stream in it: a page table, and a policy that decides which tokens stay. Sequences of any
+// policies share one pool.
 //
 //   pool       | 0 | 1 | 2 | 3 | 4 | 5 | 6 | ...      pages of `page_size` tokens, for all layers
 //   sequence A   0   1   2                            pages are counted: a fork shares them, and
 //   sequence B   0   1       3                        whoever writes into a shared one copies it
 //
-// Whole pages that were computed stay findable by their tokens, and by all tokens before them, as
-// long as nobody needs the room (find_prefix).
+// Whole pages can be found again by their tokens and all tokens before them, until their room is
+// needed (find_prefix).
 //
 // Threads: one at a time for a pool and its sequences, with Contexts of one stream.
 #pragma once
@@ -53,9 +53,9 @@ struct CachePolicy {
 // "full", "window(1024)", "sinks(4, 1020)"
 std::string to_string(const CachePolicy& policy);
 
-// Pages that are spread over several processes (context parallelism), in a zigzag: pages 0, 1, 2,
-// 3, 4, ... of three processes are those of 0, 1, 2, 2, 1, 0, 0, 1, ... Numbers of pages are those
-// of the whole pool; each process has memory for its own.
+// Pages that are spread over several processes (context parallelism), in a zigzag: with three
+// processes, pages 0, 1, 2, 3, 4, ... belong to 0, 1, 2, 2, 1, 0, 0, 1, ... Page numbers count the
+// whole pool; each process has memory for its own pages.
 struct PageShare {
   int rank = 0, size = 1;
 
@@ -68,14 +68,14 @@ struct PageShare {
   std::int64_t local(std::int64_t page) const {
     return 2 * (page / (2 * size)) + (page % (2 * size) >= size ? 1 : 0);
   }
-  // Pages that each process keeps of so many.
+  // How many of `pages` pages each process keeps.
   std::int64_t kept(std::int64_t pages) const {
     return size == 1 ? pages : 2 * ((pages + 2 * size - 1) / (2 * size));
   }
 };
 
-// Is told what a pool does to its pages by itself; what is written into them, the steps say. For
-// models whose cache has a copy or a part in other processes.
+// Is told which pages a pool copies; the steps say what is written into pages. For models whose
+// cache has a copy or a part in other processes.
 class PoolWatcher {
  public:
   virtual ~PoolWatcher() = default;  // the pool has ended
@@ -118,10 +118,11 @@ class PagePool {
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
-  // One layer: [pages, page_size, kv_heads, head_dim]. Of a pool that is spread, the own pages.
+  // One layer: [pages, page_size, kv_heads, head_dim]. For a pool that is spread over processes:
+  // its own pages.
   Tensor keys(std::int64_t layer) const;
   Tensor values(std::int64_t layer) const;
-  // Of a pool of 8 bits: f32 [pages, kv_heads, page_size]. Empty for all others.
+  // For 8-bit pools: f32 [pages, kv_heads, page_size]. Empty for all others.
   Tensor key_scales(std::int64_t layer) const;
   Tensor value_scales(std::int64_t layer) const;
 
@@ -151,8 +152,8 @@ class PagePool {
 };
 
 // One stream of tokens. With window and sinks, memory and the work per token stay constant for
-// streams of any length: a page whose tokens have all left is used again, by this stream or by
-// others, and nothing is ever moved. Positions have 64 bits.
+// streams of any length: a page whose tokens have all left is used again, by this stream or
+// another, and nothing is moved. Positions have 64 bits.
 class CacheSequence {
  public:
   // `max_tokens`: how many tokens a full sequence takes; window and sinks: ignored. `max_step`: the
@@ -169,8 +170,8 @@ class CacheSequence {
   // writes into one copies it.
   CacheSequence fork() const;
   // For an empty sequence: holds whole pages of `ids` that other sequences of the same policy have
-  // computed, and continues behind them. At most ids.size() - 1 tokens, so that one is left to
-  // compute, and none after which a token has left. Returns how many.
+  // computed, and continues after them. At most ids.size() - 1 tokens, so that one is left to
+  // compute, and only pages from which no token had left. Returns the number of tokens.
   std::int64_t find_prefix(std::span<const std::int32_t> ids);
 
   const CachePolicy& policy() const { return policy_; }
@@ -185,23 +186,23 @@ class CacheSequence {
   // most max_step, and fewer just before sinks begin to roll, so that no step spans that. Throws if
   // a full sequence has no room for `wanted` more, with the limit and what to do about it.
   std::int64_t step_size(std::int64_t wanted) const;
-  // How many free pages the next `tokens` tokens cost the pool: new ones and copies of shared ones,
-  // less those that go back to the pool first.
+  // How many free pages the next `tokens` tokens need: new ones and copies of shared ones, less
+  // those that go back to the pool first.
   std::int64_t pages_for(std::int64_t tokens) const;
-  // The most pages that such a sequence ever holds.
+  // The most pages that a sequence of this policy ever holds.
   static std::int64_t max_pages(const CachePolicy& policy, std::int64_t max_tokens,
                                 std::int64_t max_step, std::int64_t page_size);
 
-  // Tells the id of a token that went into its step under another name (EmbeddingArgs::drawn).
+  // Sets the id of a token that went into its step under a placeholder (EmbeddingArgs::drawn).
   void set_id(std::int64_t token, std::int32_t id);
   // A new stream; the pages are released.
   void clear();
-  // Takes back the last tokens, so that `seen` remain. The sequence is then what it was when it had
-  // seen so many. Tokens of the latest step only, except for a full sequence in a pool without a
-  // prefix cache, which can be taken back to any length.
+  // Takes back the last tokens, so that `seen` remain. The sequence is then as it was at that
+  // length. Only tokens of the latest step; a full sequence in a pool without a prefix cache may go
+  // back to any length.
   void truncate(std::int64_t seen);
-  // Continues as if this many more tokens had been seen; their keys are missing. For computing what
-  // the steps of a stream need (Model::workspace_bytes).
+  // Continues as if this many more tokens had been seen; their keys are missing. For counting the
+  // memory that the steps of a stream need (Model::workspace_bytes).
   void skip(std::int64_t tokens);
 
  private:

@@ -55,8 +55,8 @@ struct PerplexityResult {
 // out of the error. 0 for fewer than two values.
 double block_standard_error(std::span<const float> values);
 
-// What one setting costs against another, token by token: the text's own ups and downs, which both
-// share, drop out of the differences and of their error.
+// The cost of one setting against another, token by token. Variation of the text, which both share,
+// cancels in the differences and in their error.
 struct PairedDifferences {
   std::vector<std::int64_t> positions{};  // of the tokens that both have scored
   std::vector<float> values{};            // nll - base nll, of each of them

@@ -40,8 +40,8 @@ PackedWeight quantize(Context& ctx, const Tensor& dense, const QuantizeOptions& 
 // reporting them would mean waiting.
 void dequantize(Context& ctx, const Weight& weight, const Tensor& out);
 
-// Copies a packed weight into the layout on which the kernels of this Context's device are fastest.
-// Done once, at load, with the values checked as in dequantize(). linear() accepts both layouts.
+// Copies a packed weight into the layout that the kernels of this Context's device read fastest.
+// Call it once, at load. Values are checked as in dequantize(). linear() accepts both layouts.
 // Formats without a faster layout come back as they are.
 PackedWeight prepare(Context& ctx, const Weight& weight);
 

@@ -3,10 +3,10 @@
 // the block before is computed; partial results merge by (out, lse).
 //
 //   tokens  |   |   |   |   |   |   |   |   |      2 * size chunks, in a zigzag:
-//   rank      0   1   2   3   3   2   1   0        under a causal mask all have as much to do
+//   rank      0   1   2   3   3   2   1   0        equal work under a causal mask
 //
-// On the CPU, and on a GPU for each process. Exact: the result is that of attention() over the
-// whole sequence, up to rounding.
+// Runs on the CPU, or on one GPU for each process. The result is that of attention() over the whole
+// sequence, up to rounding.
 //
 // Threads: one at a time for a Communicator and a Context.
 #pragma once
@@ -49,7 +49,7 @@ struct RingAttentionArgs {
   Mask mask{};           // over the whole sequence
   float scale = 0.f, softcap = 0.f;  // as in AttentionArgs
 };
-// The layout that the rows of such a call have.
+// The layout of the rows of a call.
 RingLayout ring_layout(std::int64_t tokens, int size, const Mask& mask);
 
 void ring_attention(Context& ctx, Communicator& ranks, const RingAttentionArgs& args);
@@ -60,7 +60,7 @@ struct RingAttentionBackwardArgs {
   Tensor d_q{}, d_k{}, d_v{};   // written; like q, k, v
   bool deterministic = false;   // as in AttentionBackwardArgs
 };
-// The gradients of keys and values go around the ring with them, and come home.
+// The gradients of keys and values go around the ring with them, and end at their own rank.
 void ring_attention_backward(Context& ctx, Communicator& ranks,
                              const RingAttentionBackwardArgs& args);
 

@@ -39,7 +39,7 @@ struct SampleRowsArgs {
 };
 // The token of each draw, the same that sample() draws from its row with its options. It is -1
 // where the row holds NaN or +inf, or nothing but -inf; where there is no such row; and where an
-// option is out of its range. None of this is an error: contents are not read to check them.
+// option is out of its range. None of this is an error, because contents are not checked.
 void sample_rows(Context& ctx, const SampleRowsArgs& args);
 
 }  // namespace tessera

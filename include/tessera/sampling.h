@@ -44,9 +44,9 @@ class Sampler {
   Sampled sample(std::span<const float> logits, std::int64_t top_logprobs = 0);
 
   // The next draw as arguments of sample() in tessera/sample.h, which draws the same token on any
-  // device. None if bias or penalties change the logits first. Give the drawn token to accept().
+  // device. Empty if bias or penalties change the logits first. Pass the drawn token to accept().
   std::optional<SampleArgs> next_draw() const;
-  // Its options for sample_rows(), whatever changes the logits first.
+  // Its options for sample_rows(), also if bias or penalties change the logits first.
   DrawOptions next_options() const;
   // Remembers a token as drawn.
   void accept(std::int32_t id);

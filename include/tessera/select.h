@@ -1,5 +1,5 @@
 // The largest elements of each row. Among equal values the lower index comes first. NaN counts as
-// larger than every number, so that it shows.
+// larger than every number, so that it is noticed.
 //
 // Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once

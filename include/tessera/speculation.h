@@ -1,5 +1,5 @@
-// Guessing several tokens ahead. One pass checks all of them, and those that the model itself would
-// have drawn are kept. The text is the same as without, only sooner.
+// Guessing several tokens ahead. One pass checks all of them, and keeps those that the model itself
+// would have drawn. The text is the same as without guesses, but comes sooner.
 //
 // Threads: a value, as safe as an int. The draft model may be used by any number.
 #pragma once
@@ -13,13 +13,13 @@ class Model;
 struct SpeculationOptions {
   enum class Kind : std::uint8_t {
     off,
-    ngram,  // what followed the last few tokens where they stood before, in the prompt or the text
+    ngram,  // what followed earlier occurrences of the last few tokens, in the prompt or the text
     draft,  // what a smaller model with the same tokenizer says
   };
   Kind kind = Kind::off;
   std::int64_t max_tokens = 8;  // guessed at a time
-  // Guesses less while few are right, and nothing where guessing takes more time than it saves.
-  // false: always max_tokens.
+  // Guesses less while few guesses are right, and not at all if guessing takes more time than it
+  // saves. false: always max_tokens.
   bool adaptive = true;
   const Model* draft = nullptr;  // for Kind::draft; must outlive the engine
 };

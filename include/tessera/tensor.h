@@ -2,7 +2,7 @@
 // These are DLPack's fields, so that a Tensor maps to a DLTensor and back without a copy.
 // Copying a Tensor copies the view, never the data.
 //
-// Threads: a value, as safe as an int. The memory it shows is for its owner to guard.
+// Threads: a value, as safe as an int. The owner of the memory guards it.
 #pragma once
 
 #include <array>

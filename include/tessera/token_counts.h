@@ -1,5 +1,5 @@
-// Which tokens a stream has seen and how often it generated each, on the device: what penalties
-// (adjust_logits.h) go by. Each stream has a slot, a row of counts.
+// Which tokens a stream has seen and how often it generated each, on the device. Penalties
+// (adjust_logits.h) use these counts. Each stream has a slot, a row of counts.
 //
 // Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once

@@ -16,14 +16,14 @@
 
 namespace tessera {
 
-// What encode() does with special tokens: those that steer a model, such as <s> and <|im_end|>.
+// What encode() does with special tokens, which control a model, such as <s> and <|im_end|>.
 struct EncodeOptions {
   // Adds those that the post-processor puts around a text, such as <s>.
   bool add_special = false;
-  // A special token that is written in the text becomes that token. Right for a text of your own,
-  // such as a prompt or a template. Set it to false for the words of somebody else: then
-  // "<|im_end|>" stays the ten characters that were typed, and no special token comes out of the
-  // text, except the one for unknown characters. Turns of a chat: see tessera/chat.h.
+  // A special token that is written in the text becomes that token. Right for your own text, such
+  // as a prompt or a template. Set it to false for somebody else's: then "<|im_end|>" stays ten
+  // characters, and the text gives no special token except the one for unknown characters. For the
+  // turns of a chat see tessera/chat.h.
   bool parse_special = true;
 };
 
@@ -59,8 +59,8 @@ class Tokenizer {
 };
 
 // Decodes a stream: text comes out as soon as it is certain, never half a UTF-8 character. The
-// pieces that push() and finish() return add up to decode() of all ids. Bytes that are not UTF-8
-// become U+FFFD, as there. The tokenizer must outlive the decoder.
+// pieces that push() and finish() return add up to decode() of all ids. As in decode(), bytes that
+// are not UTF-8 become U+FFFD. The tokenizer must outlive the decoder.
 class StreamDecoder {
  public:
   explicit StreamDecoder(const Tokenizer& tokenizer, bool skip_special = true);

@@ -1,6 +1,6 @@
 // Counts and times op calls. Off by default: an op then pays for one branch. When on, every call is
-// recorded with its kernel, shapes, bytes and flops. A test can thus prove which kernel ran, and a
-// profile can say where the time went.
+// recorded with its kernel, shapes, bytes and flops. So a test can check which kernel ran, and a
+// profile can show where the time went.
 //
 // Threads: one at a time, that of the Context.
 #pragma once
@@ -33,7 +33,8 @@ class Trace {
     entries_.clear();
     overhead_seconds_ = 0;
   }
-  // Keeps the calls of a model's layers apart. Off by default: a layer's calls are like the next's.
+  // Keeps the calls of a model's layers apart. Off by default, because all layers make the same
+  // calls.
   void separate_layers(bool on = true) { separate_layers_ = on; }
   // Calls from now on belong to this layer, or to none.
   void enter_layer(std::int64_t layer) { layer_ = layer; }
@@ -44,8 +45,8 @@ class Trace {
   // Calls of one op; with a kernel, only those that ran on it.
   std::int64_t calls(std::string_view op, std::string_view kernel = {}) const;
   void record(TraceEntry call);
-  // What recording itself has taken since clear(). It lies between the calls, never in their times;
-  // a profile takes it off the time of the whole.
+  // The time of recording itself since clear(). It is between the calls, never in their times; a
+  // profile subtracts it from the total.
   double overhead_seconds() const { return overhead_seconds_; }
   void add_overhead(double seconds) { overhead_seconds_ += seconds; }
 

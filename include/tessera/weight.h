@@ -6,7 +6,7 @@
 // of a row. If the block does not divide a row's length, the row ends in a shorter block. A row
 // with an odd number of 4-bit codes ends in half a byte of zero bits.
 //
-// Threads: a value, as safe as an int. Any number of ops may read the memory it shows.
+// Threads: a value, as safe as an int. Any number of ops may read its memory.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ struct Weight {
   Tensor zeros{};   // int4 and int8, optional: [out, blocks of a row], the code that means 0
   Tensor row_scales{};       // cuda_tiles only: f32, a factor for the sums of each row
   float tensor_scale = 1.f;  // nvfp4 only
-  // Dense only: nothing writes to it from now on, and all writes to it have ended. A GPU may then
-  // read it before the kernels ahead have ended. load_model() says so of a model's weights.
+  // Dense only: all writes to it have ended, and nothing writes to it from now on. A GPU may then
+  // read it before the kernels ahead have ended. load_model() sets it for a model's weights.
   bool constant = false;
 
   static Weight dense(const Tensor& matrix);

@@ -1,5 +1,5 @@
 // tessera batch, on a tiny random checkpoint: what it writes, what it refuses, and that a run that
-// was cut off goes on where it was.
+// was cut off resumes where it stopped.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

@@ -84,7 +84,7 @@ TEST(GenerateChoices, SaysWhatGuessesGained) {
   EXPECT_GT(speculation["tokens_per_pass"], 1.0);
   const ProgramRun plain = generate_with(draft);
   EXPECT_NE(plain.err.find("guesses were right (100%), "), std::string::npos) << plain.err;
-  EXPECT_NE(plain.err.find(" tokens a pass\nweights "), std::string::npos) << plain.err;
+  EXPECT_NE(plain.err.find(" tokens per pass\nweights "), std::string::npos) << plain.err;
 }
 
 TEST(GenerateChoices, StreamsPastTheContextToo) {

@@ -164,7 +164,7 @@ TEST_F(PerplexityCommand, RefusesSettingsThatDoNotCompare) {
       {"--compare weights=dense --compare window=0", "--compare window=0: --window"},
       {"--compare weights=dense --compare weights=int4,window=60",
        "--compare weights=dense reads the text in chunks, --compare weights=int4,window=60 as one "
-       "stream: such figures do not compare; give a window to all settings or to none"},
+       "stream: such figures are not comparable; give a window to all settings or to none"},
       {"--window 8 --compare context=64 --compare weights=int4",
        "--compare context=64: --context 64 sizes a full cache"},
       {"--window 8 --compare sinks=4 --compare stride=4", "--compare stride=4: --stride 4 is for"},

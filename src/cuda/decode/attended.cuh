@@ -1,4 +1,4 @@
-// What attention has made, as the product after it takes it (attention.cuh).
+// The result of attention, in the form that the next product reads (attention.cuh).
 #pragma once
 
 #include "cuda/decode/call.h"

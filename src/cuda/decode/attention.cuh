@@ -1,10 +1,10 @@
-// Attention of the one token, in the persistent kernel. Query heads that have the same key head are
-// taken in teams of up to kQueries. Blocks share the keys of a team; half a warp takes a key at a
-// time for all queries, 16 lanes of 8 elements each:
+// Attention of the one token, in the persistent kernel. Query heads with the same key head form
+// teams of up to kQueries. Blocks share the keys of a team. Half a warp takes one key at a time for
+// all queries, 16 lanes of 8 elements each:
 //
 //   block    | keys of team t, split s |
 //   half w   w, w + 24, w + 48, ...       for each query: largest score, sum, sums of values
-//   merge    of a block: shuffles, then shared memory; of a head's splits: who reads them
+//   merge    of a block: shuffles, then shared memory; of a head's splits: the reader
 //
 // The token's own key and value come from the product, not from the cache. The block whose share
 // has that key stores both.
@@ -144,7 +144,7 @@ __device__ inline void find_first_keys(const Call& call, const Item& item, int t
   }
 }
 
-// They come into the second cache. A thread takes a line of a row.
+// They are fetched into the L2 cache. A thread takes a line of a row.
 __device__ inline void fetch_keys(const Call& call, const LayerWeights& layer, const Item& item,
                                   int own, const std::uint64_t* first_keys) {
   const int thread = static_cast<int>(threadIdx.x), line = thread % 4;  // 2 of keys, 2 of values

@@ -1,5 +1,5 @@
-// What the kernel of persistent.cuh is told: shapes, which are the same for all layers, and the
-// memory of each layer.
+// The arguments of the kernel of persistent.cuh: shapes, the same for all layers, and the memory of
+// each layer.
 #pragma once
 
 #include <cstdint>

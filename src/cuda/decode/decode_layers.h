@@ -1,5 +1,4 @@
-// decode_layers() on a GPU. The table of persistent kernels says which layers it takes
-// (persistent_kernels.h).
+// decode_layers() on a GPU. persistent_kernels.h lists the layers that it takes.
 #pragma once
 
 #include <cstdint>

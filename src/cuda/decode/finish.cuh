@@ -1,6 +1,6 @@
-// What becomes of a product's sums in the persistent kernel: the finishers' work. They have no
-// weights on their way, so that a signal they raise waits for nothing but what they have written,
-// and the workers go on.
+// The finishers of the persistent kernel turn a product's sums into its result. They have no copies
+// of weights in flight, so a signal that they raise waits only for their own writes, and the
+// workers go on.
 #pragma once
 
 #include "cuda/decode/call.h"

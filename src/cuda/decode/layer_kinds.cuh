@@ -1,6 +1,6 @@
 // The kinds of layers that the persistent kernel runs: the order of their products, the signals
-// between blocks, and which weights make up a product. Signals stand in the order in which a block
-// raises them.
+// between blocks, and which weights make up a product. Signals are listed in the order in which a
+// block raises them.
 #pragma once
 
 #include "cuda/decode/call.h"
@@ -45,8 +45,8 @@ struct SerialLayer {
   static constexpr int kNormVectors = 2;
   static constexpr int kVectors = 2;
   // More would read keys less often, but have fewer blocks at work: with two of the four queries
-  // that usually share a key, keys are read twice, the second time from the second cache. For a
-  // fourth key there are no registers.
+  // that usually share a key, keys are read twice, the second time from the L2 cache. For a fourth
+  // key there are no registers.
   static constexpr int kQueries = 2, kKeysAtOnce = 3, kFewestKeys = 64;
 
   __device__ static int stage(int i) { return i == 1 ? kOutput : i > 1 ? i - 1 : kQkv; }

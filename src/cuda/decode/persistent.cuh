@@ -1,7 +1,7 @@
 // cuda.persistent: all layers of a step of one token in one kernel. One block stays on each
-// multiprocessor; weights stream through its shared memory without a pause (weights.cuh), and the
-// blocks hand activations to each other through global memory. Every block has the whole residual
-// stream x, in f32 (residual.cuh). The two kinds of layers (layer_kinds.cuh):
+// multiprocessor. Weights stream through its shared memory without a pause (weights.cuh), and
+// blocks exchange activations through global memory. Every block has the whole residual stream x,
+// in f32 (residual.cuh). The two kinds of layers (layer_kinds.cuh):
 //
 //   parallel (GPT-NeoX)                          serial (Llama)
 //
@@ -15,13 +15,13 @@
 //     down's sums + output's raise HaveSums      gate, up; act(gate) * up   raise HaveActivated
 //                                                wait HaveActivated: down   raise HaveSums
 //
-// In a parallel layer, a block has other work between what it raises and what it waits for, except
-// at the end: one wait of four costs time. In a serial one, each of five does. Weights do not wait
-// for anything: while a block waits, its ring fills up.
+// In a parallel layer, a block has other work between raising a signal and waiting for it, except
+// at the end: one wait of four costs time. In a serial layer, all five do. Loads of weights never
+// wait: while a block waits, its ring fills up.
 //
 // The products into the residual stream have few rows (2560 are 160 tiles for 132 blocks), so their
-// depth is cut into parts, and the sums of the parts are added up by whoever reads them, in order:
-// the same bits every time.
+// depth is cut into parts. Each reader adds up the sums of the parts in order, for the same bits
+// every time.
 //
 // The technique: splitting keys and merging is step 8 of examples/learn (docs/LEARN.md).
 #pragma once

@@ -1,5 +1,5 @@
-// The shared memory of a block of the persistent kernel, and what is filled in before the first
-// layer because it is the same for all.
+// The shared memory of a block of the persistent kernel, and the parts of it that are filled in
+// before the first layer, because they are the same for all layers.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The residual stream in the persistent kernel: x, of which every block has all. Thread t has
-// vectors t, t + kThreads, ... of eight neighbours each, in shared memory, in f32.
+// The residual stream x in the persistent kernel. Every block has all of it, in shared memory, in
+// f32. Thread t has vectors t, t + kThreads, ... of eight neighbours each.
 #pragma once
 
 #include <cstddef>
@@ -179,7 +179,7 @@ class Residual {
   Eight* x_;
 };
 
-// The norms of the next layer come into the second cache, a few lines by each block.
+// The norms of the next layer are fetched into the L2 cache, a few lines by each block.
 template <typename Layer>
 __device__ inline void fetch_norms(const Call& call, const LayerWeights& layer, int warp,
                                    int lane) {

@@ -1,5 +1,5 @@
-// The ends of products in the persistent kernel: the rows of a block's tasks, and what becomes of
-// their sums.
+// The ends of products in the persistent kernel: the rows of a block's tasks, and the use of their
+// sums.
 #pragma once
 
 #include <cstdint>

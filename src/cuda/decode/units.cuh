@@ -1,10 +1,10 @@
-// Kinds of weights in the persistent kernel. A unit is what a warp multiplies at once. A lane asks
-// for its own bytes of it (cp.async), and nobody else reads them: waiting for one's own copies is
-// enough.
+// Kinds of weights in the persistent kernel. A unit is the part of a weight that a warp multiplies
+// at once. A lane asks for its own bytes of it (cp.async), and only that lane reads them, so it
+// waits only for its own copies.
 //
-// The tensor cores multiply, though there is but one token. What they could do for seven others is
-// used otherwise: each of the eight columns has the x of some depths, and zeros for the rest or
-// sums that nobody reads.
+// The tensor cores multiply, although there is only one token. Instead of eight tokens, their eight
+// columns have the x of some depths each. The rest of a column is zeros, or leads to sums that are
+// not read.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,13 @@
-// The weights' way through a warp of the persistent kernel. Every warp has a share of each product
-// of each layer, known from the start, and reads its shares in one long row, whatever the other
-// warps are at:
+// How weights pass through a warp of the persistent kernel. Every warp has a share of each product
+// of each layer, known from the start. It reads its shares in one long row, whatever the other
+// warps do:
 //
 //   layer 0 (parallel)                         layer 1
 //   | qkv      | up        | down     | out  | qkv      | ...
 //   | u u u u u|u u u u u u|u u u u u |u u   |u u u ...
 //            ^ multiplied       ^ asked for: kUnits ahead, so that memory is busy while blocks wait
 //
-// units.cuh says what a unit is.
+// units.cuh defines a unit.
 #pragma once
 
 #include <cstdint>

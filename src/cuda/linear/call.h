@@ -1,4 +1,4 @@
-// What a linear kernel is asked to do: a product, for a number of tokens.
+// The call of a linear kernel: a product, for a number of tokens.
 #pragma once
 
 #include <cstdint>

@@ -26,7 +26,8 @@ constexpr std::int64_t kShallowDepth = 3072;  // measured at 768 and 2560; not s
 std::int64_t stream_best(const Weight& weight) {
   return weight.in_features <= kShallowDepth ? kShallowStreamBest : kStreamBest;
 }
-// With dense weights, the library is faster than cuda.stream from 8 tokens on.
+// Up to this many tokens, cuda.stream is faster than the library with dense weights; at 8 the
+// library is.
 constexpr std::int64_t kDenseStreamBest = 4;
 
 // By the number of weights in tiles. Measured on an H200 (docs/notebook/linear.md):
@@ -36,8 +37,8 @@ constexpr std::int64_t kDenseStreamBest = 4;
 //   library    from this many tokens on, decoding once and multiplying by the library is faster
 //              than cuda.panels, where cuda.wide does not pay or does not take the activations
 //   after_mma  the same where there is cuda.mma alone
-// Decoding costs what its bytes cost. cuda.panels costs about 6 us whatever there is to do, and a
-// tenth more for each token than the library; cuda.mma costs more than twice as much for each.
+// Decoding takes as long as moving its bytes. cuda.panels has a fixed cost of about 6 us, and costs
+// a tenth more per token than the library; cuda.mma costs more than twice as much per token.
 struct Crossover {
   std::int64_t weights, strips, wide, library, after_mma;
 };
@@ -66,8 +67,8 @@ bool wide_pays(const Weight& weight, std::int64_t m) {
   return m >= crossover(weight).wide && (m >= kWideAnyTokens || !half_empty);
 }
 
-// With so many tokens, a model is faster where the library adds a residual, though it decodes the
-// weight first: measured for whole prompts (docs/notebook/linear.md).
+// From this many tokens on, a model is faster if the library adds a residual, although it decodes
+// the weight first: measured for whole prompts (docs/notebook/linear.md).
 constexpr std::int64_t kResidualTokens = 512;
 
 bool ends_better_elsewhere(const LinearCall& call) {
@@ -85,8 +86,8 @@ PlannedKernel planned(KernelId id, const LinearCall& call) {
   return planned(linear_kernel(id), call);
 }
 
-// The kernel that decodes tiles as it multiplies, for more than a few tokens; none if there is none
-// for this call, or it does not pay.
+// The kernel that decodes tiles as it multiplies, for more than a few tokens; empty if no kernel
+// takes this call, or none pays.
 std::optional<KernelId> tile_kernel(const LinearCall& call) {
   if (call.m <= kPlainTokens || ends_better_elsewhere(call)) return {};
   const Product& product = call.product;
@@ -112,7 +113,7 @@ PlannedKernel plan_fused(const LinearCall& call) {
     if (strips_fill_the_gpu(call, strips.plan)) return strips;
   }
   const std::optional<KernelId> tiles = tile_kernel(call);
-  // With so few tokens, cuda.panels pays where K is so long that there are too few strips.
+  // With few tokens, cuda.panels pays where K is so long that there are too few strips.
   const bool tiles_pay =
       tiles && *tiles != KernelId::mma && !call.product.gated() && pairs_of(weight) > kShallowPairs;
   const bool stream_pays = weight.format != Format::dense || call.m <= kDenseStreamBest;

@@ -1,4 +1,4 @@
-// Which kernel takes a call: by shapes, layouts and one table of measured crossover points. The
+// Which kernel runs a call, by shapes, layouts and one table of measured crossover points. The
 // choice is also the plan: nothing is chosen or planned again before the call runs.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Rows from one matrix to another, for products that run on rows of their own (linear.cc).
+// Copies rows from one matrix to another, for products that run on some rows (linear.cc).
 #pragma once
 
 #include <cstdint>

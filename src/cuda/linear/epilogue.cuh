@@ -1,4 +1,4 @@
-// The epilogue, what linear() does with a sum: out = act(sum + bias) * (up + up_bias) + residual.
+// The epilogue of linear(): out = act(sum + bias) * (up + up_bias) + residual.
 #pragma once
 
 #include "core/rows.h"

@@ -1,5 +1,5 @@
-// The table of linear kernels. A call is chosen once and planned once (choose.h); its scratch is
-// counted from the same plan that runs.
+// The table of linear kernels. A kernel is chosen once and planned once (choose.h); its scratch is
+// counted from the plan that runs.
 #pragma once
 
 #include <cstdint>

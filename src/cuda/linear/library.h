@@ -4,9 +4,9 @@
 //   weight --> operand -----+
 //
 // cuda.cublaslt: both operands are dense matrices of one dtype. Dense factors of one dtype are read
-// where they are; factors of two dtypes meet in f32. A packed weight is decoded into the workspace
-// once, in the dtype of x: for f16 and bf16 this rounds each weight once more, by no more than the
-// activations are rounded. Decoding pays with many tokens. If the epilogue is no more than a bias
+// in place; factors of two dtypes are converted to f32. A packed weight is decoded into the
+// workspace once, in the dtype of x: for f16 and bf16 this rounds each weight once more, by no more
+// than the activations are rounded. Decoding pays with many tokens. If the epilogue has only a bias
 // and a residual of the output's dtype, the library writes the output itself.
 //
 // cuda.plain.decode: few tokens, and a weight that would have to be converted. The kernel decodes

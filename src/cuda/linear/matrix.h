@@ -1,4 +1,4 @@
-// Tensors that one stride from row to row describes: nearly all that models make.
+// Tensors with one stride from row to row: nearly all tensors of models.
 #pragma once
 
 #include <cstdint>

@@ -22,8 +22,8 @@ __device__ inline void let_next_kernel_start() {
 #endif
 }
 
-// Fetches into the second cache, for a later read. Anything may be fetched at any time: the second
-// cache is where writes go, so what it holds is never old.
+// Fetches into the L2 cache, for a later read. Anything may be fetched at any time: writes go to
+// the L2 cache too, so it never holds old data.
 __device__ inline void prefetch(const void* address) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }

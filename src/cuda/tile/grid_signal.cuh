@@ -7,9 +7,9 @@
 //   finishers          take_over() write ... raise() ---> signal     |
 //   listener                                              signal ---> pass_on()
 //
-// To raise a signal, a thread waits until all it asked for before has come: a worker would wait for
-// its copies of weights. To look at a signal takes a way to the second cache and back: the listener
-// has looked when the workers come. Warps of a block meet at the hardware's barriers, which also
+// Before a thread raises a signal, all its earlier copies must have landed: a worker would wait for
+// its copies of weights. Reading a signal takes a round trip to the L2 cache: the listener has done
+// that before the workers need it. Warps of a block meet at the hardware's barriers, which also
 // order their reads and writes. (cuda::ptx has neither red nor ld with an order, nor bar.)
 #pragma once
 

@@ -1,4 +1,4 @@
-// From a call to the sizes by which panels.cuh and wide.cuh are planned, and to their arguments.
+// Makes the sizes for planning panels.cuh and wide.cuh, and their arguments, from a call.
 #pragma once
 
 #include "cuda/linear/call.h"

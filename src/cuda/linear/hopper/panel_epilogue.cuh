@@ -1,11 +1,11 @@
-// What becomes of a tile's sums (panels.cuh): parts of it are put into memory and added up, the
+// The end of a tile of panels.cuh. Sums of parts of the tile go to memory and are added up; the
 // whole goes through the epilogue to the output.
 //
-// Sums are as wgmma leaves them, features by tokens; in the output features lie side by side:
-// 16-bit numbers are turned, eight features by eight tokens at a time. The epilogue is a loop over
-// groups of tokens, because its code runs once for each tile and comes from memory: what is
-// unrolled takes longer to fetch than to run. So sums go through shared memory, where they can be
-// counted.
+// wgmma leaves sums as features by tokens, but in the output features lie side by side. So 16-bit
+// numbers are transposed, eight features by eight tokens at a time. The epilogue is a loop over
+// groups of tokens. Its code runs once for each tile and comes from memory, and unrolled code would
+// take longer to fetch than to run. So sums go through shared memory, where an index can select
+// them.
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"

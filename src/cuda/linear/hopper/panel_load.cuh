@@ -1,12 +1,12 @@
-// The warps of a block of panels.cuh that load. For each pair of slabs one thread has the copy
-// engine bring codes, scales and activations; three warps then bring the activations into the order
-// that tile_layout.h wants:
+// The loading warps of a block of panels.cuh. For each pair of slabs, one thread asks the copy
+// engine for codes, scales and activations. Three warps then bring the activations into the order
+// of tile_layout.h:
 //
 //   of a slab, element   16 t + 4 j + 2 h + e   (t, j: 0 to 3; h, e: 0 or 1)
 //   goes to              16 j + 8 h + 2 t + e
 //
 // of its token. Lane 4 r + t takes the 16 elements t of token r, eight words, of which number 2 j +
-// h becomes word t of 16 bytes in their new place: what stmatrix does with the words of four lanes.
+// h becomes word t of 16 bytes in their new place. stmatrix does this with the words of four lanes.
 #pragma once
 
 #include "cuda/linear/hopper/panel_stage.cuh"

@@ -1,10 +1,10 @@
-// A tile whose pairs of slabs the blocks of a cluster share (panels.cuh), for work of so few tiles
-// that each can have a cluster. When all have their sums, each runs the epilogue of a part of the
-// tile: of every split-th group of eight tokens. So each sends the others what is theirs, all at
-// the same time; sums are added up in the order of blocks, the same each time.
+// A tile whose pairs of slabs the blocks of a cluster share (panels.cuh), for calls with so few
+// tiles that each can have a cluster. At the end, each block runs the epilogue for a part of the
+// tile: every split-th group of eight tokens. So each block sends the other blocks their sums, all
+// at the same time. Sums are added up in the order of blocks, the same each time.
 //
-// The sums take the place of the stages, which nobody needs any more:
-// [block that sent them][group][thread] of four.
+// The sums overwrite the stages, which are no longer needed: [sending block][group][thread] of
+// four.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What the warps of a block of panels.cuh have in common: the arguments, and what lies in shared
-// memory for one pair of slabs.
+// Shared by the warps of a block of panels.cuh: the arguments, and the shared memory of one pair of
+// slabs.
 #pragma once
 
 #include <cuda.h>

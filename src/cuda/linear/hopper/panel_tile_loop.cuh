@@ -1,5 +1,5 @@
-// The tile loop of panels.cuh and wide.cuh: a warp goes through the tiles that its block has a
-// share in (panel_work.cuh).
+// The tile loop of panels.cuh and wide.cuh: a warp visits the tiles of which its block has a share
+// (panel_work.cuh).
 #pragma once
 
 #include "cuda/linear/hopper/panel_epilogue.cuh"

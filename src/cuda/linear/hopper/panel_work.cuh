@@ -1,23 +1,23 @@
 // How the blocks of panels.cuh share their work: evenly, to within one pair of slabs.
 //
-// A tile is what the sums of one block make at a time: a panel of features by a block of tokens. It
-// takes all pairs of slabs along K. If there are many tiles, most are dealt out whole, one to each
-// block in turn. The rest, fewer than two to a block, is one long row of pairs, of which each block
-// takes a run of equal length:
+// A tile is the part of the output that one block computes at a time: a panel of features by a
+// block of tokens. It takes all pairs of slabs along K. If there are many tiles, most go whole to
+// the blocks in turn. The rest, fewer than two per block, form one long row of pairs, and each
+// block takes a run of equal length:
 //
 //   tile 0                tile 1                tile 2
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
 //   [ run 0        ][ run 1        ][ run 2        ][ run 3    ]
 //
-// A run that starts within a tile begins with a part of it, which goes to memory. The run that has
-// the tile's first pair comes to the tile last; by then the others have long put their parts there.
-// It adds them in their order, the same each time, and runs the epilogue.
+// A run that starts within a tile begins with a part of it, which goes to memory. The run with the
+// tile's first pair comes to the tile last, when the other parts have long been written. It adds
+// them in their order, the same each time, and runs the epilogue.
 //
-// Runs are numbered against the order of blocks: a block waits only for such as have started before
-// it.
+// Runs are numbered in reverse order of blocks, so a block waits only for blocks that have started
+// before it.
 //
-// Where tiles are so few that each can have a cluster of blocks, those share its pairs, and
-// exchange their sums (panel_split.cuh).
+// If there are so few tiles that each can have a cluster of blocks, the cluster shares its pairs,
+// and exchanges sums (panel_split.cuh).
 #pragma once
 
 namespace tessera::cuda {

@@ -21,8 +21,8 @@
 // decodes its own next step.
 //
 // Four more warps run ahead (panel_load.cuh). For each pair of slabs they bring the codes and
-// scales of the block's tiles and the activations into one of kStages stages; the warps give a
-// stage back when their products with it have ended. The host plans how blocks share the work
+// scales of the block's tiles and the activations into one of kStages stages; the warps release a
+// stage when their products with it have ended. The host plans how blocks share the work
 // (panel_plan.h). panel_epilogue.cuh describes the epilogue.
 //
 // The technique: warps that only load are step 7 of examples/learn, wgmma is step 8

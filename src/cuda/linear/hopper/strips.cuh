@@ -19,11 +19,11 @@
 // features are the rows of A, kTokens tokens the columns of B. At the end of a strip the sums of a
 // tile's warps are added up in their order, the same each time, and the epilogue is applied.
 //
-// What limits it: about 220 instructions for a warp's pair, most of them decoding. Four-bit weights
-// at 16 tokens take about as long to decode as to read.
+// The limit is instructions: about 220 for a warp's pair, most of them decoding. With 16 tokens,
+// four-bit weights take about as long to decode as to read.
 //
-// The technique: mma.sync is step 5 of examples/learn, the ring of stages that warps of their own
-// fill by the copy engine is step 7 (docs/LEARN.md).
+// The technique: mma.sync is step 5 of examples/learn, a ring of stages that separate warps fill
+// through the copy engine is step 7 (docs/LEARN.md).
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"

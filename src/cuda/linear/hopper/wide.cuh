@@ -18,13 +18,13 @@
 //      decoded by warpgroup 2
 //
 // Three things run at the same time, each on its own slab: the copy engine (wide_load.cuh), a
-// warpgroup that decodes (wide_decode.cuh), two warpgroups that multiply. Up to kSlabs slabs are on
-// their way. One barrier of a slab tells when x and weights are there, another when they have been
-// used.
+// warpgroup that decodes (wide_decode.cuh), two warpgroups that multiply. Up to kSlabs slabs are in
+// flight. Each slab has a barrier for the arrival of x and weights, and another for the end of
+// their use.
 //
-// Two blocks make a cluster, on the same tokens: each brings half of x, to both, because the second
-// cache cannot feed all blocks with all of it. Clusters share tiles of 256 features as the blocks
-// of panels.cuh do (panel_work.cuh). panel_epilogue.cuh describes the epilogue.
+// Two blocks form a cluster, on the same tokens. Each brings half of x to both, because the L2
+// cache cannot feed all of x to every block. Clusters share tiles of 256 features as the blocks of
+// panels.cuh do (panel_work.cuh). panel_epilogue.cuh describes the epilogue.
 //
 // The technique: warps that only load are step 7 of examples/learn, wgmma is step 8
 // (docs/LEARN.md).

@@ -1,11 +1,10 @@
-// The warps of wide.cuh that decode: from packed pairs of slabs to the rows of weights, f16 or
+// The decoding warps of wide.cuh. They turn packed pairs of slabs into rows of weights, f16 or
 // bf16, that the tensor cores read. A lane has 16 neighbours along K of two features
 // (tile_layout.h): two vectors of 16 bytes of each. In a panel swizzled by 128 bytes eight lanes
 // that store at the same time, of two rows, never meet in a bank.
 //
-// There is one such warp for each scheduler, so nothing may be waited for that can be had ahead:
-// the next pair is read before this one is decoded, and a slab is announced when the next one has
-// been decoded.
+// There is one such warp for each scheduler, so it must avoid waiting: it reads the next pair
+// before it decodes this one, and announces a slab after the next one has been decoded.
 #pragma once
 
 #include "cuda/linear/hopper/panel_load.cuh"

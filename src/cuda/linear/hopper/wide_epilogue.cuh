@@ -1,16 +1,16 @@
 // How wide.cuh ends a tile whose output is 16-bit numbers in rows of 16-byte vectors. (Any other
 // output: panel_epilogue.cuh.) A warpgroup has 64 features of all tokens, as wgmma leaves them:
-// features by tokens. In the output features lie side by side, and a line of memory, 128 bytes, is
-// 64 of them. So the sums of some tokens at a time are rounded and put into shared memory, turned;
-// then a thread takes eight features of a token, and eight threads store a line:
+// features by tokens. In the output features lie side by side, and a line of memory, 128 bytes, has
+// 64 of them. So the sums of some tokens at a time are rounded and transposed in shared memory.
+// Then a thread takes eight features of a token, and eight threads store a line:
 //
 //            64 features
 //   token 0 |v0 v1 v2 v3 v4 v5 v6 v7|   a line of the output
 //   token 1 |v8 v9 ..               |
 //   ...                                 vectors of 16 bytes, swizzled
 //
-// What follows the product, an activation and a residual, meets the rounded sums, as in the pass
-// over products that are made apart (epilogue_pass.cu).
+// An activation and a residual are applied to the rounded sums, as in the pass over products that
+// are made apart (epilogue_pass.cu).
 //
 // Of a gated product, the first warpgroup has 64 features of gate and the second the same of up.
 // Both meet here, in shared memory, and share the lines between them.

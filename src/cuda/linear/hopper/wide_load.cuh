@@ -1,5 +1,5 @@
-// What the copy engine brings for wide.cuh: pairs of packed slabs, two ahead of who decodes them;
-// and slabs of x, as soon as there is room for them.
+// The loads of wide.cuh, by the copy engine: pairs of packed slabs, two ahead of the decoding; and
+// slabs of x, as soon as there is room for them.
 #pragma once
 
 #include "cuda/linear/hopper/panel_load.cuh"

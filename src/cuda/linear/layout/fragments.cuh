@@ -1,6 +1,6 @@
-// From packed codes to what the tensor cores take: in registers, by shifts and masks, as f16 or
-// bf16 (T). Every function turns the words of one lane and one slab (tile_layout.h) into four steps
-// of A: a[j][0] and a[j][2] of row g, a[j][1] and a[j][3] of row g + 8.
+// Turns packed codes into operands of the tensor cores: in registers, by shifts and masks, as f16
+// or bf16 (T). Every function turns the words of one lane and one slab (tile_layout.h) into four
+// steps of A: a[j][0] and a[j][2] of row g, a[j][1] and a[j][3] of row g + 8.
 #pragma once
 
 #include <cuda_bf16.h>

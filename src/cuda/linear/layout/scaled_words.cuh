@@ -1,5 +1,5 @@
-// A lane's codes of a slab decoded and multiplied with the scales of their blocks: for kernels in
-// which scales never meet sums (panels.cuh, wide.cuh, mma.cuh).
+// A lane's codes of a slab decoded and multiplied with the scales of their blocks: for kernels that
+// never apply scales to sums (panels.cuh, wide.cuh, mma.cuh).
 #pragma once
 
 #include <type_traits>

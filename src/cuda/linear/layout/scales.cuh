@@ -1,5 +1,5 @@
 // The scales and zero points that a lane needs for a slab: those of rows g and g + 8, which lie
-// side by side (tile_layout.h). Loading is apart from decoding, so that loads can run ahead.
+// side by side (tile_layout.h). Loading is separate from decoding, so that loads can run ahead.
 #pragma once
 
 #include <cstdint>

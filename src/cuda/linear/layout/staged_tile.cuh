@@ -1,5 +1,4 @@
-// What a tile has in one pair of slabs, copied to shared memory as it lies: a lane's words and
-// scales.
+// One pair of slabs of a tile, copied to shared memory unchanged: a lane's words and scales.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Apart from tile_boxes.cu, which needs tensor maps: kernels that copy by themselves ask for it
-// too.
+// Separate from tile_boxes.cu, which needs tensor maps, because kernels that copy without them use
+// it too.
 #include "cuda/linear/layout/scales.cuh"
 #include "cuda/linear/layout/tile_boxes.h"
 #include "cuda/linear/layout/tile_layout.h"

@@ -1,5 +1,5 @@
-// Tensor maps (tile/tensor_map.h) of a weight in tiles: what some tiles have in one pair of slabs
-// is a box of its codes, one of its scales and one of its zero points.
+// Tensor maps (tile/tensor_map.h) of a weight in tiles: one pair of slabs of some tiles is a box of
+// codes, one of scales and one of zero points.
 #pragma once
 
 #include <cuda.h>

@@ -1,6 +1,6 @@
-// Any weight of a matrix in tiles (tile_layout.h) as f32: for reading single rows. Bit for bit what
-// the decoders of cuda/quant/codec.cuh give for the published layout, except that 16-bit scales
-// have become f32, which changes no value.
+// Decodes any weight of a matrix in tiles (tile_layout.h) to f32, for reading single rows. The bits
+// are those of the decoders of cuda/quant/codec.cuh for the published layout; 16-bit scales have
+// become f32, which changes no value.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The layout of packed weights on a GPU (WeightLayout::cuda_tiles): each lane of a warp finds in 16
-// consecutive bytes what it feeds to the tensor cores, for all formats and for mma.sync and wgmma
+// The layout of packed weights on a GPU (WeightLayout::cuda_tiles): each lane of a warp finds its
+// operands of the tensor cores in 16 consecutive bytes, for all formats, and for mma.sync and wgmma
 // alike.
 //
 // A weight W [N, K] is cut into tiles of 16 output features (rows of W), a tile into slabs of 64
@@ -12,8 +12,8 @@
 //   row 8          lane 0     lane 1     lane 2     lane 3
 //
 // So a block of scales, which is a multiple of 16, never divides a lane's share. Four steps of the
-// tensor cores, each 16 deep, eat a slab: lane t gives step j its elements 4 j .. 4 j + 3. That is
-// another order along K than the tensor cores' own, and the activations come in the same order.
+// tensor cores, each 16 deep, consume a slab: lane t gives step j its elements 4 j .. 4 j + 3. This
+// order along K differs from the tensor cores' own, and the activations come in the same order.
 //
 //   data    [tiles, slabs][lane][16 bytes]             4-bit codes
 //           [tiles, slabs][row >= 8][lane][16 bytes]   8-bit codes
@@ -22,9 +22,8 @@
 //           [tiles, blocks][g][row >= 8]                                              from 64 on
 //   row_scales [tiles * 16] f32: what the sums of a row are multiplied with at the end (repack.cu)
 //
-// Features and depth beyond the matrix, up to whole tiles, pairs of slabs and blocks, are there,
-// and hold zeros. So pair number i of a weight, counted through all tiles, has its scales at a
-// place that follows from i alone.
+// Features and depth are padded with zeros to whole tiles, pairs of slabs and blocks. So the place
+// of the scales of pair number i of a weight, counted through all tiles, follows from i alone.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // How the blocks of mma.cuh share a product: chosen by the host, ahead of each call.
 //
-// A tile of the output is features (of a gated product, a gate and an up for each) by tokens, and
-// takes all pairs of slabs along K. The warps of a block either all have features of their own, or
-// two share the same features and take every other pair: then a tile has half as many features.
-// Blocks share the pairs of all tiles evenly, in one long row:
+// A tile of the output is features (in a gated product, gate and up of each) by tokens, and takes
+// all pairs of slabs along K. Either each warp of a block has its own features, or two warps share
+// features and take every other pair; a tile then has half as many features. Blocks share the pairs
+// of all tiles evenly, in one long row:
 //
 //   tile 0                tile 1                tile 2
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|

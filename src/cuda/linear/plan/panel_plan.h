@@ -2,10 +2,9 @@
 //
 // A tile is a panel of features by a block of tokens; it takes all pairs of slabs along K. There
 // are two ways to share tiles. Either each tile has a block, or a cluster of blocks that share its
-// pairs (panel_split.cuh); panels may be lower than they could be, so that there are about as many
-// tiles as multiprocessors. Or there is one block for each multiprocessor, and tiles are shared
-// evenly, whatever their number (panel_work.cuh): then parts of tiles go through memory, which
-// takes longer.
+// pairs (panel_split.cuh); panels may then be lower than the maximum, so that there are about as
+// many tiles as multiprocessors. Or there is one block per multiprocessor, and blocks share all
+// tiles evenly (panel_work.cuh); parts of tiles then go through memory, which takes longer.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
 // How the blocks of wide.cuh share a product: chosen by the host, ahead of each call.
 //
-// A cluster makes tiles of kWideCluster * 128 features by kWideTokens tokens. Either one
-// cluster makes each tile, in rounds of as many clusters as run at the same time; or tiles are
-// shared evenly, whatever their number (panel_work.cuh): then parts of tiles go through memory.
+// A cluster makes tiles of kWideCluster * 128 features by kWideTokens tokens. Either one cluster
+// makes each tile, in rounds of as many clusters as run at the same time. Or clusters share all
+// tiles evenly (panel_work.cuh); parts of tiles then go through memory.
 #pragma once
 
 #include <cstdint>

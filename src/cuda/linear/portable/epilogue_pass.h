@@ -1,4 +1,4 @@
-// What follows products that were made apart from their epilogue.
+// The epilogue of products that were made apart from it.
 #pragma once
 
 #include "tessera/context.h"

@@ -1,5 +1,5 @@
-// cuda.mma: linear() and gated_linear() of some dozens of tokens on any GPU since Ampere. Weights
-// are decoded in registers, and mma.sync multiplies them with activations from shared memory.
+// cuda.mma: linear() and gated_linear() of dozens of tokens on any GPU since Ampere. Weights are
+// decoded in registers, and mma.sync multiplies them with activations from shared memory.
 //
 //                    tokens (32, 64, 128)
 //                     +------------------+
@@ -9,13 +9,13 @@
 //             warp 7  | tile, tile       |
 //                     +------------------+
 //
-// With gated_linear(), a warp's two tiles are the same 16 features of gate and of up: both sums of
-// an output meet in one block. If features are few, two warps share theirs and take every other
-// pair of slabs (128 deep along K). Blocks share the work evenly (mma_plan.h).
+// With gated_linear(), a warp's two tiles are the same 16 features of gate and of up, so one block
+// has both sums of an output. If features are few, two warps share theirs and take every other pair
+// of slabs (128 deep along K). Blocks share the work evenly (mma_plan.h).
 //
-// Activations, codes and scales come into shared memory by cp.async while the warps work on what
-// came before: a pair of slabs for each sharer at a time, as they lie. Activations are the block's,
-// weights each warp's own. mma_epilogue.cuh describes the epilogue.
+// cp.async brings activations, codes and scales into shared memory while the warps work on the
+// previous ones: one pair of slabs at a time for each sharer, unchanged. The block shares
+// activations; each warp has its own weights. mma_epilogue.cuh describes the epilogue.
 //
 // The technique: mma.sync is step 5 of examples/learn (docs/LEARN.md).
 #pragma once

@@ -1,4 +1,4 @@
-// The kernel for some dozens of tokens on any GPU since Ampere (mma.cuh), from the host.
+// The kernel for dozens of tokens on any GPU since Ampere (mma.cuh), from the host.
 #pragma once
 
 #include <cstdint>

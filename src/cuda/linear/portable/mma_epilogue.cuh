@@ -1,8 +1,8 @@
-// What becomes of a block's sums (mma.cuh): those of warps that share features are added up, parts
-// of several blocks too, and the whole goes through the epilogue to the output.
+// The end of a tile of mma.cuh. The sums of warps that share features are added up, and the parts
+// of several blocks too; the whole goes through the epilogue to the output.
 //
-// Lanes hold sums as mma.sync leaves them; by way of shared memory they come to lie in the order of
-// the output, where a thread takes eight neighbouring features of a token at a time.
+// Lanes hold sums as mma.sync leaves them. Shared memory brings them into the order of the output,
+// where a thread takes eight neighbouring features of a token at a time.
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"
@@ -231,7 +231,7 @@ struct MmaEpilogue {
   }
 };
 
-// Brings what the end reads for a block's features into the second cache.
+// Brings what the end reads for a block's features into the L2 cache.
 __device__ inline void prefetch_ends(const MmaOutput& output, std::int64_t first_feature,
                                      int features) {
   const int i = static_cast<int>(threadIdx.x);

@@ -1,4 +1,4 @@
-// The parts of linear() on a GPU that are kernels of ours (plain.cu), for any shape.
+// The plain kernels of linear() on a GPU (plain.cu), for any shape.
 #pragma once
 
 #include "tessera/context.h"

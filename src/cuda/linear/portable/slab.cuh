@@ -1,5 +1,5 @@
-// A slab of weights on its way through a warp: loaded, decoded, multiplied with mma.sync; and what
-// becomes of the sums (stream.cuh, strips.cuh).
+// The steps of a slab of weights in a warp: it is loaded, decoded, and multiplied with mma.sync;
+// and the use of the sums (stream.cuh, strips.cuh).
 #pragma once
 
 #include "cuda/linear/layout/fragments.cuh"

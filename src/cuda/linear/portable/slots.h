@@ -1,4 +1,4 @@
-// Where a warp puts the sums of a tile, for others to add up: a slot of shared memory.
+// A slot of shared memory: a warp puts the sums of a tile there, and other warps add them up.
 #pragma once
 
 namespace tessera::cuda {

@@ -1,5 +1,5 @@
 // cuda.stream: linear() of a few tokens (M from 1 to 16). The weights stream from memory through
-// the tensor cores once; everything else is kept out of their way.
+// the tensor cores once; nothing else may delay them.
 //
 // A block on each multiprocessor takes a run of tiles (16 output features, tile_layout.h). Its
 // warps share the pairs of slabs (128 deep along K) of all these tiles evenly, in one long row:
@@ -8,26 +8,25 @@
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
 //   [ warp 0    ][ warp 1    ][ warp 2    ] ...   [ warp 15    ]
 //
-// With gated_linear(), half of the warps take the gate, half the up matrix. A warp has the codes of
-// kAhead pairs on their way into registers while it works on one pair. It decodes (fragments.cuh),
-// then runs four mma.sync for each slab with the activations, which lie in shared memory. The 16
-// features of a tile are the rows of A, tokens are the columns of B (stream_tokens.cuh; kTokens: 8
-// or 16). A single token can use the tensor cores better (stream_one_token.cuh; kTokens: 1).
+// With gated_linear(), half of the warps take the gate, half the up matrix. A warp loads the codes
+// of kAhead pairs into registers while it works on one pair. It decodes (fragments.cuh), then runs
+// four mma.sync for each slab with the activations, which are in shared memory. The 16 features of
+// a tile are the rows of A, tokens are the columns of B (stream_tokens.cuh; kTokens: 8 or 16). A
+// single token can use the tensor cores better (stream_one_token.cuh; kTokens: 1).
 //
 // At the end of a tile, or of a warp's share, the sums go to a slot of shared memory. Slot w + v
-// belongs to warp w and tile v: one step on is either the next tile or the next warp, so no two
-// meet. At the end the slots of a tile are added up in the order of warps, the same each time, and
-// the epilogue is applied.
+// belongs to warp w and tile v: the next step is either the next tile or the next warp, so no two
+// share a slot. At the end the slots of a tile are added up in the order of warps, the same each
+// time, and the epilogue is applied.
 //
 // Activations that do not fit into shared memory come in chunks along K: all of the above runs for
 // one chunk, then for the next, and the sums of both are added.
 //
 // The kernel overlaps with the one ahead of it: the first weights are loaded before that one has
-// ended, if they are packed or constant. Others only come into the second cache, because the kernel
-// ahead may be the one that writes them. Reading a layer's weights takes 3 to 30 us, so what
-// happens before the first and after the last of them counts: there is no division by a number that
-// is not a constant, and nothing is read from global memory at the end that could have been read at
-// the start.
+// ended, if they are packed or constant. Others are only fetched into the L2 cache, because the
+// kernel ahead may write them. Reading a layer's weights takes 3 to 30 us, so the time before the
+// first and after the last of them matters: divisors are constants, and global memory is read at
+// the start rather than at the end.
 //
 // The technique: fragments and mma.sync are step 5 of examples/learn (docs/LEARN.md).
 #pragma once
@@ -110,7 +109,7 @@ __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& wei
   load_scales<F, S, Z>(weight.scales, at, lane, to.scales);
 }
 
-// A dense pair, into the second cache. Two vectors of a lane lie side by side.
+// Fetches a dense pair into the L2 cache. Two vectors of a lane lie side by side.
 template <typename T>
 __device__ inline void prefetch_pair(const StreamArgs& args, const StreamWeight& weight, int at,
                                      int lane) {
@@ -212,7 +211,7 @@ struct StreamEnds {
     return matrix == 0 ? args.epilogue.bias : args.epilogue.up_bias;
   }
 
-  // Before the kernels ahead have ended. Biases come into the second cache, where that leaves
+  // Before the kernels ahead have ended. Biases are fetched into the L2 cache, where that leaves
   // enough registers.
   template <Format F, bool kFetchBiases>
   __device__ void start() const {

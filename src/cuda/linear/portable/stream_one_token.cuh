@@ -1,6 +1,6 @@
-// One token in stream.cuh. Seven of the tensor cores' eight columns would be idle. Here they keep
-// sums apart, so that what some weights have in common meets their sum, in f32, instead of each of
-// them:
+// One token in stream.cuh. Seven of the tensor cores' eight columns would be idle. Here they hold
+// separate sums, so that a scale or zero point is applied once to the sum of its weights, in f32,
+// and not to each weight:
 //
 //   E2M1   Each lane of A has a block of 16 weights, which share a scale. x of block b is in column
 //          2 b, that of the pair's other slab in column 2 b + 1; elsewhere are zeros:
@@ -11,15 +11,15 @@
 //                       2                    x   x'
 //                       3                            x   x'
 //
-//          So the sums of a feature are those of its blocks. Nobody reads what a slab makes of the
-//          other's columns.
+//          So the sums of a feature are those of its blocks. The products of a slab with the other
+//          slab's columns are not read.
 //   int4   Codes go in as the integers that their bits are, with no arithmetic but masks. Every
-//          other code lies four bits higher and counts sixteenfold: such have a sum of their own.
-//          The zero point is taken off by the sum of x over the slab. All columns are the same.
+//          other code lies four bits higher and counts sixteenfold; these have a separate sum. The
+//          zero point is subtracted with the sum of x over the slab. All columns are the same.
 //
 // Read as a number of T, an integer of a few bits is tiny: n 2^-24 in f16, n 2^-133 in bf16 (E2M1:
-// 2^-14, 2^-126). The sums of such numbers have room in f32, but for bf16's: there x is multiplied
-// with 2^80. Where it is too large for that, its sums are large enough as they are.
+// 2^-14, 2^-126). The sums of such numbers fit into f32, except for bf16: there x is multiplied by
+// 2^80. If x is too large for that, its sums are large enough anyway.
 #pragma once
 
 #include <algorithm>

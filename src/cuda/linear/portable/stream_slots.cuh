@@ -1,5 +1,5 @@
 // How the warps of a block share the tiles of the streaming kernel (stream.cuh), and in which slots
-// (slots.h) their sums meet.
+// (slots.h) their sums lie.
 #pragma once
 
 #include <cstdint>

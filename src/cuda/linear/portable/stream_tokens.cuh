@@ -1,4 +1,4 @@
-// Up to 8 or 16 tokens in stream.cuh: each is a column of what the tensor cores make.
+// Up to 8 or 16 tokens in stream.cuh: each is a column of the tensor cores' product.
 #pragma once
 
 #include "cuda/linear/layout/fragments.cuh"
