@@ -43,7 +43,7 @@ TEST_P(HopperDecodeCodesTest, SharesOfAnySize) {
     std::int64_t batch, kv_heads, n_k;
   };
   const Size sizes[] = {{8, 2, 1},    {8, 2, 31},  {8, 2, 32},   {8, 2, 33},   {8, 2, 63},
-                        {8, 2, 64},   {8, 2, 65},  {8, 2, 96},   {8, 2, 97},   {1, 2, 8513},
+                        {8, 2, 64},   {8, 2, 65},  {8, 2, 96},   {8, 2, 97},   {1, 8, 8513},
                         {3, 8, 1000}, {2, 50, 97}, {5, 34, 200}, {150, 2, 40}, {1, 140, 70}};
   for (DType stored : kCodeTypes) {
     for (DType dtype : {DType::f16, DType::bf16}) {
