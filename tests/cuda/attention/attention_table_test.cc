@@ -65,15 +65,17 @@ TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {
   EXPECT_EQ(chosen(kAmpere, ragged), "cuda.mma+split");
 }
 
+AttentionArgs args_of_codes(const Shape& s, DType stored) {
+  AttentionArgs args = args_of(s);
+  args.k.dtype = args.v.dtype = stored;
+  args.k_scales = args.v_scales =
+      Tensor(nullptr, DType::f32, {1, s.kv_heads, s.n_k}, Device::cuda());
+  return args;
+}
+
 // Codes that are decoded in registers, also beside prompts; others go the way of rare options.
 TEST(AttentionTable, FewRowsOverCodesHaveAKernelOfTheirOwn) {
-  float scale = 1.f;
-  const auto codes = [&](const Shape& s, DType stored) {
-    AttentionArgs args = args_of(s);
-    args.k.dtype = args.v.dtype = stored;
-    args.k_scales = args.v_scales = Tensor(&scale, DType::f32, {1, s.kv_heads, s.n_k});
-    return args;
-  };
+  const auto codes = args_of_codes;
   for (DType stored : {DType::i8, DType::f8e4m3}) {
     for (std::int64_t dim : {16, 64, 80, 96, 112, 128}) {
       const AttentionArgs args = codes({.n_q = 2, .kv_heads = 1, .dim = dim}, stored);
@@ -169,6 +171,34 @@ TEST(AttentionTable, HopperDecodesOverManyKeys) {
   const AttentionPlan many = plan_attention(kHopper, args(16384, 128));
   const AttentionPlan few = plan_attention(kHopper, args(16383, 128));
   EXPECT_GE(many.kernel->scratch(many), few.kernel->scratch(few));
+}
+
+// Where a row of one head is no whole piece of 128 bytes, two heads are taken at a time, and have
+// to lie side by side.
+TEST(AttentionTable, HopperDecodesOverManyCodes) {
+  if (!has_hopper_kernels(kHopper)) GTEST_SKIP() << "this build has no code for 90a";
+  for (DType stored : {DType::i8, DType::f8e4m3}) {
+    const auto args = [&](std::int64_t n_k, std::int64_t kv_heads, std::int64_t dim) {
+      return args_of_codes({.n_q = 1, .n_k = n_k, .heads = 24, .kv_heads = kv_heads, .dim = dim},
+                           stored);
+    };
+    for (std::int64_t dim : {64, 80, 128}) {
+      EXPECT_EQ(chosen(kHopper, args(16384, 8, dim)), "cuda.hopper.decode") << dim;
+      EXPECT_EQ(chosen(kHopper, args(16383, 8, dim)), "cuda.split.codes") << dim;
+      EXPECT_EQ(chosen(kAmpere, args(16384, 8, dim)), "cuda.split.codes") << dim;
+      const bool one_head = dim == 128;
+      EXPECT_EQ(chosen(kHopper, args(16384, 3, dim)),
+                one_head ? "cuda.hopper.decode" : "cuda.split.codes");
+      EXPECT_EQ(plan_attention(kHopper, args(16384, 8, dim)).decode.heads, one_head ? 1 : 2);
+      AttentionArgs scattered = args(16384, 8, dim);  // [batch, heads, rows, dim] in memory
+      for (Tensor* tensor : {&scattered.k, &scattered.v}) {
+        tensor->strides[1] = dim;
+        tensor->strides[2] = 16384 * dim;
+      }
+      EXPECT_EQ(chosen(kHopper, scattered), one_head ? "cuda.hopper.decode" : "cuda.split.codes");
+    }
+    EXPECT_EQ(chosen(kHopper, args(16384, 8, 96)), "cuda.split.codes");
+  }
 }
 
 // In pages and ragged batches a sequence's own rows decide, so that its bits are the same in any

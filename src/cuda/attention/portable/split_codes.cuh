@@ -53,27 +53,18 @@ struct QueryFragments {
   static constexpr int kSteps = dim / 16;
   std::uint32_t a[kKept ? kSteps : 1][4];
 
-  __device__ static void make(const unsigned char* q, int s, std::uint32_t (&to)[4]) {
-    const int lane = lane_of_warp();
-#pragma unroll
-    for (int side = 0; side < 2; ++side) {
-      std::uint32_t pairs[2];
-      read_words<8>(q + (lane / 4 + 8 * side) * PaddedRows<dim>::kRowBytes +
-                        2 * KeyCodes<dim>::element(s, lane % 4),
-                    pairs);
-      Pairs::order(pairs[0], pairs[1], to[side], to[2 + side]);
-    }
-  }
   // All threads of a block call it.
   __device__ void load(unsigned char* q) {
     if constexpr (kKept) {
 #pragma unroll
-      for (int s = 0; s < kSteps; ++s) make(q, s, a[s]);
+      for (int s = 0; s < kSteps; ++s) load_in_code_order<dim, Pairs>(q, s, a[s]);
     } else {
       constexpr int kOwn = kSteps / kWarps;  // a warp makes these
       std::uint32_t own[kOwn][4];
 #pragma unroll
-      for (int i = 0; i < kOwn; ++i) make(q, warp_of_block() * kOwn + i, own[i]);
+      for (int i = 0; i < kOwn; ++i) {
+        load_in_code_order<dim, Pairs>(q, warp_of_block() * kOwn + i, own[i]);
+      }
       __syncthreads();  // nobody reads the rows any more
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
@@ -101,11 +92,7 @@ struct QueryFragments {
 template <typename T, int dim, DType stored>
 struct CodeTileLoop {
   using Pairs = CodePairs<T, stored>;
-  // Weights times scales are small numbers where values are. The largest code times this is about
-  // 128, so that f16 does not lose them. bf16 loses nothing.
-  static constexpr float kGain = !std::is_same_v<T, Half> ? 1.f
-                                 : stored == DType::i8    ? 128.f
-                                                          : 256.f;
+  static constexpr float kGain = code_gain<T, stored>();             // of weights
   static constexpr float kOutFactor = 1.f / (kGain * Pairs::kUnit);  // of sums
 
   const Part& part;
@@ -206,22 +193,7 @@ struct CodeTileLoop {
       const int key = i / 2 * 8 + i % 2;  // beside the lane's first
       read_words<bytes>(from + key * ValueCodes<dim>::kRowBytes, words[i]);
     }
-    const auto add = [&](int at, std::uint32_t low_keys, std::uint32_t high_keys) {
-      std::uint32_t low[2], high[2];
-      Pairs::decode(low_keys, low);
-      Pairs::decode(high_keys, high);
-      mma_16x8x16(sums[at], a, {low[0], high[0]}, T());
-      mma_16x8x16(sums[at + 1], a, {low[1], high[1]}, T());
-    };
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) {
-      add(piece + 4 * w, Pairs::join_low(words[0][w], words[1][w]),
-          Pairs::join_low(words[2][w], words[3][w]));
-      if constexpr (bytes >= 4) {
-        add(piece + 4 * w + 2, Pairs::join_high(words[0][w], words[1][w]),
-            Pairs::join_high(words[2][w], words[3][w]));
-      }
-    }
+    add_code_columns<T, Pairs, bytes, piece>(words, a, sums);
   }
 };
 

@@ -10,6 +10,7 @@
 #include "cuda/attention/portable/split_block.cuh"
 #include "cuda/attention/portable/tensor_core.h"
 #include "cuda/tile/cp_async_word.cuh"
+#include "cuda/tile/mma.cuh"
 
 namespace tessera::cuda::split {
 
@@ -75,6 +76,43 @@ struct ValueCodes {
     return piece < kBytes ? kBytes * column + piece : kWhole + kRest * column + piece - kBytes;
   }
 };
+
+// Step s of the queries in shared memory as an operand of mma.sync, in the order of KeyCodes.
+template <int dim, typename Pairs>
+__device__ void load_in_code_order(const unsigned char* q, int s, std::uint32_t (&to)[4]) {
+  const int lane = lane_of_warp();
+#pragma unroll
+  for (int side = 0; side < 2; ++side) {
+    std::uint32_t pairs[2];
+    read_words<8>(q + (lane / 4 + 8 * side) * PaddedRows<dim>::kRowBytes +
+                      2 * KeyCodes<dim>::element(s, lane % 4),
+                  pairs);
+    Pairs::order(pairs[0], pairs[1], to[side], to[2 + side]);
+  }
+}
+
+// sums += weights times the columns that these bytes of the lane's four values are: those of the
+// pieces from `piece` on, in the order of ValueCodes.
+template <typename T, typename Pairs, int bytes, int piece, int words_of_value, int pieces>
+__device__ void add_code_columns(const std::uint32_t (&words)[4][words_of_value],
+                                 const std::uint32_t (&weights)[4], float (&sums)[pieces][4]) {
+  const auto add = [&](int at, std::uint32_t low_keys, std::uint32_t high_keys) {
+    std::uint32_t low[2], high[2];
+    Pairs::decode(low_keys, low);
+    Pairs::decode(high_keys, high);
+    mma_16x8x16(sums[at], weights, {low[0], high[0]}, T());
+    mma_16x8x16(sums[at + 1], weights, {low[1], high[1]}, T());
+  };
+#pragma unroll
+  for (int w = 0; w < words_of_value; ++w) {
+    add(piece + 4 * w, Pairs::join_low(words[0][w], words[1][w]),
+        Pairs::join_low(words[2][w], words[3][w]));
+    if constexpr (bytes >= 4) {
+      add(piece + 4 * w + 2, Pairs::join_high(words[0][w], words[1][w]),
+          Pairs::join_high(words[2][w], words[3][w]));
+    }
+  }
+}
 
 // One step of one warp.
 template <int dim>

@@ -57,6 +57,7 @@ CUtensorMap encode(const Encoding& of) {
 }
 
 CUtensorMapDataType type_of(const BoxedTensor& tensor) {
+  if (size_of(tensor.dtype) == 1) return CU_TENSOR_MAP_DATA_TYPE_UINT8;
   return tensor.dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }

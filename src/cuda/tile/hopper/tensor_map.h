@@ -10,8 +10,9 @@
 
 namespace tessera::cuda::tile {
 
-// A tensor of f16 or bf16 that is cut into boxes of [box_planes, box_rows, 64]; sizes and strides
-// (in elements) from the innermost dimension out, which is contiguous.
+// A tensor of f16, bf16 or, for make_row_map(), 8 bits that is cut into boxes of
+// [box_planes, box_rows, 64]; sizes and strides (in elements) from the innermost dimension out,
+// which is contiguous.
 struct BoxedTensor {
   const void* data;
   DType dtype;
@@ -20,7 +21,7 @@ struct BoxedTensor {
   int box_rows;
   int box_planes = 1;
   int box_heads = 1;         // along sizes[2], of make_row_map() alone
-  bool nan_outside = false;  // what is outside of the tensor is NaN, not 0
+  bool nan_outside = false;  // what is outside of the tensor is NaN, not 0; of 16 bits alone
 };
 
 // What the copy engine requires: rows on 16-byte boundaries that do not overlap.

@@ -2,13 +2,15 @@
 // the warp that fetches and those that compute hand places in it to each other. "full": the copy
 // engine has filled a place. "free": everyone who reads the place has read it.
 //
-//   | stage 0 | stage 1 | ... |      each: 32 keys and their values
+//   | stage 0 | stage 1 | ... |      each: 32 keys and their values, or 64 of 8 bits
+//   | s | s | ... |                  scales of 8 bits
 //   | q | q |                        rows of this piece and of the next
-//   | results of four warps |
+//   | results of the warps |
 //   | steps before each sequence |
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/attention/hopper/decode/call.h"
 #include "cuda/attention/portable/split_block.cuh"
@@ -28,7 +30,7 @@ inline constexpr int kSwizzle = 1024;  // bytes after which the copy engine's pa
 template <int dim>
 struct KeyRows {
   static constexpr int kRowBytes = dim % 64 == 0 ? 128 : 2 * dim;  // of a panel
-  static constexpr int kPanels = 2 * dim / kRowBytes, kPanelBytes = kStepKeys * kRowBytes;
+  static constexpr int kPanels = 2 * dim / kRowBytes, kPanelBytes = kWarpKeys * kRowBytes;
   static constexpr int kBytes = kPanels * kPanelBytes;
 
   // Where chunk `chunk` of row `row` begins.
@@ -41,27 +43,47 @@ struct KeyRows {
   }
 };
 
+// 64 rows of codes, each of all of a block's heads side by side. Rows of 128 bytes are swizzled as
+// above; at D 80 two heads make rows of 160 bytes.
+template <int dim, int heads>
+struct CodeRows {
+  static constexpr int kRowBytes = heads * dim;
+  static constexpr int kBytes = decode_step_keys(true) * dim;  // of a head
+
+  // Where byte `byte` of row `row` lies. What is read at once does not cross chunks of 16 bytes.
+  __device__ static int at(int row, int byte) {
+    return row * kRowBytes + (kRowBytes == 128 ? byte ^ row % 8 * 16 : byte);
+  }
+};
+
 struct Barriers {
   std::uint64_t full[kMostStages], free[kMostStages];
   std::uint64_t q_full[2], q_free[2];
 };
 
-// `heads` neighbouring key heads, whose rows lie side by side, share a block: a warp has one of
-// them. Warps / heads steps are computed at the same time.
-template <int dim_, int heads>
+// `heads` neighbouring key heads, whose rows lie side by side, share a block. A warp has one of
+// them and a part of each step's keys. The warps of a step are a team; all teams compute at the
+// same time. Codes take more instructions for each byte than numbers of 16 bits: twice as many
+// warps.
+template <int dim_, int heads, bool codes = false>
 struct Block {
-  static constexpr int dim = dim_, kHeads = heads, kWarps = 4;
-  static constexpr int kTeams = kWarps / heads;       // each takes every kTeams-th step
-  static constexpr int kThreads = 32 * (kWarps + 1);  // the last warp fetches
+  static constexpr int dim = dim_, kHeads = heads, kWarps = codes ? 8 : 4;
+  static constexpr bool kCodes = codes;
+  static constexpr int kStepKeys = decode_step_keys(codes), kParts = kStepKeys / kWarpKeys;
+  static constexpr int kTeamWarps = heads * kParts;
+  static constexpr int kTeams = kWarps / kTeamWarps;  // each takes every kTeams-th step
   static constexpr int kComputing = 32 * kWarps;
-  using Rows = KeyRows<dim>;
+  static constexpr int kThreads =
+      kComputing + (codes ? 64 : 32);  // the last one or two warps fetch
+  using Rows = std::conditional_t<codes, CodeRows<dim, heads>, KeyRows<dim>>;
   // Bytes of K of all heads, and of K and V.
   static constexpr int kHalf = heads * Rows::kBytes, kStage = 2 * kHalf;
+  static constexpr int kScales = codes ? 2 * heads * kStepKeys : 0;  // of a stage
   static constexpr int kHeadQueries = kRows * PaddedRows<dim>::kRowBytes;
   static constexpr int kQueries = heads * kHeadQueries;
 
   unsigned char *ring, *queries;
-  float* results;
+  float *all_scales, *results;
   float (*largest)[kRows], (*sum)[kRows];  // [warps][rows]
   Barriers* barriers;
   int* before;
@@ -71,7 +93,8 @@ struct Block {
   __device__ Block(unsigned char* memory, int stages, int most_rows) : rows(most_rows) {
     const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
     ring = memory + (kSwizzle - address % kSwizzle) % kSwizzle;
-    queries = ring + stages * kStage;
+    all_scales = reinterpret_cast<float*>(ring + stages * kStage);
+    queries = reinterpret_cast<unsigned char*>(all_scales + stages * kScales);
     results = reinterpret_cast<float*>(queries + 2 * kQueries);
     largest = reinterpret_cast<float(*)[kRows]>(results + kWarps * rows * dim);
     sum = largest + kWarps;
@@ -80,10 +103,13 @@ struct Block {
     last = reinterpret_cast<bool*>(before + kMostSequences + 1);
   }
   __host__ __device__ static constexpr int bytes(int stages, int most_rows) {
-    return kSwizzle + stages * kStage + 2 * kQueries + kWarps * most_rows * dim * 4 +
-           2 * kWarps * kRows * 4 + static_cast<int>(sizeof(Barriers)) + (kMostSequences + 2) * 4;
+    return kSwizzle + stages * (kStage + 4 * kScales) + 2 * kQueries +
+           kWarps * most_rows * dim * 4 + 2 * kWarps * kRows * 4 +
+           static_cast<int>(sizeof(Barriers)) + (kMostSequences + 2) * 4;
   }
   __device__ unsigned char* stage(int i) const { return ring + i * kStage; }
+  // Of stage i: [keys or values][heads][kStepKeys].
+  __device__ float* scales(int i) const { return all_scales + i * kScales; }
   __device__ float* out(int warp, int row) const { return results + (warp * rows + row) * dim; }
 };
 

@@ -11,14 +11,19 @@
 
 namespace tessera::cuda::hopper_decode {
 
-// A step is 32 keys. They are brought by one copy where they all lie in one page, else by two.
-inline constexpr int kStepKeys = 32, kLeastUnit = 16;
+// A warp multiplies 32 keys at a time. A step is as many of 16 bits, or two times as many of 8, for
+// two warps: as many bytes. It is brought by one copy where all of it lies in one page, else by
+// more.
+inline constexpr int kWarpKeys = 32, kLeastUnit = 16;
+constexpr int decode_step_keys(bool codes) { return codes ? 2 * kWarpKeys : kWarpKeys; }
 
 // The most sequences of a call: a block keeps where each begins in shared memory.
 inline constexpr int kMostSequences = 1024;
 
 struct DecodeCall {
-  CUtensorMap k, v;  // [batch or pages, kv_heads, panels, rows, 128 bytes or a row]
+  // [batch or pages, kv_heads, panels, rows, 128 bytes or a row]; of 8 bits:
+  // [batch or pages, blocks' heads, 1, rows, a row of each head of a block]
+  CUtensorMap k, v;
   AttentionCall call;
   DecodeShares shares;
   // One part for each piece of a sequence and key head that a block has not computed alone. Parts
@@ -26,7 +31,7 @@ struct DecodeCall {
   split::Partials partials;
   int stages;     // of the ring
   int in_flight;  // stages on their way from memory at a time, at most
-  int unit;       // keys of one copy: 16 or 32
+  int unit;       // keys of one copy: 16 or 32, or 64 of 8 bits
 };
 
 }  // namespace tessera::cuda::hopper_decode

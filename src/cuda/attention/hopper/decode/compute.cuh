@@ -1,6 +1,6 @@
-// The computing side of the decode kernel for Hopper: each warp has a key head and takes every
-// few steps of the block, in the layout of mma.sync. At the end of a piece they merge what they
-// have, while the keys of the next are on their way.
+// The computing side of the decode kernel for Hopper: each warp has a key head and takes 32 keys of
+// every few steps of the block, in the layout of mma.sync. At the end of a piece they merge what
+// they have, while the keys of the next are on their way.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::cuda::hopper_decode {
 
-// Of: Products.
+// Of: Products or CodeProducts.
 template <typename Of>
 struct Computer {
   static constexpr int dim = Of::dim;
@@ -23,11 +23,12 @@ struct Computer {
 
   const DecodeCall& c;
   const BlockOf& block;
-  int head = split::warp_of_block() % BlockOf::kHeads;   // of the block's
-  int place = split::warp_of_block() / BlockOf::kHeads;  // of the warp's next step in the ring
+  int head = split::warp_of_block() % BlockOf::kHeads;                         // of the block's
+  int step_part = split::warp_of_block() / BlockOf::kHeads % BlockOf::kParts;  // of each step
+  int place = split::warp_of_block() / BlockOf::kTeamWarps;  // of the warp's next step in the ring
   std::uint32_t parity = 0;
   // The same step, counted over all pieces of the block.
-  int next_step = split::warp_of_block() / BlockOf::kHeads;
+  int next_step = split::warp_of_block() / BlockOf::kTeamWarps;
 
   __device__ void run() {
     int pieces = 0, first_step = 0;
@@ -47,25 +48,22 @@ struct Computer {
   __device__ void compute(const Pieces& piece, const QueryRows& rows, int pieces, int first_step,
                           WarpRows<1, dim>& state) {
     const KeyTileLoop loop = loop_over(c.call, rows.sequence);
-    const Steps steps(loop);
+    const KeySteps<BlockOf::kStepKeys> steps(loop);
     // Rows from here on are not the sequence's.
     const int exist = steps.count == 0 ? 0 : rows.sequence.n_k;
-    Of products;
+    Of products(head);
     const int buffer = pieces % 2;
     tile::wait(block.barriers->q_full[buffer], static_cast<std::uint32_t>(pieces / 2 % 2));
     products.load(block.queries + buffer * BlockOf::kQueries + head * BlockOf::kHeadQueries);
     release(block.barriers->q_free[buffer]);
     for (; next_step < first_step + piece.end - piece.begin; next_step += BlockOf::kTeams) {
-      const int k0 = steps.key(piece.begin + next_step - first_step);
+      const int k0 = steps.key(piece.begin + next_step - first_step) + step_part * kWarpKeys;
       tile::wait(block.barriers->full[place], parity);
-      unsigned char* const keys = block.stage(place) + head * Of::Rows::kBytes;
-      unsigned char* const values = keys + BlockOf::kHalf;
-      if (k0 + kStepKeys > exist) clear_values(values, exist - k0);
-      StepScores scores;
-      products.multiply(keys, scores);
-      if (!loop.full(k0, kStepKeys)) hide(rows, 0, loop, k0, scores);
-      update(c.call.q_factor, scores, state);
-      Of::add(scores, values, state.out[0]);
+      // A part of the last step may begin behind the last key.
+      if (BlockOf::kParts == 1 || k0 < loop.end) {
+        if (k0 + kWarpKeys > exist) clear_values(products, exist - k0);
+        take_step(products, rows, loop, k0, state);
+      }
       release(block.barriers->free[place]);
       place += BlockOf::kTeams;
       if (place >= c.stages) {
@@ -74,14 +72,33 @@ struct Computer {
       }
     }
   }
+  __device__ unsigned char* keys() const {
+    return block.stage(place) + Of::first_row(head, step_part);
+  }
+  __device__ unsigned char* values() const { return keys() + BlockOf::kHalf; }
+  // Of the warp's keys, or of their values.
+  __device__ const float* scales(int of_values) const {
+    return block.scales(place) + (of_values * BlockOf::kHeads + head) * BlockOf::kStepKeys +
+           step_part * kWarpKeys;
+  }
+  __device__ void take_step(const Of& products, const QueryRows& rows, const KeyTileLoop& loop,
+                            int k0, WarpRows<1, dim>& state) const {
+    StepScores scores;
+    products.multiply(keys(), scores);
+    if constexpr (BlockOf::kCodes) Of::scale(scales(0), 1.f, scores);
+    if (!loop.full(k0, kWarpKeys)) hide(rows, 0, loop, k0, scores);
+    update(c.call.q_factor / Of::kScoreUnit, scores, state);
+    if constexpr (BlockOf::kCodes) Of::scale(scales(1), Of::kGain, scores);
+    products.add(scores, values(), state.out[0]);
+  }
   // The warp has read a place.
   __device__ static void release(std::uint64_t& barrier) {
     __syncwarp();
     if (lane_of_warp() == 0) tile::arrive(barrier);
   }
   // Rows behind the last key are somebody else's, or NaN: a weight of 0 would not hide that.
-  __device__ static void clear_values(unsigned char* values, int from) {
-    if (lane_of_warp() >= from) Of::clear(values, lane_of_warp());
+  __device__ void clear_values(const Of& products, int from) const {
+    if (lane_of_warp() >= from) products.clear(values(), lane_of_warp());
     tile::publish_shared();  // the copy engine writes there next
     __syncwarp();
   }
@@ -107,7 +124,7 @@ struct Computer {
       }
     };
     for_each_row([&](int h, int row, const QueryRows& of_head) {
-      merge_teams(of_head, h, row, row - h * most, piece.part(), alone);
+      merge_warps(of_head, h, row, row - h * most, piece.part(), alone);
     });
     if (alone || !comes_last(c.partials.counters + piece.slot(), piece.parts())) return;
     for_each_row([&](int, int row, const QueryRows& of_head) {
@@ -116,18 +133,18 @@ struct Computer {
     });
   }
   // The results of a head's warps become the output, or a row of a part.
-  __device__ void merge_teams(const QueryRows& rows, int h, int row_of_part, int row, int part,
+  __device__ void merge_warps(const QueryRows& rows, int h, int row_of_part, int row, int part,
                               bool alone) const {
-    constexpr int kTeams = BlockOf::kTeams;
+    constexpr int kShares = BlockOf::kWarps / BlockOf::kHeads;
     const int lane = lane_of_warp();
     split::Merged merged;
-    float weights[kTeams];
+    float weights[kShares];
 #pragma unroll
-    for (int t = 0; t < kTeams; ++t) {
+    for (int t = 0; t < kShares; ++t) {
       merged.largest = fmaxf(merged.largest, block.largest[t * BlockOf::kHeads + h][row]);
     }
 #pragma unroll
-    for (int t = 0; t < kTeams; ++t) {
+    for (int t = 0; t < kShares; ++t) {
       const int warp = t * BlockOf::kHeads + h;
       weights[t] = merged.weight(block.largest[warp][row]);
       merged.sum += weights[t] * block.sum[warp][row];
@@ -140,7 +157,7 @@ struct Computer {
     for (int d = lane; d < dim; d += 32) {
       float sum = 0.f;
 #pragma unroll
-      for (int t = 0; t < kTeams; ++t) {
+      for (int t = 0; t < kShares; ++t) {
         sum += weights[t] * block.out(t * BlockOf::kHeads + h, row)[d];
       }
       if (alone) {

@@ -16,24 +16,42 @@ namespace {
 // Keys of all sequences from which on this kernel is faster than cuda.split. It has more to do
 // before the first key arrives.
 constexpr std::int64_t kLeastKeys = 16384;
+// The same of 8 bits, where it is faster than cuda.split.codes: estimated, not measured.
+constexpr std::int64_t kLeastCodedKeys = 16384;
 
 // Bytes on their way to a multiprocessor. Less does not keep memory busy, and more makes it slower:
 // measured on an H200 (docs/notebook/attention_hopper_decode.md).
 constexpr int kInFlight = 68 << 10;
 
-// The keys that one copy brings. They lie in one page.
+// Of a key head.
+int row_bytes(const AttentionCall& call) {
+  return call.dim * static_cast<int>(size_of(call.stored));
+}
+// Key heads that share a block.
+int heads_of_block(const AttentionCall& call) { return decode_heads(row_bytes(call)); }
+
+// The keys that one copy brings: those of a step, or so many that they lie in one page.
 int unit_of(const AttentionCall& call) {
-  return call.page_table == nullptr || call.page_size % kStepKeys == 0 ? kStepKeys : kLeastUnit;
+  int unit = decode_step_keys(call.has_codes());
+  while (call.page_table != nullptr && call.page_size % unit != 0) unit /= 2;
+  return unit;
+}
+bool copies_whole_steps(const AttentionCall& call) {
+  return unit_of(call) == decode_step_keys(call.has_codes());
 }
 
-tile::BoxedTensor boxed_rows(const AttentionCall& call, const HeadRows& rows, int heads) {
+tile::BoxedTensor boxed_rows(const AttentionCall& call, const HeadRows& rows) {
   tile::BoxedTensor keys = boxed(call, rows, call.n_k, call.kv_heads, unit_of(call));
-  // Whole rows, or one panel of them (fetch.cuh).
-  const std::int64_t row_bytes = call.dim * size_of(call.dtype);
-  if (unit_of(call) == kStepKeys && row_bytes % 128 == 0) {
-    keys.box_planes = static_cast<int>(row_bytes / 128);
+  if (call.has_codes()) {  // rows of all heads of a block are one
+    const int heads = heads_of_block(call);
+    keys.dtype = call.stored;
+    keys.sizes[0] *= heads;
+    keys.sizes[2] /= heads;
+    keys.strides[1] *= heads;
+  } else if (copies_whole_steps(call)) {  // else one panel of one head (fetch.cuh)
+    if (row_bytes(call) % 128 == 0) keys.box_planes = row_bytes(call) / 128;
+    keys.box_heads = heads_of_block(call);
   }
-  if (unit_of(call) == kStepKeys) keys.box_heads = heads;
   if (call.k_offsets != nullptr) keys.sizes[3] = 1;
   if (call.page_table == nullptr) return keys;
   keys.sizes[1] = call.page_size;
@@ -41,16 +59,40 @@ tile::BoxedTensor boxed_rows(const AttentionCall& call, const HeadRows& rows, in
   return keys;
 }
 
+// Whether rows of the heads of a block are one row.
+bool lie_side_by_side(const AttentionCall& call, const HeadRows& rows) {
+  return heads_of_block(call) == 1 || rows.head_stride == call.dim;
+}
+
 // A hole would move keys across units, and a unit has one page.
 bool takes_layout(const AttentionCall& call) {
+  if (call.kv_heads % heads_of_block(call) != 0) return false;
+  if (call.has_codes() && !(lie_side_by_side(call, call.k) && lie_side_by_side(call, call.v))) {
+    return false;
+  }
   if (call.page_table == nullptr) return true;
   return call.holes == nullptr && call.page_size % kLeastUnit == 0 &&
          call.page_size <= kMostHopperRows;
 }
 
+// Whether the scales of a head lie less than 2^31 behind its first.
+bool counts_scales(const AttentionCall& call) {
+  if (!call.has_codes()) return true;
+  const bool paged = call.page_table != nullptr;
+  const std::int64_t rows = paged ? call.page_size : call.n_k;
+  const std::int64_t batches = paged                       ? call.pool_pages
+                               : call.k_offsets != nullptr ? 1
+                                                           : call.sequences;
+  const auto counts = [&](const KeyScales& scales) {
+    return batches <= 1 ||
+           (scales.batch_stride >= 0 && scales.batch_stride <= (INT32_MAX - rows) / (batches - 1));
+  };
+  return counts(call.k_scales) && counts(call.v_scales);
+}
+
 // Whether the steps of all heads and sequences are an int.
 bool counts_steps(const AttentionCall& call) {
-  const std::int64_t steps = call.n_k / kStepKeys + 2;
+  const std::int64_t steps = call.n_k / decode_step_keys(call.has_codes()) + 2;
   return call.sequences >= 1 && call.sequences <= kMostSequences && call.n_k >= 1 &&
          call.n_q >= 1 && call.sequences * call.kv_heads <= State::kSlotCounters &&
          steps <= INT32_MAX / (call.sequences * call.kv_heads);
@@ -77,29 +119,41 @@ void with_dim(int dim, F&& fn) {
   fn(std::integral_constant<int, 128>());
 }
 
+template <typename T, int dim>
+void launch_any(const Launch& launch, std::int64_t room, const DecodeCall& decode) {
+  if (decode.call.has_codes()) {
+    launch_codes<T, dim>(launch, room, decode);
+  } else {
+    launch_kernel<T, dim>(launch, room, decode);
+  }
+}
+
 }  // namespace
 
 bool takes(const AttentionRequest& request) {
   const AttentionCall& call = request.call;
   if (!has_hopper_kernels(request.gpu) || !split::takes(request)) return false;
-  if (request.fixed_splits || !is_lean(call) || is_pattern(call) || !request.units.vectors)
+  if (request.fixed_splits || !has_plain_scores(call) || is_pattern(call) ||
+      !request.units.vectors) {
     return false;
-  if (call.kv_heads % decode_heads(call.dim) != 0) return false;
+  }
   const int dims[] = {64, 80, 128};
   if (std::find(std::begin(dims), std::end(dims), call.dim) == std::end(dims)) return false;
-  return takes_layout(call) && counts_steps(call) && can_be_boxed(boxed_rows(call, call.k, 1)) &&
-         can_be_boxed(boxed_rows(call, call.v, 1));
+  return takes_layout(call) && counts_steps(call) && counts_scales(call) &&
+         can_be_boxed(boxed_rows(call, call.k)) && can_be_boxed(boxed_rows(call, call.v));
 }
 
 bool pays(const AttentionRequest& request) {
+  const AttentionCall& call = request.call;
+  if (call.has_codes()) return call.sequences * call.n_k >= kLeastCodedKeys;
   // Small rows in small pages are more copies than one warp can start in time.
-  if (request.call.dim == 64 && unit_of(request.call) < kStepKeys) return false;
-  return request.call.sequences * request.call.n_k >= kLeastKeys;
+  if (call.dim == 64 && !copies_whole_steps(call)) return false;
+  return call.sequences * call.n_k >= kLeastKeys;
 }
 
 AttentionPlan plan(const AttentionRequest& request) {
   AttentionPlan plan = split::plan(request);
-  const int heads = decode_heads(plan.call.dim);
+  const int heads = heads_of_block(plan.call);
   plan.decode = {.shares = shares_for(request.gpu, plan.call.kv_heads / heads),
                  .heads = heads,
                  .rows = static_cast<int>(request.rows())};
@@ -126,12 +180,13 @@ void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
                                  .counters = state.counters() + State::kWorkCounters};
   const Launch launch(ctx, "attention");
   with_dim(call.dim, [&](auto dim) {
-    // Keys of a page that is not in the pool are NaN. Its values are 0, as a row may not see them.
-    tile::BoxedTensor keys = boxed_rows(call, call.k, plan.decode.heads);
-    keys.nan_outside = call.page_table != nullptr;
+    // Keys of a page that is not in the pool are NaN, or have the scale NaN. Its values are 0, as a
+    // row may not see them.
+    tile::BoxedTensor keys = boxed_rows(call, call.k);
+    keys.nan_outside = call.page_table != nullptr && !call.has_codes();
     const DecodeCall decode{
         .k = make_row_map(keys),
-        .v = make_row_map(boxed_rows(call, call.v, plan.decode.heads)),
+        .v = make_row_map(boxed_rows(call, call.v)),
         .call = call,
         .shares = plan.decode.shares,
         .partials = partials,
@@ -140,9 +195,9 @@ void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
         .unit = unit_of(call),
     };
     if (call.dtype == DType::f16) {
-      launch_kernel<Half, dim()>(launch, state.limits().shared_bytes, decode);
+      launch_any<Half, dim()>(launch, state.limits().shared_bytes, decode);
     } else {
-      launch_kernel<BFloat16, dim()>(launch, state.limits().shared_bytes, decode);
+      launch_any<BFloat16, dim()>(launch, state.limits().shared_bytes, decode);
     }
   });
 }

@@ -9,6 +9,9 @@
 //                                                           over the ends of sequences
 //   computing warps    | 0   | 1   | 2   | 3   | 0 ...      a step of 32 keys each, by mma.sync
 //
+// Of keys and values of 8 bits (cuda.split.codes) a step has 64, so that copies are as large as
+// those of 16 bits, and two warps. A second fetching warp brings their scales.
+//
 // A block that reaches the end of a sequence merges the results of its warps while the keys of the
 // next sequence arrive. Where a sequence has been shared among blocks, the one that comes last
 // merges their parts.
@@ -18,8 +21,10 @@
 #include <climits>
 
 #include "cuda/attention/hopper/decode/block.cuh"
+#include "cuda/attention/hopper/decode/code_products.cuh"
 #include "cuda/attention/hopper/decode/compute.cuh"
 #include "cuda/attention/hopper/decode/fetch.cuh"
+#include "cuda/attention/hopper/decode/fetch_scales.cuh"
 #include "cuda/attention/hopper/decode/launch.h"
 #include "cuda/runtime/dynamic_shared.cuh"
 #include "cuda/tile/grid_dependency.cuh"
@@ -28,9 +33,10 @@ namespace tessera::cuda::hopper_decode {
 
 template <typename Block>
 __device__ void make_barriers(const Block& block, int stages, int units) {
+  const int arrivals = units + (Block::kCodes ? kScaleArrivals : 0);
   for (int i = 0; i < stages; ++i) {
-    tile::init_barrier(block.barriers->full[i], static_cast<std::uint32_t>(units));
-    tile::init_barrier(block.barriers->free[i], Block::kHeads);
+    tile::init_barrier(block.barriers->full[i], static_cast<std::uint32_t>(arrivals));
+    tile::init_barrier(block.barriers->free[i], Block::kTeamWarps);
   }
   for (int i = 0; i < 2; ++i) {
     tile::init_barrier(block.barriers->q_full[i], 1);
@@ -39,7 +45,7 @@ __device__ void make_barriers(const Block& block, int stages, int units) {
   tile::publish_barriers();
 }
 
-// Of: Products.
+// Of: Products or CodeProducts.
 template <typename Of>
 __global__ void __launch_bounds__(Of::BlockOf::kThreads, 1)
     attend(const __grid_constant__ DecodeCall c) {
@@ -47,7 +53,7 @@ __global__ void __launch_bounds__(Of::BlockOf::kThreads, 1)
   const BlockOf block(dynamic_shared<unsigned char>(), c.stages, c.partials.rows / BlockOf::kHeads);
   let_next_kernel_start();
   if (threadIdx.x == 0) {
-    make_barriers(block, c.stages, kStepKeys / c.unit);
+    make_barriers(block, c.stages, BlockOf::kStepKeys / c.unit);
   } else if (threadIdx.x == BlockOf::kComputing) {
     tile::prefetch_map(&c.k);
     tile::prefetch_map(&c.v);
@@ -59,7 +65,10 @@ __global__ void __launch_bounds__(Of::BlockOf::kThreads, 1)
   }
   tile::publish_shared();
   wait_for_earlier_kernels();
-  count_steps(c.call, block.before);  // with barriers of the block
+  count_steps<BlockOf::kStepKeys>(c.call, block.before);  // with barriers of the block
+  if constexpr (BlockOf::kCodes) {
+    if (threadIdx.x >= BlockOf::kComputing + 32) return ScaleFetcher<BlockOf>{c, block}.run();
+  }
   if (threadIdx.x >= BlockOf::kComputing) {
     Fetcher<typename Of::Element, BlockOf>{c, block}.run();
   } else {
@@ -102,7 +111,16 @@ void start(const Launch& launch, std::int64_t room, DecodeCall call) {
 
 template <typename T, int dim>
 void launch_kernel(const Launch& launch, std::int64_t room, const DecodeCall& call) {
-  start<Products<T, dim, decode_heads(dim)>>(launch, room, call);
+  start<Products<T, dim, decode_heads(2 * dim)>>(launch, room, call);
+}
+
+template <typename T, int dim>
+void launch_codes(const Launch& launch, std::int64_t room, const DecodeCall& call) {
+  if (call.call.stored == DType::i8) {
+    start<CodeProducts<T, dim, DType::i8>>(launch, room, call);
+  } else {
+    start<CodeProducts<T, dim, DType::f8e4m3>>(launch, room, call);
+  }
 }
 
 }  // namespace tessera::cuda::hopper_decode

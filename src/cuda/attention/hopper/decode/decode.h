@@ -1,6 +1,6 @@
 // cuda.hopper.decode: few query rows over many keys on Hopper, as the host sees it. f16 and bf16,
-// head dims 64, 80 and 128, at most 16 rows for each key head; dense, ragged, and pages of a
-// multiple of 16 rows without a hole; all masks but patterns.
+// keys and values of 8 bits too, head dims 64, 80 and 128, at most 16 rows for each key head;
+// dense, ragged, and pages of a multiple of 16 rows without a hole; all masks but patterns.
 //
 //   call.h         what a kernel is launched with
 //   decode.cc      from an attention call to that; when the kernel can be used
@@ -8,7 +8,9 @@
 //   block.cuh      shared memory and the barriers in it
 //   share.cuh      which steps of which sequences are a block's
 //   fetch.cuh      one warp fetches
-//   compute.cuh    four warps compute, and merge their results
+//   fetch_scales.cuh    another one the scales of 8 bits
+//   compute.cuh    four warps compute, or eight over 8 bits, and merge their results
+//   products.cuh, code_products.cuh    the products of a step
 //   instances/     its instances
 #pragma once
 

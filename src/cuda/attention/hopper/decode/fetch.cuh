@@ -5,6 +5,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cuda/attention/hopper/decode/block.cuh"
 #include "cuda/attention/hopper/decode/share.cuh"
@@ -27,29 +28,66 @@ __device__ inline KeyPlace find_place(const AttentionCall& call, const SmallSequ
   return {key - index * page_size, call.page_table[s.index * call.table_stride + index]};
 }
 
+// Calls fn with the keys of one copy, `unit`, as a constant.
+template <typename Block, typename F>
+__device__ void with_unit(int unit, F fn) {
+  if (unit == Block::kStepKeys) return fn(std::integral_constant<int, Block::kStepKeys>());
+  if constexpr (Block::kStepKeys / 2 != kLeastUnit) {
+    if (unit != kLeastUnit) return fn(std::integral_constant<int, Block::kStepKeys / 2>());
+  }
+  fn(std::integral_constant<int, kLeastUnit>());
+}
+
+// Calls fn(places, i, key) for each step of a piece, which begins with this key. Each lane looks up
+// one copy of the next 32, while those before it are under way: lane i * units + u has the place of
+// copy u of the step.
+template <typename Block, int unit, typename F>
+__device__ void for_each_step(const AttentionCall& call, const Pieces& piece,
+                              const SmallSequence& s, F fn) {
+  constexpr int kUnits = Block::kStepKeys / unit, kAtOnce = 32 / kUnits;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const KeySteps<Block::kStepKeys> steps(loop_over(call, s));
+  const auto look_up = [&](int first) {
+    return find_place(call, s, steps.key(first + lane / kUnits) + lane % kUnits * unit);
+  };
+  KeyPlace next = look_up(piece.begin);
+  for (int first = piece.begin; first < piece.end; first += kAtOnce) {
+    const KeyPlace places = next;
+    if (first + kAtOnce < piece.end) next = look_up(first + kAtOnce);
+    for (int i = 0; i < kAtOnce && first + i < piece.end; ++i) fn(places, i, steps.key(first + i));
+  }
+}
+
+// Where a warp that fetches stands in the ring.
+struct RingPlace {
+  int stage = 0;
+  std::uint32_t parity = 0;
+
+  __device__ void advance(int stages) {
+    if (++stage == stages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 template <typename T, typename Block>
 struct Fetcher {
   using Rows = typename Block::Rows;
   const DecodeCall& c;
   const Block& block;
   int lane = static_cast<int>(threadIdx.x) % 32;
-  int place = 0;  // of the ring
-  std::uint32_t parity = 0;
+  RingPlace place;
   int pieces = 0;  // so far
   // The stage whose copies must have landed before the next begin, and how many begin before that.
-  int landing = 0;
-  std::uint32_t landing_parity = 0;
+  RingPlace landing;
   int ahead = c.in_flight;
 
   __device__ void run() {
     for (Pieces piece(c, block.before, Block::kHeads); !piece.done(); piece.next()) {
       const SmallSequence s = SmallSequence::of(c.call, piece.sequence);
       fetch_queries(s, piece.heads * Block::kHeads);
-      if (c.unit == kStepKeys) {
-        fetch_keys<kStepKeys>(piece, s);
-      } else {
-        fetch_keys<kLeastUnit>(piece, s);
-      }
+      with_unit<Block>(c.unit, [&](auto unit) { fetch_keys<unit()>(piece, s); });
       ++pieces;
     }
   }
@@ -75,33 +113,16 @@ struct Fetcher {
                       kBytes, full);
     }
   }
-  // Each lane looks up one copy of the next 32, while those before it are under way, and starts it
-  // when its turn comes.
   template <int unit>
   __device__ void fetch_keys(const Pieces& piece, const SmallSequence& s) {
-    constexpr int kUnits = kStepKeys / unit, kAtOnce = 32 / kUnits;
-    const Steps steps(loop_over(c.call, s));
-    const auto look_up = [&](int first) {
-      return find_place(c.call, s, steps.key(first + lane / kUnits) + lane % kUnits * unit);
-    };
-    KeyPlace next = look_up(piece.begin);
-    for (int first = piece.begin; first < piece.end; first += kAtOnce) {
-      const KeyPlace mine = next;
-      if (first + kAtOnce < piece.end) next = look_up(first + kAtOnce);
-      for (int i = 0; i < kAtOnce && first + i < piece.end; ++i) {
-        wait_for_landing();
-        tile::wait(block.barriers->free[place], parity ^ 1);
-        if (lane / kUnits == i) fetch_unit<unit>(mine, piece.heads * Block::kHeads, lane % kUnits);
-        __syncwarp();
-        advance(place, parity);
-      }
-    }
-  }
-  __device__ void advance(int& at, std::uint32_t& of) const {
-    if (++at == c.stages) {
-      at = 0;
-      of ^= 1;
-    }
+    constexpr int kUnits = Block::kStepKeys / unit;
+    for_each_step<Block, unit>(c.call, piece, s, [&](const KeyPlace& mine, int i, int) {
+      wait_for_landing();
+      tile::wait(block.barriers->free[place.stage], place.parity ^ 1);
+      if (lane / kUnits == i) fetch_unit<unit>(mine, piece.heads, lane % kUnits);
+      __syncwarp();
+      place.advance(c.stages);
+    });
   }
   // More on its way than memory needs to be busy makes memory slower (docs/notebook). The ring may
   // be longer than that, for the time that computing warps spend at the end of a piece.
@@ -110,28 +131,35 @@ struct Fetcher {
       --ahead;
       return;
     }
-    tile::wait(block.barriers->full[landing], landing_parity);
-    advance(landing, landing_parity);
+    tile::wait(block.barriers->full[landing.stage], landing.parity);
+    landing.advance(c.stages);
   }
   template <int unit>
-  __device__ void fetch_unit(const KeyPlace& at, int first_head, int number) const {
-    std::uint64_t& full = block.barriers->full[place];
-    unsigned char* to = block.stage(place) + number * (unit * Rows::kRowBytes);
-    constexpr auto kBytes =
-        static_cast<std::uint32_t>(2 * Block::kHeads * Rows::kPanels * unit * Rows::kRowBytes);
+  __device__ void fetch_unit(const KeyPlace& at, int heads, int number) const {
+    std::uint64_t& full = block.barriers->full[place.stage];
+    unsigned char* to = block.stage(place.stage) + number * (unit * Rows::kRowBytes);
+    constexpr auto kBytes = static_cast<std::uint32_t>(Block::kStage / Block::kStepKeys * unit);
     tile::arrive_expecting(full, kBytes);
-    // A copy of fewer rows than a panel has brings one panel of one head alone.
-    constexpr bool kAll = unit == kStepKeys;
+    if constexpr (Block::kCodes) {  // rows of all heads are one
+      load(to, at, 0, heads);
+    } else {
+      // A copy of fewer rows than a panel has brings one panel of one head alone.
+      constexpr bool kAll = unit == Block::kStepKeys;
 #pragma unroll 1
-    for (int h = 0; h < (kAll ? 1 : Block::kHeads); ++h) {
+      for (int h = 0; h < (kAll ? 1 : Block::kHeads); ++h) {
 #pragma unroll
-      for (int panel = 0; panel < (kAll ? 1 : Rows::kPanels); ++panel) {
-        const std::int32_t from[5] = {0, at.row, panel, first_head + h, at.batch};
-        unsigned char* keys = to + h * Rows::kBytes + panel * Rows::kPanelBytes;
-        tile::load_rows(keys, &c.k, from, full);
-        tile::load_rows(keys + Block::kHalf, &c.v, from, full);
+        for (int panel = 0; panel < (kAll ? 1 : Rows::kPanels); ++panel) {
+          load(to + h * Rows::kBytes + panel * Rows::kPanelBytes, at, panel,
+               heads * Block::kHeads + h);
+        }
       }
     }
+  }
+  __device__ void load(unsigned char* keys, const KeyPlace& at, int panel, int head) const {
+    std::uint64_t& full = block.barriers->full[place.stage];
+    const std::int32_t from[5] = {0, at.row, panel, head, at.batch};
+    tile::load_rows(keys, &c.k, from, full);
+    tile::load_rows(keys + Block::kHalf, &c.v, from, full);
   }
 };
 

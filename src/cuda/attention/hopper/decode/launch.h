@@ -11,5 +11,8 @@ namespace tessera::cuda::hopper_decode {
 // T is Half or BFloat16. `room`: the most shared memory of a block.
 template <typename T, int dim>
 void launch_kernel(const Launch& launch, std::int64_t room, const DecodeCall& call);
+// The same for keys and values of 8 bits.
+template <typename T, int dim>
+void launch_codes(const Launch& launch, std::int64_t room, const DecodeCall& call);
 
 }  // namespace tessera::cuda::hopper_decode

@@ -17,7 +17,7 @@ struct DecodeShares {
 
 // Neighbouring key heads that share a block, so that no piece of 128 bytes is read by two blocks at
 // different times: two where a row of a head is no multiple of 128 bytes.
-constexpr int decode_heads(int dim) { return 2 * dim % 128 == 0 ? 1 : 2; }
+constexpr int decode_heads(int row_bytes) { return row_bytes % 128 == 0 ? 1 : 2; }
 
 struct HopperDecodePlan {
   DecodeShares shares{};

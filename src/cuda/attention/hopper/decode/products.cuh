@@ -8,7 +8,7 @@
 
 namespace tessera::cuda::hopper_decode {
 
-using StepScores = Scores<1, kStepKeys>;
+using StepScores = Scores<1, kWarpKeys>;
 
 template <typename T, int dim_, int heads>
 struct Products {
@@ -16,8 +16,13 @@ struct Products {
   using Element = T;
   using Rows = KeyRows<dim>;
   using BlockOf = Block<dim, heads>;
+  static constexpr float kScoreUnit = 1.f;  // what a score of 1 becomes
 
   std::uint32_t queries[dim / 16][4];
+
+  __device__ explicit Products(int) {}
+  // Where the rows of a head of the block, and of a part of a step, begin in a stage.
+  __device__ static int first_row(int head, int) { return head * Rows::kBytes; }
 
   __device__ void load(const unsigned char* rows) {
 #pragma unroll
@@ -33,7 +38,7 @@ struct Products {
 #pragma unroll
     for (int k = 0; k < dim / 16; ++k) {
 #pragma unroll
-      for (int u = 0; u < kStepKeys / 16; ++u) {
+      for (int u = 0; u < kWarpKeys / 16; ++u) {
         std::uint32_t b[4];
         load_matrices(b, keys + Rows::at(16 * u + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
         mma_16x8x16(scores[0][2 * u], queries[k], {b[0], b[1]}, T());
@@ -46,7 +51,7 @@ struct Products {
                              float (&sums)[dim / 8][4]) {
     const int lane = lane_of_warp();
 #pragma unroll
-    for (int u = 0; u < kStepKeys / 16; ++u) {
+    for (int u = 0; u < kWarpKeys / 16; ++u) {
       std::uint32_t a[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) {

@@ -17,8 +17,6 @@
 
 namespace tessera::cuda::hopper_decode {
 
-using Steps = KeySteps<kStepKeys>;
-
 // The rows of a sequence that share a key head. None: the sequence is left to another kernel.
 __device__ inline int rows_of(const AttentionCall& call, const SmallSequence& s) {
   const int rows = s.n_q * static_cast<int>(call.group);
@@ -33,17 +31,19 @@ __device__ inline KeyTileLoop loop_over(const AttentionCall& call, const SmallSe
 }
 
 // A sequence that sees no keys has an output too: it has one step, whose keys nobody sees.
-__device__ inline int count_steps(const AttentionCall& call, int index) {
+template <int keys>
+__device__ int count_steps(const AttentionCall& call, int index) {
   const SmallSequence s = SmallSequence::of(call, index);
-  return rows_of(call, s) == 0 ? 0 : std::max(1, Steps(loop_over(call, s)).count);
+  return rows_of(call, s) == 0 ? 0 : std::max(1, KeySteps<keys>(loop_over(call, s)).count);
 }
 
 // before[i] is the number of steps of a head in all sequences before i; before[sequences] is that
-// of all. All threads of a block call it.
-__device__ inline void count_steps(const AttentionCall& call, int* before) {
+// of all. A step has `keys` keys. All threads of a block call it.
+template <int keys>
+__device__ void count_steps(const AttentionCall& call, int* before) {
   const int sequences = static_cast<int>(call.sequences), lane = static_cast<int>(threadIdx.x) % 32;
   for (int i = static_cast<int>(threadIdx.x); i < sequences; i += static_cast<int>(blockDim.x)) {
-    before[i + 1] = count_steps(call, i);
+    before[i + 1] = count_steps<keys>(call, i);
   }
   __syncthreads();
   if (threadIdx.x < 32) {
