@@ -164,6 +164,14 @@ TEST(AttentionTable, HopperDecodesOverManyKeys) {
   EXPECT_EQ(chosen(kHopper, args(16383, 128)), "cuda.split");
   EXPECT_EQ(chosen(kHopper, args(16384, 96)), "cuda.split");
   EXPECT_EQ(chosen(kAmpere, args(16384, 128)), "cuda.split");
+  std::int32_t numbers[2];
+  AttentionArgs in_pages = args(64, 128);
+  in_pages.pages = {.table = Tensor(numbers, DType::i32, {1, 256}, Device::cuda()),
+                    .lengths = Tensor(numbers, DType::i32, {1}, Device::cuda()),
+                    .holes = Tensor(numbers, DType::i32, {1, 2}, Device::cuda())};
+  EXPECT_EQ(chosen(kHopper, in_pages), "cuda.hopper.decode");
+  in_pages.mask = Mask::window(99, 0);  // of keys, not of slots
+  EXPECT_EQ(chosen(kHopper, in_pages), "cuda.split");
   AttentionArgs fixed = args(16384, 128);
   fixed.fixed_splits = true;
   EXPECT_EQ(chosen(kHopper, fixed), "cuda.split");

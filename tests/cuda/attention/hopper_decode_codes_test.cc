@@ -92,6 +92,7 @@ struct CodedPages {
   DType stored = DType::i8, dtype = DType::bf16;
   std::int64_t dim = 128, page_size = 64, queries = 2, group = 3;
   Mask mask = Mask::causal();
+  std::int64_t hole_begin = 0, hole_size = 0;  // of every sequence
   // Nothing, halves of steps, whole steps, and many, in an order that leaves gaps.
   std::vector<std::int64_t> lengths{0, 1, 700, 32, 0, 31, 33, 64, 65, 129, 16, 1500, 96, 0};
 };
@@ -114,6 +115,8 @@ struct CodedPool {
                                  DType::f32)),
         table_tensor(ctx, table, DType::i32),
         lengths(ctx, array_of(c.lengths), DType::i32),
+        holes(hole_of_each(c)),
+        hole_tensor(ctx, holes, DType::i32),
         args{.q = q,
              .k = k,
              .v = v,
@@ -122,7 +125,9 @@ struct CodedPool {
              .mask = c.mask,
              .pages = {table_tensor, lengths},
              .k_scales = k_scales,
-             .v_scales = v_scales} {}
+             .v_scales = v_scales} {
+    if (c.hole_size > 0) args.pages.holes = hole_tensor;
+  }
 
   reference::AttentionInputs inputs() const {
     return {.q = q.read(),
@@ -130,16 +135,30 @@ struct CodedPool {
             .v = reference::decoded({v.read(), v_scales.read()}),
             .mask = args.mask,
             .page_table = table,
-            .lengths = lengths.read()};
+            .lengths = lengths.read(),
+            .holes = holes};
   }
 
   Array table;
   TestTensor k, v, k_scales, v_scales, q, out, lse, table_tensor, lengths;
+  Array holes;
+  TestTensor hole_tensor;
   AttentionArgs args;
 
  private:
+  static Array hole_of_each(const CodedPages& c) {
+    Array result({std::ssize(c.lengths), 2});
+    for (std::int64_t b = 0; b < std::ssize(c.lengths); ++b) {
+      result.at(b, 0) = static_cast<double>(c.hole_begin);
+      result.at(b, 1) = static_cast<double>(c.hole_size);
+    }
+    return result;
+  }
+  static std::int64_t slot_of(const CodedPages& c, std::int64_t key) {
+    return key < c.hole_begin ? key : key + c.hole_size;
+  }
   static std::int64_t pages_of(const CodedPages& c, std::int64_t keys) {
-    return (keys + c.page_size - 1) / c.page_size;
+    return keys == 0 ? 0 : slot_of(c, keys - 1) / c.page_size + 1;
   }
   // Pages of all sequences, and one that nobody has.
   static std::int64_t pool_pages(const CodedPages& c) {
@@ -162,18 +181,16 @@ struct CodedPool {
   template <typename F>
   static void for_each_empty_slot(const CodedPages& c, F fn) {
     const Array table = tables(c);
-    std::vector<std::int64_t> used(static_cast<std::size_t>(pool_pages(c)), 0);
+    std::vector<bool> has_key(static_cast<std::size_t>(pool_pages(c) * c.page_size));
     for (std::int64_t b = 0; b < std::ssize(c.lengths); ++b) {
-      const std::int64_t keys = c.lengths[static_cast<std::size_t>(b)];
-      for (std::int64_t i = 0; i * c.page_size < keys; ++i) {
-        used[static_cast<std::size_t>(table.at(b, i))] =
-            std::min(c.page_size, keys - i * c.page_size);
+      for (std::int64_t j = 0; j < c.lengths[static_cast<std::size_t>(b)]; ++j) {
+        const std::int64_t slot = slot_of(c, j);
+        const auto page = static_cast<std::int64_t>(table.at(b, slot / c.page_size));
+        has_key[static_cast<std::size_t>(page * c.page_size + slot % c.page_size)] = true;
       }
     }
-    for (std::int64_t page = 0; page < pool_pages(c); ++page) {
-      for (std::int64_t row = used[static_cast<std::size_t>(page)]; row < c.page_size; ++row) {
-        fn(page, row);
-      }
+    for (std::int64_t i = 0; i < pool_pages(c) * c.page_size; ++i) {
+      if (!has_key[static_cast<std::size_t>(i)]) fn(i / c.page_size, i % c.page_size);
     }
   }
   static Array codes(const CodedPages& c, std::uint64_t seed) {
@@ -201,27 +218,54 @@ struct CodedPool {
   }
 };
 
+void check_coded_pages(Context& ctx, const CodedPages& c) {
+  SCOPED_TRACE(testing::Message() << name(c.stored) << " " << name(c.dtype) << " dim " << c.dim
+                                  << " pages of " << c.page_size << " " << c.mask.to_string()
+                                  << " hole " << c.hole_begin << " " << c.hole_size);
+  CodedPool t(ctx, c);
+  const reference::AttentionResult exact = reference::attention(t.inputs());
+  const double rounding = 2 * epsilon(c.dtype);
+  for (int turn = 0; turn < 2; ++turn) {  // the second finds the counters of the first
+    attention(ctx, t.args);
+    EXPECT_TRUE(close(t.out.read(), exact.out, rounding, rounding));
+    EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
+    EXPECT_TRUE(t.out.surroundings_intact() && t.lse.surroundings_intact());
+  }
+}
+
 TEST_P(HopperDecodeCodesTest, PagesAndLengths) {
   std::size_t i = 0;
   for (DType stored : kCodeTypes) {
     for (std::int64_t dim : {64, 80, 128}) {
       for (std::int64_t page_size : {16, 32, 48, 64, 96, 256}) {
         for (const Mask& mask : {Mask::causal(), Mask::window(50, 0), Mask::sinks(70, 40)}) {
-          const DType dtype = i++ % 2 == 0 ? DType::f16 : DType::bf16;
-          SCOPED_TRACE(testing::Message() << name(stored) << " " << name(dtype) << " dim " << dim
-                                          << " pages of " << page_size << " " << mask.to_string());
-          CodedPool t(
-              ctx(),
-              {.stored = stored, .dtype = dtype, .dim = dim, .page_size = page_size, .mask = mask});
-          const reference::AttentionResult exact = reference::attention(t.inputs());
-          const double rounding = 2 * epsilon(dtype);
-          for (int turn = 0; turn < 2; ++turn) {  // the second finds the counters of the first
-            attention(ctx(), t.args);
-            EXPECT_TRUE(close(t.out.read(), exact.out, rounding, rounding));
-            EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
-            EXPECT_TRUE(t.out.surroundings_intact() && t.lse.surroundings_intact());
-          }
+          check_coded_pages(ctx(), {.stored = stored,
+                                    .dtype = i++ % 2 == 0 ? DType::f16 : DType::bf16,
+                                    .dim = dim,
+                                    .page_size = page_size,
+                                    .mask = mask});
         }
+      }
+    }
+  }
+}
+
+// Holes that begin and end anywhere, within a step and over many pages.
+TEST_P(HopperDecodeCodesTest, Holes) {
+  const Hole holes[] = {{4, 5}, {0, 17}, {32, 32}, {70, 3}, {4, 500}, {40, 100}, {64, 64}, {33, 1}};
+  const std::int64_t page_sizes[] = {16, 32, 64, 256};
+  std::size_t i = 0;
+  for (DType stored : kCodeTypes) {
+    for (std::int64_t dim : {64, 80, 128}) {
+      for (const Hole& hole : holes) {
+        check_coded_pages(ctx(), {.stored = stored,
+                                  .dtype = i % 3 == 0 ? DType::f16 : DType::bf16,
+                                  .dim = dim,
+                                  .page_size = page_sizes[i % 4],
+                                  .mask = i % 5 == 0 ? Mask::full() : Mask::causal(),
+                                  .hole_begin = hole.begin,
+                                  .hole_size = hole.size});
+        ++i;
       }
     }
   }

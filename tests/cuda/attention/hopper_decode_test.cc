@@ -106,6 +106,46 @@ TEST_P(HopperDecodeTest, PagesAndLengths) {
   }
 }
 
+// Holes that begin and end anywhere, within a step and over many pages. What is in them is NaN.
+TEST_P(HopperDecodeTest, Holes) {
+  const std::vector<Hole> holes{{0, 0},   {4, 5},    {40, 500}, {0, 17},  {7, 1},
+                                {32, 32}, {4, 28},   {64, 1},   {1, 100}, {100, 60},
+                                {0, 128}, {700, 90}, {0, 3}};
+  const std::int64_t sequences = std::ssize(kDecodeLengths), longest = 1500;
+  for (std::int64_t dim : {64, 80, 128}) {
+    const DType dtype = dim == 80 ? DType::f16 : DType::bf16;
+    for (std::int64_t page_size : {16, 64}) {
+      for (const Mask& mask : {Mask::causal(), Mask::full(), Mask::window(-1, 2)}) {
+        SCOPED_TRACE(testing::Message()
+                     << "dim " << dim << " pages of " << page_size << " " << mask.to_string());
+        AttentionTensors t(ctx(), {.batch = sequences,
+                                   .n_q = 2,
+                                   .n_k = 8,
+                                   .heads = 12,
+                                   .kv_heads = 4,
+                                   .dim = dim,
+                                   .mask = mask,
+                                   .dtype = dtype});
+        const Paged paged(
+            ctx(), page_size, kDecodeLengths, random_normal({sequences, longest, 4, dim}, 5),
+            random_normal({sequences, longest, 4, dim}, 6), dtype, Layout::contiguous, holes);
+        paged.put_into(t.args);
+        reference::AttentionInputs in = t.inputs();
+        in.k = paged.k_pool->read();
+        in.v = paged.v_pool->read();
+        in.page_table = paged.table;
+        in.lengths = array_of(kDecodeLengths);
+        in.holes = paged.hole_values;
+        const reference::AttentionResult exact = reference::attention(in);
+        attention(ctx(), t.args);
+        EXPECT_TRUE(close(t.out.read(), exact.out, epsilon(dtype), 2 * epsilon(dtype)));
+        EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
+        EXPECT_TRUE(t.out.surroundings_intact() && t.lse.surroundings_intact());
+      }
+    }
+  }
+}
+
 // The same bits every time, whoever comes last.
 TEST_P(HopperDecodeTest, TwiceTheSameBits) {
   AttentionTensors t(ctx(), {.batch = 7,

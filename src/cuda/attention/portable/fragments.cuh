@@ -178,9 +178,9 @@ struct ScoreScale {
 };
 
 // Scores of keys from k0 on that a row does not see become -inf. The warp's rows are those of
-// `rows` from `first` on.
-template <int tiles, int n_keys>
-__device__ void hide(const QueryRows& rows, int first, const KeyTileLoop& loop, int k0,
+// `rows` from `first` on. Loop: has seen() as KeyTileLoop.
+template <int tiles, int n_keys, typename Loop>
+__device__ void hide(const QueryRows& rows, int first, const Loop& loop, int k0,
                      float (&scores)[tiles][n_keys][4]) {
 #pragma unroll
   for (int m = 0; m < tiles; ++m) {

@@ -48,9 +48,11 @@ struct Computer {
   __device__ void compute(const Pieces& piece, const QueryRows& rows, int pieces, int first_step,
                           WarpRows<1, dim>& state) {
     const KeyTileLoop loop = loop_over(c.call, rows.sequence);
-    const KeySteps<BlockOf::kStepKeys> steps(loop);
-    // Rows from here on are not the sequence's.
-    const int exist = steps.count == 0 ? 0 : rows.sequence.n_k;
+    const Slots slots(rows.sequence);
+    const auto steps = steps_over<BlockOf::kStepKeys>(rows.sequence, loop);
+    // Rows from here on are not the sequence's; and those that somebody sees end here.
+    const int exist = steps.count == 0 ? 0 : slots.behind(rows.sequence.n_k);
+    const int end = slots.behind(loop.end);
     Of products(head);
     const int buffer = pieces % 2;
     tile::wait(block.barriers->q_full[buffer], static_cast<std::uint32_t>(pieces / 2 % 2));
@@ -60,9 +62,12 @@ struct Computer {
       const int k0 = steps.key(piece.begin + next_step - first_step) + step_part * kWarpKeys;
       tile::wait(block.barriers->full[place], parity);
       // A part of the last step may begin behind the last key.
-      if (BlockOf::kParts == 1 || k0 < loop.end) {
-        if (k0 + kWarpKeys > exist) clear_values(products, exist - k0);
-        take_step(products, rows, loop, k0, state);
+      if (BlockOf::kParts == 1 || k0 < end) {
+        if (k0 + kWarpKeys > exist || slots.meet_hole(k0, kWarpKeys)) {
+          const int row = k0 + lane_of_warp();
+          clear_values(products, row >= exist || slots.in_hole(row));
+        }
+        take_step(products, rows, loop, slots, k0, state);
       }
       release(block.barriers->free[place]);
       place += BlockOf::kTeams;
@@ -82,11 +87,13 @@ struct Computer {
            step_part * kWarpKeys;
   }
   __device__ void take_step(const Of& products, const QueryRows& rows, const KeyTileLoop& loop,
-                            int k0, WarpRows<1, dim>& state) const {
+                            const Slots& slots, int k0, WarpRows<1, dim>& state) const {
     StepScores scores;
     products.multiply(keys(), scores);
     if constexpr (BlockOf::kCodes) Of::scale(scales(0), 1.f, scores);
-    if (!loop.full(k0, kWarpKeys)) hide(rows, 0, loop, k0, scores);
+    if (slots.meet_hole(k0, kWarpKeys) || !loop.full(slots.key(k0), kWarpKeys)) {
+      hide(rows, 0, LoopAroundHole{loop, slots}, k0, scores);
+    }
     update(c.call.q_factor / Of::kScoreUnit, scores, state);
     if constexpr (BlockOf::kCodes) Of::scale(scales(1), Of::kGain, scores);
     products.add(scores, values(), state.out[0]);
@@ -96,9 +103,10 @@ struct Computer {
     __syncwarp();
     if (lane_of_warp() == 0) tile::arrive(barrier);
   }
-  // Rows behind the last key are somebody else's, or NaN: a weight of 0 would not hide that.
-  __device__ void clear_values(const Of& products, int from) const {
-    if (lane_of_warp() >= from) products.clear(values(), lane_of_warp());
+  // Rows behind the last key, or in a hole, are somebody else's, or NaN: a weight of 0 would not
+  // hide that.
+  __device__ void clear_values(const Of& products, bool mine) const {
+    if (mine) products.clear(values(), lane_of_warp());
     tile::publish_shared();  // the copy engine writes there next
     __syncwarp();
   }

@@ -64,15 +64,16 @@ bool lie_side_by_side(const AttentionCall& call, const HeadRows& rows) {
   return heads_of_block(call) == 1 || rows.head_stride == call.dim;
 }
 
-// A hole would move keys across units, and a unit has one page.
+// Steps count slots, so that a copy does not cross pages. Before a hole and behind it a mask would
+// not see the same distances there: with holes, it hides no early keys.
 bool takes_layout(const AttentionCall& call) {
   if (call.kv_heads % heads_of_block(call) != 0) return false;
   if (call.has_codes() && !(lie_side_by_side(call, call.k) && lie_side_by_side(call, call.v))) {
     return false;
   }
   if (call.page_table == nullptr) return true;
-  return call.holes == nullptr && call.page_size % kLeastUnit == 0 &&
-         call.page_size <= kMostHopperRows;
+  if (call.holes != nullptr && (call.mask.left >= 0 || call.mask.n_sink > 0)) return false;
+  return call.page_size % kLeastUnit == 0 && call.page_size <= kMostHopperRows;
 }
 
 // Whether the scales of a head lie less than 2^31 behind its first.

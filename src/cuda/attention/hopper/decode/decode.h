@@ -1,6 +1,7 @@
 // cuda.hopper.decode: few query rows over many keys on Hopper, as the host sees it. f16 and bf16,
 // keys and values of 8 bits too, head dims 64, 80 and 128, at most 16 rows for each key head;
-// dense, ragged, and pages of a multiple of 16 rows without a hole; all masks but patterns.
+// dense, ragged, and pages of a multiple of 16 rows; all masks but patterns, and with holes those
+// that hide no early keys.
 //
 //   call.h         what a kernel is launched with
 //   decode.cc      from an attention call to that; when the kernel can be used

@@ -19,13 +19,13 @@ struct KeyPlace {
   int row, batch;  // batch: or page
 };
 
-// Of the copy that begins with this key. What is outside of the tensor, as a page that is not in
+// Of the copy that begins with this slot. What is outside of the tensor, as a page that is not in
 // the pool, becomes NaN.
-__device__ inline KeyPlace find_place(const AttentionCall& call, const SmallSequence& s, int key) {
-  if (call.page_table == nullptr) return {s.k_begin + key, s.k_batch};
-  if (key >= s.n_k) return {0, -1};
-  const int page_size = static_cast<int>(call.page_size), index = key / page_size;
-  return {key - index * page_size, call.page_table[s.index * call.table_stride + index]};
+__device__ inline KeyPlace find_place(const AttentionCall& call, const SmallSequence& s, int slot) {
+  if (call.page_table == nullptr) return {s.k_begin + slot, s.k_batch};
+  if (slot >= Slots(s).behind(s.n_k)) return {0, -1};
+  const int page_size = static_cast<int>(call.page_size), index = slot / page_size;
+  return {slot - index * page_size, call.page_table[s.index * call.table_stride + index]};
 }
 
 // Calls fn with the keys of one copy, `unit`, as a constant.
@@ -38,15 +38,15 @@ __device__ void with_unit(int unit, F fn) {
   fn(std::integral_constant<int, kLeastUnit>());
 }
 
-// Calls fn(places, i, key) for each step of a piece, which begins with this key. Each lane looks up
-// one copy of the next 32, while those before it are under way: lane i * units + u has the place of
-// copy u of the step.
+// Calls fn(places, i, slot) for each step of a piece, which begins with this slot. Each lane looks
+// up one copy of the next 32, while those before it are under way: lane i * units + u has the place
+// of copy u of the step.
 template <typename Block, int unit, typename F>
 __device__ void for_each_step(const AttentionCall& call, const Pieces& piece,
                               const SmallSequence& s, F fn) {
   constexpr int kUnits = Block::kStepKeys / unit, kAtOnce = 32 / kUnits;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const KeySteps<Block::kStepKeys> steps(loop_over(call, s));
+  const auto steps = steps_over<Block::kStepKeys>(s, loop_over(call, s));
   const auto look_up = [&](int first) {
     return find_place(call, s, steps.key(first + lane / kUnits) + lane % kUnits * unit);
   };

@@ -52,6 +52,8 @@ struct ScaleFetcher {
     const std::int64_t first_head = std::int64_t{piece.heads} * Block::kHeads;
     const float* const k_scales = c.call.k_scales.data + first_head * c.call.k_scales.head_stride;
     const float* const v_scales = c.call.v_scales.data + first_head * c.call.v_scales.head_stride;
+    const Slots slots(s);
+    const int exist = slots.behind(s.n_k);
     Offsets mine{}, from{};
     for_each_step<Block, unit>(c.call, piece, s, [&](const KeyPlace& places, int i, int k0) {
       if (i == 0) mine = offsets(places);
@@ -64,13 +66,13 @@ struct ScaleFetcher {
           const int with = i * kUnits + key / unit;
           from = {__shfl_sync(0xffffffffu, mine.k, with), __shfl_sync(0xffffffffu, mine.v, with)};
         }
-        const bool exists = k0 + key < s.n_k;
+        const bool exists = k0 + key < exist && !slots.in_hole(k0 + key);
         if (exists && from.k >= 0) {
           copy(to + part * kWarpKeys, k_scales + from.k + key % unit, c.call.k_scales);
           copy(to + part * kWarpKeys + kValues, v_scales + from.v + key % unit, c.call.v_scales);
         } else {
           // The scores of a key in a page that is not in the pool are NaN, for all queries that see
-          // it. Beyond the last key everything is 0.
+          // it. Beyond the last key, and in a hole, everything is 0.
           write(to + part * kWarpKeys, exists ? __uint_as_float(0x7fffffffu) : 0.f);
           write(to + part * kWarpKeys + kValues, 0.f);
         }

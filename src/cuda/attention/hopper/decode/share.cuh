@@ -30,11 +30,60 @@ __device__ inline KeyTileLoop loop_over(const AttentionCall& call, const SmallSe
   return loop;
 }
 
+// Where keys lie in the pages of a sequence. Steps, copies and places in a stage count slots. A
+// hole is in a cache that has dropped keys, under a mask that hides no early ones (takes_layout):
+// the steps are those of the slots before it and of those behind it.
+struct Slots {
+  int hole_begin, hole_size;
+
+  __device__ explicit Slots(const SmallSequence& s)
+      : hole_begin(s.hole_begin), hole_size(s.hole_size) {}
+  __device__ int hole_end() const { return hole_begin + hole_size; }
+  // The slot behind those of the first n keys.
+  __device__ int behind(int n) const { return n > hole_begin ? n + hole_size : n; }
+  __device__ bool in_hole(int slot) const { return slot >= hole_begin && slot < hole_end(); }
+  // Whether some of n slots from this one on are in the hole.
+  __device__ bool meet_hole(int slot, int n) const {
+    return slot < hole_end() && slot + n > hole_begin && hole_size > 0;
+  }
+  // Of a slot that is not in the hole.
+  __device__ int key(int slot) const { return slot < hole_begin ? slot : slot - hole_size; }
+};
+
+template <int keys>
+__device__ KeySteps<keys> steps_over(const SmallSequence& s, KeyTileLoop loop) {
+  const Slots slots(s);
+  if (slots.hole_size > 0) {
+    loop.sinks = std::min(loop.end, slots.hole_begin);
+    loop.begin = slots.hole_end();
+    loop.end = slots.behind(loop.end);
+  }
+  return KeySteps<keys>(loop);
+}
+
+// What queries see of slots.
+struct LoopAroundHole {
+  const KeyTileLoop& loop;
+  Slots slots;
+
+  __device__ std::uint64_t seen(int i, int slot) const {
+    const std::uint64_t before = ones(slots.hole_begin - slot);
+    const std::uint64_t behind = ~ones(slots.hole_end() - slot);
+    return (loop.seen(i, slot) & before) | (loop.seen(i, slot - slots.hole_size) & behind);
+  }
+
+ private:
+  // The lowest n bits.
+  __device__ static std::uint64_t ones(int n) {
+    return n <= 0 ? 0 : n >= kKeysOfWord ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
+  }
+};
+
 // A sequence that sees no keys has an output too: it has one step, whose keys nobody sees.
 template <int keys>
 __device__ int count_steps(const AttentionCall& call, int index) {
   const SmallSequence s = SmallSequence::of(call, index);
-  return rows_of(call, s) == 0 ? 0 : std::max(1, KeySteps<keys>(loop_over(call, s)).count);
+  return rows_of(call, s) == 0 ? 0 : std::max(1, steps_over<keys>(s, loop_over(call, s)).count);
 }
 
 // before[i] is the number of steps of a head in all sequences before i; before[sequences] is that
