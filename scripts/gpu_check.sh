@@ -46,32 +46,43 @@ if place=$(find_library libnccl.so.2); then
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$place
 fi
 
-logs=$(mktemp -d)
-trap 'rm -rf "$logs"' EXIT
+# TESSERA_CHECK_LOGS names a folder that keeps all output; without it a summary is shown, and the logs of what failed.
+if [ -n "${TESSERA_CHECK_LOGS:-}" ]; then
+  logs=$TESSERA_CHECK_LOGS
+  rm -rf "$logs" && mkdir -p "$logs" || exit 2
+else
+  logs=$(mktemp -d)
+  trap 'rm -rf "$logs"' EXIT
+fi
 # number WORD LOG...: the number of tests that the logs count as PASSED or SKIPPED, or all of them (=*).
 number() {
   local word=$1
   shift
-  cat "$@" | sed -n "s/^\[ *$word *\] \([0-9]*\) tests\?\([.]\| from .* ran\).*/\1/p" | awk '{ sum += $1 } END { print sum + 0 }'
+  cat "$@" | sed -n "s/^\[ *$word *\] \([0-9]*\) tests\?\([.]\|, listed below\| from .* ran\).*/\1/p" | awk '{ sum += $1 } END { print sum + 0 }'
 }
 
 if [ -z "${TESSERA_TEST_DATA:-}" ] && [ ! -d "$folder/data" ]; then export TESSERA_TEST_DATA=$here/../tests/data; fi
-# The tests run first, in 8 processes. The sanitizers begin when they have ended, with random calls beside them: processes take
-# turns on the GPU, and the tests took six times as long beside six processes of the sanitizers. Tests that look at the GPU's
-# memory run last, alone.
+# The tests run first, in as many processes as the machine has cores for, since most of their time is spent on the CPU. The
+# sanitizers begin when they have ended, with random calls beside them: processes take turns on the GPU, and the tests took six
+# times as long beside six processes of the sanitizers. Tests that look at the GPU's memory run last, alone.
 of_memory='*/OutOfMemory.*:*/StreamMemory.*:*/CudaLostTest.*'
-shards=8
+shards=$(($(nproc) > 5 ? $(nproc) - 2 : 4))
 tests=()
 for ((i = 0; i < shards; i++)); do
-  (GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$test_gpu" --gtest_filter="*/cuda*-$of_memory" --gtest_brief=1 \
-    >"$logs/tests.$i" 2>&1; echo $? >"$logs/status.$i") &
+  (GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i "$test_gpu" --gtest_filter="*/cuda*-$of_memory" >"$logs/tests.$i" 2>&1
+    echo $? >"$logs/status.$i") &
   tests+=($!)
 done
 
+# show_tests LOG...: what a person wants to see of the output of tests.
+show_tests() {
+  cat "$@" | grep -v -E '^\[( RUN|       OK|-----)|^$|Running main|^Note: |Global test environment'
+}
 wait "${tests[@]}"
 failed=0
-echo "== tests"
-cat "$logs"/tests.*
+echo "== tests ($SECONDS s)"
+show_tests "$logs"/tests.*
+echo "the slowest: $(cat "$logs"/tests.* | sed -n 's/^\[       OK \] \(.*\) (\([0-9]*\) ms)$/\2 ms \1/p' | sort -rn | head -4 | paste -sd, | sed 's/,/, /g')"
 
 # One test of each kernel, because the tools make a kernel ten to a hundred times slower.
 few='*/NormTest.DtypesAndLayouts/cuda:*/NormTest.WorksInPlace/cuda:*/NormTest.WidthsOfWholePieces/cuda'
@@ -86,18 +97,23 @@ few+=':*/SampleRowsTest.OddSizes*/cuda:*/SampleRowsTest.DrawsWithout*/cuda:*/Adj
 few+=':*/ModelGolden.EveryLevelInOddSteps/cuda_neox_parallel:*/ModelGolden.EveryLevelInOddSteps/cuda_llama_int8_zero_points'
 few+=':*/DecodeLayersTest.AWindow*/cuda:*/CudaCaptureTest.AGraphOfAllLayers*/cuda:*/AppendAttentionTest.PagesHoles*/cuda:*/AppendAttentionTest.BitsDoNot*/cuda'
 few+=':*/Attention8BitTest.KeysAreRotated*/cuda:*/Attention8BitTest.PagesThat*/cuda:*/PartialSumsTest.AddsTo*/cuda:*/PartialSumsTest.FillsEvery*/cuda'
+few+=':*/HopperDecodeCodesTest.LostPages*/cuda:*/HopperDecodeTest.TwiceTheSameBits/cuda'
 few+=':*/RanksTest.ASplitModel*/cuda:*/SideStreamTest.*/cuda:*/AttentionBackwardTest.SixteenBitsUnder*/cuda:*/AttentionPagesTest.ASequence*/cuda'
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 clean=() dirty=()
-tools=(memcheck racecheck initcheck) halves=2
+# Each tool in several processes, a few of which run at a time. racecheck, which takes longest, begins.
+tools=(racecheck memcheck initcheck) pieces=5
 if [ -z "$sanitizer" ]; then tools=(); fi
-# Each in two processes: racecheck by itself would take as long as all else together.
+export sanitizer test_gpu few pieces logs
+sanitize() {  # sanitize TOOL PIECE
+  GTEST_TOTAL_SHARDS=$pieces GTEST_SHARD_INDEX=$2 "$sanitizer" --tool "$1" --report-api-errors no --error-exitcode 9 \
+    "$test_gpu" --gtest_filter="$few" >"$logs/$1.$2" 2>&1
+  echo $? >"$logs/$1.status.$2"
+}
+export -f sanitize
 for tool in "${tools[@]}"; do
-  for ((i = 0; i < halves; i++)); do
-    (GTEST_TOTAL_SHARDS=$halves GTEST_SHARD_INDEX=$i "$sanitizer" --tool "$tool" --report-api-errors no --error-exitcode 9 \
-      "$test_gpu" --gtest_filter="$few" --gtest_brief=1 >"$logs/$tool.$i" 2>&1; echo $? >"$logs/$tool.status.$i") &
-  done
-done
+  for ((i = 0; i < pieces; i++)); do echo "$tool $i"; done
+done | xargs -r -P $(($(nproc) > 12 ? 8 : 4)) -L 1 bash -c 'sanitize "$@"' sanitize &
 
 # New calls in every run. The line of one that fails repeats it: test_random --device cuda --case "...".
 echo "== random calls"
@@ -111,11 +127,11 @@ else
 fi
 
 wait
-echo "== tests of memory"
+echo "== tests of memory ($SECONDS s)"
 only_cuda=$(tr : '\n' <<<"$of_memory" | sed 's|$|/cuda*|' | paste -sd :)
-"$test_gpu" --gtest_filter="$only_cuda" --gtest_brief=1 >"$logs/tests.memory" 2>&1
+"$test_gpu" --gtest_filter="$only_cuda" >"$logs/tests.memory" 2>&1
 echo $? >"$logs/status.memory"
-cat "$logs/tests.memory"
+show_tests "$logs/tests.memory"
 early=
 for status in "$logs"/status.*; do
   if [ "$(cat "$status")" -ne 0 ]; then failed=1; fi
@@ -134,11 +150,11 @@ fi
 for tool in "${tools[@]}"; do
   echo "== compute-sanitizer --tool $tool"
   few_passed=$(number PASSED "$logs/$tool".[0-9]) status=0
-  for ((i = 0; i < halves; i++)); do
-    log=$logs/$tool.$i of_half=$(cat "$logs/$tool.status.$i")
+  for ((i = 0; i < pieces; i++)); do
+    log=$logs/$tool.$i of_piece=$(cat "$logs/$tool.status.$i")
     grep -E 'ERROR SUMMARY|RACECHECK SUMMARY|PASSED|FAILED|SKIPPED' "$log" || tail -4 "$log"
-    if [ "$of_half" -ne 0 ]; then status=$of_half; fi
-    if [ "$of_half" -ne 0 ] || [ "$few_passed" -eq 0 ]; then tail -40 "$log"; fi
+    if [ "$of_piece" -ne 0 ]; then status=$of_piece; fi
+    if [ "$of_piece" -ne 0 ] || [ "$few_passed" -eq 0 ]; then tail -40 "$log"; fi
   done
   if [ "$status" -eq 0 ] && [ "$few_passed" -gt 0 ]; then clean+=("$tool"); else dirty+=("$tool FAILED ($status)"); fi
 done

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/checked.h"
 #include "core/workspace.h"
 #include "cuda/attention/kernel.h"
 #include "cuda/runtime/hopper_kernels.h"
@@ -190,22 +191,26 @@ TEST(AttentionTable, HopperDecodesOverManyCodes) {
       return args_of_codes({.n_q = 1, .n_k = n_k, .heads = 24, .kv_heads = kv_heads, .dim = dim},
                            stored);
     };
+    const auto least = [](std::int64_t kv_heads, std::int64_t dim) {
+      return ceil_div(std::int64_t{1} << 26, kv_heads * dim);
+    };
     for (std::int64_t dim : {64, 80, 128}) {
-      EXPECT_EQ(chosen(kHopper, args(16384, 8, dim)), "cuda.hopper.decode") << dim;
-      EXPECT_EQ(chosen(kHopper, args(16383, 8, dim)), "cuda.split.codes") << dim;
-      EXPECT_EQ(chosen(kAmpere, args(16384, 8, dim)), "cuda.split.codes") << dim;
+      const std::int64_t n_k = least(8, dim);
+      EXPECT_EQ(chosen(kHopper, args(n_k, 8, dim)), "cuda.hopper.decode") << dim;
+      EXPECT_EQ(chosen(kHopper, args(n_k - 1, 8, dim)), "cuda.split.codes") << dim;
+      EXPECT_EQ(chosen(kAmpere, args(n_k, 8, dim)), "cuda.split.codes") << dim;
       const bool one_head = dim == 128;
-      EXPECT_EQ(chosen(kHopper, args(16384, 3, dim)),
+      EXPECT_EQ(chosen(kHopper, args(least(3, dim), 3, dim)),
                 one_head ? "cuda.hopper.decode" : "cuda.split.codes");
-      EXPECT_EQ(plan_attention(kHopper, args(16384, 8, dim)).decode.heads, one_head ? 1 : 2);
-      AttentionArgs scattered = args(16384, 8, dim);  // [batch, heads, rows, dim] in memory
+      EXPECT_EQ(plan_attention(kHopper, args(n_k, 8, dim)).decode.heads, one_head ? 1 : 2);
+      AttentionArgs scattered = args(n_k, 8, dim);  // [batch, heads, rows, dim] in memory
       for (Tensor* tensor : {&scattered.k, &scattered.v}) {
         tensor->strides[1] = dim;
-        tensor->strides[2] = 16384 * dim;
+        tensor->strides[2] = n_k * dim;
       }
       EXPECT_EQ(chosen(kHopper, scattered), one_head ? "cuda.hopper.decode" : "cuda.split.codes");
     }
-    EXPECT_EQ(chosen(kHopper, args(16384, 8, 96)), "cuda.split.codes");
+    EXPECT_EQ(chosen(kHopper, args(least(8, 96), 8, 96)), "cuda.split.codes");
   }
 }
 
