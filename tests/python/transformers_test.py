@@ -82,6 +82,36 @@ def test_packed_layers_are_called_and_counted(name, format):
     assert torch.equal(model(ids).logits, before)
 
 
+COMBINATIONS = {
+    "linear": {"linear": "int8", "keep_dense": ["lm_head"]},
+    "groups": {"linear": "int4", "group": 32},
+    "streaming": {"streaming": (4, 28)},
+    "both": {"linear": "nvfp4", "streaming": (4, 28)},
+}
+
+
+@pytest.mark.parametrize("own", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_a_model_that_keeps_its_own_attention(name, own):
+    """attention=False leaves the model's own, but for streaming, which is an attention of ours."""
+    model, ids = make("llama"), prompt(20)
+    model.set_attn_implementation(own)
+    before = model(ids).logits
+    tf.patch(model, attention=False, **COMBINATIONS[name])
+    streams = "streaming" in COMBINATIONS[name]
+    assert model.config._attn_implementation == ("tessera" if streams else own)
+    packed = [n for n, m in model.named_modules() if isinstance(m, FusedFP4Linear)]
+    assert bool(packed) == ("linear" in COMBINATIONS[name]) and ("lm_head" in packed) == (name in ("groups", "both"))
+    report = tf.verify(model, ids, tokens=8)
+    assert report.ok, str(report)
+    assert len(report.layers) == len(packed) + 3 * streams
+    cache = transformers.DynamicCache()  # a prompt, then a few tokens at once
+    parts = [model(ids[:, part], past_key_values=cache).logits for part in (slice(0, 12), slice(12, 20))]
+    torch.testing.assert_close(torch.cat(parts, 1), model(ids).logits, atol=1e-3, rtol=1e-3)
+    tf.unpatch(model)
+    assert model.config._attn_implementation == own and torch.equal(model(ids).logits, before)
+
+
 def test_a_kernel_that_is_never_called_fails_the_verification():
     model, ids = make("llama"), prompt()
     tf.patch(model, linear="int8")
@@ -210,6 +240,9 @@ def test_refusals_are_sentences():
     with pytest.raises(tessera.Error, match="'nothing' matches no linear layer"):
         tf.patch(model, linear="nvfp4", keep_dense=["nothing"])
     assert tf.patch_of(model) is None  # undone
+    with pytest.raises(tessera.Error, match="attention=False changes nothing without linear= or streaming="):
+        tf.patch(model, attention=False)
+    assert tf.patch_of(model) is None
     tf.patch(model, streaming=(4, 12))
     with pytest.raises(tessera.Error, match="patched already"):
         tf.patch(model)

@@ -51,14 +51,18 @@ def patch(
 
     attention: through transformers' attention interface. linear: a format ("nvfp4", "int4", ...) to pack the linear
     layers in, but those that keep_dense names (patterns as in "*.attention.dense"; a tied head stays). streaming:
-    (sinks, window) for endless streams, on GPT-NeoX and the Llama family. The dense layers are kept for unpatch().
+    (sinks, window) for endless streams, on GPT-NeoX and the Llama family, with our attention in any case. The dense
+    layers are kept for unpatch().
 
     >>> model = tessera.transformers.patch(model, linear="nvfp4", keep_dense=["lm_head"], streaming=(4, 28))
     """
     if patch_of(model) is not None:
         raise _native.Error("this model is patched already; unpatch() it first")
-    done = Patch(attention, linear, streaming, layers=attention_modules(model))
-    if (attention or streaming) and not done.layers:
+    if not (attention or linear or streaming):
+        raise _native.Error("patch: attention=False changes nothing without linear= or streaming=; give one of them")
+    # Streams need the interface too: a model's own implementation makes masks that hide the padding among them.
+    done = Patch(attention or bool(streaming), linear, streaming, layers=attention_modules(model))
+    if done.attention and not done.layers:
         raise _native.Error(f"{type(model).__name__} has no layer that uses transformers' attention interface")
     done.own_attention = model.config._attn_implementation
     model._tessera_patch = done
