@@ -77,6 +77,20 @@ def test_attention_over_pages_and_with_keys_turned_as_they_are_read(rng):
     np.testing.assert_allclose(out, reference.attention(q, turned, v[None])[0], atol=5e-6)
 
 
+def test_attention_over_pages_with_a_hole(rng):
+    """As a rolling window leaves them: from key 3 on, every key lies two slots further."""
+    page, table = 4, np.array([[2, 0, 1]], np.int32)
+    k, v, q = f32(rng, 9, 2, 64), f32(rng, 9, 2, 64), f32(rng, 1, 1, 4, 64)
+    kp, vp = (np.full((3, page, 2, 64), 50, np.float32) for _ in range(2))
+    places = np.array([j if j < 3 else j + 2 for j in range(9)])
+    slots = (table[0, places // page] * page + places % page).astype(np.int32)
+    tessera.kv_append(k=k, v=v, slots=slots, k_pages=kp, v_pages=vp)
+    lengths, holes = np.array([9], np.int32), np.array([[3, 2]], np.int32)
+    out = tessera.attention(q=q, k=kp, v=vp, pages=tessera.PageTable(table, lengths, holes=holes))
+    np.testing.assert_allclose(out, reference.attention(q, k[None], v[None])[0], atol=5e-6)
+    assert np.abs(tessera.attention(q=q, k=kp, v=vp, pages=tessera.PageTable(table, lengths)) - out).max() > 1
+
+
 def test_keys_and_values_of_8_bits(rng):
     k, v, q = f32(rng, 4, 2, 64), f32(rng, 4, 2, 64), f32(rng, 1, 1, 4, 64)
     kp, vp = np.zeros((2, 4, 2, 64), np.int8), np.zeros((2, 4, 2, 64), np.int8)
@@ -155,12 +169,46 @@ def test_packed_weights_survive_as_bytes_and_numbers(rng, format):
         tessera.Weight.from_spec(np.zeros(16, np.uint8), packed.spec())
 
 
-def test_gated_linear(rng):
+@pytest.mark.parametrize("activation", ["silu", "relu"])
+@pytest.mark.parametrize("biases", [(), ("gate_bias",), ("up_bias",), ("gate_bias", "up_bias")], ids=" ".join)
+def test_gated_linear(rng, biases, activation):
     x, g, u = f32(rng, 5, 64), f32(rng, 32, 64), f32(rng, 32, 64)
-    gate = x.astype(np.float64) @ g.T
+    given = {name: f32(rng, 32) for name in biases}
+    gate = x.astype(np.float64) @ g.T + given.get("gate_bias", 0)
+    up = x.astype(np.float64) @ u.T + given.get("up_bias", 0)
     np.testing.assert_allclose(
-        tessera.gated_linear(x=x, gate=g, up=u), gate / (1 + np.exp(-gate)) * (x @ u.T), rtol=1e-3, atol=1e-3
+        tessera.gated_linear(x=x, gate=g, up=u, activation=activation, **given), ACTIVATIONS[activation](gate) * up,
+        rtol=1e-3, atol=1e-3,
     )
+
+
+def squared_error(packed, dense):
+    return float(((np.asarray(tessera.dequantize(packed)) - dense) ** 2).mean())
+
+
+def test_how_scales_are_found(rng):
+    w = f32(rng, 16, 64)
+    error = {how: squared_error(tessera.quantize(w, search=how), w) for how in ("least_squares", "from_max")}
+    assert squared_error(tessera.quantize(w), w) == error["least_squares"] < 0.98 * error["from_max"]
+    decoded = np.asarray(tessera.dequantize(tessera.quantize(w, format="int8", search="from_max")))
+    scale = np.abs(w).max(1, keepdims=True) / 127  # the largest of a row has the largest code
+    np.testing.assert_allclose(decoded, np.rint(w / scale) * scale, rtol=1e-5)
+    with pytest.raises(tessera.Error, match="search 'fast' is not known; give one of: least_squares, from_max"):
+        tessera.quantize(w, search="fast")
+
+
+def test_zero_points_fit_weights_that_are_all_positive(rng):
+    w = f32(rng, 16, 64) + 4
+    plain, fitted = (tessera.quantize(w, format="int4", group=32, zero_point=given) for given in (False, True))
+    assert squared_error(fitted, w) < 0.5 * squared_error(plain, w)
+    shape = {"format": "int4", "group": 32, "out_features": 16, "in_features": 64}
+    assert plain.nbytes == tessera.packed_bytes(**shape)
+    assert fitted.nbytes == tessera.packed_bytes(**shape, zero_point=True) > plain.nbytes
+    x = f32(rng, 3, 64)
+    expected = x.astype(np.float64) @ np.asarray(tessera.dequantize(fitted)).T
+    np.testing.assert_allclose(tessera.linear(x=x, weight=fitted), expected, rtol=1e-4, atol=1e-3)
+    with pytest.raises(tessera.Error, match="zero point"):
+        tessera.quantize(w, zero_point=True)
 
 
 def test_norms_with_and_without_residuals(rng):
@@ -327,6 +375,40 @@ def test_sampling_ops_agree_with_each_other(rng):
     np.testing.assert_allclose(lp, shifted[rows, ids], atol=1e-5)
     np.testing.assert_array_equal(top_ids, np.argsort(-logits, axis=1)[:, :2])
     np.testing.assert_allclose(top_lp, np.take_along_axis(shifted, top_ids.astype(int), 1), atol=1e-5)
+
+
+@pytest.mark.parametrize("option", [{"min_p": 0.5}, {"top_p": 0.7}, {"top_k": 2}], ids=" ".join)
+def test_unlikely_tokens_are_cut_off(option):
+    """Of 0.5, 0.3 and 0.2 each option keeps two, with their shares of the rest."""
+    count = 400
+    logits, rows = np.tile(np.log(np.float32([0.2, 0.5, 0.3])), (count, 1)), np.arange(count, dtype=np.int32)
+    assert set(tessera.sample(logits=logits, seed=1).tolist()) == {0, 1, 2}
+    ids = tessera.sample(logits=logits, seed=1, **option)
+    assert set(ids.tolist()) == {1, 2} and abs((ids == 1).mean() - 0.625) < 0.1
+    options = np.array([tessera.draw_options(seed=1, draw=row, **option) for row in range(count)])
+    np.testing.assert_array_equal(tessera.sample_rows(logits=logits, rows=rows, options=options), ids)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"repetition": 2.0}, {"presence": 0.75}, {"repetition": 1.25, "presence": 0.5, "frequency": 0.25}],
+    ids=" ".join,
+)
+def test_penalties_of_tokens_that_were_seen(options):
+    """Repetition counts the prompt's tokens too, presence and frequency those that were generated."""
+    logits, slot = np.float32([[1.5, 2.0, -1.0, 3.0, -2.0, 0.5]]), np.zeros(1, np.int32)
+    counts = np.zeros((1, 6), np.int32)
+    tessera.fill_counts(counts=counts, slot=0, ids=np.int32([1, 2]))  # without values: the prompt's
+    tessera.count_tokens(counts=counts, ids=np.int32([3, 3, 4]), slots=np.zeros(3, np.int32))
+    out = tessera.adjust_logits(
+        logits=logits, rows=slot, slots=slot, counts=counts, penalties=np.array([tessera.penalty_options(**options)])
+    )
+    expected, by = logits[0].astype(np.float64), options.get("repetition", 1.0)
+    for token in (1, 2, 3, 4):
+        expected[token] = expected[token] / by if expected[token] > 0 else expected[token] * by
+    for token, times in ((3, 2), (4, 1)):
+        expected[token] -= options.get("presence", 0.0) + times * options.get("frequency", 0.0)
+    np.testing.assert_allclose(out, [expected], atol=1e-6)
 
 
 def test_logits_are_adjusted_by_bias_and_counts(rng):
