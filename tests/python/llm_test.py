@@ -23,6 +23,13 @@ def command_line(*arguments: str) -> dict:
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+def wait_until(condition, seconds=30.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
+
+
 @pytest.mark.parametrize("seed", [None, 0, 11, 12345], ids=lambda seed: "greedy" if seed is None else f"seed {seed}")
 def test_the_tokens_are_those_of_the_command_line(llm, seed):
     """Both sides choose activations and cache by their defaults. With exact ones, seed 0 would part after 73 tokens."""
@@ -80,10 +87,7 @@ def test_a_stream_adds_up_and_can_be_left(llm):
     for count, _ in enumerate(llm.stream(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True))):
         if count == 3:
             break
-    end = time.monotonic() + 5
-    while llm.stats().running and time.monotonic() < end:
-        time.sleep(0.01)
-    assert llm.stats().running == 0
+    assert wait_until(lambda: llm.stats().running == 0, 5)
 
 
 def test_a_stream_keeps_its_model():
@@ -132,14 +136,64 @@ def test_bad_requests_are_refused_in_a_sentence(llm):
             llm.generate([prompt], params)
 
 
-def test_ctrl_c_ends_a_generation(llm):
-    timer = threading.Timer(0.4, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    start = time.monotonic()
-    with pytest.raises(KeyboardInterrupt):
-        llm.generate(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True, logit_bias={}))
-        time.sleep(10)  # a short context may end the text before the signal
-    assert time.monotonic() - start < 5
+REPETITIVE = "The cat sat on the mat. The dog sat on the cat. " * 8
+
+
+@pytest.mark.parametrize(
+    "options", [{"speculate": "ngram"}, {"prefix_cache": False}, {"max_step_tokens": 16}], ids=" ".join
+)
+def test_options_of_the_engine_leave_the_tokens(llm, options):
+    params = tessera.SamplingParams(max_tokens=40, seed=3, ignore_eos=True)
+    (expected,) = llm.generate(REPETITIVE, params)
+    other = tessera.LLM(device="cpu", max_sequences=1, context=256, **options)
+    (first,) = other.generate(REPETITIVE, params)
+    (again,) = other.generate(REPETITIVE, params)
+    assert first.token_ids == again.token_ids == expected.token_ids
+    prompt = len(first.prompt_token_ids)
+    assert prompt > 64 and first.usage.cached_tokens == 0  # more than a page
+    assert (again.usage.cached_tokens == 0) == (options == {"prefix_cache": False})
+    if "max_step_tokens" in options:
+        assert other.stats().steps > prompt / 16 + 2 * 39
+    with pytest.raises(tessera.Error, match="speculate 'words' is not known; give one of: off, ngram"):
+        tessera.LLM(device="cpu", max_sequences=1, context=64, speculate="words")
+
+
+def test_a_request_beyond_max_waiting_is_refused():
+    llm = tessera.LLM(device="cpu", streaming=(4, 60), max_sequences=1, context=256, max_waiting=1)
+    running = llm.stream(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True))
+    next(running)
+    waiting = llm.stream(PROMPT, tessera.SamplingParams(max_tokens=4))
+    assert wait_until(lambda: llm.stats().waiting == 1, 5)
+    with pytest.raises(tessera.Error, match="1 requests are waiting, as many as the queue holds") as caught:
+        llm.generate(PROMPT)
+    assert caught.value.code == "busy"
+    running.close()
+    assert [piece.finish_reason for piece in waiting][-1] == "max_tokens"
+
+
+def test_ctrl_c_ends_a_generation():
+    """The stream has no end: only the signal ends it. It is sent once the answer has begun."""
+    llm = tessera.LLM(device="cpu", streaming=(4, 60), max_sequences=1, context=256)
+    over, sent = threading.Event(), []
+
+    def interrupt():
+        wait_until(lambda: over.is_set() or llm.stats().generated_tokens >= 3)
+        if not over.is_set():
+            sent.append(time.monotonic())
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True))
+        assert time.monotonic() - sent[0] < 5
+    finally:
+        over.set()
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+    assert wait_until(lambda: llm.stats().running == 0, 5) and llm.stats().cancelled == 1
     assert len(llm.generate(PROMPT, tessera.SamplingParams(max_tokens=3))[0].token_ids) == 3
 
 
