@@ -1,6 +1,9 @@
 """The operators of torch.ops.tessera: opcheck, gradients against PyTorch's own, compiled without a graph break."""
 
+import gc
 import itertools
+import sysconfig
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,6 +11,7 @@ from torch.nn import functional as F
 
 import tessera
 import tessera.torch as tt
+from conftest import resident_bytes
 
 OPS = torch.ops.tessera
 MASKS = {
@@ -122,31 +126,55 @@ def test_rotary_gradient():
     )
 
 
-def inputs_on(device, *shapes):
+def inputs_on(device, *shapes, dtype=torch.float32):
     """As inputs(), on a device: leaves of the graph there."""
-    return [t.detach().to(device).requires_grad_() for t in inputs(*shapes)]
+    return [t.detach().to(device).requires_grad_() for t in inputs(*shapes, dtype=dtype)]
+
+
+def attention_cases(device):
+    shapes = (1, 5, 4, 64), (1, 5, 2, 64), (1, 5, 2, 64)
+    q, k, v = inputs_on(device, *shapes)
+    causal = MASKS["causal"].spec()
+    plain_options, dropped = (causal, 0.0, 0.0, 0.0, None), (causal, 0.0, 0.0, 0.2, torch.tensor([3]))
+    yield "attention", OPS.attention, (q, k, v, *plain_options)
+    yield "attention_dropout", OPS.attention, (q, k, v, *dropped)
+    for name, mask, dtype in (("f16", "causal", torch.float16), ("bf16", "window", torch.bfloat16)):
+        options = MASKS[mask].spec(), 0.0, 0.0, 0.0, None
+        yield f"attention_{name}_{mask}", OPS.attention, (*inputs_on(device, *shapes, dtype=dtype), *options)
+    yield "attention_window", OPS.attention, (q, k, v, MASKS["window"].spec(), 0.0, 5.0, 0.0, None)
+    yield "attention_sinks", OPS.attention, (q, k, v, MASKS["sinks"].spec(), 0.2, 0.0, 0.0, None)
+    plain = [t.detach() for t in (q, k, v)]
+    for name, options in (("attention_backward", plain_options), ("attention_backward_dropout", dropped)):
+        with torch.no_grad():
+            out, lse = OPS.attention(q, k, v, *options)
+        yield name, OPS.attention_backward, (torch.ones_like(out), *plain, out, lse, *options)
 
 
 def opcheck_cases(device="cpu"):
     """Of each operator: a name, and its arguments. A seed is on the CPU, as new_seed() makes it."""
-    q, k, v = inputs_on(device, (1, 5, 4, 64), (1, 5, 2, 64), (1, 5, 2, 64))
-    causal = MASKS["causal"].spec()
-    plain_options = (causal, 0.0, 0.0, 0.0, None)
-    yield "attention", OPS.attention, (q, k, v, *plain_options)
-    yield "attention_dropout", OPS.attention, (q, k, v, causal, 0.0, 0.0, 0.2, torch.tensor([3]))
-    with torch.no_grad():
-        out, lse = OPS.attention(q, k, v, *plain_options)
-    plain = [t.detach() for t in (q, k, v)]
-    yield "attention_backward", OPS.attention_backward, (torch.ones_like(out), *plain, out, lse, *plain_options)
+    yield from attention_cases(device)
     layer = tt.FusedFP4Linear(64, 32, "gelu").to(device)
     x, residual, weight, bias = inputs_on(device, (3, 64), (3, 64), (64,), (64,))
     packed = (layer.prepared, layer.prepared_spec, layer.packed, layer.packed_spec)
-    yield "linear", OPS.linear, (x, *packed, layer.bias.detach().requires_grad_(), "gelu", None)
+    layer_bias, added = layer.bias.detach(), inputs_on(device, (3, 32))[0]
+    yield "linear", OPS.linear, (x, *packed, layer_bias.requires_grad_(), "gelu", None)
+    yield "linear_residual", OPS.linear, (x, *packed, layer_bias.requires_grad_(), "silu", added)
+    yield "linear_without_bias", OPS.linear, (x, *packed, None, "none", added)
+    half = inputs_on(device, (3, 64), (32,), dtype=torch.bfloat16)
+    yield "linear_bf16", OPS.linear, (half[0], *packed, half[1], "gelu", None)
     yield "dequantize", OPS.dequantize, (layer.packed, layer.packed_spec)
+    seed = torch.tensor([3])
     yield "layer_norm", OPS.layer_norm, (x, [residual], weight, bias, 1e-5, 0.0, None)
     yield "layer_norm_alone", OPS.layer_norm, (x, [], weight, bias, 1e-5, 0.0, None)
+    yield "layer_norm_without_bias", OPS.layer_norm, (x, [residual], weight, None, 1e-5, 0.0, None)
+    yield "layer_norm_dropout", OPS.layer_norm, (x, [residual], weight, bias, 1e-5, 0.2, seed)
     yield "rms_norm", OPS.rms_norm, (x, [residual], weight, 1e-5, 0.0, None)
+    yield "rms_norm_alone", OPS.rms_norm, (x, [], weight, 1e-5, 0.0, None)
+    yield "rms_norm_dropout", OPS.rms_norm, (x, [residual], weight, 1e-5, 0.2, seed)
+    half = inputs_on(device, (3, 64), (3, 64), (64,), dtype=torch.float16)
+    yield "rms_norm_f16", OPS.rms_norm, (half[0], [half[1]], half[2], 1e-5, 0.0, None)
     inv_freq = torch.tensor(tessera.rope_inv_freq(64), device=device)
+    (q,) = inputs_on(device, (1, 5, 4, 64))
     yield "rotary", OPS.rotary, (q, torch.arange(5, device=device), inv_freq, "half_split")
 
 
@@ -173,6 +201,62 @@ def test_a_compiled_function_has_no_graph_break():
     (x,) = inputs((2, 6, 64))
     compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
     check_gradients(compiled(x), step(x), [x], atol=1e-6)
+
+
+def why_not_inductor() -> str | None:
+    """What inductor needs on a CPU, and this machine lacks."""
+    from torch._inductor.cpp_builder import get_cpp_compiler
+
+    try:
+        get_cpp_compiler()
+    except Exception as error:
+        return f"inductor finds no C++ compiler: {error}"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    return None if header.exists() else f"inductor compiles against {header}, which is missing"
+
+
+def test_inductor_compiles_grouped_heads_and_dropout(tmp_path, monkeypatch):
+    """The default backend of torch.compile: our operators between code that it makes."""
+    if why := why_not_inductor():
+        pytest.skip(why)
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+    layer, weight, window = tt.FusedFP4Linear(256, 128, "gelu"), torch.ones(256), MASKS["window"].spec()
+
+    def step(x, seed):
+        k = layer(x).view(2, 6, 2, 64)
+        out = tt.attention(x.view(2, 6, 4, 64), k, torch.tanh(k), window, dropout_p=0.2, seed=seed)
+        return tt.rms_norm(out.reshape(2, 6, 256), weight, [x], dropout_p=0.1, seed=seed)[0]
+
+    (x,) = inputs((2, 6, 256))
+    seed = torch.tensor([5])
+    with torch._inductor.config.patch(compile_threads=1):
+        compiled = torch.compile(step, fullgraph=True)
+        check_gradients(compiled(x, seed), step(x, seed), [x], atol=1e-6)
+    assert not torch.equal(compiled(x, torch.tensor([6])), compiled(x, seed))
+
+
+def test_forward_and_backward_leave_no_memory():
+    """Neither Python objects, nor tensors, nor memory that no object holds."""
+    layer, norm = tt.FusedFP4Linear(64, 64, "gelu"), tt.RMSNorm(64)
+    (x,) = inputs((1, 32, 64))
+    seed = torch.tensor([1])
+
+    def steps(count):
+        for _ in range(count):
+            heads = layer(x).view(1, 32, 1, 64)
+            out = tt.attention(heads, heads, heads, MASKS["causal"], dropout_p=0.1, seed=seed)
+            out, total = norm(out.view(1, 32, 64), [x])
+            (out + total).sum().backward()
+            for tensor in (x, layer.bias, norm.weight):
+                tensor.grad = None
+        gc.collect()
+        return len(gc.get_objects()), resident_bytes()
+
+    steps(200)
+    objects, memory = steps(100)
+    objects_after, memory_after = steps(1000)
+    assert objects_after - objects < 100
+    assert memory_after - memory < 2 << 20  # one activation of each step would be 8 MB
 
 
 @pytest.mark.gpu
