@@ -77,6 +77,19 @@ def test_stops_choices_bias_and_logprobs(llm):
     assert plain.usage.generated_tokens == 4 and llm.stats().generated_tokens > 4
 
 
+def test_penalties_and_tokens_that_stop(llm):
+    def greedy(**options):
+        return llm.generate(PROMPT, tessera.SamplingParams(temperature=0, max_tokens=40, ignore_eos=True, **options))[0]
+
+    plain = greedy().token_ids
+    assert len(set(plain)) < 40  # words come again
+    for penalty in ("presence_penalty", "frequency_penalty"):
+        assert len(set(greedy(**{penalty: 1000.0}).token_ids)) == 40
+    assert len(set(greedy(repetition_penalty=2.0).token_ids)) > len(set(plain))
+    stopped = greedy(stop_token_ids=[plain[9]])
+    assert stopped.finish_reason == "eos" and stopped.token_ids == plain[: plain.index(plain[9]) + 1]
+
+
 def test_a_stream_adds_up_and_can_be_left(llm):
     params = tessera.SamplingParams(max_tokens=16, seed=2)
     (whole,) = llm.generate(PROMPT, params)
@@ -226,6 +239,8 @@ def test_a_checkpoint_is_packed(tmp_path):
     assert 0 < abs(packed.nll - dense.nll) < 0.1
     with pytest.raises(tessera.Error, match="exists|not empty|force"):
         tessera.quantize(tmp_path / "dense", out)
+    tessera.quantize(tmp_path / "dense", out, format="nvfp4", pack_embedding=True, force=True)
+    assert 0 < abs(tessera.perplexity(out, ids, device="cpu").nll - packed.nll) < 0.1
     with pytest.raises(tessera.Error, match="is a folder; name the folder to write with out="):
         tessera.quantize(tmp_path / "dense")
 

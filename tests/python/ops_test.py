@@ -317,6 +317,39 @@ def test_a_ring_of_one_process_is_attention(rng, mask):
         tessera.ring_attention(ranks=alone, tokens=12, q=q, k=k, v=v)  # one row is missing
 
 
+def optional_outputs(rng):
+    """Calls whose outputs are new arrays unless they are given: the op, its inputs, the names of its outputs."""
+    q, x, r, w = f32(rng, 1, 5, 2, 64), f32(rng, 3, 16), f32(rng, 3, 16), f32(rng, 16)
+    out, lse = tessera.attention(q=q, k=q, v=q, lse=True)
+    backward = {"q": q, "k": q, "v": q, "out": out, "lse": lse, "d_out": q, "deterministic": True}
+    ring = backward | {"ranks": tessera.one_rank(), "tokens": 5}
+    step, pages = paged_step(rng, [9, 21], 1)
+    norm = {"x": x, "weight": w, "residuals": [r]}
+    drawn = {"logits": x, "rows": np.arange(3, dtype=np.int32), "ids": np.int32([1, 5, 2]), "top": 2}
+    yield tessera.attention_backward, backward, ("d_q", "d_k", "d_v")
+    yield tessera.ring_attention_backward, ring, ("d_q", "d_k", "d_v")
+    yield tessera.layer_norm, norm, ("out", "sum")
+    yield tessera.rms_norm, norm, ("out", "sum")
+    yield tessera.rotary_append, step, ("q_out",)
+    yield tessera.append_attention, step | {"pages": pages, "q_out": np.empty_like(step["q"])}, ("out",)
+    yield tessera.argmax, {"x": x}, ("indices",)
+    yield tessera.top_k, {"x": x, "k": 4}, ("values", "indices")
+    yield tessera.sample, {"logits": x, "seed": 3}, ("ids",)
+    yield tessera.logprobs, drawn, ("logprobs", "top_ids", "top_logprobs")
+
+
+def test_outputs_that_are_given_are_those_that_would_be_made(rng):
+    for op, inputs, names in optional_outputs(rng):
+        made = op(**inputs)
+        made = made if isinstance(made, tuple) else (made,)
+        given = {name: np.full_like(one, 99) for name, one in zip(names, made, strict=True)}
+        back = op(**inputs, **given)
+        back = back if isinstance(back, tuple) else (back,)
+        for name, one, same in zip(names, made, back, strict=True):
+            assert same is given[name], f"{op.__name__}: {name}"
+            np.testing.assert_array_equal(same, one, f"{op.__name__}: {name}")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_append_attention_on_the_gpu(rng, dtype):

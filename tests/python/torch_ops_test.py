@@ -59,6 +59,14 @@ def test_attention_gradients_with_every_mask_and_grouped_heads(name):
     check_gradients(ours, plain_attention(q, k, v, MASKS[name], 5.0), [q, k, v])
 
 
+def test_attention_returns_the_logarithms_of_its_sums():
+    q, k, v = inputs((2, 9, 4, 64), (2, 11, 2, 64), (2, 11, 2, 64), grad=False)
+    out, lse = tt.attention(q, k, v, scale=0.25, return_lse=True)
+    assert torch.equal(out, tt.attention(q, k, v, scale=0.25))
+    scores = 0.25 * q.transpose(1, 2) @ k.repeat_interleave(2, 2).permute(0, 2, 3, 1)
+    torch.testing.assert_close(lse, torch.logsumexp(scores, -1), atol=2e-5, rtol=1e-5)
+
+
 def test_attention_dropout_is_repeated_by_the_backward_pass():
     q, k, v = inputs((1, 16, 2, 64), (1, 16, 2, 64), (1, 16, 2, 64))
     seed = torch.tensor([17])
