@@ -1,7 +1,9 @@
 #include "server/answer_json.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "server/characters.h"
 #include "server/random_hex.h"
 #include "server/token_text.h"
 #include "server/unix_time.h"
@@ -41,9 +43,9 @@ Json chat_token(const Tokenizer& tokenizer, const TokenLogprob& token) {
   return {{"token", text}, {"logprob", token.logprob}, {"bytes", std::move(bytes)}};
 }
 
-Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<Sampled>& tokens) {
+Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<ShownToken>& tokens) {
   Json content = Json::array();
-  for (const Sampled& sampled : tokens) {
+  for (const auto& [sampled, offset] : tokens) {
     Json entry = chat_token(tokenizer, sampled.token);
     entry["top_logprobs"] = Json::array();
     for (const TokenLogprob& other : sampled.top) {
@@ -54,12 +56,11 @@ Json chat_logprobs(const Tokenizer& tokenizer, const std::vector<Sampled>& token
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-// Four lists side by side, as completions have them. `offset`: characters of text before.
-Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<Sampled>& tokens,
-                         std::size_t offset) {
+// Four lists side by side, as completions have them.
+Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<ShownToken>& tokens) {
   Json names = Json::array(), logprobs = Json::array(), tops = Json::array(),
        offsets = Json::array();
-  for (const Sampled& sampled : tokens) {
+  for (const auto& [sampled, offset] : tokens) {
     const std::string text = token_text(tokenizer, sampled.token.id);
     Json top = Json::object();
     for (const TokenLogprob& other : sampled.top) {
@@ -70,7 +71,6 @@ Json completion_logprobs(const Tokenizer& tokenizer, const std::vector<Sampled>&
     logprobs.push_back(sampled.token.logprob);
     tops.push_back(std::move(top));
     offsets.push_back(offset);
-    offset += text.size();
   }
   return {{"tokens", std::move(names)},
           {"token_logprobs", std::move(logprobs)},
@@ -90,6 +90,12 @@ AnswerJson::AnswerJson(const ServedModel& served, const GenerationRequest& reque
       id_((request.chat ? "chatcmpl-" : "cmpl-") + random_hex(3)),
       created_(unix_seconds()),
       choices_(static_cast<std::size_t>(request.choices())) {
+  if (logprobs_ && !chat_) {
+    for (std::size_t i = 0; i < choices_.size(); ++i) {
+      const Request& prompt = request.requests[i / static_cast<std::size_t>(n_)];
+      choices_[i].decoder.emplace(&served.tokenizer, prompt.prompt_ids, std::vector<std::string>());
+    }
+  }
   const GenerateOptions& options = request.requests.front().options;
   end_ids_.assign(options.stop_ids.begin(), options.stop_ids.end());
   if (options.ignore_eos) return;
@@ -110,19 +116,28 @@ Json AnswerJson::frame(bool is_chunk) const {
   return json;
 }
 
-Json AnswerJson::logprobs_of(const std::vector<Sampled>& tokens, std::size_t offset) const {
+Json AnswerJson::logprobs_of(const std::vector<ShownToken>& tokens) const {
   if (!logprobs_) return nullptr;
   return chat_ ? chat_logprobs(served_.tokenizer, tokens)
-               : completion_logprobs(served_.tokenizer, tokens, offset);
+               : completion_logprobs(served_.tokenizer, tokens);
+}
+
+// The event's own text does not tell where the token is: the engine holds back what may become a
+// stop text, and a token may be a part of a character. All parts are where the character begins.
+std::optional<ShownToken> AnswerJson::shown_token(std::int64_t index, const Event& event) {
+  const bool is_token = event.kind == Event::Kind::token;
+  if (!is_token || !logprobs_ || !is_shown(event.token.sampled)) return std::nullopt;
+  Choice& of = choice_at(index);
+  ShownToken token{event.token.sampled, of.characters};
+  if (of.decoder) of.characters += count_characters(of.decoder->push(token.sampled.token.id));
+  return token;
 }
 
 void AnswerJson::add(std::int64_t index, const Event& event) {
-  Choice& choice = choices_[static_cast<std::size_t>(index)];
-  choice.text += event.token.text;
-  if (event.kind == Event::Kind::finished) choice.reason = finish_reason(event.reason);
-  if (event.kind == Event::Kind::token && logprobs_ && is_shown(event.token.sampled)) {
-    choice.tokens.push_back(event.token.sampled);
-  }
+  Choice& to = choice_at(index);
+  to.text += event.token.text;
+  if (event.kind == Event::Kind::finished) to.reason = finish_reason(event.reason);
+  if (auto token = shown_token(index, event)) to.tokens.push_back(std::move(*token));
 }
 
 Json AnswerJson::whole(const TokenCounts& counts) const {
@@ -130,9 +145,8 @@ Json AnswerJson::whole(const TokenCounts& counts) const {
   json["choices"] = Json::array();
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Choice& choice = choices_[i];
-    Json entry = {{"index", i},
-                  {"logprobs", logprobs_of(choice.tokens, 0)},
-                  {"finish_reason", choice.reason}};
+    Json entry = {
+        {"index", i}, {"logprobs", logprobs_of(choice.tokens)}, {"finish_reason", choice.reason}};
     if (chat_) {
       entry["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
     } else {
@@ -163,14 +177,12 @@ Json AnswerJson::first_chunk(std::int64_t index) const {
   return chunk_of(std::move(choice));
 }
 
-Json AnswerJson::chunk(std::int64_t index, const Event& event) const {
+Json AnswerJson::chunk(std::int64_t index, const Event& event) {
   const bool finished = event.kind == Event::Kind::finished;
-  std::vector<Sampled> tokens;
-  if (!finished && is_shown(event.token.sampled)) tokens.push_back(event.token.sampled);
-  const bool has_logprobs = logprobs_ && !tokens.empty();
-  if (!finished && event.token.text.empty() && !has_logprobs) return nullptr;
+  const std::optional<ShownToken> token = shown_token(index, event);
+  if (!finished && event.token.text.empty() && !token) return nullptr;
   Json choice = {{"index", index},
-                 {"logprobs", has_logprobs ? logprobs_of(tokens, 0) : Json()},
+                 {"logprobs", token ? logprobs_of({*token}) : Json()},
                  {"finish_reason", finished ? Json(finish_reason(event.reason)) : Json()}};
   if (!chat_) {
     choice["text"] = event.token.text;

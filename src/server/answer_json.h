@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "engine/text_out.h"
 #include "server/generation_request.h"
 #include "server/served_model.h"
 #include "tessera/engine.h"
@@ -14,6 +16,12 @@ namespace tessera::server {
 
 struct TokenCounts {
   std::int64_t prompt = 0, cached = 0, generated = 0;
+};
+
+// A token whose log-probability is told.
+struct ShownToken {
+  Sampled sampled{};
+  std::int64_t offset = 0;  // characters of the choice's text before it; of completions
 };
 
 // Writes the JSON of one request.
@@ -32,20 +40,25 @@ class AnswerJson {
   // Before the first token of a choice: its role, or the prompt that is echoed. Null: nothing.
   nlohmann::json first_chunk(std::int64_t index) const;
   // Null: the event adds nothing that a client could see.
-  nlohmann::json chunk(std::int64_t index, const Event& event) const;
+  nlohmann::json chunk(std::int64_t index, const Event& event);
   nlohmann::json usage_chunk(const TokenCounts& counts) const;
 
  private:
   struct Choice {
     std::string text{};
-    std::vector<Sampled> tokens{};
+    std::vector<ShownToken> tokens{};
     std::string reason{};
+    std::optional<TextOut> decoder{};  // with log-probabilities of a completion
+    std::int64_t characters = 0;       // that the decoder has written
   };
 
   nlohmann::json frame(bool is_chunk) const;
   nlohmann::json chunk_of(nlohmann::json choice) const;
-  nlohmann::json logprobs_of(const std::vector<Sampled>& tokens, std::size_t offset) const;
+  nlohmann::json logprobs_of(const std::vector<ShownToken>& tokens) const;
   bool is_shown(const Sampled& token) const;
+  // The event's token, if its log-probability is told. Once for each event.
+  std::optional<ShownToken> shown_token(std::int64_t index, const Event& event);
+  Choice& choice_at(std::int64_t index) { return choices_[static_cast<std::size_t>(index)]; }
 
   const ServedModel& served_;
   bool chat_, logprobs_, include_usage_;

@@ -218,8 +218,9 @@ void check_together(const Json& body, const GenerationRequest& request, const Se
                     request.choices(), kMostChoices);
   }
   if (!request.echoes.empty() && request.logprobs) {
-    refuse_together("echo",
-                    "echo and logprobs do not go together: prompts have no log-probabilities here");
+    refuse("echo",
+           "echo with logprobs is not supported: prompts have no log-probabilities here; leave one "
+           "of them out");
   }
   if (!request.stream && held_entries(request, served) > kMostHeldEntries) {
     refuse_together("max_tokens",

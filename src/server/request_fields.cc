@@ -123,7 +123,8 @@ std::vector<RequestField> completion_fields() {
   fields.push_back({"logprobs", integer_schema(0, kMostLogprobs),
                     fmt::format("a whole number from 0 to {}", kMostLogprobs),
                     "Log-probabilities of the tokens, and of so many of the likeliest"});
-  fields.push_back({"echo", kBoolean, "true or false", "Begin the text with the prompt"});
+  fields.push_back(
+      {"echo", kBoolean, "true or false", "Begin the text with the prompt; not with logprobs"});
   return fields;
 }
 

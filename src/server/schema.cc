@@ -4,6 +4,8 @@
 #include <cmath>
 #include <string>
 
+#include "server/characters.h"
+
 namespace tessera::server {
 namespace {
 
@@ -22,13 +24,6 @@ bool has_type(const Json& value, const std::string& type) {
   if (type == "array") return value.is_array();
   if (type == "object") return value.is_object();
   return value.is_null();
-}
-
-// Characters of valid UTF-8.
-std::size_t length_of(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-  }));
 }
 
 bool number_fits(const Json& value, const Json& schema) {
@@ -81,8 +76,8 @@ bool matches(const Json& value, const Json& schema) {
   }
   if (value.is_number()) return number_fits(value, schema);
   if (value.is_string()) {
-    return count_fits(length_of(value.get_ref<const std::string&>()), schema, "minLength",
-                      "maxLength");
+    const std::int64_t characters = count_characters(value.get_ref<const std::string&>());
+    return count_fits(static_cast<std::size_t>(characters), schema, "minLength", "maxLength");
   }
   if (value.is_array()) return array_fits(value, schema);
   return !value.is_object() || object_fits(value, schema);

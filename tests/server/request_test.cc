@@ -149,12 +149,42 @@ TEST_F(RequestTest, WhatIsRefusedNamesItsField) {
   }
 }
 
+// Nothing contradicts here: both are in the API, and only we lack it.
+TEST_F(RequestTest, EchoWithLogProbabilitiesIsNotSupported) {
+  const std::string text = refusal({{"prompt", "a"}, {"echo", true}, {"logprobs", 0}});
+  EXPECT_TRUE(text.starts_with("400 echo: echo with logprobs is not supported")) << text;
+  EXPECT_EQ(refusal({{"prompt", "a"}, {"echo", false}, {"logprobs", 0}}), "");
+}
+
+TEST_F(RequestTest, CapsOfStopsAndBiases) {
+  const auto stops = [](std::size_t count) { return Json(std::vector<std::string>(count, "x")); };
+  const auto biases = [](int count) {
+    Json json = Json::object();
+    for (int id = 0; id < count; ++id) json[std::to_string(id)] = 1;
+    return json;
+  };
+  std::string accents;  // two bytes each
+  for (int i = 0; i < 256; ++i) accents += "\xc3\xa9";
+  config_.vocab = 2000;  // so that all ids of the biases are the model's
+
+  for (const Json& good : {stops(16), Json(std::string(256, 'x')), Json(accents)}) {
+    EXPECT_EQ(refusal({{"prompt", "a"}, {"stop", good}}), "") << good;
+  }
+  for (const Json& bad : {stops(17), Json(std::string(257, 'x')), Json(accents + "x"),
+                          Json::array({"a", std::string(257, 'x')})}) {
+    EXPECT_TRUE(refusal({{"prompt", "a"}, {"stop", bad}}).starts_with("400 stop: ")) << bad;
+  }
+  EXPECT_EQ(refusal({{"prompt", "a"}, {"logit_bias", biases(1024)}}), "");
+  const std::string text = refusal({{"prompt", "a"}, {"logit_bias", biases(1025)}});
+  EXPECT_TRUE(text.starts_with("400 logit_bias: ")) << text;
+  EXPECT_NE(text.find("1024"), std::string::npos) << text;
+}
+
 // Each field is right by itself: 422, where 400 is for a field that is wrong whatever the others
 // say.
 TEST_F(RequestTest, FieldsThatContradictEachOther) {
   const std::pair<const char*, Json> bad[] = {
       {"stream_options", {{"prompt", "a"}, {"stream_options", {{"include_usage", true}}}}},
-      {"echo", {{"prompt", "a"}, {"echo", true}, {"logprobs", 1}}},
       {"n", {{"prompt", Json::array({"a", "b"})}, {"n", 100}}},
       // 128 million tokens in one piece
       {"max_tokens",
