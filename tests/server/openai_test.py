@@ -29,12 +29,35 @@ def test_models(client, model):
         client.models.retrieve("another")
 
 
-@pytest.mark.parametrize("options", [{"temperature": 0}, {"temperature": 0.8, "top_p": 0.95, "seed": 7}], ids=["greedy", "seeded"])
+GREEDY, SEEDED = {"temperature": 0}, {"temperature": 1.2, "seed": 7}
+OPTIONS = [
+    GREEDY,
+    {"temperature": 0.8, "top_p": 0.95, "seed": 7},
+    {**GREEDY, "repetition_penalty": 1.3},
+    {**GREEDY, "presence_penalty": 4},
+    {**GREEDY, "frequency_penalty": 0.8},
+    {**GREEDY, "logit_bias": {"14": -100, "300": 3}},
+    {**SEEDED, "top_k": 5},
+    {**SEEDED, "min_p": 0.2},
+]
+
+
+def flags_of(options: dict) -> list[str]:
+    """The options of `tessera generate` that say the same."""
+    flags = []
+    for name, value in options.items():
+        values = [f"{token}={bias}" for token, bias in value.items()] if name == "logit_bias" else [str(value)]
+        flags += [f for one in values for f in (f"--{name.replace('_', '-')}", one)]
+    return flags
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=["greedy", "seeded", *(list(options)[-1] for options in OPTIONS[2:])])
 def test_the_same_text_as_the_command_line_streamed_and_not(client, model, program, options):
-    flags = [f for name, value in options.items() for f in (f"--{name.replace('_', '-')}", str(value))]
-    expected = command_line(program, "--max-tokens", "32", *flags)
-    whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, **options)
-    chunks = list(client.completions.create(model=model, prompt=PROMPT, max_tokens=32, stream=True, **options))
+    expected = command_line(program, "--max-tokens", "32", *flags_of(options))
+    if options in OPTIONS[2:]:  # and the option says something: without it the text is another
+        assert expected != command_line(program, "--max-tokens", "32", *flags_of(SEEDED if "seed" in options else GREEDY))
+    whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, extra_body=options)
+    chunks = list(client.completions.create(model=model, prompt=PROMPT, max_tokens=32, stream=True, extra_body=options))
     assert whole.choices[0].text == expected
     assert "".join(c.choices[0].text for c in chunks) == expected
     assert whole.choices[0].finish_reason == chunks[-1].choices[0].finish_reason == "length"
@@ -74,6 +97,39 @@ def test_log_probabilities(client, model):
         assert own == pytest.approx(max(top.values()), abs=1e-5), "greedy takes the likeliest"
 
 
+def streamed_logprobs(client, **asked) -> list[tuple[list[str], list[int]]]:
+    """Of each choice: its tokens and where they stand."""
+    found = [([], []) for _ in range(asked.get("n", 1))]
+    for chunk in client.completions.create(stream=True, **asked):
+        for choice in chunk.choices:
+            if choice.logprobs:
+                found[choice.index][0].extend(choice.logprobs.tokens)
+                found[choice.index][1].extend(choice.logprobs.text_offset)
+    return found
+
+
+def test_where_tokens_stand_in_the_text_of_each_choice(client, model):
+    asked = {"model": model, "prompt": PROMPT, "max_tokens": 12, "temperature": 1, "seed": 3, "n": 2, "logprobs": 0}
+    choices = client.completions.create(**asked).choices
+    for choice in choices:
+        tokens, offsets = choice.logprobs.tokens, choice.logprobs.text_offset
+        assert offsets == [len("".join(tokens[:i])) for i in range(len(tokens))]
+        assert all(choice.text.startswith(token, offset) for token, offset in zip(tokens, offsets))
+    assert streamed_logprobs(client, **asked) == [(choice.logprobs.tokens, choice.logprobs.text_offset) for choice in choices]
+
+
+def test_where_tokens_stand_counts_characters_and_not_bytes(client, model, server):
+    """Each of these tokens is half of a character; the first completes the one that the prompt began."""
+    status, _, body = server.request("POST", "/tokenize", {"content": "\u00e9"})
+    first, second = json.loads(body)["tokens"]
+    options = {"logit_bias": {str(second): 100, str(first): 70}, "frequency_penalty": 60, "temperature": 0}
+    asked = {"model": model, "prompt": [0, 389, first], "max_tokens": 3, "logprobs": 0, "extra_body": options}
+    choice = client.completions.create(**asked).choices[0]
+    assert choice.text == "\u00e9\u00e9"
+    assert choice.logprobs.text_offset == [0, 1, 1]
+    assert streamed_logprobs(client, **asked) == [(choice.logprobs.tokens, [0, 1, 1])]
+
+
 def test_stop_ends_before_the_words(client, model):
     full = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, temperature=0).choices[0].text
     word = full.split()[5]
@@ -108,7 +164,9 @@ def test_a_stream_that_is_closed_frees_its_place(client, model, server):
 @pytest.mark.parametrize(
     ("field", "value"),
     [("temperature", -1), ("max_tokens", -5), ("n", 0), ("n", 10**9), ("top_p", 2), ("logprobs", 1000), ("stop", [""]), ("stop", 5), ("prompt", {}),
-     ("logit_bias", {"x": 1}), ("window", -1), ("attention_sinks", 1.5), ("tools", []), ("response_format", {"type": "json_object"}), ("nonsense", 1)],
+     ("logit_bias", {"x": 1}), ("window", -1), ("attention_sinks", 1.5), ("tools", []), ("response_format", {"type": "json_object"}), ("nonsense", 1),
+     pytest.param("stop", ["x"] * 17, id="17 stops"), pytest.param("stop", "x" * 257, id="a long stop"), pytest.param("stop", ["a", "x" * 257], id="one of two too long"),
+     pytest.param("logit_bias", {str(i): 1 for i in range(1025)}, id="1025 biases")],
 )
 def test_bad_fields_are_refused_by_name(client, model, field, value):
     with pytest.raises(openai.BadRequestError) as caught:
@@ -116,6 +174,14 @@ def test_bad_fields_are_refused_by_name(client, model, field, value):
     error = caught.value.body
     assert field in error["message"], error
     assert error["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [pytest.param("stop", ["\u00e9" * 256] * 16, id="stops"), pytest.param("logit_bias", {str(i): -1 for i in range(1024)}, id="biases")],
+)
+def test_as_much_as_the_caps_allow_is_accepted(client, model, field, value):
+    client.completions.create(model=model, prompt=PROMPT, max_tokens=2, extra_body={field: value})
 
 
 def test_another_model_is_not_found(client):
@@ -137,8 +203,14 @@ def test_a_chat_without_a_template_is_refused(client, model):
 
 def test_fields_that_contradict_each_other_are_refused_as_such(client, model):
     with pytest.raises(openai.UnprocessableEntityError) as caught:
+        client.completions.create(model=model, prompt=PROMPT, max_tokens=2, stream_options={"include_usage": True})
+    assert caught.value.body["param"] == "stream_options" and caught.value.body["type"] == "invalid_request_error"
+
+
+def test_log_probabilities_of_an_echoed_prompt_are_not_supported(client, model):
+    with pytest.raises(openai.BadRequestError) as caught:
         client.completions.create(model=model, prompt=PROMPT, max_tokens=2, echo=True, logprobs=2)
-    assert caught.value.body["param"] == "echo" and caught.value.body["type"] == "invalid_request_error"
+    assert caught.value.body["param"] == "echo" and "not supported" in caught.value.body["message"]
 
 
 # ---- chat ----
