@@ -14,12 +14,18 @@ ASKED = {
 }
 
 
-def ask(server, name: str) -> tuple[str, list[str], str]:
+def ask(server, name: str, stream: bool = False) -> tuple[str, list[str], str]:
     """The text, its tokens one by one, and why it ended."""
-    status, _, body = server.request("POST", "/v1/completions", ASKED[name], timeout=300)
+    status, _, body = server.request("POST", "/v1/completions", ASKED[name] | {"stream": stream}, timeout=300)
     assert status == 200, body
-    choice = json.loads(body)["choices"][0]
-    return choice["text"], choice["logprobs"]["tokens"], choice["finish_reason"]
+    if not stream:
+        choice = json.loads(body)["choices"][0]
+        return choice["text"], choice["logprobs"]["tokens"], choice["finish_reason"]
+    *events, end = [event.removeprefix("data: ") for event in body.decode().removesuffix("\n\n").split("\n\n")]
+    assert end == "[DONE]"
+    choices = [json.loads(event)["choices"][0] for event in events]
+    tokens = [token for choice in choices if choice["logprobs"] for token in choice["logprobs"]["tokens"]]
+    return "".join(choice["text"] for choice in choices), tokens, choices[-1]["finish_reason"]
 
 
 @contextlib.contextmanager
@@ -39,15 +45,18 @@ def company(server):
         yield
 
 
-def test_the_same_tokens_alone_and_among_32_others(start):
-    server = start("company", "--max-sequences", str(OTHERS + len(ASKED)))
+WAYS = [(name, stream) for name in ASKED for stream in (False, True)]
+
+
+def test_the_same_tokens_alone_and_among_32_others_streamed_and_not(start):
+    server = start("company", "--max-sequences", str(OTHERS + len(WAYS)))
     alone = {name: ask(server, name) for name in ASKED}
     assert all(len(tokens) == 48 for _, tokens, _ in alone.values())
     assert alone["greedy"] != alone["seeded"]
-    with company(server), concurrent.futures.ThreadPoolExecutor(len(ASKED)) as pool:
-        among = dict(zip(ASKED, pool.map(lambda name: ask(server, name), ASKED)))
+    with company(server), concurrent.futures.ThreadPoolExecutor(len(WAYS)) as pool:
+        among = dict(zip(WAYS, pool.map(lambda way: ask(server, *way), WAYS)))
         assert server.metrics()["tessera_sequences_running"] >= OTHERS, "they were there all the time"
-    assert among == alone
+    assert among == {(name, stream): alone[name] for name, stream in WAYS}
     server.wait_until_idle()
     assert {name: ask(server, name) for name in ASKED} == alone
 
@@ -58,6 +67,6 @@ def test_a_burst_of_33_requests_gives_each_its_own_tokens(server, name):
     alone = ask(server, name)
     names = [name] + [other for other in ASKED for _ in range(OTHERS // len(ASKED))]
     with concurrent.futures.ThreadPoolExecutor(len(names)) as pool:
-        answers = list(pool.map(lambda one: ask(server, one), names))
+        answers = list(pool.map(lambda one: ask(server, one[1], stream=one[0] % 4 >= 2), enumerate(names)))
     assert answers[0] == alone
     assert all(answers[i] == alone for i, other in enumerate(names) if other == name)

@@ -31,6 +31,9 @@ def test_a_key_from_a_file_or_a_variable(start, tmp_path, monkeypatch, way):
     assert server.request("POST", "/v1/completions", ASKED)[0] == 401
     assert server.request("GET", "/metrics")[0] == 401
     assert server.request("GET", "/health")[0] == 200, "a load balancer has no key"
+    assert server.request("GET", "/")[0] == server.request("GET", "/openapi.json")[0] == 200, "nor has a browser at first"
+    assert server.request("GET", "/v1/models")[0] == server.request("POST", "/tokenize", {"content": "a"})[0] == 401
+    assert server.request("GET", "/metrics", headers={"Authorization": f"Bearer {SECRET}"})[0] == 200
     assert server.request("POST", "/v1/completions", ASKED, {"Authorization": f"Bearer {SECRET}"})[0] == 200
     assert server.request("POST", "/v1/completions", ASKED, {"Authorization": f"Bearer {SECRET}x"})[0] == 401
     assert SECRET not in server.log.read_text()

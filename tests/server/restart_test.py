@@ -1,4 +1,5 @@
 """The end of the process: killed and started again, and asked to end."""
+import contextlib
 import json
 import signal
 import threading
@@ -48,6 +49,50 @@ def test_sigterm_lets_running_answers_finish(start):
     assert reply.status == 200
     assert json.loads(reply.body)["usage"]["completion_tokens"] == 200
     assert server.process.wait(60) == 0
+
+
+def keep_reading(stream, came: bytearray) -> None:
+    while part := stream.recv(65536):
+        came += part
+
+
+def test_a_drain_refuses_new_connections_and_goes_on_with_open_ones(start):
+    server = start("draining", "--drain-seconds", "600", "--request-seconds", "600")
+    health, deadline = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n", time.monotonic() + 120
+    with contextlib.ExitStack() as held:
+        stream, idle, asks, asks_health = [held.enter_context(c) for c in (open_stream(server), *(server.connect(timeout=60) for _ in range(3)))]
+        came = bytearray()
+        reader = threading.Thread(target=keep_reading, args=(stream, came))
+        reader.start()
+        idle.sendall(health)
+        assert b'"ok"' in idle.recv(4096)
+        for connection, request in ((asks, post("/v1/completions", LONG)), (asks_health, health)):
+            connection.sendall(request[:10])  # the rest comes later
+        while server.metrics()["tessera_connections"] < 5:
+            assert time.monotonic() < deadline
+        server.process.send_signal(signal.SIGTERM)
+        while True:
+            assert time.monotonic() < deadline, "new connections are still accepted"
+            try:
+                server.connect().close()
+            except ConnectionRefusedError:
+                break
+            except OSError:
+                pass  # it waited to be accepted when the listener was closed
+        assert idle.recv(4096) == b"", "closed"
+        asks.sendall(post("/v1/completions", LONG)[10:])
+        asks_health.sendall(health[10:])
+        (refused,), (draining,) = replies(read_all(asks)), replies(read_all(asks_health))
+        assert refused.status == 503 and b"shutting down" in refused.body
+        assert draining.status == 503 and json.loads(draining.body) == {"status": "draining"}
+        before = len(came)
+        while len(came) < before + 10000:
+            assert time.monotonic() < deadline, "the answer does not go on"
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) == 0
+        reader.join(60)
+    assert b"shutting down" in came and b"data: [DONE]" in came and came.endswith(b"\r\n0\r\n\r\n")
 
 
 def test_sigterm_does_not_wait_for_streams_without_end(start):

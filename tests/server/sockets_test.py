@@ -154,6 +154,55 @@ def test_a_slow_loris_is_cut_off_and_others_are_served(start):
     server.wait_until_idle()
 
 
+def test_a_body_that_comes_slowly_gets_408(start):
+    server = start("slow-body", "--request-seconds", "1")
+    data = post("/v1/completions", GREEDY | {"stop": "x" * 200})
+    head = data.index(b"\r\n\r\n") + 4
+    with server.connect() as connection:
+        connection.sendall(data[:head])
+        connection.settimeout(0.1)
+        answer, deadline = b"", time.monotonic() + 60
+        for byte in data[head:-1]:  # a byte every now and then
+            assert time.monotonic() < deadline, "it is not cut off"
+            try:
+                connection.sendall(bytes([byte]))
+                answer = connection.recv(4096)
+                break
+            except TimeoutError:
+                pass
+            except OSError:
+                break  # what it said can still be read
+        connection.settimeout(30)
+        reply = one(answer + read_all(connection))
+    assert reply.status == 408 and "too long" in error_of(reply)
+    assert server.request("GET", "/health")[0] == 200
+
+
+def test_a_connection_that_idles_is_closed(start):
+    server = start("idle", "--idle-seconds", "1", "--request-seconds", "60")
+    with server.connect(timeout=60) as connection:
+        began = time.monotonic()
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert one(connection.recv(4096)).status == 200
+        assert connection.recv(4096) == b"", "closed without a word"
+        assert time.monotonic() - began >= 1
+    server.wait_until_idle()
+
+
+@pytest.mark.parametrize("leave", [reset, socket.socket.close], ids=["reset", "closed"])
+def test_a_client_that_leaves_while_its_answer_is_computed_is_noticed(server, leave):
+    """At once, or by the second interim answer: about half a second. Busy machines and sanitizers take longer."""
+    before = server.wait_until_idle()
+    connection = server.connect()
+    connection.sendall(post("/v1/completions", {"prompt": "Once", "max_tokens": 1000000, "ignore_eos": True, "attention_sinks": 4, "window": 60}))
+    deadline = time.monotonic() + 60
+    while server.metrics()["tessera_sequences_running"] == 0:
+        assert time.monotonic() < deadline
+    leave(connection)
+    now = server.wait_until_idle(10)  # the answer itself would take far longer
+    assert now["tessera_answers_cancelled_total"] == before["tessera_answers_cancelled_total"] + 1
+
+
 def test_connections_beyond_the_limit_are_refused_and_others_go_on(start):
     server = start("connections", "--max-connections", "16")
     held = [server.connect() for _ in range(16)]
