@@ -340,7 +340,7 @@ void decode(Context& ctx, const AttentionCall& call, std::span<const std::int64_
   });
   if (plan.partial_rows == 0) return;
   with_float_type(call.args.out.dtype, [&](auto type) {
-    ctx.pool().parallel_for(
+    ctx.pool().parallel_runs(
         std::ssize(sequences) * call.kv_heads, [&](std::int64_t task, int) HWY_ATTR {
           const std::size_t i = static_cast<std::size_t>(task / call.kv_heads);
           const Sequence s = sequence_of(call.args, sequences[i]);
