@@ -119,19 +119,20 @@ Request request_of(std::vector<std::int32_t> prompt, std::int64_t answer, Timeli
 // end of a request of one token. Requests that are submitted one by one begin in several steps, and
 // then few run to the end together.
 void submit_between_steps(Engine& engine, const std::function<void()>& submit_all) {
-  std::promise<void> done;
+  // Shared, because the engine's thread may still be in set_value() when the wait is over.
+  const auto done = std::make_shared<std::promise<void>>();
   Request gate{.prompt_ids = {0}, .options = {.max_tokens = 1, .ignore_eos = true}};
-  gate.on_event = [&](const Event& event) {
+  gate.on_event = [done, &submit_all](const Event& event) {
     if (event.kind == Event::Kind::token) return;
     try {
       submit_all();
-      done.set_value();
+      done->set_value();
     } catch (...) {
-      done.set_exception(std::current_exception());
+      done->set_exception(std::current_exception());
     }
   };
   engine.submit(std::move(gate));
-  done.get_future().get();
+  done->get_future().get();
 }
 
 std::int64_t weight_bytes_read(const Model& model) {

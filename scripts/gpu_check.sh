@@ -49,7 +49,11 @@ fi
 # TESSERA_CHECK_LOGS names a folder that keeps all output; without it a summary is shown, and the logs of what failed.
 if [ -n "${TESSERA_CHECK_LOGS:-}" ]; then
   logs=$TESSERA_CHECK_LOGS
-  rm -rf "$logs" && mkdir -p "$logs" || exit 2
+  mkdir -p "$logs" || exit 2
+  if [ -n "$(ls -A "$logs")" ]; then  # what an earlier run left would be counted as this one's
+    echo "gpu_check.sh: TESSERA_CHECK_LOGS names $logs, which is not empty: name a new folder" >&2
+    exit 2
+  fi
 else
   logs=$(mktemp -d)
   trap 'rm -rf "$logs"' EXIT

@@ -39,6 +39,10 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(7)
 
 
+def f32(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape, dtype=np.float32)
+
+
 @pytest.fixture
 def artefacts() -> Path:
     folder = Path(os.environ.get("TESSERA_ARTEFACTS", ROOT / "build" / "python-tests"))

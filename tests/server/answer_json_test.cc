@@ -9,8 +9,8 @@
 
 #include "server/characters.h"
 #include "server/generation_request.h"
+#include "server/served_test.h"
 #include "server/token_text.h"
-#include "support/files.h"
 
 namespace tessera::server {
 namespace {
@@ -18,13 +18,8 @@ namespace {
 using Json = nlohmann::json;
 using Offsets = std::vector<std::int64_t>;
 
-class AnswerJsonTest : public testing::Test {
+class AnswerJsonTest : public ServedTest {
  protected:
-  AnswerJsonTest() {
-    config_.vocab = tokenizer_.vocab_size();
-    config_.max_positions = 512;
-  }
-
   Event token(std::int32_t id) const {
     Event event;
     event.token.sampled.token = {id, -1.0F};
@@ -51,17 +46,6 @@ class AnswerJsonTest : public testing::Test {
     return offsets;
   }
 
-  Tokenizer tokenizer_ =
-      Tokenizer::from_file(test::data_path("tokenizers/tiny-gpt2.tokenizer.json"));
-  ModelConfig config_{};
-  PromptEncoder prompts_{tokenizer_, config_, test::data_path("tokenizers")};
-  ServedModel served_{.name = "tiny",
-                      .created = 0,
-                      .engine = nullptr,
-                      .context = 512,
-                      .config = config_,
-                      .tokenizer = tokenizer_,
-                      .prompts = prompts_};
   const Json body_ = {{"prompt", "hello"}, {"logprobs", 0}};
 };
 

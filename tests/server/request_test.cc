@@ -9,20 +9,15 @@
 #include "server/openapi.h"
 #include "server/request_fields.h"
 #include "server/schema.h"
-#include "support/files.h"
+#include "server/served_test.h"
 
 namespace tessera::server {
 namespace {
 
 using Json = nlohmann::json;
 
-class RequestTest : public testing::Test {
+class RequestTest : public ServedTest {
  protected:
-  RequestTest() {
-    config_.vocab = tokenizer_.vocab_size();
-    config_.max_positions = 512;
-  }
-
   GenerationRequest read(const Json& body, bool chat = false) const {
     return read_generation(body.dump(), chat, served_);
   }
@@ -37,20 +32,6 @@ class RequestTest : public testing::Test {
     }
     return {};
   }
-
-  Tokenizer tokenizer_ =
-      Tokenizer::from_file(test::data_path("tokenizers/tiny-gpt2.tokenizer.json"));
-  ModelConfig config_{};
-  PromptEncoder prompts_{tokenizer_, config_, test::data_path("tokenizers")};
-  ChatEncoder chat_{prompts_, chat_template("chatml")};
-  ServedModel served_{.name = "tiny",
-                      .created = 0,
-                      .engine = nullptr,
-                      .context = 512,
-                      .config = config_,
-                      .tokenizer = tokenizer_,
-                      .prompts = prompts_,
-                      .chat = &chat_};
 };
 
 TEST_F(RequestTest, FieldsReachTheEngine) {

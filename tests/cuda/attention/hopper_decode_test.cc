@@ -71,37 +71,45 @@ TEST_P(HopperDecodeTest, RunsOfQueriesUnderEveryMask) {
 // Nothing, less than a step, whole steps, and many, in an order that leaves gaps.
 const std::vector<std::int64_t> kDecodeLengths{0, 1, 700, 32, 0, 31, 33, 64, 1, 129, 16, 1500, 0};
 
-// Slots behind the end of a sequence hold NaN.
-TEST_P(HopperDecodeTest, PagesAndLengths) {
+// Sequences of every length in pages, whose slots behind the end hold NaN. Twice: the second call
+// finds the counters of the first.
+void check_pages(Context& ctx, std::int64_t dim, std::int64_t page_size, const Mask& mask,
+                 const std::vector<Hole>& holes = {}) {
+  SCOPED_TRACE(testing::Message() << "dim " << dim << " pages of " << page_size << " "
+                                  << mask.to_string() << " holes " << holes.size());
   const std::int64_t sequences = std::ssize(kDecodeLengths), longest = 1500;
+  const DType dtype = dim == 80 ? DType::f16 : DType::bf16;
+  AttentionTensors t(ctx, {.batch = sequences,
+                           .n_q = 2,
+                           .n_k = 8,
+                           .heads = 12,
+                           .kv_heads = 4,
+                           .dim = dim,
+                           .mask = mask,
+                           .dtype = dtype});
+  const Paged paged(ctx, page_size, kDecodeLengths, random_normal({sequences, longest, 4, dim}, 5),
+                    random_normal({sequences, longest, 4, dim}, 6), dtype, Layout::contiguous,
+                    holes);
+  paged.put_into(t.args);
+  reference::AttentionInputs in = t.inputs();
+  in.k = paged.k_pool->read();
+  in.v = paged.v_pool->read();
+  in.page_table = paged.table;
+  in.lengths = array_of(kDecodeLengths);
+  in.holes = paged.hole_values;
+  const reference::AttentionResult exact = reference::attention(in);
+  for (int turn = 0; turn < 2; ++turn) {
+    attention(ctx, t.args);
+    EXPECT_TRUE(close(t.out.read(), exact.out, epsilon(dtype), 2 * epsilon(dtype)));
+    EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
+    EXPECT_TRUE(t.out.surroundings_intact() && t.lse.surroundings_intact());
+  }
+}
+
+TEST_P(HopperDecodeTest, PagesAndLengths) {
   for (std::int64_t dim : {64, 80, 128}) {
-    const DType dtype = dim == 80 ? DType::f16 : DType::bf16;
     for (std::int64_t page_size : {16, 32, 48, 64, 256}) {
-      SCOPED_TRACE(testing::Message() << "dim " << dim << " pages of " << page_size);
-      AttentionTensors t(ctx(), {.batch = sequences,
-                                 .n_q = 2,
-                                 .n_k = 8,
-                                 .heads = 12,
-                                 .kv_heads = 4,
-                                 .dim = dim,
-                                 .mask = page_size == 64 ? Mask::window(50, 0) : Mask::causal(),
-                                 .dtype = dtype});
-      const Paged paged(ctx(), page_size, kDecodeLengths,
-                        random_normal({sequences, longest, 4, dim}, 5),
-                        random_normal({sequences, longest, 4, dim}, 6), dtype, Layout::contiguous);
-      paged.put_into(t.args);
-      reference::AttentionInputs in = t.inputs();
-      in.k = paged.k_pool->read();
-      in.v = paged.v_pool->read();
-      in.page_table = paged.table;
-      in.lengths = array_of(kDecodeLengths);
-      const reference::AttentionResult exact = reference::attention(in);
-      for (int turn = 0; turn < 2; ++turn) {  // the second finds the counters of the first
-        attention(ctx(), t.args);
-        EXPECT_TRUE(close(t.out.read(), exact.out, epsilon(dtype), 2 * epsilon(dtype)));
-        EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
-        EXPECT_TRUE(t.out.surroundings_intact() && t.lse.surroundings_intact());
-      }
+      check_pages(ctx(), dim, page_size, page_size == 64 ? Mask::window(50, 0) : Mask::causal());
     }
   }
 }
@@ -111,36 +119,10 @@ TEST_P(HopperDecodeTest, Holes) {
   const std::vector<Hole> holes{{0, 0},   {4, 5},    {40, 500}, {0, 17},  {7, 1},
                                 {32, 32}, {4, 28},   {64, 1},   {1, 100}, {100, 60},
                                 {0, 128}, {700, 90}, {0, 3}};
-  const std::int64_t sequences = std::ssize(kDecodeLengths), longest = 1500;
   for (std::int64_t dim : {64, 80, 128}) {
-    const DType dtype = dim == 80 ? DType::f16 : DType::bf16;
     for (std::int64_t page_size : {16, 64}) {
       for (const Mask& mask : {Mask::causal(), Mask::full(), Mask::window(-1, 2)}) {
-        SCOPED_TRACE(testing::Message()
-                     << "dim " << dim << " pages of " << page_size << " " << mask.to_string());
-        AttentionTensors t(ctx(), {.batch = sequences,
-                                   .n_q = 2,
-                                   .n_k = 8,
-                                   .heads = 12,
-                                   .kv_heads = 4,
-                                   .dim = dim,
-                                   .mask = mask,
-                                   .dtype = dtype});
-        const Paged paged(
-            ctx(), page_size, kDecodeLengths, random_normal({sequences, longest, 4, dim}, 5),
-            random_normal({sequences, longest, 4, dim}, 6), dtype, Layout::contiguous, holes);
-        paged.put_into(t.args);
-        reference::AttentionInputs in = t.inputs();
-        in.k = paged.k_pool->read();
-        in.v = paged.v_pool->read();
-        in.page_table = paged.table;
-        in.lengths = array_of(kDecodeLengths);
-        in.holes = paged.hole_values;
-        const reference::AttentionResult exact = reference::attention(in);
-        attention(ctx(), t.args);
-        EXPECT_TRUE(close(t.out.read(), exact.out, epsilon(dtype), 2 * epsilon(dtype)));
-        EXPECT_TRUE(good_lse(t.lse.read(), exact.lse));
-        EXPECT_TRUE(t.out.surroundings_intact() && t.lse.surroundings_intact());
+        check_pages(ctx(), dim, page_size, mask, holes);
       }
     }
   }
