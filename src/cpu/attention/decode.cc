@@ -9,12 +9,14 @@
 //             (out, lse)      (out, lse)    (out, lse)       merged in order: merge.h
 //
 // The heads of one token are neighbours in memory, and memory is fast only when read in order.
-// Reading head by head takes two to three times as long. So a task takes a block of heads,
-// processes its tile four tokens at a time, and prefetches in memory order:
+// Reading head by head takes two to three times as long. So a task takes a block of heads, and
+// processes the keys of a tile, then its values, four tokens at a time. Memory must never wait for
+// the arithmetic, so each step prefetches those of kAhead tokens later, in memory order, across the
+// ends of keys, values and tiles:
 //
-//   k  tokens j ..    | head 0 | head 1 | .. |   scores: these are already in the cache
-//   k  tokens j+4 ..  | head 0 | head 1 | .. |   fetched meanwhile
-//   v  tokens j ..    | head 0 | head 1 | .. |   fetched meanwhile, until the weights are known
+//        | keys of a tile    | values of the tile | keys of the next  |
+//   used |....j..            |                    |                   |
+//   fetched       j+8 ..     |                    |                   |
 //
 // Chunks and blocks depend only on the shape, so results do not depend on the number of threads.
 #include <algorithm>
@@ -34,6 +36,7 @@
 #include <hwy/highway.h>
 // Must come after highway.h.
 #include "cpu/attention/dot-inl.h"
+#include "cpu/attention/fetch-inl.h"
 #include "cpu/attention/softmax-inl.h"
 #include "cpu/attention/tile-inl.h"
 
@@ -91,17 +94,23 @@ HWY_NOINLINE void add_values(const float* weights, std::int64_t rows, std::int64
                          out + fours * width, width);
 }
 
-// Keys and values of the first head of a block, [k0, k0 + n).
+// Keys and values of the first head of a block, [k0, k0 + n); empty behind the last tile.
 template <typename T>
 struct KeyTile {
-  KeyTile(const AttentionCall& call, const Sequence& s, std::int64_t head, std::int64_t k0,
-          std::int64_t n) {
-    point_at_keys(call.args, call.args.k, s, head, k0, n, keys);
-    point_at_keys(call.args, call.args.v, s, head, k0, n, values);
-  }
+  std::int64_t k0 = 0, n = 0;
+  TileState state = TileState::skip;
   const T* keys[kKeyTile];
   const T* values[kKeyTile];
 };
+
+template <typename T>
+TileRows<T> keys_of(const AttentionCall& call, const KeyTile<T>& tile) {
+  return {tile.keys, tile.n, call.args.k.strides[2]};
+}
+template <typename T>
+TileRows<T> values_of(const AttentionCall& call, const KeyTile<T>& tile) {
+  return {tile.values, tile.n, call.args.v.strides[2]};
+}
 
 // How keys are read: in place, rotated in registers, or, if neither is possible, through four rows
 // of scratch.
@@ -120,19 +129,14 @@ KeyPath key_path(const AttentionCall& call, const HeadBlock& block, std::int64_t
 // because the loop must stay tight when keys are used in place.
 template <KeyPath kPath, typename T>
 void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
-                std::int64_t k0, std::int64_t n, std::int64_t width, const Scratch& scratch) {
-  const std::int64_t k_stride = call.args.k.strides[2], v_stride = call.args.v.strides[2];
+                std::int64_t width, const Scratch& scratch) {
+  const std::int64_t k0 = tile.k0, n = tile.n, k_stride = call.args.k.strides[2];
   // Past the end, the last key is used again; those columns are padding.
   const auto last = [n](std::int64_t j) { return std::min(j, n - 1); };
+  Fetcher<T> fetcher(block.count, call.dim, keys_of(call, tile), values_of(call, tile));
   for (std::int64_t j = 0; j < n; j += 4) {
-    // The next to prefetch: its value, and the key four tokens further on.
-    std::int64_t token = j, head = 0;
     for (std::int64_t h = 0; h < block.count; ++h) {
-      for (int t = 0; t < 4; ++t) {
-        prefetch_row(tile.keys[last(token + 4)] + head * k_stride, call.dim);
-        prefetch_row(tile.values[last(token)] + head * v_stride, call.dim);
-        if (++head == block.count) head = 0, ++token;
-      }
+      fetcher.fetch();
       StoredKeys<T> keys;
       for (int t = 0; t < 4; ++t) keys.rows[t] = tile.keys[last(j + t)] + h * k_stride;
       const float* q = scratch.q + h * block.rows * width;
@@ -156,29 +160,37 @@ void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile
   }
 }
 
+// Adds the values of a tile to the outputs of all rows. `next` is the tile whose keys come then.
 template <typename T>
 void add_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
-              std::int64_t n, std::int64_t width, const Scratch& scratch) {
-  for (std::int64_t h = 0; h < block.count; ++h) {
-    const float* weights = scratch.scores + h * block.rows * kKeyTile;
-    float* out = scratch.out + h * block.rows * width;
-    const T* values[kKeyTile];
-    for (std::int64_t j = 0; j < n; ++j) values[j] = tile.values[j] + h * call.args.v.strides[2];
-    if (call.dim == width) {
-      add_values(weights, block.rows, width, values, n, out);
-    } else {
-      load_rows(values, n, call.dim, 1.0f, width, scratch.key_rows);
-      const float* rows[kKeyTile];
-      for (std::int64_t j = 0; j < n; ++j) rows[j] = scratch.key_rows + j * width;
-      add_values(weights, block.rows, width, rows, n, out);
+              const KeyTile<T>& next, std::int64_t width, const Scratch& scratch) {
+  Fetcher<T> fetcher(block.count, call.dim, values_of(call, tile), keys_of(call, next));
+  const std::int64_t v_stride = call.args.v.strides[2];
+  for (std::int64_t j = 0; j < tile.n; j += 4) {
+    const std::int64_t count = std::min<std::int64_t>(4, tile.n - j);
+    for (std::int64_t h = 0; h < block.count; ++h) {
+      fetcher.fetch();
+      const float* weights = scratch.scores + h * block.rows * kKeyTile + j;
+      float* out = scratch.out + h * block.rows * width;
+      const T* values[4];
+      for (std::int64_t t = 0; t < count; ++t) values[t] = tile.values[j + t] + h * v_stride;
+      if (call.dim == width) {
+        add_values(weights, block.rows, width, values, count, out);
+      } else {
+        load_rows(values, count, call.dim, 1.0f, width, scratch.key_rows);
+        const float* rows[4];
+        for (std::int64_t t = 0; t < count; ++t) rows[t] = scratch.key_rows + t * width;
+        add_values(weights, block.rows, width, rows, count, out);
+      }
     }
   }
 }
 
 template <typename T>
 void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& block,
-                const Strip& strip, std::int64_t width, const Scratch& scratch) {
-  const KeyTile<T> tile(call, s, block.first, strip.k0, strip.n);
+                const KeyTile<T>& tile, const KeyTile<T>& next, std::int64_t width,
+                const Scratch& scratch) {
+  const Strip strip{0, block.rows, tile.k0, tile.n, tile.state};
   const auto for_each_head = [&](auto&& fn) HWY_ATTR {
     for (std::int64_t h = 0; h < block.count; ++h) {
       fn(QueryTile{s, block.first + h, 0, s.n_q, call.group},
@@ -187,13 +199,13 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
   };
   switch (key_path<T>(call, block, width)) {
     case KeyPath::stored:
-      score_tile<KeyPath::stored>(call, block, tile, strip.k0, strip.n, width, scratch);
+      score_tile<KeyPath::stored>(call, block, tile, width, scratch);
       break;
     case KeyPath::turned:
-      score_tile<KeyPath::turned>(call, block, tile, strip.k0, strip.n, width, scratch);
+      score_tile<KeyPath::turned>(call, block, tile, width, scratch);
       break;
     case KeyPath::scratch:
-      score_tile<KeyPath::scratch>(call, block, tile, strip.k0, strip.n, width, scratch);
+      score_tile<KeyPath::scratch>(call, block, tile, width, scratch);
       break;
   }
   for_each_head([&](const QueryTile& queries, float* scores) HWY_ATTR {
@@ -209,7 +221,7 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
   for_each_head([&](const QueryTile& queries, float* weights) HWY_ATTR {
     apply_scales(call, call.args.v_scales, queries, block.rows, strip.k0, strip.n, weights);
   });
-  add_tile(call, block, tile, strip.n, width, scratch);
+  add_tile(call, block, tile, next, width, scratch);
 }
 
 // ---- a chunk, and all of them ------------------------------------------------------------------
@@ -249,17 +261,31 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
   const auto tile_of = [&](std::int64_t h) {
     return QueryTile{s, block.first + h, 0, s.n_q, call.group};
   };
+  // Finds the first tile from key k on that any query sees, and moves k behind it.
+  std::int64_t k = chunk.begin;
+  const auto find_tile = [&](KeyTile<T>& tile) HWY_ATTR {
+    for (tile.n = 0; (k = mask.next_visible(0, s.n_q, k, shift)) < chunk.end;) {
+      tile.k0 = k / call.key_tile * call.key_tile;
+      const std::int64_t n = std::min(call.key_tile, chunk.end - tile.k0);
+      k = tile.k0 + call.key_tile;
+      tile.state = mask.classify(0, s.n_q, tile.k0, tile.k0 + n, shift);
+      if (tile.state == TileState::skip) continue;
+      point_at_keys(call.args, call.args.k, s, block.first, tile.k0, n, tile.keys);
+      point_at_keys(call.args, call.args.v, s, block.first, tile.k0, n, tile.values);
+      tile.n = n;
+      return;
+    }
+  };
+  KeyTile<T> tiles[2];
+  find_tile(tiles[0]);
+  fetch_first(block.count, call.dim, keys_of(call, tiles[0]));
   for (std::int64_t h = 0; h < block.count; ++h) {
     load_queries(call, tile_of(h), width, scratch.q + h * block.rows * width);
   }
   start(running, block.count * block.rows);
-  for (std::int64_t k = chunk.begin; (k = mask.next_visible(0, s.n_q, k, shift)) < chunk.end;) {
-    const std::int64_t k0 = k / call.key_tile * call.key_tile;
-    const std::int64_t n = std::min(call.key_tile, chunk.end - k0);
-    k = k0 + call.key_tile;
-    const TileState state = mask.classify(0, s.n_q, k0, k0 + n, shift);
-    if (state == TileState::skip) continue;
-    visit_keys<T>(call, s, block, {0, block.rows, k0, n, state}, width, scratch);
+  for (int i = 0; tiles[i].n > 0; i = 1 - i) {
+    find_tile(tiles[1 - i]);
+    visit_keys(call, s, block, tiles[i], tiles[1 - i], width, scratch);
   }
   with_float_type(call.args.out.dtype, [&](auto type) HWY_ATTR {
     for (std::int64_t h = 0; h < block.count; ++h) {

@@ -9,7 +9,6 @@
 #define TESSERA_CPU_ATTENTION_DOT_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <cstdint>
@@ -100,14 +99,19 @@ HWY_INLINE void score_block(const float* q, std::int64_t width, const Keys& keys
   for (int r = 0; r < kRows; ++r) {
     for (int t = 0; t < 4; ++t) sum[r][t] = hn::Zero(d);
   }
-  for (std::int64_t i = 0; i < width; i += lanes) {
+  const auto add = [&](std::int64_t i) HWY_ATTR {
     Vec key[4];
     for (int t = 0; t < 4; ++t) key[t] = keys(t, i);
     for (int r = 0; r < kRows; ++r) {
       const auto q_vector = hn::Load(d, q + r * width + i);
       for (int t = 0; t < 4; ++t) sum[r][t] = hn::MulAdd(q_vector, key[t], sum[r][t]);
     }
+  };
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= width; i += 4 * lanes) {  // most dims are whole fours: no loop within
+    add(i), add(i + lanes), add(i + 2 * lanes), add(i + 3 * lanes);
   }
+  for (; i < width; i += lanes) add(i);
   for (int r = 0; r < kRows; ++r) {
     store_sums(sum[r][0], sum[r][1], sum[r][2], sum[r][3], scores + r * kKeyTile);
   }
@@ -122,13 +126,6 @@ HWY_INLINE void score_four_keys(const float* q, std::int64_t rows, std::int64_t 
     score_block<kDotRows>(q + r * width, width, keys, scores + r * kKeyTile);
   }
   for (; r < rows; ++r) score_block<1>(q + r * width, width, keys, scores + r * kKeyTile);
-}
-
-// Starts to fetch a row into the cache.
-template <typename T>
-HWY_INLINE void prefetch_row(const T* row, std::int64_t dim) {
-  constexpr std::int64_t kLine = 64 / sizeof(T);
-  for (std::int64_t i = 0; i < dim; i += kLine) hwy::Prefetch(row + i);
 }
 
 }  // namespace tessera::cpu::HWY_NAMESPACE

@@ -69,31 +69,34 @@ void store_token(const Tensor& tensor, std::int64_t token, const Store& store, s
 }
 
 template <typename From, typename To>
-void store_tokens(Context& ctx, const KvAppendArgs& args) {
-  const std::int32_t* slots = args.slots.ptr<const std::int32_t>();
-  const std::int64_t elements = 2 * args.k.shape[1] * args.k.shape[2];
-  for_each_row(ctx.pool(), args.k.shape[0], elements, [&](std::int64_t token, int) HWY_ATTR {
-    store_token<From, To>(args.k, token, {args.k_pages, args.k_scales}, slots[token]);
-    store_token<From, To>(args.v, token, {args.v_pages, args.v_scales}, slots[token]);
-  });
+void store_both(const KvAppendArgs& args, std::int64_t token) {
+  const std::int32_t slot = args.slots.ptr<const std::int32_t>()[token];
+  store_token<From, To>(args.k, token, {args.k_pages, args.k_scales}, slot);
+  store_token<From, To>(args.v, token, {args.v_pages, args.v_scales}, slot);
 }
 
-void kv_append(Context& ctx, const KvAppendArgs& args) {
+void append_token(const KvAppendArgs& args, std::int64_t token) {
   const DType stored = args.k_pages.dtype;
   if (has_scales(stored)) {
     with_float_type(args.k.dtype, [&](auto type) {
       using From = decltype(type);
-      stored == DType::i8 ? store_tokens<From, std::int8_t>(ctx, args)
-                          : store_tokens<From, E4M3>(ctx, args);
+      stored == DType::i8 ? store_both<From, std::int8_t>(args, token)
+                          : store_both<From, E4M3>(args, token);
     });
   } else if (stored == args.k.dtype) {
     with_float_type(stored,
-                    [&](auto type) { store_tokens<decltype(type), decltype(type)>(ctx, args); });
+                    [&](auto type) { store_both<decltype(type), decltype(type)>(args, token); });
   } else if (stored == DType::f16) {
-    store_tokens<float, Half>(ctx, args);
+    store_both<float, Half>(args, token);
   } else {
-    store_tokens<float, BFloat16>(ctx, args);
+    store_both<float, BFloat16>(args, token);
   }
+}
+
+void kv_append(Context& ctx, const KvAppendArgs& args) {
+  const std::int64_t elements = 2 * args.k.shape[1] * args.k.shape[2];
+  for_each_row(ctx.pool(), args.k.shape[0], elements,
+               [&](std::int64_t token, int) HWY_ATTR { append_token(args, token); });
 }
 
 }  // namespace
@@ -103,7 +106,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace tessera::cpu {
 
+HWY_EXPORT(append_token);
 HWY_EXPORT(kv_append);
+
+void append_token(const KvAppendArgs& args, std::int64_t token) {
+  HWY_DYNAMIC_DISPATCH(append_token)(args, token);
+}
 
 void kv_append(Context& ctx, const KvAppendArgs& args) {
   if (args.k.numel() == 0) return;

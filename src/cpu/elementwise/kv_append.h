@@ -8,4 +8,7 @@ namespace tessera::cpu {
 
 void kv_append(Context& ctx, const KvAppendArgs& args);
 
+// The same for one token, in the calling thread.
+void append_token(const KvAppendArgs& args, std::int64_t token);
+
 }  // namespace tessera::cpu

@@ -96,61 +96,59 @@ void turn_interleaved(const T* x, const float* cos2, const float* sin2, std::siz
 #endif
 }
 
-// Rotates all heads of one token: x, out [heads, dim], with the strides of dimension 2.
+// The tables of one position: [cos | sin], and after them, for interleaved pairs, [cos2 | sin2].
+void make_tables(const Rope& rope, std::int64_t position, float* tables) {
+  const std::size_t pairs = static_cast<std::size_t>(rope.inv_freq.shape[0]);
+  cos_sin_row(position, rope.inv_freq.ptr<const float>(), pairs, tables, tables + pairs);
+  if (rope.style == RopeStyle::interleaved) {
+    interleave(tables, tables + pairs, pairs, tables + 2 * pairs, tables + 4 * pairs);
+  }
+}
+
+// Rotates all heads of one token.
 template <typename T>
-void turn_token(const RotaryArgs& args, std::int64_t batch, std::int64_t token, const float* cos,
-                const float* sin) {
+void turn_heads(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
+                const float* tables) {
   const Tensor &x = args.x, &out = args.out;
   const T* x_token = x.ptr<const T>() + batch * x.strides[0] + token * x.strides[1];
   T* out_token = out.ptr<T>() + batch * out.strides[0] + token * out.strides[1];
-  const std::size_t dims = static_cast<std::size_t>(args.rope.dims());
+  const std::size_t dims = static_cast<std::size_t>(args.rope.dims()), pairs = dims / 2;
   const std::size_t rest = static_cast<std::size_t>(x.shape[3]) - dims;
   for (std::int64_t h = 0; h < x.shape[2]; ++h) {
     const T* from = x_token + h * x.strides[2];
     T* to = out_token + h * out.strides[2];
     if (args.rope.style == RopeStyle::half_split) {
-      turn_half_split(from, cos, sin, dims / 2, to);
+      turn_half_split(from, tables, tables + pairs, pairs, to);
     } else {
-      turn_interleaved(from, cos, sin, dims, to);
+      turn_interleaved(from, tables + 2 * pairs, tables + 4 * pairs, dims, to);
     }
     if (from != to) std::memcpy(to + dims, from + dims, rest * sizeof(T));
   }
 }
 
-// The table rows of one position, in scratch memory: [cos | sin], and after them, for interleaved
-// pairs, [cos2 | sin2].
+void turn_token(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
+                const float* tables) {
+  with_float_type(args.x.dtype, [&](auto type) HWY_ATTR {
+    turn_heads<decltype(type)>(args, batch, token, tables);
+  });
+}
+
 void rotary(Context& ctx, const RotaryArgs& args) {
   const std::int64_t batches = args.x.shape[0], tokens = args.x.shape[1];
   const bool shared = args.positions.rank == 1;  // all batches share the positions
-  const std::size_t pairs = static_cast<std::size_t>(args.rope.inv_freq.shape[0]);
   const std::int64_t scratch_stride = rotary_scratch_row(args.rope.inv_freq.shape[0]);
   Workspace::Frame frame(ctx.workspace());
   float* scratch = frame.take<float>(checked_mul(ctx.threads(), scratch_stride));
 
-  const auto turn = [&](auto type, std::int64_t position, std::int64_t batch, std::int64_t token,
-                        float* tables) HWY_ATTR {
-    using T = decltype(type);
-    float *cos = tables, *sin = tables + pairs;
-    cos_sin_row(position, args.rope.inv_freq.ptr<const float>(), pairs, cos, sin);
-    if (args.rope.style == RopeStyle::interleaved) {
-      interleave(cos, sin, pairs, tables + 2 * pairs, tables + 4 * pairs);
-      cos = tables + 2 * pairs;
-      sin = tables + 4 * pairs;
-    }
-    const std::int64_t first = shared ? 0 : batch, last = shared ? batches : batch + 1;
-    for (std::int64_t b = first; b < last; ++b) turn_token<T>(args, b, token, cos, sin);
-  };
   const std::int64_t rows = shared ? tokens : batches * tokens;
   const std::int64_t row_elements = (shared ? batches : 1) * args.x.shape[2] * args.x.shape[3];
-  with_float_type(args.x.dtype, [&](auto type) {
-    with_index_type(args.positions.dtype, [&](auto index) {
-      for_each_row(ctx.pool(), rows, row_elements, [&](std::int64_t row, int worker) HWY_ATTR {
-        const std::int64_t batch = row / tokens, token = row % tokens;
-        const std::int64_t at = shared ? token : batch * args.positions.strides[0] + token;
-        turn(type, args.positions.ptr<const decltype(index)>()[at], batch, token,
-             scratch + worker * scratch_stride);
-      });
-    });
+  for_each_row(ctx.pool(), rows, row_elements, [&](std::int64_t row, int worker) HWY_ATTR {
+    const std::int64_t batch = row / tokens, token = row % tokens;
+    const std::int64_t at = shared ? token : batch * args.positions.strides[0] + token;
+    float* tables = scratch + worker * scratch_stride;
+    make_tables(args.rope, position_at(args.positions, at), tables);
+    const std::int64_t first = shared ? 0 : batch, last = shared ? batches : batch + 1;
+    for (std::int64_t b = first; b < last; ++b) turn_token(args, b, token, tables);
   });
 }
 
@@ -162,6 +160,8 @@ HWY_AFTER_NAMESPACE();
 namespace tessera::cpu {
 
 HWY_EXPORT(rotary);
+HWY_EXPORT(make_tables);
+HWY_EXPORT(turn_token);
 HWY_EXPORT(cos_sin_row);
 
 std::int64_t rotary_scratch_bytes(Context& ctx, const RotaryArgs& args) {
@@ -170,6 +170,15 @@ std::int64_t rotary_scratch_bytes(Context& ctx, const RotaryArgs& args) {
 }
 
 void rotary(Context& ctx, const RotaryArgs& args) { HWY_DYNAMIC_DISPATCH(rotary)(ctx, args); }
+
+void make_rotary_tables(const Rope& rope, std::int64_t position, float* tables) {
+  HWY_DYNAMIC_DISPATCH(make_tables)(rope, position, tables);
+}
+
+void rotate_token(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
+                  const float* tables) {
+  HWY_DYNAMIC_DISPATCH(turn_token)(args, batch, token, tables);
+}
 
 void rope_cos_sin(std::int64_t position, const float* inv_freq, std::int64_t pairs, float* cos,
                   float* sin) {

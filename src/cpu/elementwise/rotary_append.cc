@@ -1,9 +1,9 @@
-// The CPU simply calls the two ops in turn: there is no launch to save, and the keys are still in
-// the cache when they are copied.
+// Rotates and appends token by token: what a token has read and rotated is still in the cache when
+// it is copied, both rotations share one table, and all of it is one loop. Steps of few tokens are
+// shared out too, because their queries, keys and values come from both threads' caches.
 #include "cpu/elementwise/rotary_append.h"
 
-#include <algorithm>
-
+#include "core/thread_pool.h"
 #include "core/workspace.h"
 #include "cpu/elementwise/kv_append.h"
 #include "cpu/elementwise/rotary.h"
@@ -18,34 +18,50 @@ Tensor as_batch(const Tensor& x) {
   return Tensor(x.data, x.dtype, shape, strides, x.device);
 }
 
-RotaryArgs rotary_args(const RotaryAppendArgs& args, const Tensor& x, const Tensor& out) {
-  return {.x = as_batch(x), .positions = args.positions, .rope = args.rope, .out = as_batch(out)};
-}
+// One thread's memory: the tables of a position, and the rotated keys of a token.
+struct Scratch {
+  std::int64_t table_bytes, bytes;
+
+  explicit Scratch(const RotaryAppendArgs& args)
+      : table_bytes(rotary_scratch_row(args.rope.inv_freq.shape[0]) *
+                    static_cast<std::int64_t>(sizeof(float))),
+        bytes(checked_align(
+            checked_add(table_bytes, args.k.shape[1] * args.k.shape[2] * size_of(args.k.dtype)),
+            Buffer::kAlignment)) {}
+};
 
 }  // namespace
 
 std::int64_t rotary_append_scratch_bytes(Context& ctx, const RotaryAppendArgs& args) {
-  const std::int64_t keys = ScratchSize().add<char>(args.k.bytes()).bytes();
-  return checked_add(keys,
-                     std::max(rotary_scratch_bytes(ctx, rotary_args(args, args.q, args.q_out)),
-                              rotary_scratch_bytes(ctx, rotary_args(args, args.k, args.k))));
+  return ScratchSize().add<char>(checked_mul(ctx.threads(), Scratch(args).bytes)).bytes();
 }
 
 void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
-  cpu::rotary(ctx, rotary_args(args, args.q, args.q_out));
+  const Scratch scratch(args);
   Workspace::Frame frame(ctx.workspace());
-  Tensor keys = args.k;
-  if (args.turn_keys) {
-    keys = frame.take(args.k.dtype, {args.k.shape[0], args.k.shape[1], args.k.shape[2]});
-    cpu::rotary(ctx, rotary_args(args, args.k, keys));
-  }
-  cpu::kv_append(ctx, {.k = keys,
-                       .v = args.v,
-                       .slots = args.slots,
-                       .k_pages = args.k_pages,
-                       .v_pages = args.v_pages,
-                       .k_scales = args.k_scales,
-                       .v_scales = args.v_scales});
+  char* memory = frame.take<char>(checked_mul(ctx.threads(), scratch.bytes));
+  const Tensor q = as_batch(args.q), q_out = as_batch(args.q_out), k = as_batch(args.k);
+  ctx.pool().parallel_runs(args.q.shape[0], [&](std::int64_t token, int worker) {
+    float* tables = reinterpret_cast<float*>(memory + worker * scratch.bytes);
+    make_rotary_tables(args.rope, position_at(args.positions, token), tables);
+    rotate_token({.x = q, .positions = {}, .rope = args.rope, .out = q_out}, 0, token, tables);
+    KvAppendArgs append{.k = args.k,
+                        .v = args.v,
+                        .slots = args.slots,
+                        .k_pages = args.k_pages,
+                        .v_pages = args.v_pages,
+                        .k_scales = args.k_scales,
+                        .v_scales = args.v_scales};
+    if (args.turn_keys) {
+      // A token stride of zero: every token's keys are rotated into the same memory.
+      char* keys = reinterpret_cast<char*>(tables) + scratch.table_bytes;
+      const std::int64_t strides[] = {0, k.shape[3], 1};
+      append.k = Tensor(keys, k.dtype, std::span(k.shape).subspan(1, 3), strides, k.device);
+      rotate_token({.x = k, .positions = {}, .rope = args.rope, .out = as_batch(append.k)}, 0,
+                   token, tables);
+    }
+    append_token(append, token);
+  });
 }
 
 }  // namespace tessera::cpu

@@ -141,25 +141,31 @@ HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const Activat
   }
 }
 
-// The tiles after those that are multiplied: how many bytes on their codes and scales are.
-struct NextTiles {
-  std::int64_t codes, scales;
-};
-
 // Scales of a row in a block, or in a group of blocks.
 constexpr std::int64_t scales_of(Format format) { return format == Format::nvfp4 ? 2 : 1; }
 
-// Prefetches the first block of the next tile.
+// Blocks from the one that is multiplied to the one that is prefetched, 4 KB further on. Memory
+// answers in the time of four; more come in time where it is busy. (A whole pair of tiles further
+// on is as fast from one tile to the next, but nobody has prefetched the first pair of a run, and a
+// pair of long rows does not fit the L1 cache.)
+constexpr std::int64_t blocks_ahead(Format format) { return 4096 / block_bytes(format); }
+
+// How many bytes on the codes and scales of a block are that is prefetched.
+struct Ahead {
+  std::int64_t codes, scales;
+};
+
+// Prefetches the block that is `ahead` of a tile's.
 template <Format format, Cache to>
-HWY_INLINE void prefetch_block(const Tile& tile, const NextTiles& next) {
+HWY_INLINE void prefetch_block(const Tile& tile, const Ahead& ahead) {
   for (std::int64_t byte = 0; byte < block_bytes(format); byte += kStepBytes) {
-    prefetch<to>(tile.codes + byte, next.codes);
+    prefetch<to>(tile.codes + byte, ahead.codes);
   }
   // At most a cache line, and often a part of one, which is then asked for more than once.
-  prefetch<to>(tile.scales, next.scales);
+  prefetch<to>(tile.scales, ahead.scales);
 }
 
-// Which cache the next tiles are fetched to. Several rows multiply faster if lines are in L1 when
+// Which cache weights are prefetched to. Several rows multiply faster if lines are in L1 when
 // their turn comes (8 streams on Zen 5: 12% of a step). For one row, it depends on the size of L1:
 // with 48 KB (Zen 5) it is 10% faster, with 32 KB (Zen 4) a quarter slower than L2.
 Cache cache_for(std::int64_t m_size) {
@@ -167,12 +173,11 @@ Cache cache_for(std::int64_t m_size) {
   return m_size > 1 || large_l1 ? Cache::l1 : Cache::l2;
 }
 
-// out [m_size, kTiles * 16 of kTileN] = x times the tiles. `prefetches`: fetch the next tiles too,
-// to this cache. Long rows stream faster without.
-template <Format format, bool zeros, bool prefetches, Cache to = Cache::l2>
-void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] const NextTiles& next,
-                    const ActivationBlock* x, std::int64_t x_stride, std::int64_t m_size,
-                    float factor, float* out) {
+// out [m_size, kTiles * 16 of kTileN] = x times the tiles. Behind the end of a tile lies the one
+// that is multiplied after it, `skipped` bytes on; its first blocks are prefetched too.
+template <Format format, bool zeros, Cache to>
+void multiply_tiles(const Tile (&tiles)[kTiles], const Ahead& skipped, const ActivationBlock* x,
+                    std::int64_t x_stride, std::int64_t m_size, float factor, float* out) {
   constexpr int n_size = kTiles * kWeightTileN;
   for (std::int64_t m = 0; m < m_size; ++m) std::fill_n(out + m * kTileN, n_size, 0.f);
   // The tiles from the current block on: pointers that move along cost fewer registers than
@@ -181,10 +186,13 @@ void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] const NextTile
   std::copy_n(tiles, kTiles, rest);
   const std::int64_t scale_bytes = scales_of(format) * kWeightTileN * size_of(tiles[0].scale_dtype);
   std::int64_t same_scale = tiles[0].blocks_per_scale;
+  constexpr std::int64_t kAhead = blocks_ahead(format);
+  Ahead ahead{.codes = kAhead * block_bytes(format),
+              .scales = ceil_div(kAhead, same_scale) * scale_bytes};
+  const std::int64_t first_behind = std::max<std::int64_t>(0, tiles[0].blocks - kAhead);
   for (std::int64_t block = 0; block < tiles[0].blocks; ++block, x += x_stride) {
-    if constexpr (prefetches) {
-      for (const Tile& tile : rest) prefetch_block<format, to>(tile, next);
-    }
+    if (block == first_behind) ahead.codes += skipped.codes, ahead.scales += skipped.scales;
+    for (const Tile& tile : rest) prefetch_block<format, to>(tile, ahead);
     for (int slice = 0; slice < kSlices; ++slice) {
       const DecodedBlock<format, zeros> decoded(rest, slice);
       float* sums = out + slice * kSliceN;
@@ -212,18 +220,18 @@ void multiply_tiles(const Tile (&tiles)[kTiles], [[maybe_unused]] const NextTile
 template <Format format, bool zeros>
 void multiply_product(const Weight& weight, const PackedInput& x, const ProductTile& product) {
   const std::int64_t last_tile = weight.data.shape[0] - 1;
-  const NextTiles next{.codes = kTiles * weight.data.strides[0],
-                       .scales = kTiles * weight.scales.strides[0] * size_of(weight.scales.dtype)};
-  const auto multiply_all = next.codes > kPrefetchRoom ? multiply_tiles<format, zeros, false>
-                            : cache_for(product.m_size) == Cache::l1
-                                ? multiply_tiles<format, zeros, true, Cache::l1>
-                                : multiply_tiles<format, zeros, true, Cache::l2>;
+  constexpr std::int64_t kBetween = kTiles - 1;  // tiles that lie between a tile and its next
+  const Ahead skipped{.codes = kBetween * weight.data.strides[0],
+                      .scales = kBetween * weight.scales.strides[0] * size_of(weight.scales.dtype)};
+  const auto multiply_all = cache_for(product.m_size) == Cache::l1
+                                ? multiply_tiles<format, zeros, Cache::l1>
+                                : multiply_tiles<format, zeros, Cache::l2>;
   for (std::int64_t n = 0; n < product.n_size; n += kTiles * kWeightTileN) {
     Tile tiles[kTiles];
     for (int t = 0; t < kTiles; ++t) {  // past the last, it is repeated; nobody reads the result
       tiles[t] = tile_of(weight, std::min((product.n0 + n) / kWeightTileN + t, last_tile));
     }
-    multiply_all(tiles, next, blocks_of(x) + product.m0, x.m_size, product.m_size,
+    multiply_all(tiles, skipped, blocks_of(x) + product.m0, x.m_size, product.m_size,
                  value_factor(weight), product.out + n);
   }
 }
