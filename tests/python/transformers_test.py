@@ -3,7 +3,7 @@
 import pytest
 import torch
 import transformers
-from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM, LlamaConfig, LlamaForCausalLM, masking_utils
 
 import tessera
 import tessera.transformers as tf
@@ -152,6 +152,75 @@ def test_padded_batches_give_what_each_gives_alone(side):
     assert not tf.patch_of(model).calls.fallbacks
 
 
+def generate(model, ids, **options):
+    return model.generate(ids, max_new_tokens=12, min_new_tokens=12, do_sample=False, pad_token_id=0, **options)
+
+
+@pytest.mark.parametrize("padding", [False, True], ids=["alone", "with padding"])
+@pytest.mark.parametrize("name", ["neox_parallel", "llama", "mistral"])
+def test_a_static_cache_gives_the_tokens_of_the_unpatched_model(name, padding):
+    """It holds room for tokens that are not there yet: nobody may see it, nor a later token."""
+    model, ids, mask = make(name), prompt(10, batch=2), torch.ones(2, 10, dtype=torch.long)
+    if padding:
+        mask[1, :4] = 0
+    options = {"attention_mask": mask, "cache_implementation": "static"}
+    cache = {"past_key_values": transformers.StaticCache(model.config, max_cache_len=32), "attention_mask": mask}
+    expected, logits = generate(model, ids, **options), model(ids, **cache).logits[mask.bool()]
+    tf.patch(model)
+    assert torch.equal(generate(model, ids, **options), expected)
+    # A cache of a sliding window ends with the last token once it is full.
+    assert set(tf.patch_of(model).calls.fallbacks) == (set() if name == "mistral" else {0, 1, 2})
+    cache["past_key_values"] = transformers.StaticCache(model.config, max_cache_len=32)
+    torch.testing.assert_close(model(ids, **cache).logits[mask.bool()], logits, atol=2e-4, rtol=1e-3)
+    tf.patch_of(model).calls.clear()
+    del options["cache_implementation"]
+    assert torch.equal(generate(model, ids, **options), expected) and not tf.patch_of(model).calls.fallbacks
+
+
+@pytest.mark.parametrize("name", ["llama", "mistral"])
+def test_packed_sequences_do_not_see_each_other(name):
+    model, ids = make(name), prompt(16)
+    places = torch.cat([torch.arange(5), torch.arange(11)])[None]
+    expected = model(ids, position_ids=places, use_cache=False).logits
+    tf.patch(model)
+    torch.testing.assert_close(
+        model(ids, position_ids=places, use_cache=False).logits, expected, atol=2e-4, rtol=1e-3
+    )
+    assert set(tf.patch_of(model).calls.fallbacks) == {0, 1, 2}
+
+
+def test_masks_of_a_models_own_are_those_of_sdpa():
+    """Functions that are added to the causal one; a mask that ours has no name for."""
+    config = LlamaConfig(**SMALL, attention_chunk_size=4, sliding_window=4)
+    x = torch.zeros(1, 9, 128)
+
+    def made(make_mask, **options):
+        options = {"inputs_embeds": x, "attention_mask": None, "past_key_values": None, **options}
+        masks = []
+        for config._attn_implementation in ("tessera", "sdpa"):
+            masks.append(make_mask(config, **options))
+        return masks
+
+    tf.patch(make("llama"))  # registers our attention
+    for options in (
+        {"or_mask_function": lambda b, h, q, k: k < 2},
+        {"and_mask_function": lambda b, h, q, k: k != 3},
+        {"position_ids": torch.tensor([[0, 1, 2, 3, 0, 1, 2, 0, 1]])},
+    ):
+        for make_mask in (masking_utils.create_causal_mask, masking_utils.create_sliding_window_causal_mask):
+            ours, theirs = made(make_mask, **options)
+            assert ours.shape == (1, 1, 9, 9) and torch.equal(ours, theirs)
+    ours, theirs = made(masking_utils.create_chunked_causal_mask)
+    assert torch.equal(ours, theirs)
+    for make_mask in (
+        masking_utils.create_causal_mask, masking_utils.create_sliding_window_causal_mask,
+        masking_utils.create_bidirectional_mask, masking_utils.create_bidirectional_sliding_window_mask,
+    ):
+        padding = torch.tensor([[0, 0, *[1] * 7]])
+        assert made(make_mask)[0] is None and made(make_mask, attention_mask=torch.ones(1, 9))[0] is None
+        assert torch.equal(made(make_mask, attention_mask=padding)[0], padding.bool())
+
+
 def test_gradients_flow_through_a_patched_model():
     model, ids = make("llama"), prompt()
     theirs = torch.autograd.grad(model(ids, labels=ids).loss, model.model.embed_tokens.weight)[0]
@@ -204,6 +273,8 @@ def test_a_streaming_model_runs_past_its_window_in_constant_memory(name):
     out = model.generate(ids, max_new_tokens=300, min_new_tokens=300, do_sample=False, past_key_values=cache)
     assert out.shape == (1, 312)  # longer than the model's 256 positions
     assert all(layer.keys.shape[-2] == 32 for layer in cache.layers)
+    static = model.generate(ids, max_new_tokens=50, min_new_tokens=50, do_sample=False, cache_implementation="static")
+    assert torch.equal(static, out[:, :62])  # a stream needs no such cache, and gives the same
     tf.unpatch(model)
 
 
