@@ -1,5 +1,7 @@
 """Models of transformers on our kernels: tiny ones of each family, made here."""
 
+import copy
+
 import pytest
 import torch
 import transformers
@@ -112,14 +114,110 @@ def test_a_model_that_keeps_its_own_attention(name, own):
     assert model.config._attn_implementation == own and torch.equal(model(ids).logits, before)
 
 
-def test_a_kernel_that_is_never_called_fails_the_verification():
+@pytest.mark.parametrize("part", ["prompt", "token"])
+def test_a_kernel_that_is_never_called_fails_the_verification_and_is_named(part):
     model, ids = make("llama"), prompt()
     tf.patch(model, linear="int8")
     layer = model.model.layers[1].mlp.up_proj
-    layer.forward = lambda x: torch.nn.functional.linear(x, layer.dense_weight())  # somebody's monkey patch
+    own = layer.forward
+
+    def bypass(x):  # somebody's monkey patch
+        return torch.nn.functional.linear(x, layer.dense_weight()) if (x.shape[1] == 1) == (part == "token") else own(x)
+
+    layer.forward = bypass
     report = tf.verify(model, ids, tokens=4)
-    trace = report.checks[3]
-    assert not report.ok and not trace.ok, str(report)
+    assert [check.ok for check in report.checks] == [True, True, True, False, True], str(report)
+    assert report.checks[3].detail.endswith(f"; no kernel ran for the {part} in: model.layers.1.mlp.up_proj")
+    silent, counts = (report.layers, report.steps) if part == "prompt" else (report.steps, report.layers)
+    assert [name for name, calls in silent.items() if calls == 0] == ["model.layers.1.mlp.up_proj"]
+    assert set(counts.values()) == {1} and len(counts) == 3 + 3 * 7 + 1
+
+
+def test_attention_that_goes_another_way_is_named():
+    model, ids = make("llama"), prompt()
+    tf.patch(model)
+    layer = model.model.layers[2].self_attn
+    layer.config = copy.copy(layer.config)
+    layer.config._attn_implementation = "sdpa"  # of this layer alone
+    report = tf.verify(model, ids, tokens=4)
+    assert not report.ok and not report.checks[3].ok, str(report)
+    assert report.checks[3].detail.count("in: model.layers.2.self_attn") == 2 and not report.fallbacks
+
+
+def test_a_layer_that_falls_back_in_generate_alone_fails_the_verification():
+    """Fallbacks are of all checks, not of the trace's passes; and what fell back earlier is not forgotten."""
+    model, ids = make("llama"), prompt()
+    tf.patch(model)
+    tf.patch_of(model).calls.fallbacks[0] = "something of earlier"
+    assert tf.verify(model, ids, tokens=4).ok  # that was no part of it
+    assert tf.patch_of(model).calls.fallbacks == {0: "something of earlier"}
+    model.generation_config.cache_implementation = "static"
+    report = tf.verify(model, ids, tokens=4)
+    assert [check.ok for check in report.checks] == [True, True, True, False, True], str(report)
+    assert list(report.fallbacks) == [f"model.layers.{i}.self_attn" for i in range(3)]
+    assert all("static caches" in why for why in report.fallbacks.values())
+    assert set(report.layers.values()) == set(report.steps.values()) == {1}
+    assert "static caches" in tf.patch_of(model).calls.fallbacks[0]
+
+
+def test_packed_layers_are_checked_in_four_kinds_of_memory():
+    model, ids = make("llama"), prompt()
+    tf.patch(model, linear="int8")
+    layer = model.model.layers[0].mlp.gate_proj
+    own = layer.forward
+
+    def in_order_only(x):
+        strides = x.stride()
+        return own(x) if sorted(strides, reverse=True) == list(strides) else own(x).roll(1, 0)
+
+    layer.forward = in_order_only
+    report = tf.verify(model, ids, tokens=4)
+    assert [check.ok for check in report.checks] == [False, True, True, True, True], str(report)
+
+
+def test_what_is_not_packed_is_listed_with_the_reason():
+    model, ids = other("Mixtral", num_local_experts=4), prompt()
+    model.lm_head.weight = model.model.embed_tokens.weight
+    q = model.model.layers[1].self_attn.q_proj
+    q.__class__ = type("ScaledLinear", (torch.nn.Linear,), {})
+    tf.patch(model, linear="int8", keep_dense=["model.layers.0.self_attn.k_proj"])
+    report = tf.verify(model, ids, tokens=2)
+    assert report.dense["lm_head"] == "tied to the embedding"
+    assert report.dense["model.layers.0.self_attn.k_proj"] == "keep_dense names it"
+    assert report.dense["model.layers.1.self_attn.q_proj"].startswith("ScaledLinear, a subclass of nn.Linear")
+    packed = {n for n, m in model.named_modules() if isinstance(m, FusedFP4Linear)}
+    assert len(packed) == 12 - 2 and packed.isdisjoint(report.dense)
+    experts = "model.layers.*.mlp.experts (3): MixtralExperts, which holds gate_up_proj [4, 512, 128]"
+    assert f"stayed dense: {experts}" in str(report) and "model.layers.*.mlp.gate (3)" in str(report)
+
+
+def test_a_model_with_nothing_to_pack_is_refused():
+    """GPT-2: its layers are Conv1D, and its head is the embedding."""
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config(vocab_size=96, n_embd=64, n_layer=2, n_head=1))
+    told = r"GPT2LMHeadModel has no layer to pack \(transformer.h.\*.attn.c_attn \(2\): Conv1D.*; lm_head: tied"
+    with pytest.raises(tessera.Error, match=told):
+        tf.patch(model.eval(), linear="nvfp4")
+    assert tf.patch_of(model) is None and model.config._attn_implementation == "sdpa"
+    tf.patch(model)
+    assert tf.verify(model, prompt(), tokens=4).ok
+
+
+@pytest.mark.parametrize("name", ["neox_parallel", "llama"])
+def test_a_packed_model_changes_its_type(name):
+    """The dense layers that unpatch() gives back are not in the model meanwhile: model.to() does not see them."""
+    model, ids = make(name), prompt()
+    expected = copy.deepcopy(model).to(torch.bfloat16)
+    tf.patch(model, linear="int8")
+    held = next(iter(tf.patch_of(model).dense.values()))
+    model.to(torch.bfloat16).train()
+    assert held.weight.dtype is torch.float32  # not moved for nothing
+    report = tf.verify(model, ids, tokens=4)
+    assert report.ok, str(report)
+    tf.unpatch(model)
+    assert all(module.training for module in model.modules())
+    ours, theirs = model.state_dict(), expected.state_dict()
+    assert all(torch.equal(ours[key], value) and ours[key].dtype == value.dtype for key, value in theirs.items())
+    assert torch.equal(model.eval()(ids).logits, expected(ids).logits)
 
 
 def test_a_layer_that_falls_back_says_which_and_why():
