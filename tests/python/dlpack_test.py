@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -70,6 +71,42 @@ assert layer.bias.grad.eq(2).all()
 def test_a_torch_without_dlpacks_c_table():
     """As older releases are: views work, new outputs are ours, and tessera.torch gives torch tensors all the same."""
     subprocess.run([sys.executable, "-c", WITHOUT_A_TABLE], check=True)
+
+
+STREAM_WITHOUT_A_TABLE = """
+import ctypes
+import torch
+
+del torch.Tensor.__dlpack_c_exchange_api__
+asked = []
+torch._C._cuda_getCurrentRawStream = lambda gpu: asked.append(gpu) or 4711
+
+import tessera
+
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+class OnGpu(torch.Tensor):  # says that it lies on a GPU that no machine has
+    def __dlpack__(self, **options):
+        capsule = torch.utils.dlpack.to_dlpack(self.as_subclass(torch.Tensor))
+        ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 8).value = 2
+        ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 12).value = 99
+        return capsule
+
+try:
+    tessera.softmax(x=torch.randn(2, 64).as_subclass(OnGpu), out=torch.randn(2, 64).as_subclass(OnGpu))
+except tessera.Error as error:
+    assert "CUDA" in str(error) or "GPU" in str(error), error
+else:
+    raise AssertionError("there is a GPU 99")
+assert asked == [99, 99], asked
+tessera.softmax(x=torch.randn(2, 64))
+assert asked == [99, 99], asked
+"""
+
+
+def test_a_torch_without_dlpacks_c_table_is_asked_for_its_stream():
+    subprocess.run([sys.executable, "-c", STREAM_WITHOUT_A_TABLE], check=True)
 
 
 def test_our_tensors_are_viewed_without_a_copy():
@@ -304,6 +341,15 @@ def test_cuda_tensors_on_a_stream_of_their_own(given):
             y.fill_(torch.nan)  # nothing of this round is left in the memory that a later one gets
     stream.synchronize()
     torch.testing.assert_close(results, torch.softmax(values, -1))
+
+
+@pytest.mark.gpu
+def test_cuda_tensors_of_a_torch_without_dlpacks_c_table_on_a_stream_of_their_own():
+    """The test above, in a process whose torch is as older ones are (conftest.py)."""
+    test = f"{__file__}::{test_cuda_tensors_on_a_stream_of_their_own.__name__}[out=]"
+    environment = {**os.environ, "TESSERA_TEST_WITHOUT_TABLE": "1"}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", test], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.gpu
