@@ -200,6 +200,53 @@ def test_linear_on_odd_shapes(rows, in_features, out_features, offset):
     np.testing.assert_allclose(tessera.linear(x=x, weight=w), x.astype(np.float64) @ w.T, atol=1e-4)
 
 
+@st.composite
+def rows_with_gaps(draw, width):
+    """[a, b, width] of any order in memory, with steps between rows, and more than the rows to each side."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    shape = [draw(sizes), draw(sizes)]
+    steps = [draw(st.sampled_from([1, 2, 3])) for _ in shape]
+    left, right = draw(st.integers(0, 5)), draw(st.integers(0, 5))
+    order = draw(st.permutations([0, 1]))
+    memory = rng.standard_normal([shape[i] * steps[i] for i in order] + [left + width + right], dtype=np.float32)
+    turned = memory.transpose([order.index(0), order.index(1), 2])
+    return turned[:: steps[0], :: steps[1], left : left + width]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from([f.name for f in tessera.formats()]), st.booleans())
+def test_packed_linear_on_odd_strides(data, format, given_output):
+    """x, the residual and the output each lie in memory in their own way."""
+    x = data.draw(rows_with_gaps(96))
+    rng = np.random.default_rng(1)
+    packed = tessera.quantize(rng.standard_normal((72, 96), dtype=np.float32), format=format)
+    dense, bias = np.empty((72, 96), np.float32), rng.standard_normal(72, dtype=np.float32)
+    tessera.dequantize(packed, dense)
+    out = np.zeros((3, x.shape[1], 2, x.shape[0], 80), np.float32)[1, :, 0, :, 3:75].transpose(1, 0, 2)
+    residual = rng.standard_normal((*x.shape[:2][::-1], 72), dtype=np.float32).transpose(1, 0, 2)
+    got = tessera.linear(
+        x=x, weight=tessera.prepare(packed), bias=bias, activation="relu", residual=residual,
+        out=out if given_output else None,
+    )
+    expected = np.maximum(x.astype(np.float64) @ dense.T.astype(np.float64) + bias, 0) + residual
+    np.testing.assert_allclose(got, expected, atol=2e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 70), st.sampled_from(["layer_norm", "rms_norm"]), st.integers(0, 2))
+def test_norms_on_odd_shapes_and_strides(data, width, name, count):
+    x = data.draw(rows_with_gaps(width))
+    rng = np.random.default_rng(2)
+    weight, bias = (rng.standard_normal(2 * width, dtype=np.float32)[:width] for _ in range(2))
+    residuals = [rng.standard_normal((*x.shape[:2][::-1], width), dtype=np.float32).transpose(1, 0, 2)] * count
+    total = x.astype(np.float64) + sum(r.astype(np.float64) for r in residuals)
+    options = {"bias": bias} if name == "layer_norm" else {}
+    out = np.empty((3, x.shape[1], 2, x.shape[0], width + 5), np.float32)[1, :, 0, :, 3 : width + 3].transpose(1, 0, 2)
+    getattr(tessera, name)(x=x, weight=weight, residuals=residuals, eps=1e-2, out=out, **options)
+    expected = getattr(reference, name)(total, weight, *options.values(), 1e-2)
+    np.testing.assert_allclose(out, expected, atol=1e-4)
+
+
 def test_sizes_of_zero_and_one_have_no_stride_to_object_to():
     assert tessera.softmax(x=np.empty((0, 4), np.float32)).shape == (0, 4)
     column = np.ones((3, 8), np.float32)[:, ::8]
@@ -211,11 +258,14 @@ def test_sizes_of_zero_and_one_have_no_stride_to_object_to():
 def test_calls_leave_no_references_and_no_memory():
     """10,000 calls: reference counts as before, and the process no larger."""
     x, w, out = np.ones((2, 64), np.float32), np.ones((8, 64), np.float32), np.empty((2, 8), np.float32)
-    t = torch.ones(2, 64)
-    packed = tessera.prepare(tessera.quantize(w))
+    t, q, norm = torch.ones(2, 64), torch.ones(1, 3, 2, 64), np.ones(64, np.float32)
+    packed, mask = tessera.prepare(tessera.quantize(w)), tessera.Mask.causal()
 
     def calls(count):
         for _ in range(count):
+            tessera.attention(q=q, k=q, v=q, mask=mask)
+            tessera.layer_norm(x=x, weight=norm, bias=norm, residuals=[x])
+            tessera.rms_norm(x=t, weight=norm)
             tessera.linear(x=x, weight=packed, out=out)
             tessera.softmax(x=t)
             tessera.softmax(x=x)
@@ -224,11 +274,12 @@ def test_calls_leave_no_references_and_no_memory():
 
     calls(1000)
     gc.collect()
-    counts = [sys.getrefcount(o) for o in (x, w, out, t, packed)]
+    held = (x, w, out, t, packed, q, norm, mask)
+    counts = [sys.getrefcount(o) for o in held]
     before = resident_bytes()
     calls(10_000)
     gc.collect()
-    assert [sys.getrefcount(o) for o in (x, w, out, t, packed)] == counts
+    assert [sys.getrefcount(o) for o in held] == counts
     assert resident_bytes() - before < 2 << 20
 
 

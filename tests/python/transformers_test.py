@@ -36,7 +36,9 @@ MODELS = {
     "neox_serial": lambda: neox(use_parallel_residual=False),
     "llama": llama,
     "mistral": lambda: other("Mistral", sliding_window=8),
+    "mistral_wide": lambda: other("Mistral", sliding_window=32),
     "qwen2": lambda: other("Qwen2"),
+    "qwen2_sliding": lambda: other("Qwen2", use_sliding_window=True, sliding_window=8, max_window_layers=1),
     "qwen3": lambda: other("Qwen3", head_dim=64),
 }
 
@@ -376,11 +378,14 @@ def test_a_streaming_model_runs_past_its_window_in_constant_memory(name):
     tf.unpatch(model)
 
 
-def test_streaming_agrees_with_tesseras_own_engine(tmp_path):
+@pytest.mark.parametrize("name", ["llama", "mistral_wide"])
+def test_streaming_agrees_with_tesseras_own_engine(tmp_path, name):
     """The same checkpoint in transformers with our patch, and in tessera.LLM: the same tokens, far past the window."""
-    model, ids = make("llama"), prompt()
+    model, ids = make(name), prompt()
     model.save_pretrained(tmp_path)
     tf.patch(model, streaming=(4, 28))
+    report = tf.verify(model, ids, tokens=20)  # as many as both windows hold
+    assert report.ok, str(report)
     out = model.generate(ids, max_new_tokens=150, min_new_tokens=150, do_sample=False)[0, 12:].tolist()
     llm = tessera.LLM(tmp_path, device="cpu", activations="exact", streaming=(4, 28), max_sequences=1, context=128)
     forbidden = {i: float("-inf") for i in llm.config.eos}
@@ -388,6 +393,17 @@ def test_streaming_agrees_with_tesseras_own_engine(tmp_path):
     assert llm.generate(ids.tolist(), params)[0].token_ids == out
     with pytest.raises(tessera.Error, match="no tokenizer.json, so text cannot be read"):
         llm.generate("Once")
+
+
+@pytest.mark.parametrize("name", ["mistral", "qwen2_sliding"])
+def test_a_stream_beyond_the_models_own_window_is_refused(name):
+    """As the engine refuses it. verify() would compare with a model that sees less than the stream."""
+    model = make(name)
+    with pytest.raises(tessera.Error, match="keeps 9 tokens, but layers of this model see only the last 8: choose"):
+        tf.patch(model, streaming=(1, 8))
+    assert tf.patch_of(model) is None
+    tf.patch(model, streaming=(2, 6))
+    assert tf.verify(model, prompt(4), tokens=4).ok
 
 
 def test_a_tie_is_no_wrong_token():

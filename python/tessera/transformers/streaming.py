@@ -195,6 +195,12 @@ def stream(module: nn.Module, rotary_embedding: nn.Module, sinks: int, window: i
             f"streaming: rope type {rotary_embedding.rope_type!r} changes with the position; Tessera rotates keys by "
             "fixed frequencies"
         )
+    limit = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
+    if limit and limit < sinks + window:
+        raise _native.Error(
+            f"streaming=({sinks}, {window}) keeps {sinks + window} tokens, but layers of this model see only the last "
+            f"{limit}: choose sinks and a window of at most {limit} tokens together"
+        )
     project, output = PROJECTIONS[type(module).__name__]
 
     def inv_freq() -> Tensor:
