@@ -37,14 +37,13 @@ std::int64_t sequences_of(const AttentionArgs& attention, const Tensor& q) {
   return batch;
 }
 
-nb::object run_append_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle positions,
-                                nb::handle rope, bool turn_keys, nb::handle slots,
-                                nb::handle k_pages, nb::handle v_pages, nb::handle pages,
-                                nb::object out, nb::object q_out, nb::object lse, const Mask& mask,
-                                float scale, float softcap, const Dropout& dropout,
-                                nb::handle q_offsets, nb::handle rope_on_read, nb::handle k_scales,
-                                nb::handle v_scales, bool fixed_splits, bool settled,
-                                nb::handle ctx) {
+Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput positions,
+                            nb::handle rope, bool turn_keys, ArrayInput slots, ArrayInput k_pages,
+                            ArrayInput v_pages, nb::handle pages, ArrayOutput out,
+                            ArrayOutput q_out, nb::object lse, const Mask& mask, float scale,
+                            float softcap, const Dropout& dropout, ArrayInput q_offsets,
+                            nb::handle rope_on_read, ArrayInput k_scales, ArrayInput v_scales,
+                            bool fixed_splits, bool settled, nb::handle ctx) {
   Call call("append_attention", ctx);
   AppendAttentionArgs args;
   args.append = rotary_append_arguments(call,

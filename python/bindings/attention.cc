@@ -23,11 +23,11 @@ PageTable pages_argument(Call& call, const char* op, nb::handle object) {
 
 namespace {
 
-nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object out, nb::object lse,
-                         const Mask& mask, float scale, float softcap, const Dropout& dropout,
-                         nb::handle q_offsets, nb::handle k_offsets, nb::handle pages,
-                         nb::handle rope_on_read, nb::handle k_scales, nb::handle v_scales,
-                         bool fixed_splits, nb::handle ctx) {
+Result run_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayOutput out, nb::object lse,
+                     const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                     ArrayInput q_offsets, ArrayInput k_offsets, nb::handle pages,
+                     nb::handle rope_on_read, ArrayInput k_scales, ArrayInput v_scales,
+                     bool fixed_splits, nb::handle ctx) {
   Call call("attention", ctx);
   AttentionArgs args;
   args.q = call.input("q", q);
@@ -51,11 +51,11 @@ nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object ou
   return sums.result(out);
 }
 
-nb::object run_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                        nb::handle d_out, nb::object d_q, nb::object d_k, nb::object d_v,
-                        const Mask& mask, float scale, float softcap, const Dropout& dropout,
-                        nb::handle q_offsets, nb::handle k_offsets, bool deterministic,
-                        nb::handle ctx) {
+Result run_backward(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput out, ArrayInput lse,
+                    ArrayInput d_out, ArrayOutput d_q, ArrayOutput d_k, ArrayOutput d_v,
+                    const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                    ArrayInput q_offsets, ArrayInput k_offsets, bool deterministic,
+                    nb::handle ctx) {
   Call call("attention_backward", ctx);
   AttentionBackwardArgs args;
   args.deterministic = deterministic;

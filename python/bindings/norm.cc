@@ -13,9 +13,9 @@ namespace {
 
 using NormOp = void (*)(Context&, const NormArgs&);
 
-nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight, nb::handle bias,
-                    const std::vector<nb::object>& residuals, nb::object sum, float eps,
-                    const Dropout& dropout, nb::object out, bool fixed_rows, nb::handle ctx) {
+Result run_norm(NormOp op, const char* name, ArrayInput x, ArrayInput weight, ArrayInput bias,
+                const std::vector<nb::object>& residuals, ArrayOutput sum, float eps,
+                const Dropout& dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
   Call call(name, ctx);
   NormArgs args;
   args.x = call.input("x", x);
@@ -38,7 +38,7 @@ nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight
     args.sum = call.output("sum", sum);  // refused by the op if it is given
   }
   call.run([&](Context& c) { op(c, args); });
-  return residuals.empty() ? out : nb::make_tuple(out, sum);
+  return residuals.empty() ? Result(out) : Result(nb::make_tuple(out, sum));
 }
 
 }  // namespace
@@ -46,8 +46,8 @@ nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight
 void bind_norm(nb::module_& m) {
   m.def(
       "layer_norm",
-      [](nb::handle x, nb::handle weight, nb::handle bias, const std::vector<nb::object>& residuals,
-         nb::object sum, float eps, const Dropout& dropout, nb::object out, bool fixed_rows,
+      [](ArrayInput x, ArrayInput weight, ArrayInput bias, const std::vector<nb::object>& residuals,
+         ArrayOutput sum, float eps, const Dropout& dropout, ArrayOutput out, bool fixed_rows,
          nb::handle ctx) {
         return run_norm(&layer_norm, "layer_norm", x, weight, bias, residuals, std::move(sum), eps,
                         dropout, std::move(out), fixed_rows, ctx);
@@ -63,8 +63,8 @@ void bind_norm(nb::module_& m) {
       ">>> out, s = tessera.layer_norm(x=x, residuals=[x], weight=w, bias=w)");
   m.def(
       "rms_norm",
-      [](nb::handle x, nb::handle weight, const std::vector<nb::object>& residuals, nb::object sum,
-         float eps, const Dropout& dropout, nb::object out, bool fixed_rows, nb::handle ctx) {
+      [](ArrayInput x, ArrayInput weight, const std::vector<nb::object>& residuals, ArrayOutput sum,
+         float eps, const Dropout& dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
         return run_norm(&rms_norm, "rms_norm", x, weight, nb::none(), residuals, std::move(sum),
                         eps, dropout, std::move(out), fixed_rows, ctx);
       },

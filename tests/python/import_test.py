@@ -40,10 +40,12 @@ def test_python_m_tessera_is_the_program():
     assert failed.returncode == 2
 
 
-def test_the_stub_names_the_functions():
+def test_the_stub_names_the_functions_and_their_arrays():
     stub = (PACKAGE / "_native.pyi").read_text()
     for name in ("attention", "linear", "layer_norm", "quantize", "append_attention", "ring_attention"):
         assert f"def {name}(" in stub
+    assert "class Array(Protocol)" in stub
+    assert "def softmax(*, x: Array, scale: float = 1.0, out: Array | None = None, ctx: object | None = None) -> Any:" in stub
     assert (PACKAGE / "py.typed").exists()
 
 
