@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -45,7 +46,7 @@ def test_the_stub_names_the_functions_and_their_arrays():
     for name in ("attention", "linear", "layer_norm", "quantize", "append_attention", "ring_attention"):
         assert f"def {name}(" in stub
     assert "class Array(Protocol)" in stub
-    assert "def softmax(*, x: Array, scale: float = 1.0, out: Array | None = None, ctx: object | None = None) -> Any:" in stub
+    assert re.search(r"def softmax\(\*, x: Array, scale: float.*, out: Array \| None = None, .*\) -> Any:", stub)
     assert (PACKAGE / "py.typed").exists()
 
 
