@@ -1,5 +1,5 @@
-# Sets TESSERA_HAVE_CUDA. AUTO builds CUDA if nvcc is found and a GPU is present, so that a laptop with a stray toolkit does
-# not pay for the compile. ON requires it and fails if nvcc is missing.
+# Sets TESSERA_HAVE_CUDA, as TesseraCudaChoice.cmake says.
+include(TesseraCudaChoice)
 include(TesseraGpuArchitectures)
 set(TESSERA_HAVE_CUDA OFF)
 set(TESSERA_CUDA_ARCHITECTURES "" CACHE STRING "GPU architectures to build for; empty: those present, else 80 and 90a")
@@ -22,11 +22,7 @@ elseif(NOT TESSERA_CUDA STREQUAL "OFF")
   include(CheckLanguage)
   check_language(CUDA)
   file(GLOB gpu_nodes /dev/nvidia[0-9]*)
-  if(CMAKE_CUDA_COMPILER AND (gpu_nodes OR NOT TESSERA_CUDA STREQUAL "AUTO"))
-    set(TESSERA_HAVE_CUDA ON)
-  elseif(NOT TESSERA_CUDA STREQUAL "AUTO")
-    message(FATAL_ERROR "TESSERA_CUDA is ON but no CUDA compiler was found: install the CUDA toolkit, or set CUDACXX")
-  endif()
+  tessera_builds_cuda(TESSERA_HAVE_CUDA ${TESSERA_CUDA} "${CMAKE_CUDA_COMPILER}" "${gpu_nodes}" "${SKBUILD}")
 endif()
 
 if(TESSERA_HAVE_CUDA)

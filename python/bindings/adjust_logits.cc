@@ -13,9 +13,9 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object run_adjust(nb::handle logits, nb::handle rows, nb::handle bias_begin,
-                      nb::handle bias_ids, nb::handle bias, nb::handle penalties, nb::handle slots,
-                      nb::handle counts, nb::object out, nb::handle ctx) {
+Result run_adjust(ArrayInput logits, ArrayInput rows, ArrayInput bias_begin, ArrayInput bias_ids,
+                  ArrayInput bias, ArrayInput penalties, ArrayInput slots, ArrayInput counts,
+                  ArrayOutput out, nb::handle ctx) {
   Call call("adjust_logits", ctx);
   AdjustLogitsArgs args;
   args.logits = call.input("logits", logits);

@@ -1,6 +1,7 @@
 #include "tessera/append_attention.h"
 
 #include "bind.h"
+#include "lse_output.h"
 #include "page_table_object.h"
 #include "rope_object.h"
 #include "rotary_append_arguments.h"
@@ -36,13 +37,13 @@ std::int64_t sequences_of(const AttentionArgs& attention, const Tensor& q) {
   return batch;
 }
 
-nb::object run_append_attention(nb::handle q, nb::handle k, nb::handle v, nb::handle positions,
-                                nb::handle rope, bool turn_keys, nb::handle slots,
-                                nb::handle k_pages, nb::handle v_pages, nb::handle pages,
-                                nb::object out, nb::object q_out, const Mask& mask, float scale,
-                                float softcap, nb::handle q_offsets, nb::handle rope_on_read,
-                                nb::handle k_scales, nb::handle v_scales, bool settled,
-                                nb::handle ctx) {
+Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput positions,
+                            nb::handle rope, bool turn_keys, ArrayInput slots, ArrayInput k_pages,
+                            ArrayInput v_pages, nb::handle pages, ArrayOutput out,
+                            ArrayOutput q_out, nb::object lse, const Mask& mask, float scale,
+                            float softcap, const Dropout& dropout, ArrayInput q_offsets,
+                            nb::handle rope_on_read, ArrayInput k_scales, ArrayInput v_scales,
+                            bool fixed_splits, bool settled, nb::handle ctx) {
   Call call("append_attention", ctx);
   AppendAttentionArgs args;
   args.append = rotary_append_arguments(call,
@@ -71,13 +72,17 @@ nb::object run_append_attention(nb::handle q, nb::handle k, nb::handle v, nb::ha
   attention.v_scales = append.v_scales;
   attention.out =
       by_sequence(call.output("out", out, q, append.q.dtype, shape_of(append.q)), batch);
+  LseOutput sums(std::move(lse));
+  attention.lse = sums.tensor(call, q, attention.q);
   attention.mask = mask;
   attention.scale = scale;
   attention.softcap = softcap;
+  attention.dropout = dropout;
+  attention.fixed_splits = fixed_splits;
   attention.rope_on_read = rope_argument(call, "rope_on_read", rope_on_read);
   args.settled = settled;
   call.run([&](Context& c) { append_attention(c, args); });
-  return out;
+  return sums.result(out);
 }
 
 }  // namespace
@@ -86,12 +91,14 @@ void bind_append_attention(nb::module_& m) {
   m.def(
       "append_attention", &run_append_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "positions"_a,
       "rope"_a, "turn_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "pages"_a,
-      "out"_a = nb::none(), "q_out"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f,
-      "softcap"_a = 0.f, "q_offsets"_a = nb::none(), "rope_on_read"_a = nb::none(),
-      "k_scales"_a = nb::none(), "v_scales"_a = nb::none(), "settled"_a = false,
-      "ctx"_a = nb::none(),
+      "out"_a = nb::none(), "q_out"_a = nb::none(), "lse"_a = nb::none(), "mask"_a = Mask(),
+      "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(), "q_offsets"_a = nb::none(),
+      "rope_on_read"_a = nb::none(), "k_scales"_a = nb::none(), "v_scales"_a = nb::none(),
+      "fixed_splits"_a = false, "settled"_a = false, "ctx"_a = nb::none(),
       "rotary_append() of new tokens, and attention() of their queries over the same pages, in\n"
-      "one op: one kernel where a GPU decodes. Returns out, like q.\n\n"
+      "one op: one kernel where a GPU decodes. Returns out, like q, and with lse=True also the "
+      "lse,\n"
+      "f32 [sequences, heads, tokens of each].\n\n"
       "q: [tokens, heads, dim]; k, v: [tokens, kv_heads, dim]; positions, slots: [tokens], as in\n"
       "rotary_append(). k_pages, v_pages: [pages, page_size, kv_heads, dim]. The tokens are the\n"
       "last keys of their sequences, as many for each sequence of `pages`; a ragged batch has\n"

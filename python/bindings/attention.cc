@@ -23,11 +23,11 @@ PageTable pages_argument(Call& call, const char* op, nb::handle object) {
 
 namespace {
 
-nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object out, nb::object lse,
-                         const Mask& mask, float scale, float softcap, const Dropout& dropout,
-                         nb::handle q_offsets, nb::handle k_offsets, nb::handle pages,
-                         nb::handle rope_on_read, nb::handle k_scales, nb::handle v_scales,
-                         nb::handle ctx) {
+Result run_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayOutput out, nb::object lse,
+                     const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                     ArrayInput q_offsets, ArrayInput k_offsets, nb::handle pages,
+                     nb::handle rope_on_read, ArrayInput k_scales, ArrayInput v_scales,
+                     bool fixed_splits, nb::handle ctx) {
   Call call("attention", ctx);
   AttentionArgs args;
   args.q = call.input("q", q);
@@ -46,15 +46,16 @@ nb::object run_attention(nb::handle q, nb::handle k, nb::handle v, nb::object ou
   args.rope_on_read = rope_argument(call, "rope_on_read", rope_on_read);
   args.k_scales = call.input("k_scales", k_scales);
   args.v_scales = call.input("v_scales", v_scales);
+  args.fixed_splits = fixed_splits;
   call.run([&](Context& c) { attention(c, args); });
   return sums.result(out);
 }
 
-nb::object run_backward(nb::handle q, nb::handle k, nb::handle v, nb::handle out, nb::handle lse,
-                        nb::handle d_out, nb::object d_q, nb::object d_k, nb::object d_v,
-                        const Mask& mask, float scale, float softcap, const Dropout& dropout,
-                        nb::handle q_offsets, nb::handle k_offsets, bool deterministic,
-                        nb::handle ctx) {
+Result run_backward(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput out, ArrayInput lse,
+                    ArrayInput d_out, ArrayOutput d_q, ArrayOutput d_k, ArrayOutput d_v,
+                    const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                    ArrayInput q_offsets, ArrayInput k_offsets, bool deterministic,
+                    nb::handle ctx) {
   Call call("attention_backward", ctx);
   AttentionBackwardArgs args;
   args.deterministic = deterministic;
@@ -102,12 +103,13 @@ void bind_attention(nb::module_& m) {
       "lse"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f,
       "dropout"_a = Dropout(), "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(),
       "pages"_a = nb::none(), "rope_on_read"_a = nb::none(), "k_scales"_a = nb::none(),
-      "v_scales"_a = nb::none(), "ctx"_a = nb::none(),
+      "v_scales"_a = nb::none(), "fixed_splits"_a = false, "ctx"_a = nb::none(),
       "out = dropout(softmax(softcap(scale q k^T) + mask)) v\n\n"
       "q: [batch, n_q, heads, dim] of f32, f16 or bf16; k, v: [batch, n_k, kv_heads, dim], or\n"
       "page pools with `pages`. k and v may be float8_e4m3fn or int8, with k_scales and v_scales:\n"
       "f32 [batch, kv_heads, n_k], or [pages, kv_heads, page_size]. lse: f32 [batch, heads, n_q],\n"
-      "or True for a new one; then the result is (out, lse). scale 0 is 1 / sqrt(dim).\n\n"
+      "or True for a new one; then the result is (out, lse). scale 0 is 1 / sqrt(dim).\n"
+      "fixed_splits: bits that do not depend on the rest of the batch, on a GPU too.\n\n"
       ">>> q, k = numpy.ones((1, 5, 8, 64), 'float32'), numpy.ones((1, 7, 2, 64), 'float32')\n"
       ">>> tessera.attention(q=q, k=k, v=k, mask=tessera.Mask.causal()).shape\n(1, 5, 8, 64)");
   m.def("attention_backward", &run_backward, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,

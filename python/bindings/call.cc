@@ -54,6 +54,21 @@ bool is_numpy(nb::handle object) {
   return PyObject_TypeCheck(object.ptr(), numpy_array);
 }
 
+// The stream on which torch works on this GPU now, if the array is torch's; else `otherwise`. For a
+// torch whose tensors have no table (before December 2025).
+void* current_stream_of_torch(nb::handle array, std::int32_t gpu, void* otherwise) {
+  static PyTypeObject* tensor = nullptr;
+  static nb::handle ask;
+  if (tensor == nullptr) {
+    nb::object torch = nb::borrow(PyDict_GetItemString(PyImport_GetModuleDict(), "torch"));
+    if (!torch.is_valid()) return otherwise;
+    ask = nb::object(torch.attr("_C").attr("_cuda_getCurrentRawStream")).release();
+    tensor = reinterpret_cast<PyTypeObject*>(nb::object(torch.attr("Tensor")).release().ptr());
+  }
+  if (!PyObject_TypeCheck(array.ptr(), tensor)) return otherwise;
+  return reinterpret_cast<void*>(nb::cast<std::uintptr_t>(ask(gpu)));
+}
+
 nb::object new_numpy(DType dtype, const Shape& shape) {
   static const nb::handle empty = nb::object(nb::module_::import_("numpy").attr("empty")).release();
   nb::object sizes = nb::steal(PyTuple_New(static_cast<Py_ssize_t>(shape.size())));
@@ -169,6 +184,9 @@ Tensor Call::through_capsule(const char* name, nb::handle array, bool writable) 
   from.shape = const_cast<std::int64_t*>(read.shape_ptr());
   from.strides = const_cast<std::int64_t*>(read.stride_ptr());
   const Tensor tensor = checked(name, from, const_cast<void*>(read.data()), writable);
+  if (tensor.device.is_cuda()) {
+    stream_ = current_stream_of_torch(array, tensor.device.index, stream_);
+  }
   imported_.push_back(std::move(read));
   return tensor;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "stream_order.h"
+#include "stub_types.h"
 #include "tessera/context.h"
 #include "tessera/tensor.h"
 

@@ -26,12 +26,14 @@ const char* activations_name(const Context& ctx) {
 }
 
 void make_context(Context* self, const std::string& device, int threads,
-                  const std::string& activations, bool trace, const Context* share_threads_with) {
+                  const std::string& activations, bool trace, const Context* share_threads_with,
+                  bool graphs) {
   new (self) Context(ContextOptions{.device = parse_device(device),
                                     .threads = threads,
                                     .share_threads_with = share_threads_with,
                                     .activations = parse_activations(activations),
-                                    .trace = trace});
+                                    .trace = trace,
+                                    .graphs = graphs});
 }
 
 }  // namespace
@@ -46,8 +48,10 @@ void bind_context(nb::module_& m) {
       ">>> x = tessera.softmax(x=numpy.ones((2, 4), 'float32'), ctx=ctx)")
       .def("__init__", &make_context, "device"_a = "cpu", nb::kw_only(), "threads"_a = 0,
            "activations"_a = "exact", "trace"_a = false, "share_threads_with"_a = nb::none(),
+           "graphs"_a = true,
            "activations: how the CPU multiplies packed weights. exact: with f32 activations;\n"
-           "int8: rounded to 8 bits in blocks of 32, which is faster.\n\n"
+           "int8: rounded to 8 bits in blocks of 32, which is faster. graphs: on a GPU, repeated\n"
+           "steps of a model run as CUDA graphs.\n\n"
            ">>> ctx = tessera.Context('cpu', threads=2, trace=True)")
       .def_prop_ro("device", [](const Context& self) { return to_string(self.device()); })
       .def_prop_ro("threads", &Context::threads)

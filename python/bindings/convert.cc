@@ -14,7 +14,8 @@ using namespace nb::literals;
 void bind_convert(nb::module_& m) {
   m.def(
       "convert",
-      [](nb::handle x, nb::object out, const std::optional<std::string>& dtype, nb::handle ctx) {
+      [](ArrayInput x, ArrayOutput out, const std::optional<std::string>& dtype,
+         nb::handle ctx) -> Result {
         if (out.is_none() == !dtype.has_value()) {
           refuse("convert: give either out, or the dtype of a new array (f32, f16, bf16)");
         }

@@ -9,7 +9,7 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object run_embedding(nb::handle ids, nb::handle table, nb::object out, nb::handle ctx) {
+Result run_embedding(ArrayInput ids, ArrayInput table, ArrayOutput out, nb::handle ctx) {
   Call call("embedding", ctx);
   EmbeddingArgs args;
   args.ids = call.input("ids", ids);

@@ -10,8 +10,8 @@ using namespace nb::literals;
 void bind_kv_append(nb::module_& m) {
   m.def(
       "kv_append",
-      [](nb::handle k, nb::handle v, nb::handle slots, nb::handle k_pages, nb::handle v_pages,
-         nb::handle k_scales, nb::handle v_scales, nb::handle ctx) {
+      [](ArrayInput k, ArrayInput v, ArrayInput slots, ArrayInput k_pages, ArrayInput v_pages,
+         ArrayInput k_scales, ArrayInput v_scales, nb::handle ctx) {
         Call call("kv_append", ctx);
         KvAppendArgs args;
         args.k = call.input("k", k);

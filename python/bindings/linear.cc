@@ -12,9 +12,8 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object run_linear(nb::handle x, nb::handle weight, nb::handle bias,
-                      const std::string& activation, nb::handle residual, nb::object out,
-                      std::int64_t fixed_rows, nb::handle ctx) {
+Result run_linear(ArrayInput x, nb::handle weight, ArrayInput bias, const std::string& activation,
+                  ArrayInput residual, ArrayOutput out, std::int64_t fixed_rows, nb::handle ctx) {
   Call call("linear", ctx);
   LinearArgs args;
   args.x = call.input("x", x);
@@ -28,9 +27,9 @@ nb::object run_linear(nb::handle x, nb::handle weight, nb::handle bias,
   return out;
 }
 
-nb::object run_gated(nb::handle x, nb::handle gate, nb::handle up, nb::handle gate_bias,
-                     nb::handle up_bias, const std::string& activation, nb::object out,
-                     std::int64_t fixed_rows, nb::handle ctx) {
+Result run_gated(ArrayInput x, nb::handle gate, nb::handle up, ArrayInput gate_bias,
+                 ArrayInput up_bias, const std::string& activation, ArrayOutput out,
+                 std::int64_t fixed_rows, nb::handle ctx) {
   Call call("gated_linear", ctx);
   GatedLinearArgs args;
   args.x = call.input("x", x);

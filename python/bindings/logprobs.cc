@@ -9,9 +9,9 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object run_logprobs(nb::handle logits, nb::handle rows, nb::handle ids, std::int64_t top,
-                        nb::object logprobs_out, nb::object top_ids, nb::object top_logprobs,
-                        nb::handle ctx) {
+Result run_logprobs(ArrayInput logits, ArrayInput rows, ArrayInput ids, std::int64_t top,
+                    nb::object logprobs_out, ArrayOutput top_ids, ArrayOutput top_logprobs,
+                    nb::handle ctx) {
   Call call("logprobs", ctx);
   LogprobsArgs args;
   args.logits = call.input("logits", logits);

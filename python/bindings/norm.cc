@@ -13,9 +13,9 @@ namespace {
 
 using NormOp = void (*)(Context&, const NormArgs&);
 
-nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight, nb::handle bias,
-                    const std::vector<nb::object>& residuals, nb::object sum, float eps,
-                    const Dropout& dropout, nb::object out, nb::handle ctx) {
+Result run_norm(NormOp op, const char* name, ArrayInput x, ArrayInput weight, ArrayInput bias,
+                const std::vector<nb::object>& residuals, ArrayOutput sum, float eps,
+                const Dropout& dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
   Call call(name, ctx);
   NormArgs args;
   args.x = call.input("x", x);
@@ -30,6 +30,7 @@ nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight
   args.bias = call.input("bias", bias);
   args.eps = eps;
   args.dropout = dropout;
+  args.fixed_rows = fixed_rows;
   args.out = call.output("out", out, x, args.x.dtype, shape_of(args.x));
   if (!residuals.empty()) {
     args.sum = call.output("sum", sum, x, args.x.dtype, shape_of(args.x));
@@ -37,7 +38,7 @@ nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight
     args.sum = call.output("sum", sum);  // refused by the op if it is given
   }
   call.run([&](Context& c) { op(c, args); });
-  return residuals.empty() ? out : nb::make_tuple(out, sum);
+  return residuals.empty() ? Result(out) : Result(nb::make_tuple(out, sum));
 }
 
 }  // namespace
@@ -45,28 +46,31 @@ nb::object run_norm(NormOp op, const char* name, nb::handle x, nb::handle weight
 void bind_norm(nb::module_& m) {
   m.def(
       "layer_norm",
-      [](nb::handle x, nb::handle weight, nb::handle bias, const std::vector<nb::object>& residuals,
-         nb::object sum, float eps, const Dropout& dropout, nb::object out, nb::handle ctx) {
+      [](ArrayInput x, ArrayInput weight, ArrayInput bias, const std::vector<nb::object>& residuals,
+         ArrayOutput sum, float eps, const Dropout& dropout, ArrayOutput out, bool fixed_rows,
+         nb::handle ctx) {
         return run_norm(&layer_norm, "layer_norm", x, weight, bias, residuals, std::move(sum), eps,
-                        dropout, std::move(out), ctx);
+                        dropout, std::move(out), fixed_rows, ctx);
       },
       nb::kw_only(), "x"_a, "weight"_a, "bias"_a = nb::none(),
       "residuals"_a = std::vector<nb::object>(), "sum"_a = nb::none(), "eps"_a = 1e-5f,
-      "dropout"_a = Dropout(), "out"_a = nb::none(), "ctx"_a = nb::none(),
+      "dropout"_a = Dropout(), "out"_a = nb::none(), "fixed_rows"_a = false, "ctx"_a = nb::none(),
       "LayerNorm of s = dropout(x) + residuals over the last dimension. x: [..., n] of f32, f16\n"
-      "or bf16; weight, bias: [n]. Returns out, or (out, sum) with residuals.\n\n"
+      "or bf16; weight, bias: [n]. Returns out, or (out, sum) with residuals. fixed_rows: bits of "
+      "a\n"
+      "row that do not depend on the number of rows, on a GPU too.\n\n"
       ">>> x, w = numpy.ones((2, 64), 'float32'), numpy.ones(64, 'float32')\n"
       ">>> out, s = tessera.layer_norm(x=x, residuals=[x], weight=w, bias=w)");
   m.def(
       "rms_norm",
-      [](nb::handle x, nb::handle weight, const std::vector<nb::object>& residuals, nb::object sum,
-         float eps, const Dropout& dropout, nb::object out, nb::handle ctx) {
+      [](ArrayInput x, ArrayInput weight, const std::vector<nb::object>& residuals, ArrayOutput sum,
+         float eps, const Dropout& dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
         return run_norm(&rms_norm, "rms_norm", x, weight, nb::none(), residuals, std::move(sum),
-                        eps, dropout, std::move(out), ctx);
+                        eps, dropout, std::move(out), fixed_rows, ctx);
       },
       nb::kw_only(), "x"_a, "weight"_a, "residuals"_a = std::vector<nb::object>(),
       "sum"_a = nb::none(), "eps"_a = 1e-5f, "dropout"_a = Dropout(), "out"_a = nb::none(),
-      "ctx"_a = nb::none(),
+      "fixed_rows"_a = false, "ctx"_a = nb::none(),
       "RMSNorm of s = dropout(x) + residuals over the last dimension of x [..., n], as\n"
       "layer_norm() without a bias.\n\n"
       ">>> x, w = numpy.ones((2, 64), 'float32'), numpy.ones(64, 'float32')\n"

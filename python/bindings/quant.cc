@@ -23,7 +23,7 @@ QuantizeOptions quantize_options(const std::string& format, std::int64_t group, 
           .search = search == "from_max" ? ScaleSearch::from_max : ScaleSearch::least_squares};
 }
 
-WeightObject quantize_dense(nb::handle dense, const std::string& format, std::int64_t group,
+WeightObject quantize_dense(ArrayInput dense, const std::string& format, std::int64_t group,
                             bool zero_point, const std::string& search, nb::handle ctx) {
   const QuantizeOptions options = quantize_options(format, group, zero_point, search);
   Call call("quantize", ctx);
@@ -33,7 +33,7 @@ WeightObject quantize_dense(nb::handle dense, const std::string& format, std::in
   return make_weight(std::move(packed));
 }
 
-nb::object dequantize_weight(nb::handle weight, nb::object out, nb::handle ctx) {
+Result dequantize_weight(nb::handle weight, ArrayOutput out, nb::handle ctx) {
   Call call("dequantize", ctx);
   const Weight from = weight_argument(call, "weight", weight);
   const nb::object like = nb::isinstance<WeightObject>(weight)

@@ -10,9 +10,9 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object run_ring(Communicator& ranks, std::int64_t tokens, nb::handle q, nb::handle k,
-                    nb::handle v, nb::object out, nb::object lse, const Mask& mask, float scale,
-                    float softcap, nb::handle ctx) {
+Result run_ring(Communicator& ranks, std::int64_t tokens, ArrayInput q, ArrayInput k, ArrayInput v,
+                ArrayOutput out, nb::object lse, const Mask& mask, float scale, float softcap,
+                nb::handle ctx) {
   Call call("ring_attention", ctx);
   RingAttentionArgs args;
   args.tokens = tokens;
@@ -29,10 +29,10 @@ nb::object run_ring(Communicator& ranks, std::int64_t tokens, nb::handle q, nb::
   return sums.result(out);
 }
 
-nb::object run_ring_backward(Communicator& ranks, std::int64_t tokens, nb::handle q, nb::handle k,
-                             nb::handle v, nb::handle out, nb::handle lse, nb::handle d_out,
-                             nb::object d_q, nb::object d_k, nb::object d_v, const Mask& mask,
-                             float scale, float softcap, bool deterministic, nb::handle ctx) {
+Result run_ring_backward(Communicator& ranks, std::int64_t tokens, ArrayInput q, ArrayInput k,
+                         ArrayInput v, ArrayInput out, ArrayInput lse, ArrayInput d_out,
+                         ArrayOutput d_q, ArrayOutput d_k, ArrayOutput d_v, const Mask& mask,
+                         float scale, float softcap, bool deterministic, nb::handle ctx) {
   Call call("ring_attention_backward", ctx);
   RingAttentionBackwardArgs args;
   RingAttentionArgs& forward = args.forward;

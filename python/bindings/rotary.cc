@@ -23,8 +23,8 @@ Rope rope_argument(Call& call, const char* argument, nb::handle object) {
 
 namespace {
 
-nb::object rotate(nb::handle x, nb::handle positions, nb::handle rope, nb::object out,
-                  nb::handle ctx) {
+Result rotate(ArrayInput x, ArrayInput positions, nb::handle rope, ArrayOutput out,
+              nb::handle ctx) {
   Call call("rotary", ctx);
   RotaryArgs args;
   args.x = call.input("x", x);

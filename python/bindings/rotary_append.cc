@@ -28,10 +28,10 @@ RotaryAppendArgs rotary_append_arguments(Call& call, const RotaryAppendObjects& 
 
 namespace {
 
-nb::object run_rotary_append(nb::handle q, nb::handle k, nb::handle v, nb::handle positions,
-                             nb::handle rope, bool turn_keys, nb::handle slots, nb::handle k_pages,
-                             nb::handle v_pages, nb::object q_out, nb::handle k_scales,
-                             nb::handle v_scales, nb::handle ctx) {
+Result run_rotary_append(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput positions,
+                         nb::handle rope, bool turn_keys, ArrayInput slots, ArrayInput k_pages,
+                         ArrayInput v_pages, ArrayOutput q_out, ArrayInput k_scales,
+                         ArrayInput v_scales, nb::handle ctx) {
   Call call("rotary_append", ctx);
   const RotaryAppendArgs args = rotary_append_arguments(call,
                                                         {.q = q,

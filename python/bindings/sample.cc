@@ -9,9 +9,9 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object run_sample(nb::handle logits, double temperature, std::int64_t top_k, double top_p,
-                      double min_p, std::uint64_t seed, std::uint64_t draw, nb::object ids,
-                      nb::handle ctx) {
+Result run_sample(ArrayInput logits, double temperature, std::int64_t top_k, double top_p,
+                  double min_p, std::uint64_t seed, std::uint64_t draw, ArrayOutput ids,
+                  nb::handle ctx) {
   Call call("sample", ctx);
   SampleArgs args;
   args.logits = call.input("logits", logits);

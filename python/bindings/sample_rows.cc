@@ -20,8 +20,8 @@ std::vector<std::int64_t> draw_words(double temperature, double top_p, double mi
           std::bit_cast<std::int64_t>(seed),        std::bit_cast<std::int64_t>(draw)};
 }
 
-nb::object run_sample_rows(nb::handle logits, nb::handle rows, nb::handle options, nb::object ids,
-                           nb::handle ctx) {
+Result run_sample_rows(ArrayInput logits, ArrayInput rows, ArrayInput options, ArrayOutput ids,
+                       nb::handle ctx) {
   Call call("sample_rows", ctx);
   SampleRowsArgs args;
   args.logits = call.input("logits", logits);

@@ -9,7 +9,7 @@ using namespace nb::literals;
 
 namespace {
 
-nb::object run_argmax(nb::handle x, nb::object indices, nb::handle ctx) {
+Result run_argmax(ArrayInput x, ArrayOutput indices, nb::handle ctx) {
   Call call("argmax", ctx);
   ArgmaxArgs args;
   args.x = call.input("x", x);
@@ -18,8 +18,8 @@ nb::object run_argmax(nb::handle x, nb::object indices, nb::handle ctx) {
   return indices;
 }
 
-nb::object run_top_k(nb::handle x, std::int64_t k, nb::object values, nb::object indices,
-                     nb::handle ctx) {
+Result run_top_k(ArrayInput x, std::int64_t k, ArrayOutput values, ArrayOutput indices,
+                 nb::handle ctx) {
   if (k < 1 && (values.is_none() || indices.is_none())) {
     refuse("top_k: give k, or both values and indices to write to");
   }

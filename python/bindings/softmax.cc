@@ -10,7 +10,7 @@ using namespace nb::literals;
 void bind_softmax(nb::module_& m) {
   m.def(
       "softmax",
-      [](nb::handle x, float scale, nb::object out, nb::handle ctx) {
+      [](ArrayInput x, float scale, ArrayOutput out, nb::handle ctx) -> Result {
         Call call("softmax", ctx);
         SoftmaxArgs args;
         args.x = call.input("x", x);

@@ -10,7 +10,7 @@ using namespace nb::literals;
 void bind_token_counts(nb::module_& m) {
   m.def(
       "fill_counts",
-      [](nb::handle counts, std::int64_t slot, nb::handle ids, nb::handle values, nb::handle ctx) {
+      [](ArrayInput counts, std::int64_t slot, ArrayInput ids, ArrayInput values, nb::handle ctx) {
         Call call("fill_counts", ctx);
         FillCountsArgs args;
         args.counts = call.output("counts", counts);
@@ -29,7 +29,7 @@ void bind_token_counts(nb::module_& m) {
       ">>> counts.tolist()\n[[0, 0, 0, 0], [0, 0, 0, 2]]");
   m.def(
       "count_tokens",
-      [](nb::handle counts, nb::handle ids, nb::handle slots, nb::handle ctx) {
+      [](ArrayInput counts, ArrayInput ids, ArrayInput slots, nb::handle ctx) {
         Call call("count_tokens", ctx);
         CountTokensArgs args;
         args.counts = call.output("counts", counts);

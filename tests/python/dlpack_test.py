@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import os
 import subprocess
 import sys
 import threading
@@ -70,6 +71,42 @@ assert layer.bias.grad.eq(2).all()
 def test_a_torch_without_dlpacks_c_table():
     """As older releases are: views work, new outputs are ours, and tessera.torch gives torch tensors all the same."""
     subprocess.run([sys.executable, "-c", WITHOUT_A_TABLE], check=True)
+
+
+STREAM_WITHOUT_A_TABLE = """
+import ctypes
+import torch
+
+del torch.Tensor.__dlpack_c_exchange_api__
+asked = []
+torch._C._cuda_getCurrentRawStream = lambda gpu: asked.append(gpu) or 4711
+
+import tessera
+
+pointer = ctypes.pythonapi.PyCapsule_GetPointer
+pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+class OnGpu(torch.Tensor):  # says that it lies on a GPU that no machine has
+    def __dlpack__(self, **options):
+        capsule = torch.utils.dlpack.to_dlpack(self.as_subclass(torch.Tensor))
+        ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 8).value = 2
+        ctypes.c_int32.from_address(pointer(capsule, b"dltensor") + 12).value = 99
+        return capsule
+
+try:
+    tessera.softmax(x=torch.randn(2, 64).as_subclass(OnGpu), out=torch.randn(2, 64).as_subclass(OnGpu))
+except tessera.Error as error:
+    assert "CUDA" in str(error) or "GPU" in str(error), error
+else:
+    raise AssertionError("there is a GPU 99")
+assert asked == [99, 99], asked
+tessera.softmax(x=torch.randn(2, 64))
+assert asked == [99, 99], asked
+"""
+
+
+def test_a_torch_without_dlpacks_c_table_is_asked_for_its_stream():
+    subprocess.run([sys.executable, "-c", STREAM_WITHOUT_A_TABLE], check=True)
 
 
 def test_our_tensors_are_viewed_without_a_copy():
@@ -163,6 +200,53 @@ def test_linear_on_odd_shapes(rows, in_features, out_features, offset):
     np.testing.assert_allclose(tessera.linear(x=x, weight=w), x.astype(np.float64) @ w.T, atol=1e-4)
 
 
+@st.composite
+def rows_with_gaps(draw, width):
+    """[a, b, width] of any order in memory, with steps between rows, and more than the rows to each side."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    shape = [draw(sizes), draw(sizes)]
+    steps = [draw(st.sampled_from([1, 2, 3])) for _ in shape]
+    left, right = draw(st.integers(0, 5)), draw(st.integers(0, 5))
+    order = draw(st.permutations([0, 1]))
+    memory = rng.standard_normal([shape[i] * steps[i] for i in order] + [left + width + right], dtype=np.float32)
+    turned = memory.transpose([order.index(0), order.index(1), 2])
+    return turned[:: steps[0], :: steps[1], left : left + width]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.sampled_from([f.name for f in tessera.formats()]), st.booleans())
+def test_packed_linear_on_odd_strides(data, format, given_output):
+    """x, the residual and the output each lie in memory in their own way."""
+    x = data.draw(rows_with_gaps(96))
+    rng = np.random.default_rng(1)
+    packed = tessera.quantize(rng.standard_normal((72, 96), dtype=np.float32), format=format)
+    dense, bias = np.empty((72, 96), np.float32), rng.standard_normal(72, dtype=np.float32)
+    tessera.dequantize(packed, dense)
+    out = np.zeros((3, x.shape[1], 2, x.shape[0], 80), np.float32)[1, :, 0, :, 3:75].transpose(1, 0, 2)
+    residual = rng.standard_normal((*x.shape[:2][::-1], 72), dtype=np.float32).transpose(1, 0, 2)
+    got = tessera.linear(
+        x=x, weight=tessera.prepare(packed), bias=bias, activation="relu", residual=residual,
+        out=out if given_output else None,
+    )
+    expected = np.maximum(x.astype(np.float64) @ dense.T.astype(np.float64) + bias, 0) + residual
+    np.testing.assert_allclose(got, expected, atol=2e-4)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(1, 70), st.sampled_from(["layer_norm", "rms_norm"]), st.integers(0, 2))
+def test_norms_on_odd_shapes_and_strides(data, width, name, count):
+    x = data.draw(rows_with_gaps(width))
+    rng = np.random.default_rng(2)
+    weight, bias = (rng.standard_normal(2 * width, dtype=np.float32)[:width] for _ in range(2))
+    residuals = [rng.standard_normal((*x.shape[:2][::-1], width), dtype=np.float32).transpose(1, 0, 2)] * count
+    total = x.astype(np.float64) + sum(r.astype(np.float64) for r in residuals)
+    options = {"bias": bias} if name == "layer_norm" else {}
+    out = np.empty((3, x.shape[1], 2, x.shape[0], width + 5), np.float32)[1, :, 0, :, 3 : width + 3].transpose(1, 0, 2)
+    getattr(tessera, name)(x=x, weight=weight, residuals=residuals, eps=1e-2, out=out, **options)
+    expected = getattr(reference, name)(total, weight, *options.values(), 1e-2)
+    np.testing.assert_allclose(out, expected, atol=1e-4)
+
+
 def test_sizes_of_zero_and_one_have_no_stride_to_object_to():
     assert tessera.softmax(x=np.empty((0, 4), np.float32)).shape == (0, 4)
     column = np.ones((3, 8), np.float32)[:, ::8]
@@ -174,11 +258,14 @@ def test_sizes_of_zero_and_one_have_no_stride_to_object_to():
 def test_calls_leave_no_references_and_no_memory():
     """10,000 calls: reference counts as before, and the process no larger."""
     x, w, out = np.ones((2, 64), np.float32), np.ones((8, 64), np.float32), np.empty((2, 8), np.float32)
-    t = torch.ones(2, 64)
-    packed = tessera.prepare(tessera.quantize(w))
+    t, q, norm = torch.ones(2, 64), torch.ones(1, 3, 2, 64), np.ones(64, np.float32)
+    packed, mask = tessera.prepare(tessera.quantize(w)), tessera.Mask.causal()
 
     def calls(count):
         for _ in range(count):
+            tessera.attention(q=q, k=q, v=q, mask=mask)
+            tessera.layer_norm(x=x, weight=norm, bias=norm, residuals=[x])
+            tessera.rms_norm(x=t, weight=norm)
             tessera.linear(x=x, weight=packed, out=out)
             tessera.softmax(x=t)
             tessera.softmax(x=x)
@@ -187,11 +274,12 @@ def test_calls_leave_no_references_and_no_memory():
 
     calls(1000)
     gc.collect()
-    counts = [sys.getrefcount(o) for o in (x, w, out, t, packed)]
+    held = (x, w, out, t, packed, q, norm, mask)
+    counts = [sys.getrefcount(o) for o in held]
     before = resident_bytes()
     calls(10_000)
     gc.collect()
-    assert [sys.getrefcount(o) for o in (x, w, out, t, packed)] == counts
+    assert [sys.getrefcount(o) for o in held] == counts
     assert resident_bytes() - before < 2 << 20
 
 
@@ -304,6 +392,15 @@ def test_cuda_tensors_on_a_stream_of_their_own(given):
             y.fill_(torch.nan)  # nothing of this round is left in the memory that a later one gets
     stream.synchronize()
     torch.testing.assert_close(results, torch.softmax(values, -1))
+
+
+@pytest.mark.gpu
+def test_cuda_tensors_of_a_torch_without_dlpacks_c_table_on_a_stream_of_their_own():
+    """The test above, in a process whose torch is as older ones are (conftest.py)."""
+    test = f"{__file__}::{test_cuda_tensors_on_a_stream_of_their_own.__name__}[out=]"
+    environment = {**os.environ, "TESSERA_TEST_WITHOUT_TABLE": "1"}
+    done = subprocess.run([sys.executable, "-m", "pytest", "-q", test], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and "1 passed" in done.stdout, done.stdout
 
 
 @pytest.mark.gpu

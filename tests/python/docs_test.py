@@ -1,4 +1,4 @@
-"""What help() says: every public function and class has an example, and the examples run."""
+"""What help() says: every public function and class has an example, and the examples run. Those of the page as well."""
 
 import doctest
 import types
@@ -10,6 +10,7 @@ import torch
 import tessera
 import tessera.torch
 import tessera.transformers
+from conftest import ROOT
 from transformers_test import make, prompt
 
 PUBLIC = {
@@ -43,3 +44,21 @@ def test_examples_run(name):
     said: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(test, out=said.append)
     assert result.failed == 0, "".join(said)
+
+
+def test_the_pages_pytorch_example_runs_and_compiles():
+    page = (ROOT / "docs" / "PYTHON.md").read_text()
+    code = page.split("## PyTorch", 1)[1].split("```python", 1)[1].split("```", 1)[0]
+    linear, q = torch.nn.Linear(64, 32), torch.randn(1, 5, 2, 64)
+    model = torch.nn.ModuleDict({"output": torch.nn.Sequential(linear), "head": torch.nn.Linear(64, 8)})
+    model["output"].output = torch.nn.Linear(64, 64)
+    known = {"tessera": tessera, "linear": linear, "model": model, "q": q, "k": q, "v": q}
+    exec(code, known)
+    attend = lambda q: known["tt"].attention(q, q, q, known["window"])  # noqa: E731
+    for function, x in ((attend, q), (known["layer"], torch.randn(3, 64)), (known["block"], torch.randn(1, 5, 512))):
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), function(x))
+    dropped = torch.compile(
+        lambda q: known["tt"].attention(q, q, q, known["window"], dropout_p=0.1), fullgraph=True, backend="aot_eager"
+    )
+    assert dropped(q).shape == known["y"].shape

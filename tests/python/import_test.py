@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -19,13 +20,17 @@ def run(*command, **options) -> str:
 
 
 def test_the_import_takes_less_than_a_fifth_of_a_second_and_no_torch():
+    """On the clock. A busy machine takes longer, so that the quickest of some imports counts."""
     code = (
-        "import sys, time; start = time.process_time(); import tessera; took = time.process_time() - start;"
+        "import sys, time; start = time.perf_counter(); import tessera; took = time.perf_counter() - start;"
         "print(took, 'torch' in sys.modules, 'numpy' in sys.modules)"
     )
-    took, torch_came, numpy_came = min(run(sys.executable, "-c", code).split() for _ in range(5))
-    assert float(took) < 0.2
-    assert (torch_came, numpy_came) == ("False", "False")
+    took = []
+    while not took or (min(took) >= 0.2 and len(took) < 20):
+        seconds, torch_came, numpy_came = run(sys.executable, "-c", code).split()
+        assert (torch_came, numpy_came) == ("False", "False")
+        took.append(float(seconds))
+    assert min(took) < 0.2, took
 
 
 def test_python_m_tessera_is_the_program():
@@ -36,10 +41,12 @@ def test_python_m_tessera_is_the_program():
     assert failed.returncode == 2
 
 
-def test_the_stub_names_the_functions():
+def test_the_stub_names_the_functions_and_their_arrays():
     stub = (PACKAGE / "_native.pyi").read_text()
     for name in ("attention", "linear", "layer_norm", "quantize", "append_attention", "ring_attention"):
         assert f"def {name}(" in stub
+    assert "class Array(Protocol)" in stub
+    assert re.search(r"def softmax\(\*, x: Array, scale: float.*, out: Array \| None = None, .*\) -> Any:", stub)
     assert (PACKAGE / "py.typed").exists()
 
 

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,6 +132,35 @@ def test_chat_speaks_a_template_and_says_where_there_is_none(llm):
         llm.chat(messages)
     with pytest.raises(tessera.Error, match="take turns"):  # the template's own words
         llm.chat([{"role": "bot", "content": "hi"}], chat_template="llama2")
+
+
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}{{ m.role }} says: {{ m.content }}"
+    "{% if m.role == 'assistant' %}.{% endif %} {% endfor %}{% if add_generation_prompt %}Once upon a time{% endif %}"
+)
+
+
+def test_chat_takes_the_folders_own_template_and_ends_with_its_end_token(tmp_path):
+    """The bundled model, to which a full stop is a control token here: one that ends an answer in the template."""
+    folder = tmp_path / "model"
+    shutil.copytree(tessera.default_model(), folder)
+    config, parts = (json.loads((folder / name).read_text()) for name in ("tokenizer_config.json", "tokenizer.json"))
+    end = parts["model"]["vocab"]["."]
+    parts["added_tokens"].append({**parts["added_tokens"][0], "id": end, "content": "."})
+    (folder / "tokenizer.json").write_text(json.dumps(parts))
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": TEMPLATE}))
+    llm = tessera.LLM(folder, device="cpu", max_sequences=1, context=256)
+    params = tessera.SamplingParams(temperature=0, max_tokens=64)
+    answer = llm.chat([{"role": "user", "content": "Tell me a story"}], params)
+    text = "user says: Tell me a story Once upon a time"
+    (endless,) = llm.generate(text, params)
+    assert answer.prompt_token_ids == endless.prompt_token_ids
+    assert end in endless.token_ids[:-1]  # which generate() does not end with
+    told = endless.token_ids[: endless.token_ids.index(end)]
+    assert answer.finish_reason == "eos" and answer.token_ids in (told, [*told, end])
+    assert answer.text and "." not in answer.text
+    named = llm.chat([{"role": "user", "content": "Tell me a story"}], params, chat_template="plain")
+    assert named.prompt_token_ids != answer.prompt_token_ids
 
 
 def test_an_endless_stream_keeps_its_memory():

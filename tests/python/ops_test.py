@@ -243,6 +243,32 @@ def test_append_attention_is_rotary_append_and_attention(rng, new, mask):
         np.testing.assert_array_equal(step[name], apart[name])
 
 
+def test_append_attention_gives_sums_and_drops_weights_as_attention_does(rng):
+    step, pages = paged_step(rng, [9, 21, 4], 3)
+    apart = step | {"k_pages": step["k_pages"].copy(), "v_pages": step["v_pages"].copy()}
+    options = {"pages": pages, "mask": tessera.Mask.causal(), "dropout": tessera.Dropout(0.3, 7), "fixed_splits": True}
+    q = tessera.rotary_append(**apart).reshape(3, 3, 4, 64)
+    expected, sums = tessera.attention(q=q, k=apart["k_pages"], v=apart["v_pages"], lse=True, **options)
+    out, lse = tessera.append_attention(**step, lse=True, **options)
+    np.testing.assert_array_equal(out.reshape(expected.shape), expected)
+    np.testing.assert_array_equal(lse, sums)
+    assert lse.shape == (3, 4, 3)
+    whole = tessera.attention(q=q, k=apart["k_pages"], v=apart["v_pages"], **options | {"dropout": tessera.Dropout()})
+    assert not np.array_equal(whole, expected)
+
+
+def test_options_for_a_gpu_are_taken_on_the_cpu(rng):
+    """Where they change nothing: bits depend neither on the batch nor on the number of rows."""
+    x, weight, ctx = f32(rng, 3, 64), f32(rng, 64), tessera.Context("cpu", threads=1, graphs=False)
+    one = tessera.rms_norm(x=x[:1], weight=weight, fixed_rows=True, ctx=ctx)
+    np.testing.assert_array_equal(tessera.rms_norm(x=x, weight=weight)[:1], one)
+    one = tessera.layer_norm(x=x[:1], weight=weight, bias=weight, fixed_rows=True)
+    np.testing.assert_array_equal(tessera.layer_norm(x=x, weight=weight, bias=weight)[:1], one)
+    q = f32(rng, 3, 5, 2, 64)
+    one = tessera.attention(q=q[:1], k=q[:1], v=q[:1], fixed_splits=True)
+    np.testing.assert_array_equal(tessera.attention(q=q, k=q, v=q)[:1], one)
+
+
 def test_append_attention_of_ragged_batches_and_keys_turned_as_they_are_read(rng):
     step, pages = paged_step(rng, [9, 21], 2)
     apart = step | {"k_pages": step["k_pages"].copy(), "v_pages": step["v_pages"].copy()}

@@ -34,6 +34,15 @@ def test_a_packed_layer_keeps_its_state(format):
     assert not layer.packed.is_floating_point() and [n for n, _ in layer.named_parameters()] == ["bias"]
 
 
+def test_a_packed_layer_takes_a_state_of_another_format_and_of_its_own_size_alone():
+    eight, layer = (tt.FusedFP4Linear(128, 96, format=format) for format in ("int8", "nvfp4"))
+    eight.load_state_dict(through_a_file(layer.state_dict()))
+    x = torch.randn(3, 128)
+    assert torch.equal(eight(x), layer(x)) and eight.format == "nvfp4"
+    with pytest.raises(tessera.Error, match=r"whose \[out, in\] is \[96, 128\]; this one's is \[128, 96\]"):
+        tt.FusedFP4Linear(96, 128).load_state_dict(layer.state_dict())
+
+
 def test_dtypes_and_devices():
     layer = tt.FusedFP4Linear(64, 32).to("cpu")
     x = torch.randn(2, 64)
@@ -123,6 +132,18 @@ def test_a_block_computes_what_pytorch_does(name):
     torch.testing.assert_close(block(x), PlainBlock(block)(x), atol=2e-5, rtol=1e-4)
     other = tt.TransformerBlock(128, 2, 256, **OPTIONS[name])
     other.load_state_dict(through_a_file(block.state_dict()))
+    assert torch.equal(other(x), block(x))
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_packed_block_keeps_its_state(name):
+    """Through a file, into a block of other weights: packed layers with their formats, and what stayed dense."""
+    torch.manual_seed(3)
+    make = {"use_fp4": True, "keep_dense": ["down"], **OPTIONS[name]}
+    block, other = tt.TransformerBlock(128, 2, 256, **make), tt.TransformerBlock(128, 2, 256, **make)
+    x = torch.randn(2, 9, 128)
+    assert not torch.equal(other(x), block(x))
+    assert other.load_state_dict(through_a_file(block.state_dict())) == ([], [])
     assert torch.equal(other(x), block(x))
 
 

@@ -79,8 +79,9 @@ def test_attention_dropout_is_repeated_by_the_backward_pass():
     plain = tt.attention(q, k, one)[..., :16]
     kept = (weights != 0).float() / 0.7
     torch.testing.assert_close(weights, plain * kept, atol=1e-6, rtol=1e-5)
-    theirs = ((plain * kept).transpose(1, 2) @ v.transpose(1, 2)).transpose(1, 2)
-    check_gradients(ours, theirs, [v])
+    scores = torch.softmax(q.transpose(1, 2) @ k.permute(0, 2, 3, 1) / 8, -1)
+    theirs = ((scores * kept.detach().transpose(1, 2)) @ v.transpose(1, 2)).transpose(1, 2)
+    check_gradients(ours, theirs, [q, k, v])
     torch.manual_seed(4)
     first = tt.attention(q, k, v, dropout_p=0.3)
     torch.manual_seed(4)
@@ -151,8 +152,13 @@ def attention_cases(device):
         yield f"attention_{name}_{mask}", OPS.attention, (*inputs_on(device, *shapes, dtype=dtype), *options)
     yield "attention_window", OPS.attention, (q, k, v, MASKS["window"].spec(), 0.0, 5.0, 0.0, None)
     yield "attention_sinks", OPS.attention, (q, k, v, MASKS["sinks"].spec(), 0.2, 0.0, 0.0, None)
+    blocks = (MASKS["blocks"].spec(), 0.0, 0.0, 0.0, None)
+    yield "attention_blocks", OPS.attention, (q, k, v, *blocks)
     plain = [t.detach() for t in (q, k, v)]
-    for name, options in (("attention_backward", plain_options), ("attention_backward_dropout", dropped)):
+    for name, options in (
+        ("attention_backward", plain_options), ("attention_backward_dropout", dropped),
+        ("attention_backward_blocks", blocks),
+    ):
         with torch.no_grad():
             out, lse = OPS.attention(q, k, v, *options)
         yield name, OPS.attention_backward, (torch.ones_like(out), *plain, out, lse, *options)

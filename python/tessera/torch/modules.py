@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .. import _native
 from .functional import CAUSAL, MaskLike, attention, layer_norm, linear, mask_spec, rms_norm, rotary
+from .operators import IN, OUT
 
 ACTIVATIONS = {
     "none": lambda x: x,
@@ -78,8 +79,17 @@ class FusedFP4Linear(nn.Module):
         return {"format": self.format, "packed_spec": self.packed_spec}
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
+        sizes, own = list(state["packed_spec"][OUT : IN + 1]), [self.out_features, self.in_features]
+        if sizes != own:
+            raise _native.Error(f"the state is of a packed layer whose [out, in] is {sizes}; this one's is {own}")
         self.format, self.packed_spec = state["format"], list(state["packed_spec"])
         self._prepare()
+
+    def _load_from_state_dict(self, state_dict, prefix: str, *options) -> None:
+        packed = state_dict.get(f"{prefix}packed")
+        if packed is not None and packed.shape != self.packed.shape:  # of another format, which the state names
+            self.packed = self.packed.new_empty(packed.shape)
+        super()._load_from_state_dict(state_dict, prefix, *options)
 
     def dense_weight(self) -> Tensor:
         """The weights as they are after packing, f32 [out, in]."""

@@ -1,12 +1,12 @@
 """Our attention behind transformers' attention interface. What it does not do goes to SDPA, with the reason kept."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import flash_attention_mask
 
 from .. import _native
 from ..torch.functional import CAUSAL, FULL, attention
@@ -32,7 +32,10 @@ def refusal(query: Tensor, mask: Tensor | None, options: dict[str, Any]) -> str 
     if query.dtype not in DTYPES:
         return f"dtype {query.dtype} (f32, f16 and bf16 are computed)"
     if mask is not None and mask.ndim != 2:
-        return f"a mask of {mask.ndim} dimensions (padding masks [batch, keys] are taken)"
+        return (
+            f"a mask of {mask.ndim} dimensions, which static caches, packed sequences and masks of one's own become "
+            "(padding masks [batch, keys] are taken)"
+        )
     for name in ("position_bias", "s_aux", "head_mask", "cache"):
         if options.get(name) is not None:
             return f"{name} was given"
@@ -92,7 +95,68 @@ def attend(
     return attend_padded(q, k, v, attention_mask, spec, **numbers), None
 
 
+BOTH = masking_utils.and_masks(masking_utils.causal_mask_function).__code__
+PACKED = masking_utils.packed_sequence_mask_function(torch.zeros(1, 1)).__code__
+
+
+def parts(function: Callable) -> tuple[Callable, ...]:
+    """The mask functions that transformers put together, but that of packed sequences where there is only one."""
+    code = getattr(function, "__code__", None)
+    held = function.__closure__[0].cell_contents if code in (BOTH, PACKED) else None
+    if code is BOTH:
+        return tuple(part for one in held for part in parts(one))
+    return () if code is PACKED and bool((held == held[:, :1]).all()) else (function,)
+
+
+def is_same(a: Any, b: Any) -> bool:
+    """Whether two mask functions compute the same: the same code around the same values."""
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(is_same, a, b))
+    if hasattr(a, "__code__") and hasattr(b, "__code__"):
+        cells = (tuple(cell.cell_contents for cell in f.__closure__ or ()) for f in (a, b))
+        return a.__code__ is b.__code__ and is_same(*cells)
+    return a is b or (isinstance(a, int) and isinstance(b, int) and a == b)
+
+
+def follows(mask_function: Callable, window: int | None, kind: str) -> bool:
+    """Whether a mask function is the plain one of its kind, "causal" or "bidirectional"; window: of a sliding one."""
+    prefix = "" if window is None else "sliding_window_"
+    plain = getattr(masking_utils, f"{prefix}{kind}_mask_function", None)  # older releases lack some
+    return plain is not None and is_same(parts(mask_function), parts(plain if window is None else plain(window)))
+
+
+def mask_of(
+    *, kv_length: int, kv_offset: int = 0, mask_function: Callable = masking_utils.causal_mask_function,
+    attention_mask: Tensor | None = None, local_size: int | None = None, **options: Any,
+) -> Tensor | None:
+    """What transformers calls for a mask, which attend() is then given.
+
+    None: no token is padding. [batch, tokens so far]: some are; generate() has us make it again of itself. Both leave
+    the rest to attend(): a causal or sliding mask over keys of which the last is the last query's own, or no mask.
+    Whatever else there is (caches with room for more tokens, packed sequences, functions of a model's own) becomes the
+    mask [batch, 1, queries, keys] of SDPA.
+    """
+    if "cache_position" in options:  # before transformers 5
+        end = int(options["cache_position"][-1]) + 1
+    else:
+        end = options["q_length"] + options.get("q_offset", 0)
+    # A static cache tells its offset as a tensor: to read it would wait for a GPU, and it has room for more anyway.
+    aligned = not isinstance(end, Tensor) and kv_offset + kv_length == end
+    ours = (follows(mask_function, local_size, "causal") and aligned) or (
+        follows(mask_function, local_size, "bidirectional") and (aligned or local_size is None)
+    )
+    if ours and attention_mask is None:
+        return None
+    if ours and attention_mask.ndim == 2 and attention_mask.shape[1] == kv_offset + kv_length:
+        return None if attention_mask[:, kv_offset:].all() else attention_mask
+    options.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
+    return masking_utils.sdpa_mask(
+        kv_length=kv_length, kv_offset=kv_offset, mask_function=mask_function, attention_mask=attention_mask,
+        local_size=local_size, **options,
+    )
+
+
 def register() -> None:
-    """Makes the implementation known to transformers, with masks as flash attention has them."""
+    """Makes the implementation known to transformers."""
     AttentionInterface.register(NAME, attend)
-    AttentionMaskInterface.register(NAME, flash_attention_mask)
+    AttentionMaskInterface.register(NAME, mask_of)

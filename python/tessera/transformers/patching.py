@@ -1,6 +1,8 @@
 """patch() and unpatch(): a model's attention and linear layers become ours, and their own again."""
 
 import fnmatch
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -25,7 +27,8 @@ class Patch:
     streaming: tuple[int, int] | None
     calls: Calls = field(default_factory=Calls)
     own_attention: str | None = None  # the attention implementation before
-    dense: dict[str, nn.Linear] = field(default_factory=dict)  # the layers before, by name
+    dense: dict[str, nn.Linear] = field(default_factory=dict)  # the layers that were packed, as they were, by name
+    left: dict[str, str] = field(default_factory=dict)  # what was not packed, by name, and why
     layers: list[nn.Module] = field(default_factory=list)  # attention modules
 
 
@@ -52,7 +55,7 @@ def patch(
     attention: through transformers' attention interface. linear: a format ("nvfp4", "int4", ...) to pack the linear
     layers in, but those that keep_dense names (patterns as in "*.attention.dense"; a tied head stays). streaming:
     (sinks, window) for endless streams, on GPT-NeoX and the Llama family, with our attention in any case. The dense
-    layers are kept for unpatch().
+    layers are kept for unpatch(), where they are: `model.to()` moves the packed ones alone.
 
     >>> model = tessera.transformers.patch(model, linear="nvfp4", keep_dense=["lm_head"], streaming=(4, 28))
     """
@@ -104,15 +107,42 @@ def is_tied(model: nn.Module, layer: nn.Linear) -> bool:
     return embedding is not None and layer.weight is embedding.weight
 
 
+def why_dense(model: nn.Module, module: nn.Module) -> str | None:
+    """Why a module is not packed though it holds a matrix; None: it is, or it holds none."""
+    if type(module) is nn.Linear:
+        return "tied to the embedding" if is_tied(model, module) else None
+    matrices = [f"{n} {list(p.shape)}" for n, p in module.named_parameters(recurse=False) if p.ndim > 1]
+    if isinstance(module, nn.Embedding) or not matrices:
+        return None
+    if isinstance(module, nn.Linear):
+        return f"{type(module).__name__}, a subclass of nn.Linear, may compute something else"
+    return f"{type(module).__name__}, which holds {', '.join(matrices)}, is no nn.Linear"
+
+
 def pack(model: nn.Module, done: Patch, format: str, keep_dense: Sequence[str], group: int) -> None:
     layers = {name: m for name, m in model.named_modules() if type(m) is nn.Linear and not is_tied(model, m)}
+    done.left = {name: why for name, m in model.named_modules() if (why := why_dense(model, m))}
     for pattern in keep_dense:
         if not fnmatch.filter(layers, pattern):
             raise _native.Error(f"keep_dense: {pattern!r} matches no linear layer; there are: {', '.join(layers)}")
     for name, layer in layers.items():
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in keep_dense):
-            replace(model, name, FusedFP4Linear.from_linear(layer, format=format, group=group))
-            done.dense[name] = layer
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in keep_dense):
+            done.left[name] = "keep_dense names it"
+            continue
+        packed = FusedFP4Linear.from_linear(layer, format=format, group=group)
+        # Without elements: model.to() changes its device and type, and those are the dense layer's then.
+        packed.register_buffer("dense_like", layer.weight.detach().new_empty(0), persistent=False)
+        replace(model, name, packed)
+        done.dense[name] = layer
+    if not done.dense:
+        why = "; ".join(told(done.left)) or "it has no matrices"
+        raise _native.Error(f"linear={format!r}: {type(model).__name__} has no layer to pack ({why}); leave it out")
+
+
+def told(reasons: dict[str, str]) -> list[str]:
+    """One line for what layers share: their numbers become stars."""
+    kinds = Counter((re.sub(r"\.\d+(?=\.|$)", ".*", name), why) for name, why in reasons.items())
+    return [f"{name}{f' ({count})' if count > 1 else ''}: {why}" for (name, why), count in kinds.items()]
 
 
 def replace(model: nn.Module, name: str, layer: nn.Module) -> None:
@@ -121,7 +151,7 @@ def replace(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def unpatch(model: nn.Module) -> nn.Module:
-    """Undoes patch(): the model's own attention, and its dense layers as they were.
+    """Undoes patch(): the model's own attention, and its dense layers as they were, or as `model.to()` makes them.
 
     >>> model = tessera.transformers.unpatch(model)
     """
@@ -134,6 +164,7 @@ def unpatch(model: nn.Module) -> nn.Module:
     if done.attention and model.config._attn_implementation == attending.NAME:
         model.set_attn_implementation(done.own_attention)
     for name, layer in done.dense.items():
-        replace(model, name, layer)
+        packed = model.get_submodule(name)
+        replace(model, name, layer.to(packed.dense_like.device, packed.dense_like.dtype).train(packed.training))
     del model._tessera_patch
     return model

@@ -41,8 +41,9 @@ class SinkLayer(DynamicLayer):
     def get_seq_length(self) -> int:
         return self.seen
 
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.seen + query_length, 0
+    def get_mask_sizes(self, query: int | Tensor) -> tuple[int, int]:
+        """query: how many tokens come, or, before transformers 5, their places."""
+        return self.seen + (query if isinstance(query, int) else len(query)), 0
 
     def get_max_length(self) -> int:
         return -1
@@ -153,20 +154,29 @@ def layer_of(cache: Cache, index: int, sinks: int, window: int) -> SinkLayer:
     return layer
 
 
+def hides_tokens(mask: Tensor, seen: int, n: int) -> bool:
+    """Whether a mask is more than that no token sees a later one; [batch, keys], or [batch, 1, queries, keys]."""
+    if mask.ndim == 2:
+        return not bool(mask.bool().all())
+    causal = torch.ones(n, mask.shape[-1], dtype=torch.bool, device=mask.device).tril(seen)
+    return mask.dtype != torch.bool or bool((mask != causal).any())
+
+
 def make_forward(project: QKV, output: str, inv_freq: Callable[[], Tensor], sinks: int, window: int) -> Callable:
     """The forward pass of an attention module with sinks."""
 
     def forward(self, hidden_states, *args, attention_mask=None, past_key_values=None, layer_past=None, **kwargs):
-        if attention_mask is not None and not bool(attention_mask.bool().all()):
-            raise _native.Error("streaming takes one stream without padding for each row of a batch")
+        cache = past_key_values if past_key_values is not None else layer_past
+        layer = None if cache is None else layer_of(cache, self.layer_idx, sinks, window)
+        seen = 0 if layer is None else layer.seen
+        if attention_mask is not None and hides_tokens(attention_mask, seen, hidden_states.shape[1]):
+            raise _native.Error(
+                "streaming takes one stream for each row of a batch, without padding and without a mask of its own"
+            )
         calls: Calls = self._tessera_calls
         calls.attention[self.layer_idx] = calls.attention.get(self.layer_idx, 0) + 1
         q, k, v = project(self, hidden_states)
-        cache = past_key_values if past_key_values is not None else layer_past
-        seen = 0
-        if cache is not None:
-            layer = layer_of(cache, self.layer_idx, sinks, window)
-            seen = layer.seen
+        if layer is not None:
             k, v = (x.transpose(1, 2) for x in layer.update(k.transpose(1, 2), v.transpose(1, 2)))
         out = attend_stream(q.contiguous(), k, v, seen, sinks, window, inv_freq(), self.scaling)
         return getattr(self, output)(out.reshape(*hidden_states.shape[:-1], -1)), None
@@ -184,6 +194,12 @@ def stream(module: nn.Module, rotary_embedding: nn.Module, sinks: int, window: i
         raise _native.Error(
             f"streaming: rope type {rotary_embedding.rope_type!r} changes with the position; Tessera rotates keys by "
             "fixed frequencies"
+        )
+    limit = getattr(module, "sliding_window", getattr(module.config, "sliding_window", None))
+    if limit and limit < sinks + window:
+        raise _native.Error(
+            f"streaming=({sinks}, {window}) keeps {sinks + window} tokens, but layers of this model see only the last "
+            f"{limit}: choose sinks and a window of at most {limit} tokens together"
         )
     project, output = PROJECTIONS[type(module).__name__]
 

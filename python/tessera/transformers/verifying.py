@@ -14,7 +14,7 @@ from .. import _native
 from ..torch.functional import attention
 from ..torch.modules import FusedFP4Linear
 from .attending import NAME
-from .patching import Patch, patch_of, replace
+from .patching import Patch, patch_of, replace, told
 
 BOUNDS = {torch.float32: 1e-4, torch.float16: 2e-2, torch.bfloat16: 0.15}  # those of `tessera verify`
 
@@ -34,7 +34,10 @@ class Check:
 
 @dataclass
 class Report:
-    """The five checks, in order; print it. `layers` has the calls of each layer in one pass.
+    """The five checks, in order; print it.
+
+    layers, steps: the kernel calls that were traced in each layer, over the prompt and over one token more. fallbacks:
+    layers that PyTorch computed, and why. dense: what was not packed, and why.
 
     >>> report = tessera.transformers.verify(model, ids, tokens=4)
     >>> report.ok, len(report.checks)
@@ -43,7 +46,9 @@ class Report:
 
     checks: list[Check] = field(default_factory=list)
     layers: dict[str, int] = field(default_factory=dict)
+    steps: dict[str, int] = field(default_factory=dict)
     fallbacks: dict[str, str] = field(default_factory=dict)
+    dense: dict[str, str] = field(default_factory=dict)
     hidden_errors: list[float] = field(default_factory=list)
     ms_before: float = 0.0
     ms_after: float = 0.0
@@ -57,7 +62,8 @@ class Report:
 
     def __str__(self) -> str:
         lines = [f"{'ok  ' if c.ok else 'FAIL'} {c.name}: {c.detail}" for c in self.checks]
-        return "\n".join(lines + [f"fell back: {name}: {why}" for name, why in self.fallbacks.items()])
+        lines += [f"fell back: {name}: {why}" for name, why in self.fallbacks.items()]
+        return "\n".join(lines + [f"stayed dense: {line}" for line in told(self.dense)])
 
 
 def relative(ours: Tensor, theirs: Tensor) -> float:
@@ -66,16 +72,20 @@ def relative(ours: Tensor, theirs: Tensor) -> float:
     return (ours.float() - theirs.float()).abs().max().item() / (scale or 1.0)
 
 
+def dense_layer(before: nn.Linear, packed: FusedFP4Linear, weight: Tensor) -> nn.Linear:
+    """The layer before packing, with this weight, on the device and of the type that the model has now."""
+    dense = copy.copy(before)
+    dense._parameters = {"weight": nn.Parameter(weight.to(packed.dense_like), False), "bias": packed.bias}
+    return dense
+
+
 @contextlib.contextmanager
 def reference(model: nn.Module, done: Patch) -> Iterator[None]:
     """The model's own code meanwhile, with the weights that packing left: what the kernels must reproduce."""
     forwards = [module.__dict__.pop("forward", None) for module in done.layers]
     packed = {name: model.get_submodule(name) for name in done.dense}
     for name, layer in packed.items():
-        dense = copy.copy(done.dense[name])
-        dense._parameters = {**dense._parameters}
-        dense._parameters["weight"] = nn.Parameter(layer.dense_weight().to(done.dense[name].weight.dtype), False)
-        replace(model, name, dense)
+        replace(model, name, dense_layer(done.dense[name], layer, layer.dense_weight()))
     if done.attention:
         model.set_attn_implementation(done.own_attention)
     try:
@@ -119,54 +129,71 @@ def check_kernels(report: Report, model: nn.Module, done: Patch, bound: float) -
         worst = max(worst, relative(got, expected.transpose(1, 2)))
     for name in done.dense:
         layer: FusedFP4Linear = model.get_submodule(name)
-        x = random(3, layer.in_features * 2)[:, layer.in_features :]  # sliced rows
+        x = random(2, 3, 2, layer.in_features)
         bias = None if layer.bias is None else layer.bias.double()
-        worst = max(worst, relative(layer(x), nn.functional.linear(x.double(), layer.dense_weight().double(), bias)))
+        expected = nn.functional.linear(x.double(), layer.dense_weight().double(), bias)
+        worst = max(worst, *(relative(layer(laid), expected) for laid in layouts(x).values()))
     report.add(
         "kernels", worst <= bound,
-        f"contiguous, permuted, viewed and sliced tensors, {len(done.dense)} packed layers: max rel {worst:.2e}",
+        f"attention and {len(done.dense)} packed layers on contiguous, permuted, viewed and sliced tensors: max rel "
+        f"{worst:.2e}",
     )
+
+
+@contextlib.contextmanager
+def counted(trace: _native.Trace, ops: dict[str, tuple[nn.Module, str]]) -> Iterator[dict[str, int]]:
+    """The calls of an op that the trace has of each module's forward passes, by the module's name."""
+    counts = dict.fromkeys(ops, 0)
+
+    def count(name: str, op: str, sign: int) -> None:
+        counts[name] += sign * trace.calls(op)
+
+    hooks = []
+    for name, (module, op) in ops.items():
+        hooks.append(module.register_forward_pre_hook(lambda *_, name=name, op=op: count(name, op, -1)))
+        hooks.append(module.register_forward_hook(lambda *_, name=name, op=op: count(name, op, 1)))
+    try:
+        yield counts
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def check_trace(report: Report, model: nn.Module, done: Patch, ids: Tensor) -> None:
-    """One pass under the trace: every layer called us, and the kernels ran as often as the layers say."""
+    """The prompt and one token more under the trace: our kernels ran in each layer, and none fell back in any check."""
     trace = _native.default_context(str(model.device)).trace
-    packed = dict.fromkeys(done.dense, 0)
-
-    def count(name: str) -> None:
-        packed[name] += 1
-
-    hooks = [model.get_submodule(n).register_forward_hook(lambda *_, name=n: count(name)) for n in packed]
+    names = {id(m): name for name, m in model.named_modules()}
+    ops = {names[id(m)]: (m, "attention") for m in done.layers} if done.attention else {}
+    ops.update({name: (model.get_submodule(name), "linear") for name in done.dense})
     was_on = trace.enabled
     trace.clear()
     trace.enable()
-    done.calls.clear()
     try:
-        model(ids, use_cache=False)
+        with counted(trace, ops) as report.layers:
+            read = model(ids, use_cache=True)
+        with counted(trace, ops) as report.steps:
+            model(read.logits[:, -1:].argmax(-1), past_key_values=read.past_key_values, use_cache=True)
+        kernels = sorted({entry.kernel for entry in trace.entries if entry.op in ("attention", "linear")})
     finally:
-        entries, calls = trace.entries, {op: trace.calls(op) for op in ("attention", "linear")}
         trace.enable(was_on)
         trace.clear()
-        for hook in hooks:
-            hook.remove()
-    names = {id(m): name for name, m in model.named_modules()}
-    if done.attention or done.streaming:
-        for module in done.layers:
-            report.layers[names[id(module)]] = done.calls.attention.get(module.layer_idx, 0)
-            if module.layer_idx in done.calls.fallbacks:
-                report.fallbacks[names[id(module)]] = done.calls.fallbacks[module.layer_idx]
-    attention_calls = sum(report.layers.values())
-    report.layers.update(packed)
-    silent = [name for name, count in report.layers.items() if count == 0]
-    proven = calls["attention"] >= attention_calls and calls["linear"] >= sum(packed.values())
-    kernels = sorted({entry.kernel for entry in entries if entry.op in ("attention", "linear")})
+    of_layer = {m.layer_idx: names[id(m)] for m in done.layers}
+    report.fallbacks = {of_layer[layer]: why for layer, why in done.calls.fallbacks.items()}
+    report.dense = dict(done.left)
+
+    def total(op: str) -> int:
+        return sum(calls[name] for calls in (report.layers, report.steps) for name in ops if ops[name][1] == op)
+
     detail = (
-        f"{attention_calls} attention and {sum(packed.values())} linear calls of {len(report.layers)} layers, "
-        f"traced {calls['attention']} and {calls['linear']}, kernels {', '.join(kernels) or 'none'}"
+        f"{total('attention')} attention and {total('linear')} linear calls of {len(ops)} layers, for the prompt and "
+        f"one token more, kernels {', '.join(kernels) or 'none'}"
     )
-    if silent:
-        detail += f"; never called: {', '.join(silent)}"
-    report.add("call trace", proven and not silent and not report.fallbacks and bool(report.layers), detail)
+    silent = {"prompt": report.layers, "token": report.steps}
+    silent = {part: [name for name, calls in counts.items() if calls == 0] for part, counts in silent.items()}
+    for part, layers in silent.items():
+        if layers:
+            detail += f"; no kernel ran for the {part} in: {', '.join(layers)}"
+    report.add("call trace", bool(ops) and not any(silent.values()) and not report.fallbacks, detail)
 
 
 def agreement(ours: list[int], theirs: list[int]) -> int:
@@ -226,8 +253,17 @@ def verify(model: nn.Module, ids: Tensor, tokens: int = 16) -> Report:
             f"verify: {ids.shape[1]} + {tokens} tokens do not fit into sinks and window of {done.streaming}; past them "
             "the model's own code sees other tokens"
         )
-    was_training = model.training
+    was_training, earlier = model.training, dict(done.calls.fallbacks)
+    done.calls.fallbacks.clear()
     model.eval()
+    try:
+        return checked(model, done, ids, tokens)
+    finally:
+        model.train(was_training)
+        done.calls.fallbacks = {**earlier, **done.calls.fallbacks}
+
+
+def checked(model: nn.Module, done: Patch, ids: Tensor, tokens: int) -> Report:
     bound = BOUNDS.get(model.dtype, 0.15)
     report = Report()
     check_kernels(report, model, done, bound)
@@ -255,16 +291,16 @@ def verify(model: nn.Module, ids: Tensor, tokens: int = 16) -> Report:
         f"{report.ms_before:.2f} ms a token before, {report.ms_after:.2f} ms after: "
         f"{report.ms_before / max(report.ms_after, 1e-9):.2f}x",
     )
-    model.train(was_training)
     return report
 
 
 def time_before(model: nn.Module, done: Patch, ids: Tensor, tokens: int) -> float:
     """The unpatched model's time: its own code and its own dense layers."""
+    packed = {name: model.get_submodule(name) for name in done.dense}
     with reference(model, done):
         standing = {name: model.get_submodule(name) for name in done.dense}
-        for name, layer in done.dense.items():
-            replace(model, name, layer)
+        for name, layer in packed.items():
+            replace(model, name, dense_layer(done.dense[name], layer, done.dense[name].weight))
         try:
             return timed_generate(model, ids, tokens)[1]
         finally:

@@ -1,0 +1,20 @@
+# For cmake -P: tests when the CUDA back end is built. SOURCE_DIR is the project's folder.
+include(${SOURCE_DIR}/cmake/TesseraCudaChoice.cmake)
+set(nvcc /usr/local/cuda/bin/nvcc)
+set(gpus "/dev/nvidia0;/dev/nvidia1")
+function(expect wanted choice nvcc gpus pip)
+  tessera_builds_cuda(got ${choice} "${nvcc}" "${gpus}" "${pip}")
+  if(NOT got STREQUAL wanted)
+    message(FATAL_ERROR "TESSERA_CUDA=${choice}, nvcc '${nvcc}', GPUs '${gpus}', pip '${pip}' gave '${got}', not '${wanted}'")
+  endif()
+endfunction()
+
+expect(ON AUTO ${nvcc} "${gpus}" "")
+expect(OFF AUTO ${nvcc} "" "")
+expect(OFF AUTO NOTFOUND "${gpus}" "")
+expect(ON AUTO ${nvcc} "" 2)         # pip: scikit-build-core sets SKBUILD to 2
+expect(OFF AUTO NOTFOUND "" 2)
+expect(OFF AUTO NOTFOUND "${gpus}" 2)
+expect(ON ON ${nvcc} "" "")
+expect(OFF OFF ${nvcc} "${gpus}" "")
+expect(OFF OFF ${nvcc} "${gpus}" 2)
