@@ -7,8 +7,13 @@
 //   --trace FILE       requests that arrive over time: a JSON object on each line, {"at": seconds,
 //                      "prefix": shared tokens, "prompt": tokens, "answer": tokens}; the total
 //                      speed, the time to the first token and between tokens, pages and prefix hits
+//   --speculate ngram  --streams with guesses and without, in turns, on text that repeats itself
+//   and
+//                      on text that does not: speed, accept rate, tokens per pass; --draft DIR: the
+//                      guesses of this model
 //
-// Tokens are random, and with --shape so are the weights: only the speed matters.
+// Tokens are random (but with --speculate), and with --shape so are the weights: only the speed
+// matters.
 #include "tessera/engine.h"
 
 #include <fmt/format.h>
@@ -36,6 +41,7 @@
 #include "core/checked.h"
 #include "core/fail.h"
 #include "core/philox.h"
+#include "engine_speculation.h"
 #include "profile/ceilings.h"
 #include "rounded.h"
 #include "tessera/tessera.h"
@@ -57,6 +63,9 @@ struct Options {
   bool batch_invariant = false, exact = false, no_graphs = false;
   std::string device = "cpu";
   std::string cache_dtype;  // empty: Model::cache_dtype()
+  std::string speculate, draft, draft_weights = "dense";
+
+  bool measures_speculation() const { return !speculate.empty() || !draft.empty(); }
 
   std::optional<DType> chosen_cache_dtype() const {
     if (cache_dtype.empty()) return std::nullopt;
@@ -298,6 +307,25 @@ nlohmann::json measure_trace(Context& ctx, const Model& model, const Options& op
 
 // ---- the program -------------------------------------------------------------------------------
 
+void measure_guesses(Context& ctx, const Model& model, const Options& options,
+                     const std::function<void(nlohmann::json)>& print) {
+  std::unique_ptr<Model> draft;
+  if (!options.draft.empty()) {
+    bench::ModelChoice choice = options.model;
+    choice.model = options.draft;
+    draft = bench::make_model(ctx, choice, options.draft_weights);
+  }
+  bench::measure_speculation(ctx, model, options.model.model,
+                             {.ngram = options.speculate == "ngram",
+                              .draft = draft.get(),
+                              .streams = options.streams,
+                              .generate = options.generate,
+                              .max_step = options.max_step,
+                              .cache_dtype = options.chosen_cache_dtype(),
+                              .repeat = options.repeat},
+                             print);
+}
+
 void measure(const Options& options) {
   double bandwidth = 0;
   for (const std::string& weights : options.weights) {
@@ -319,6 +347,10 @@ void measure(const Options& options) {
       fmt::print("{}\n", row.dump());
       std::fflush(stdout);
     };
+    if (options.measures_speculation()) {
+      measure_guesses(ctx, *model, options, print);
+      continue;
+    }
     if (!options.trace.empty()) {
       print(measure_trace(ctx, *model, options));
       continue;
@@ -341,6 +373,19 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--trace", options.trace, "Instead: requests that arrive over time, from a file")
       ->check(CLI::ExistingFile);
+  CLI::Option* speculate =
+      app.add_option("--speculate", options.speculate,
+                     "Instead: --streams of text, with guesses of this kind and without; needs the "
+                     "tokenizer of --model")
+          ->check(CLI::IsMember({"ngram", "off"}));
+  CLI::Option* draft =
+      app.add_option("--draft", options.draft, "The same, with the guesses of this smaller model")
+          ->check(CLI::ExistingDirectory);
+  app.add_option("--draft-weights", options.draft_weights, "Of --draft, as --weights")
+      ->needs(draft);
+  for (CLI::Option* option : {speculate, draft}) {
+    option->excludes("--shape")->excludes("--trace");
+  }
   app.add_option("--prompt", options.prompt, "With --streams: tokens of each prompt")
       ->check(CLI::PositiveNumber);
   app.add_option("--generate", options.generate, "With --streams: tokens of each answer")
@@ -366,7 +411,8 @@ int main(int argc, char** argv) {
       "Examples:\n"
       "  bench_engine --shape bench/shapes/pythia-160m.json --weights int4:32 --streams 1,8,16\n"
       "  bench_engine --shape bench/shapes/pythia-2.8b.json --device cuda --weights f16 \\\n"
-      "      --trace bench/traces/arrivals-64.jsonl");
+      "      --trace bench/traces/arrivals-64.jsonl\n"
+      "  bench_engine --model models/stories --weights dense --streams 1,4 --speculate ngram");
   CLI11_PARSE(app, argc, argv);
   try {
     measure(options);

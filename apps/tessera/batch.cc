@@ -105,10 +105,10 @@ int run_with_model(const BatchFlags& options, const GenerateOptions& defaults, I
   const RequestReader reader(session, defaults, policy, options.template_name);
   const std::int64_t concurrency = concurrency_of(options, *session.ctx);
   const auto start = std::chrono::steady_clock::now();
-  BatchRun run(
-      session,
-      engine_options(options.engine, options.model, draft.get(), policy, context, concurrency),
-      reader, options.input, index, results);
+  EngineOptions engine =
+      engine_options(options.engine, options.model, draft.get(), policy, context, concurrency);
+  engine.warm_up = !session.ctx->device().is_cpu();
+  BatchRun run(session, engine, reader, options.input, index, results);
   BatchReport report{.counts = run.run(), .requests = index.requests()};
   report.stats = run.engine().stats();
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -32,7 +32,8 @@ std::optional<std::int32_t> first_difference(const Tokenizer& a, const Tokenizer
   return std::nullopt;
 }
 
-// For one sequence, a pass draws one token, and one more for each right guess.
+// Of the model: what a draft model runs is not counted. For one sequence, a pass draws one token,
+// and one more for each right guess.
 double tokens_per_pass(const EngineStats& stats) {
   const std::int64_t passes =
       std::max<std::int64_t>(stats.generated_tokens - stats.accepted_tokens, 1);
@@ -130,10 +131,15 @@ CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy&
 }
 
 std::string speculation_text(const EngineFlags& flags, const EngineStats& stats) {
-  return fmt::format(
-      "speculation ({}): {} of {} guesses were right ({:.0f}%), {:.2f} tokens per pass",
+  std::string text = fmt::format(
+      "speculation ({}): {} of {} guesses were right ({:.0f}%), {:.2f} tokens per pass of the "
+      "model",
       kind_name(flags), stats.accepted_tokens, stats.drafted_tokens, 100 * stats.accept_rate(),
       tokens_per_pass(stats));
+  if (stats.failed_guesses > 0) {
+    text += fmt::format("; guessing failed in {} steps", stats.failed_guesses);
+  }
+  return text;
 }
 
 nlohmann::json speculation_json(const EngineFlags& flags, const EngineStats& stats) {
@@ -141,6 +147,7 @@ nlohmann::json speculation_json(const EngineFlags& flags, const EngineStats& sta
           {"drafted_tokens", stats.drafted_tokens},
           {"accepted_tokens", stats.accepted_tokens},
           {"accept_rate", stats.accept_rate()},
+          {"failed_guesses", stats.failed_guesses},
           {"tokens_per_pass", tokens_per_pass(stats)}};
 }
 

@@ -1,4 +1,4 @@
-// The engine as the command line asks for it: its flags, its draft model, what speculation gained.
+// The engine as the command line asks for it: its flags, its draft model, what came of its guesses.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ EngineOptions engine_options(const EngineFlags& flags, const ModelOptions& model
 // The pages of keys and values.
 CacheFacts facts_of(const Engine& engine, const Model& model, const CachePolicy& policy);
 
-// "speculation (ngram): 34 of 80 guesses were right (42%), 1.74 tokens per pass"
+// "speculation (ngram): 34 of 80 guesses were right (42%), 1.74 tokens per pass of the model". What
+// it gained in time is not known here: guesses have their cost, and nothing ran without them.
 std::string speculation_text(const EngineFlags& flags, const EngineStats& stats);
 nlohmann::json speculation_json(const EngineFlags& flags, const EngineStats& stats);
 

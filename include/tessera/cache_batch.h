@@ -93,7 +93,9 @@ struct CacheBatchLimits {
   // no keys, writes none, and its logits mean nothing.
   bool pads = false;
   // On a GPU: kernels and the order of their sums do not depend on the number of rows of a step.
-  // The CPU always works this way, at no cost.
+  // The CPU always works this way. With 8-bit activations that costs nothing. With exact ones, and
+  // with dense or fp8 weights, few rows have other kernels than many: a step of streams beside a
+  // chunk of a prompt reads these weights twice.
   bool batch_invariant = false;
 };
 

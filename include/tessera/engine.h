@@ -130,7 +130,8 @@ struct EngineStats {
   std::int64_t preemptions = 0;
   std::int64_t pages = 0, pages_used = 0, pages_peak = 0;  // used: by sequences that run
   std::int64_t drafted_tokens = 0, accepted_tokens = 0;    // speculation
-  double step_seconds = 0;                                 // of all steps
+  std::int64_t failed_guesses = 0;  // steps that went on without guesses, because guessing failed
+  double step_seconds = 0;          // of all steps
 
   double prefix_hit_rate() const {  // of the tokens of prompts
     return prompt_tokens > 0

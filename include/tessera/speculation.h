@@ -1,6 +1,11 @@
 // Guessing several tokens ahead. One pass checks all of them, and keeps those that the model itself
 // would have drawn. The text is the same as without guesses, but comes sooner.
 //
+// The same within rounding: attention over guesses sums in another order than over one token. Where
+// two tokens are equally likely within that, the text may go on with the other one
+// (docs/design/engine.md). EngineOptions::batch_invariant does not change this: it is about rows of
+// other streams, and guesses are rows of the stream itself.
+//
 // Threads: a value, as safe as an int. The draft model may be used by any number.
 #pragma once
 

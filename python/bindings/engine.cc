@@ -32,7 +32,7 @@ void make_engine(Engine* self, Context& ctx, const Model& model, const Tokenizer
                  std::int64_t context, std::int64_t max_sequences, std::int64_t max_step_tokens,
                  std::int64_t max_waiting, std::int64_t pages,
                  const std::optional<std::string>& cache_dtype, bool prefix_cache,
-                 const std::string& speculate) {
+                 bool batch_invariant, bool warm_up, const std::string& speculate) {
   EngineOptions options;
   options.context = context;
   options.max_sequences = max_sequences;
@@ -41,6 +41,8 @@ void make_engine(Engine* self, Context& ctx, const Model& model, const Tokenizer
   options.pages = pages;
   if (cache_dtype) options.cache_dtype = parse_cache_dtype(*cache_dtype);
   options.prefix_cache = prefix_cache;
+  options.batch_invariant = batch_invariant;
+  options.warm_up = warm_up;
   if (speculate != "off" && speculate != "ngram") {
     refuse("speculate '" + speculate + "' is not known; give one of: off, ngram");
   }
@@ -166,8 +168,9 @@ void bind_engine(nb::module_& m) {
       .def("__init__", &make_engine, "ctx"_a, "model"_a, "tokenizer"_a.none(), nb::kw_only(),
            "context"_a = 0, "max_sequences"_a = 32, "max_step_tokens"_a = 512,
            "max_waiting"_a = 4096, "pages"_a = 0, "cache_dtype"_a = nb::none(),
-           "prefix_cache"_a = true, "speculate"_a = "off", nb::keep_alive<1, 2>(),
-           nb::keep_alive<1, 3>(), nb::keep_alive<1, 4>())
+           "prefix_cache"_a = true, "batch_invariant"_a = false, "warm_up"_a = false,
+           "speculate"_a = "off", nb::keep_alive<1, 2>(), nb::keep_alive<1, 3>(),
+           nb::keep_alive<1, 4>())
       .def("submit", &submit, "prompt_ids"_a, nb::kw_only(), "max_tokens"_a = 128,
            "ignore_eos"_a = false, "stop_ids"_a = Ids(), "stop"_a = std::vector<std::string>(),
            "sampling"_a = SamplingOptions(), "top_logprobs"_a = -1, "n"_a = 1,

@@ -137,7 +137,8 @@ class LLM:
     streams in constant memory. weights="nvfp4" packs dense layers while loading. activations: how the CPU
     multiplies packed weights, "int8" as the command line does or "exact". The engine's options: context,
     max_sequences, max_step_tokens, max_waiting, pages, cache_dtype ("int8" and "fp8" halve the memory of f16),
-    prefix_cache, speculate.
+    prefix_cache, speculate, batch_invariant (on a GPU: the same bits in any company), warm_up (on a GPU: runs a step of
+    each size first, so that no request waits for a kernel's first use).
 
     >>> llm = tessera.LLM()
     >>> result = llm.generate("Once upon a time", tessera.SamplingParams(temperature=0, max_tokens=8))[0]

@@ -239,8 +239,24 @@ void EngineCore::guess_ahead() {
          .count = options_.speculation.adaptive ? choice.draft_length.next(cost, room) : room,
          .drafts = &choice.drafts});
   }
-  speculator_->guess(guesses_);
+  try {
+    speculator_->guess(guesses_);
+  } catch (...) {
+    if (!ctx_.lost().empty()) throw;  // the device itself is gone, for all requests
+    drop_guesses();
+  }
   for (const Guess& guess : guesses_) scheduler_.draft(guess.id, std::ssize(*guess.drafts));
+}
+
+// Guessing has failed, so this step has no guesses. What was read for them is not to be trusted. As
+// far as lengths adapt, a stream soon asks only now and then.
+void EngineCore::drop_guesses() {
+  ++stats_.failed_guesses;
+  for (const Guess& guess : guesses_) {
+    guess.drafts->clear();
+    speculator_->forget(guess.id);
+    if (guess.count > 0) at(guess.id).draft_length.learn(1, 0);
+  }
 }
 
 void EngineCore::collect(const Plan& plan) {

@@ -137,6 +137,7 @@ class EngineCore {
   void end_cancelled_and_late();
   void admit_waiting(const PoolView& view);
   void guess_ahead();
+  void drop_guesses();
   void collect(const Plan& plan);
   void add_draws(const CacheStep& step);
   std::vector<Choice*> fork_siblings(Choice& leader);

@@ -42,16 +42,12 @@ class ModelSpeculator final : public Speculator {
     for (const Guess& stream : streams) prepare(stream);
     // The first pass reads what the model has not seen yet, the others one guess each.
     while (collect(streams)) {
-      try {
-        const auto start = std::chrono::steady_clock::now();
-        const CacheStep& step = batch_.step(ctx_, parts_);
-        runner_.forward(step);
-        draw(step);
-        learn(step.tokens, std::chrono::steady_clock::now() - start);
-      } catch (const Error& error) {
-        if (error.code() != ErrorCode::out_of_memory) throw;
-        return;  // no page is free: the streams go on with the guesses they have
-      }
+      const auto start = std::chrono::steady_clock::now();
+      const CacheStep* step = next_step();
+      if (step == nullptr) return;
+      runner_.forward(*step);
+      draw(*step);
+      learn(step->tokens, std::chrono::steady_clock::now() - start);
     }
   }
   double seconds_per_guess() const override { return pass_seconds_; }
@@ -115,6 +111,16 @@ class ModelSpeculator final : public Speculator {
       drawing_.push_back({&stream, &ahead});
     }
     return !parts_.empty();
+  }
+
+  // Null if no page is free: the streams then go on with the guesses they have.
+  const CacheStep* next_step() {
+    try {
+      return &batch_.step(ctx_, parts_);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::out_of_memory) throw;
+      return nullptr;
+    }
   }
 
   void draw(const CacheStep& step) {

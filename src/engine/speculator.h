@@ -24,7 +24,8 @@ struct Guess {
 class Speculator {
  public:
   virtual ~Speculator() = default;
-  // Fills the drafts of each stream, with as many as wanted or fewer.
+  // Fills the drafts of each stream, with as many as wanted or fewer. If it throws, forget() the
+  // streams: what was read for them may be half written.
   virtual void guess(std::span<Guess> streams) = 0;
   // What one more guess for all streams takes, as measured; 0: next to nothing, or not known yet.
   virtual double seconds_per_guess() const { return 0; }

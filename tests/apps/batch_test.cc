@@ -307,6 +307,20 @@ TEST_F(Batch, ASignalEndsItCleanlyWithWhatIsDone) {
   }
 }
 
+// One of three requests never ends by itself, so the bar stays until the interrupt.
+TEST_F(Batch, TheBarShowsTheShareAndTheSpeed) {
+  write_requests({{{"custom_id", "a"}, {"prompt", "abc"}},
+                  {{"custom_id", "b"}, {"prompt", "abc"}},
+                  {{"custom_id", "endless"}, {"prompt", "abc"}, {"max_tokens", -1}}});
+  const ProgramRun outcome = interrupt_on_terminal(
+      TESSERA_PROGRAM,
+      "batch --device cpu --threads 1 --max-tokens 2 --ignore-eos --window 32" +
+          batch_model().option() + files(),
+      "batch \\[={20} {10}\\] 67%, [1-9][0-9]* tokens/s, [0-9]+ s left");
+  EXPECT_EQ(outcome.status, 130) << outcome.out;
+  EXPECT_NE(outcome.out.find("interrupted with 1 left"), std::string::npos) << outcome.out;
+}
+
 TEST_F(Batch, AnOutputOfSomethingElseIsRefusedAndLeftAsItIs) {
   write_requests({{{"custom_id", "a"}, {"prompt", "abc"}}});
   const std::vector<std::pair<std::string, std::string>> foreign = {

@@ -74,7 +74,7 @@ TEST(GenerateChoices, GuessesAheadDoNotChangeTheText) {
   }
 }
 
-TEST(GenerateChoices, SaysWhatGuessesGained) {
+TEST(GenerateChoices, SaysWhatCameOfGuesses) {
   const std::string draft = "--greedy --draft '" + choices_model().path().string() + "' abc";
   const Json speculation = generated_json(draft)["speculation"];
   EXPECT_EQ(speculation["kind"], "draft");
@@ -84,7 +84,8 @@ TEST(GenerateChoices, SaysWhatGuessesGained) {
   EXPECT_GT(speculation["tokens_per_pass"], 1.0);
   const ProgramRun plain = generate_with(draft);
   EXPECT_NE(plain.err.find("guesses were right (100%), "), std::string::npos) << plain.err;
-  EXPECT_NE(plain.err.find(" tokens per pass\nweights "), std::string::npos) << plain.err;
+  EXPECT_NE(plain.err.find(" tokens per pass of the model\nweights "), std::string::npos)
+      << plain.err;
 }
 
 TEST(GenerateChoices, StreamsPastTheContextToo) {

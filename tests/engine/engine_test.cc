@@ -9,13 +9,16 @@
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "support/brittle_model.h"
 #include "support/devices.h"
 #include "support/files.h"
+#include "support/logprobs.h"
 #include "support/tokenizer_files.h"
 
 namespace tessera::test {
@@ -143,6 +146,53 @@ TEST_P(EngineTest, GivesTheSameTokensInAnyCompany) {
   }
 }
 
+// Each way in which other requests change where a prompt is cut, or what is read again. Log-
+// probabilities differ by rounding then.
+TEST_P(EngineTest, LogitsSurviveCutsPrefixesForksAndPreemption) {
+  constexpr float kTolerance = 1e-4F;
+  for (const char* name : {"neox-serial-untied", "qwen3"}) {
+    SCOPED_TRACE(name);
+    const auto model = load(name);
+    std::mt19937 random(13);
+    Request request = request_of(random_ids(random, model->config().vocab, 45), 24,
+                                 {.temperature = 0.9, .seed = 4});
+    request.options.top_logprobs = 5;
+    std::vector<GenerateResult> expected;
+    for (std::int64_t c = 0; c < 3; ++c) expected.push_back(alone(ctx(), *model, request, c));
+    const auto check = [&](RequestHandle handle) {
+      const std::vector<GenerateResult> found = handle.wait();
+      for (std::size_t c = 0; c < found.size(); ++c) {
+        expect_near(found[c].sampled, expected[c].sampled, kTolerance);
+      }
+    };
+    for (const std::int64_t cut : {1, 7, 16, 17, 31}) {
+      SCOPED_TRACE(cut);
+      Engine engine(
+          ctx(), *model, nullptr,
+          {.context = kContext, .max_sequences = 1, .max_step_tokens = cut, .page_size = 8});
+      check(engine.submit(request));
+      EXPECT_EQ(engine.stats().cached_tokens, 0);
+      check(engine.submit(request));
+      EXPECT_GT(engine.stats().cached_tokens, 0);
+    }
+    Request forked = request;
+    forked.n = 3;
+    for (const bool prefix_cache : {true, false}) {
+      // Room for one of them, and for a part of another.
+      Engine engine(ctx(), *model, nullptr,
+                    {.context = kContext,
+                     .max_sequences = 4,
+                     .pages = 11,
+                     .page_size = 8,
+                     .prefix_cache = prefix_cache});
+      RequestHandle single = engine.submit(request);
+      check(engine.submit(forked));
+      check(single);
+      EXPECT_GT(engine.stats().preemptions, 0);
+    }
+  }
+}
+
 TEST_P(EngineTest, ABadRequestIsRefusedAlone) {
   const auto model = load("neox-serial-untied");
   Engine engine(ctx(), *model, nullptr, {.context = kContext, .max_sequences = 4});
@@ -231,6 +281,23 @@ TEST_P(EngineTest, CancelledAndLateRequestsEndAndGiveTheirPagesBack) {
             "the engine is ending and takes no more requests");
 }
 
+TEST_P(EngineTest, ADeadlineHoldsInTheQueueToo) {
+  const auto model = load("neox-serial-untied");
+  Engine engine(ctx(), *model, nullptr, {.context = kContext, .max_sequences = 1});
+  Request endless = request_of({1, 2, 3}, -1);
+  endless.policy = CachePolicy::sinks(2, 10);
+  RequestHandle running = engine.submit(endless);
+  ASSERT_TRUE(running.next());  // it has the only place
+  Request late = request_of({4, 5}, 5);
+  late.deadline = milliseconds(20);
+  const GenerateResult result = engine.submit(late).wait()[0];
+  EXPECT_EQ(result.reason, StopReason::deadline);
+  EXPECT_TRUE(result.ids.empty());
+  EXPECT_FALSE(running.is_done());
+  running.cancel();
+  EXPECT_EQ(running.wait()[0].reason, StopReason::cancelled);
+}
+
 TEST_P(EngineTest, EventsComeInOrderThroughACallback) {
   const auto model = load("neox-serial-untied");
   Request request = request_of({4, 5, 6}, 9);
@@ -268,36 +335,12 @@ TEST_P(EngineTest, ACallbackThatThrowsEndsItsRequestAlone) {
   EXPECT_EQ(engine.stats().cancelled, 1);
 }
 
-// A model whose pass fails when it is told to.
-class Brittle final : public Model {
- public:
-  explicit Brittle(const Model& model) : model_(model) {
-    config_ = model.config();
-    dtype_ = model.dtype();
-  }
-  void forward(Context& ctx, const ForwardArgs& args) const override {
-    if (fails) throw Error(ErrorCode::device, "the pass failed");
-    if (throws_a_number) throw 5;  // NOLINT: a model of somebody else may throw anything
-    model_.forward(ctx, args);
-  }
-  std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
-                               const CacheBatchLimits& limits,
-                               std::int64_t logit_rows) const override {
-    return model_.workspace_bytes(ctx, pool, limits, logit_rows);
-  }
-  mutable std::atomic<bool> fails = false, throws_a_number = false;
-
- private:
-  const Model& model_;
-};
-
 TEST_P(EngineTest, AFailingStepEndsItsRequestsAndTheEngineGoesOn) {
   const auto golden = load("neox-serial-untied");
   const Brittle model(*golden);
   Engine engine(ctx(), model, nullptr, {.context = kContext, .prefix_cache = false});
-  model.fails = true;
+  model.fails_next = true;
   EXPECT_EQ(refusal_of([&] { engine.submit(request_of({1, 2}, 5)).wait(); }), "the pass failed");
-  model.fails = false;
   model.throws_a_number = true;
   EXPECT_EQ(refusal_of([&] {
               engine.submit(request_of({1, 2}, 5)).wait();
@@ -309,6 +352,33 @@ TEST_P(EngineTest, AFailingStepEndsItsRequestsAndTheEngineGoesOn) {
   EXPECT_TRUE(engine.drain_until(std::chrono::steady_clock::now() + std::chrono::seconds(10)));
   EXPECT_EQ(engine.stats().pages_used, 0);
   EXPECT_EQ(ids, alone(ctx(), *golden, request).ids);
+}
+
+// The step of one request fails, while another one waits for its place.
+TEST_P(EngineTest, AFailingStepLeavesTheQueueAlone) {
+  ctx().trace().enable();  // otherwise a GPU may have recorded the step, and not ask the model
+  const auto golden = load("neox-serial-untied");
+  const Brittle model(*golden);
+  const Request waiting = request_of({3, 4, 5}, 20);
+  const Ids expected = alone(ctx(), *golden, waiting).ids;
+  Engine engine(ctx(), model, nullptr, {.context = kContext, .max_sequences = 1});
+  // The engine stands still at the first token, until the other request is in the queue.
+  std::promise<void> other_waits;
+  Request failing = request_of({1, 2}, 30);
+  std::string reason;
+  failing.on_event = [&, wait = other_waits.get_future().share()](const Event& event) {
+    wait.wait();
+    if (event.kind == Event::Kind::failed) reason = event.message;
+  };
+  engine.submit(failing);
+  RequestHandle other = engine.submit(waiting);
+  model.fails_next = true;
+  other_waits.set_value();
+  EXPECT_EQ(other.wait()[0].ids, expected);
+  EXPECT_EQ(reason, "the pass failed");
+  EXPECT_TRUE(engine.drain_until(std::chrono::steady_clock::now() + std::chrono::seconds(10)));
+  EXPECT_EQ(engine.stats().failed, 1);
+  EXPECT_EQ(engine.stats().finished, 1);
 }
 
 TEST_P(EngineTest, AFullQueueIsBusy) {

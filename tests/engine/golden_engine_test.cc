@@ -1,6 +1,6 @@
 // Every golden checkpoint and the bundled model in the engine: tokens of prompts that were cut into
 // chunks, found again, forked and preempted are those that transformers generates, or those of
-// generate() where they are drawn.
+// generate() where they are drawn. Their log-probabilities agree with generate()'s within 1e-4.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +12,7 @@
 #include "model/checkpoint/mapped_file.h"
 #include "model/checkpoint/safetensors.h"
 #include "support/files.h"
+#include "support/logprobs.h"
 #include "support/sanitizers.h"
 #include "tessera/engine.h"
 
@@ -22,6 +23,8 @@ namespace fs = std::filesystem;
 using Ids = std::vector<std::int32_t>;
 
 constexpr std::int64_t kGoldenContext = 80;
+constexpr std::int64_t kGoldenTop = 5;  // log-probabilities beside each token's own
+constexpr float kGoldenTolerance = 1e-4F;
 
 struct GoldenText {
   fs::path model;
@@ -59,10 +62,17 @@ std::vector<GoldenText> golden_texts() {
 Request request_for(const GoldenText& golden, const SamplingOptions& sampling, std::int64_t n = 1) {
   Request request;
   request.prompt_ids = golden.prompt;
-  request.options = {
-      .max_tokens = std::ssize(golden.greedy), .ignore_eos = true, .sampling = sampling};
+  request.options = {.max_tokens = std::ssize(golden.greedy),
+                     .ignore_eos = true,
+                     .sampling = sampling,
+                     .top_logprobs = kGoldenTop};
   request.n = n;
   return request;
+}
+
+GenerateResult generated(Context& ctx, const Model& model, const Request& request) {
+  KvCache cache = model.make_cache(ctx, CachePolicy::full(), kGoldenContext);
+  return generate(ctx, model, cache, nullptr, request.prompt_ids, request.options);
 }
 
 // Four sequences in a pool that holds one of them and a part of a second.
@@ -74,13 +84,9 @@ TEST(GoldenEngine, TokensSurviveChunksPrefixesForksAndPreemption) {
     Context ctx({.threads = 2});
     const auto model = load_model(ctx, golden.model, {.dtype = DType::f32});
     const SamplingOptions greedy{.greedy = true}, drawn{.temperature = 0.9, .seed = 3};
-    Ids expected;  // of what is drawn
-    {
-      KvCache cache = model->make_cache(ctx, CachePolicy::full(), kGoldenContext);
-      expected =
-          generate(ctx, *model, cache, nullptr, golden.prompt, request_for(golden, drawn).options)
-              .ids;
-    }
+    const GenerateResult plain = generated(ctx, *model, request_for(golden, greedy));
+    const GenerateResult plain_drawn = generated(ctx, *model, request_for(golden, drawn));
+    EXPECT_EQ(plain.ids, golden.greedy);
     const std::int64_t length = std::ssize(golden.prompt) + std::ssize(golden.greedy);
     Engine engine(ctx, *model, nullptr,
                   {.context = kGoldenContext,
@@ -91,19 +97,22 @@ TEST(GoldenEngine, TokensSurviveChunksPrefixesForksAndPreemption) {
     // The first token waits until all requests are there, so that they run at the same time.
     std::promise<void> all_are_there;
     Request first = request_for(golden, greedy);
-    Ids first_tokens;
+    std::vector<Sampled> first_tokens;
     first.on_event = [&, wait = all_are_there.get_future().share()](const Event& event) {
       wait.wait();
-      if (event.kind == Event::Kind::token) first_tokens.push_back(event.token.sampled.token.id);
+      if (event.kind == Event::Kind::token) first_tokens.push_back(event.token.sampled);
     };
     engine.submit(first);
     RequestHandle forks = engine.submit(request_for(golden, greedy, 3));
     RequestHandle other = engine.submit(request_for(golden, drawn));
     all_are_there.set_value();
-    for (const GenerateResult& choice : forks.wait()) EXPECT_EQ(choice.ids, golden.greedy);
-    EXPECT_EQ(other.wait()[0].ids, expected);
-    EXPECT_EQ(engine.submit(request_for(golden, greedy)).wait()[0].ids, golden.greedy);
-    EXPECT_EQ(first_tokens, golden.greedy);
+    for (const GenerateResult& choice : forks.wait()) {
+      expect_near(choice.sampled, plain.sampled, kGoldenTolerance);
+    }
+    expect_near(other.wait()[0].sampled, plain_drawn.sampled, kGoldenTolerance);
+    RequestHandle again = engine.submit(request_for(golden, greedy));
+    expect_near(again.wait()[0].sampled, plain.sampled, kGoldenTolerance);
+    expect_near(first_tokens, plain.sampled, kGoldenTolerance);
     EXPECT_GT(engine.stats().preemptions, 0);
     EXPECT_GT(engine.stats().cached_tokens, 0);
   }

@@ -14,6 +14,7 @@
 #include "engine/draft_length.h"
 #include "engine/ngram_draft.h"
 #include "engine/step_runner.h"
+#include "support/brittle_model.h"
 #include "support/devices.h"
 #include "support/files.h"
 #include "tessera/engine.h"
@@ -210,6 +211,38 @@ TEST_P(SpeculationTest, TheTextIsTheSameAsWithout) {
     if (!adaptive) {
       EXPECT_GT(stats.drafted_tokens, stats.generated_tokens / 2);
     }
+  }
+}
+
+// Six requests run and three wait. No failure of the draft model ends any of them.
+TEST_P(SpeculationTest, ADraftModelThatFailsEndsNothing) {
+  const auto model =
+      load_model(ctx(), data_path("goldens") / "neox-serial-untied", {.dtype = DType::f32});
+  EngineStats stats;
+  const std::vector<Ids> plain = texts_of(ctx(), *model, {}, &stats);
+  for (const bool adaptive : {true, false}) {
+    const Brittle draft(*model);
+    const SpeculationOptions speculation{
+        .kind = SpeculationOptions::Kind::draft, .adaptive = adaptive, .draft = &draft};
+    draft.fails_every = 30;
+    EXPECT_EQ(texts_of(ctx(), *model, speculation, &stats), plain);
+    EXPECT_EQ(stats.failed, 0);
+    if (!adaptive) {  // otherwise it depends on times whether much is guessed
+      EXPECT_GT(stats.failed_guesses, 0);
+      EXPECT_GT(stats.accepted_tokens, 0);
+    }
+    draft.fails_every = 1;
+    EXPECT_EQ(texts_of(ctx(), *model, speculation, &stats), plain);
+    EXPECT_EQ(stats.drafted_tokens, 0);
+    if (adaptive) {
+      EXPECT_LT(stats.failed_guesses, stats.steps * 3 / 4);  // it is hardly asked any more
+    } else {
+      EXPECT_GT(stats.failed_guesses, stats.steps * 3 / 4);
+    }
+    draft.fails_every = 0;
+    draft.throws_a_number = true;
+    EXPECT_EQ(texts_of(ctx(), *model, speculation, &stats), plain);
+    EXPECT_EQ(stats.failed, 0);
   }
 }
 

@@ -183,7 +183,14 @@ REPETITIVE = "The cat sat on the mat. The dog sat on the cat. " * 8
 
 
 @pytest.mark.parametrize(
-    "options", [{"speculate": "ngram"}, {"prefix_cache": False}, {"max_step_tokens": 16}], ids=" ".join
+    "options",
+    [
+        {"speculate": "ngram"},
+        {"prefix_cache": False},
+        {"max_step_tokens": 16},
+        {"batch_invariant": True, "warm_up": True},
+    ],
+    ids=" ".join,
 )
 def test_options_of_the_engine_leave_the_tokens(llm, options):
     params = tessera.SamplingParams(max_tokens=40, seed=3, ignore_eos=True)

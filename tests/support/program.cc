@@ -1,12 +1,14 @@
 #include "support/program.h"
 
 #include <fcntl.h>
+#include <pty.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <csignal>
 #include <cstdlib>
+#include <regex>
 #include <stdexcept>
 
 #include "support/files.h"
@@ -66,6 +68,33 @@ ProgramRun interrupt_program(const std::string& program, const std::string& argu
   waitpid(child, &status, 0);
   outcome.status = status_of(status);
   outcome.err = read_text(err);
+  return outcome;
+}
+
+ProgramRun interrupt_on_terminal(const std::string& program, const std::string& arguments,
+                                 const std::string& expression) {
+  const std::string command = "exec " + in_quotes(program) + " " + arguments;
+  const std::regex wanted(expression);
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child < 0) throw std::runtime_error("cannot make a terminal");
+  if (child == 0) {
+    execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
+    _exit(127);
+  }
+  ProgramRun outcome{-1, {}, {}};
+  std::array<char, 4096> chunk{};
+  bool sent = false;
+  for (ssize_t n = 0; (n = read(terminal, chunk.data(), chunk.size())) > 0;) {
+    outcome.out.append(chunk.data(), static_cast<std::size_t>(n));
+    if (sent || !std::regex_search(outcome.out, wanted)) continue;
+    kill(child, SIGINT);
+    sent = true;
+  }
+  ::close(terminal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  outcome.status = status_of(status);
   return outcome;
 }
 

@@ -18,4 +18,9 @@ ProgramRun run_program(const std::string& program, const std::string& arguments,
 // standard output, and waits for its end.
 ProgramRun interrupt_program(const std::string& program, const std::string& arguments);
 
+// Starts the program on a terminal, sends it an interrupt as soon as it has shown what this regular
+// expression finds, and waits for its end. All that it has shown is in `out`.
+ProgramRun interrupt_on_terminal(const std::string& program, const std::string& arguments,
+                                 const std::string& expression);
+
 }  // namespace tessera::test
