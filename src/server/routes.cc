@@ -67,7 +67,7 @@ Reply answer_models(const Call& call) {
 constexpr std::string_view kModelPath = "/v1/models/";
 
 Reply answer_model(const Call& call) {
-  const std::string_view name = call.path.substr(kModelPath.size());
+  const std::string name = unescaped(call.path.substr(kModelPath.size()));
   if (name == call.state.served->name) return json_reply(model_json(*call.state.served));
   throw no_such_model(name, call.state.served->name);
 }

@@ -5,6 +5,7 @@
 
 #include "server/api_error.h"
 #include "server/api_key.h"
+#include "server/http.h"
 #include "server/metrics.h"
 #include "server/page.h"
 #include "server/token_text.h"
@@ -15,12 +16,24 @@ namespace {
 
 TEST(ApiKeys, OnlyTheWholeKeyIsAccepted) {
   const ApiKey key("secret");
-  EXPECT_TRUE(key.accepts("Bearer secret"));
-  for (const char* wrong : {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets",
-                            "Bearer secretsecret", "bearer secret", "Bearer Secret"}) {
+  for (const char* right : {"Bearer secret", "bearer secret", "BEARER secret", "bEaRer   secret"}) {
+    EXPECT_TRUE(key.accepts(right)) << right;
+  }
+  for (const char* wrong :
+       {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Bearer secretsecret",
+        "Bearersecret", "Bearer\tsecret", "Bearer Secret", "Basic secret", " Bearer secret",
+        "Bearer secret ", "Bearer  "}) {
     EXPECT_FALSE(key.accepts(wrong)) << wrong;
   }
   EXPECT_TRUE(ApiKey().accepts("")) << "no key is asked for";
+}
+
+TEST(Paths, EscapesAreRead) {
+  EXPECT_EQ(unescaped("a%2Fb%20c%c3%A9%25"), "a/b c\xc3\xa9%");
+  for (const char* plain : {"", "a", "%", "%2", "%zz", "%2g", "%-1", "a%", "%%", "+"}) {
+    EXPECT_EQ(unescaped(plain), plain);
+  }
+  EXPECT_EQ(unescaped("%%41"), "%A");
 }
 
 TEST(MetricsText, CountsOfBucketsAddUp) {
