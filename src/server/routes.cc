@@ -41,7 +41,9 @@ Reply answer_page(const Call&) {
                       {"Cache-Control", "no-store"}}};
 }
 
-Reply answer_openapi(const Call&) { return json_reply(openapi_document()); }
+Reply answer_openapi(const Call& call) {
+  return json_reply(openapi_document(call.state.key.is_set()));
+}
 
 Json model_json(const ServedModel& served) {
   const EngineOptions& engine = served.engine->options();

@@ -280,18 +280,47 @@ TEST_F(RequestTest, BodiesThatAreNoObject) {
 
 // The document promises what the reader does: each field of the table is in it.
 TEST(OpenApi, DescribesEveryField) {
-  const Json& schemas = openapi_document()["components"]["schemas"];
+  const Json& schemas = openapi_document(false)["components"]["schemas"];
   for (const RequestField& field : request_fields(Body::completion)) {
     EXPECT_TRUE(schemas["CompletionRequest"]["properties"].contains(field.name)) << field.name;
   }
 }
 
 TEST(OpenApi, PromisesThe422OfRequestsForText) {
-  const Json& paths = openapi_document()["paths"];
+  const Json& paths = openapi_document(false)["paths"];
   for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
     EXPECT_TRUE(paths[path]["post"]["responses"].contains("422")) << path;
   }
   EXPECT_FALSE(paths["/tokenize"]["post"]["responses"].contains("422"));
+}
+
+TEST(OpenApi, OperationsWantTheKeyOfAServerThatHasOne) {
+  EXPECT_EQ(openapi_document(false).dump().find("security"), std::string::npos);
+  const Json& document = openapi_document(true);
+  EXPECT_TRUE(document["components"]["securitySchemes"].contains("key"));
+  std::string open;
+  for (const auto& [path, operations] : document["paths"].items()) {
+    for (const Json& operation : operations) {
+      const bool is_open = !operation.contains("security");
+      EXPECT_NE(is_open, operation["responses"].contains("401")) << path;
+      if (is_open) open += path + " ";
+    }
+  }
+  EXPECT_EQ(open, "/ /health ");
+}
+
+// Every reference leads somewhere.
+TEST(OpenApi, HasWhatItRefersTo) {
+  const std::string text = openapi_document(true).dump();
+  const Json& schemas = openapi_document(true)["components"]["schemas"];
+  constexpr std::string_view kBegin = "#/components/schemas/";
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(kBegin, at)) != std::string::npos; ++count) {
+    at += kBegin.size();
+    const std::string name = text.substr(at, text.find('"', at) - at);
+    EXPECT_TRUE(schemas.contains(name)) << name;
+  }
+  EXPECT_GT(count, 50u);
 }
 
 TEST(Schema, Matches) {
