@@ -4,7 +4,7 @@ import subprocess
 
 import openai
 import pytest
-from served import PROMPT
+from served import PROMPT, generated
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +18,9 @@ def model(client):
     return client.models.list().data[0].id
 
 
-def command_line(program: str, *arguments: str) -> str:
-    out = subprocess.run([program, "generate", "--device", "cpu", "--json", *arguments, PROMPT], check=True, capture_output=True, text=True).stdout
-    return json.loads(out)["text"]
+def text_of(program: str, *arguments: str) -> str:
+    """What `tessera generate` writes."""
+    return generated(program, *arguments, PROMPT)["text"]
 
 
 def test_models(client, model):
@@ -53,9 +53,9 @@ def flags_of(options: dict) -> list[str]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["greedy", "seeded", *(list(options)[-1] for options in OPTIONS[2:])])
 def test_the_same_text_as_the_command_line_streamed_and_not(client, model, program, options):
-    expected = command_line(program, "--max-tokens", "32", *flags_of(options))
+    expected = text_of(program, "--max-tokens", "32", *flags_of(options))
     if options in OPTIONS[2:]:  # and the option says something: without it the text is another
-        assert expected != command_line(program, "--max-tokens", "32", *flags_of(SEEDED if "seed" in options else GREEDY))
+        assert expected != text_of(program, "--max-tokens", "32", *flags_of(SEEDED if "seed" in options else GREEDY))
     whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, extra_body=options)
     chunks = list(client.completions.create(model=model, prompt=PROMPT, max_tokens=32, stream=True, extra_body=options))
     assert whole.choices[0].text == expected
