@@ -61,6 +61,34 @@ TEST(MetricsText, RequestsHaveARouteAndAStatus) {
   EXPECT_EQ(text.find("tessera_kv_pages"), std::string::npos) << "no model yet";
 }
 
+TEST(MetricsText, TellsWhatTheEngineCounted) {
+  EngineStats stats;
+  stats.running = 2;
+  stats.waiting = 3;
+  stats.pages = 11;
+  stats.pages_used = 5;
+  stats.pages_peak = 7;
+  stats.steps = 13;
+  stats.prompt_tokens = 17;
+  stats.cached_tokens = 19;
+  stats.generated_tokens = 23;
+  stats.finished = 29;
+  stats.failed = 31;
+  stats.cancelled = 37;
+  stats.preemptions = 41;
+  stats.drafted_tokens = 43;
+  stats.accepted_tokens = 47;
+  const std::string text = Metrics().text(&stats, 53);
+  for (const char* line :
+       {"sequences_running 2", "sequences_waiting 3", "kv_pages 11", "kv_pages_used 5",
+        "kv_pages_peak 7", "kv_page_bytes 53", "steps_total 13", "prompt_tokens_total 17",
+        "cached_tokens_total 19", "generated_tokens_total 23", "answers_finished_total 29",
+        "answers_failed_total 31", "answers_cancelled_total 37", "preemptions_total 41",
+        "drafted_tokens_total 43", "accepted_tokens_total 47"}) {
+    EXPECT_NE(text.find(std::string("\ntessera_") + line + "\n"), std::string::npos) << line;
+  }
+}
+
 TEST(ApiErrors, StatusesOfErrors) {
   EXPECT_EQ(api_error(ErrorCode::invalid_argument, "x").status, 400);
   EXPECT_EQ(api_error(ErrorCode::busy, "x").status, 429);

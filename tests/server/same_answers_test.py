@@ -19,8 +19,8 @@ def flags(options: dict) -> list[str]:
 
 
 def ask(server, path: str, **asked) -> list[dict]:
-    """The choices: text, tokens and how each ended."""
-    chat = path.startswith("/v1/chat")
+    """The choices: text, tokens and how each ended. Pages that others have left in the prefix cache agree within rounding only."""
+    chat, asked = path.startswith("/v1/chat"), {"cache_prompt": False} | asked
     status, _, body = server.request("POST", path, asked | ({"logprobs": True} if chat else {"logprobs": 0}))
     assert status == 200, body
     if not asked.get("stream"):
