@@ -17,16 +17,19 @@ pytestmark = pytest.mark.skipif(not BROWSER or not DRIVER, reason="chromium and 
 
 
 class Page:
-    """The page of a server in a browser of its own."""
+    """The page of a server in a tab of its own, as a browser shows it that was never there."""
 
-    def __init__(self, url: str, width: int = 1280, height: int = 860, scheme: str = "light"):
-        options = webdriver.ChromeOptions()
-        options.binary_location = BROWSER
-        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.driver.set_page_load_timeout(SECONDS)
+    def __init__(self, driver: webdriver.Chrome, url: str, width: int = 1280, height: int = 860, scheme: str = "light"):
+        self.driver = driver
+        before = driver.current_window_handle
+        driver.switch_to.new_window("tab")  # with a sessionStorage of its own
+        new = driver.current_window_handle
+        driver.switch_to.window(before)
+        driver.close()
+        driver.switch_to.window(new)
+        driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": url.rstrip("/"), "storageTypes": "all"})
+        for log in ("browser", "performance"):
+            driver.get_log(log)  # of earlier tests
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
         self.scheme(scheme)
@@ -72,18 +75,26 @@ class Page:
         return [url for url in self.requested if not url.startswith("data:") and urllib.parse.urlsplit(url).netloc != own]
 
 
-@pytest.fixture
-def browse(server, artefacts, request):
-    pages = []
+@pytest.fixture(scope="module")
+def driver():
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_page_load_timeout(SECONDS)
+    yield driver
+    driver.quit()
 
+
+@pytest.fixture
+def browse(driver, server, artefacts, request):
     def open_page(url: str = "", **options) -> Page:
-        pages.append(Page(url or f"{server.url}/", **options))
-        return pages[-1]
+        return Page(driver, url or f"{server.url}/", **options)
 
     yield open_page
-    for page in pages:
-        page.driver.save_screenshot(str(artefacts / f"{request.node.name}.png"))
-        page.driver.quit()
+    driver.save_screenshot(str(artefacts / f"{request.node.name}.png"))
 
 
 def test_streams_an_answer_without_an_error_or_a_stranger(browse, server, artefacts):
