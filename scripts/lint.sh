@@ -16,7 +16,7 @@ fi
 # Highway's.
 # So are the server's coroutines, which clang 14 does not compile with the library of GCC.
 coroutines=()
-for name in answer_queue client_watch connection generate generation_answer http routes server; do
+for name in answer_queue client_watch connection generate generation_answer server; do
   coroutines+=(":!src/server/$name.cc")
 done
 mapfile -t files < <(git ls-files 'src/core/*.cc' 'src/ops/*.cc' 'src/quant/*.cc' 'src/modules/*.cc' 'src/cache/*.cc' \

@@ -188,7 +188,8 @@ def main() -> None:
     parser.add_argument("--model", help="folder of a checkpoint; the bundled model unless given")
     parser.add_argument("--llama", help="llama.cpp's llama-server")
     parser.add_argument("--clients", default="1,8,32,64")
-    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--seconds", type=float, default=60, help="of each run (default: a minute)")
+    parser.add_argument("--device", default="cpu", help="where our server runs: auto, cpu or cuda (default: cpu, as llama.cpp's does)")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--options", default="", help="more options of our server, in one text")
     parser.add_argument("--trace", type=pathlib.Path, help="requests that come over time, from bench/traces; --clients run at once")
@@ -197,7 +198,7 @@ def main() -> None:
     options = parser.parse_args()
     counts = [int(n) for n in options.clients.split(",")]
     most, threads = max(counts), str(options.threads)
-    ours = [options.program, "serve", "--quiet", "--port", "0", "--device", "cpu", "--threads", threads, "--max-sequences", str(most)]
+    ours = [options.program, "serve", "--quiet", "--port", "0", "--device", options.device, "--threads", threads, "--max-sequences", str(most)]
     ours += shlex.split(options.options)
     theirs, vocab = None, 3072
     if options.llama:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/http.h"
+#include "server/task.h"
 #include "tessera/engine.h"
 
 namespace tessera::server {

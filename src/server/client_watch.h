@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "server/http.h"
+#include "server/task.h"
 
 namespace tessera::server {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "server/answer_queue.h"
+#include "server/request_head.h"
 
 namespace tessera::server {
 namespace {
@@ -15,26 +16,6 @@ namespace {
 constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kMostLingerBytes = std::size_t{16} << 20;
 constexpr std::size_t kFirstReadBytes = 4096;
-
-std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
-
-// What is wrong with a head that Beast refuses.
-ApiError head_error(error_code error) {
-  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-    return {431, "the headers are too large"};
-  }
-  if (error == http::error::body_limit) return {413, "the body is too large"};
-  if (error == http::error::bad_version) {
-    return {505, "this version of HTTP is not supported; use HTTP/1.1"};
-  }
-  return {400, fmt::format("this is not a request that HTTP allows: {}", error.message())};
-}
-
-bool is_json(std::string_view type) {
-  std::string name(type.substr(0, type.find(';')));
-  while (!name.empty() && name.back() == ' ') name.pop_back();
-  return beast::iequals(name, "application/json");
-}
 
 // Runs a function on the thread that reads requests.
 template <typename Function>
@@ -113,9 +94,8 @@ Task<bool> Connection::serve_one() {
   const bool has_request = co_await wait_for_request();
   if (!has_request) co_return false;
   const ServerLimits& limits = state_.options.limits;
-  Parser parser;
-  parser.header_limit(static_cast<std::uint32_t>(limits.header_bytes));
-  parser.body_limit(limits.body_bytes);
+  RequestParser parser;
+  set_limits(parser, limits);
   deadline_.set(limits.request);
   Head head{.began = Clock::now()};
   error_code error;
@@ -135,9 +115,12 @@ Task<bool> Connection::serve_one() {
   std::optional<Reply> refusal;
   try {
     if (request.method() == http::verb::options && !state_.options.cors.empty()) {
+      head.asked_headers = std::string(view(request[http::field::access_control_request_headers]));
       refusal = Reply{.status = 204};  // add_headers() says what is allowed
     } else {
-      route = &check_head(request, path, head);
+      route = &find_route(request.method(), path);
+      head.route = route->path;
+      check_head(request, *route, state_.key, stage());
     }
   } catch (const ApiError& refused) {
     refusal = error_reply(refused);
@@ -155,20 +138,13 @@ Task<bool> Connection::serve_one() {
   co_return co_await answer(*route, request, path, head);
 }
 
-// At the end of what the client sends, all of the request lies in the buffer, or it is incomplete.
-Task<void> Connection::read_head(Parser& parser, error_code& error) {
-  if (!at_end_) {
-    co_await http::async_read_header(socket_, buffer_, parser,
-                                     asio::redirect_error(asio::use_awaitable, error));
+Task<void> Connection::read_head(RequestParser& parser, error_code& error) {
+  if (at_end_) {
+    parse_last(parser, buffer_, error);
     co_return;
   }
-  parser.eager(true);
-  while (!error && !parser.is_done() && buffer_.size() > 0) {
-    buffer_.consume(parser.put(buffer_.data(), error));
-  }
-  if (error == http::error::need_more || (!error && !parser.is_done())) {
-    error = http::error::partial_message;
-  }
+  co_await http::async_read_header(socket_, buffer_, parser,
+                                   asio::redirect_error(asio::use_awaitable, error));
 }
 
 Task<bool> Connection::refuse_head(error_code error) {
@@ -176,39 +152,18 @@ Task<bool> Connection::refuse_head(error_code error) {
   if (deadline_.passed()) {
     co_return co_await send(error_reply({408, "the request took too long to arrive"}), head);
   }
-  const bool is_http =
-      error.category() == http::make_error_code(http::error::bad_method).category();
   // The client has closed or reset its end; there is nobody to answer.
-  if (!is_http || error == http::error::end_of_stream) co_return false;
-  co_return co_await send(error_reply(head_error(error)), head);
+  if (!is_http_error(error) || error == http::error::end_of_stream) co_return false;
+  co_return co_await send(error_reply(parse_error(error)), head);
 }
 
-const Route& Connection::check_head(const HttpRequest& request, std::string_view path, Head& head) {
-  const Route& route = find_route(request.method(), path);
-  head.route = route.path;
-  if (!route.is_open && !state_.key.accepts(view(request[http::field::authorization]))) {
-    throw ApiError(401, "this server wants an API key: send \"Authorization: Bearer KEY\"", {},
-                   "invalid_api_key");
-  }
-  if (route.needs_model && (state_.served == nullptr || state_.draining)) {
-    ApiError error(503, state_.draining ? "the server is shutting down"
-                                        : "the model is still being loaded; GET /health tells how "
-                                          "far it is");
-    error.retry_after_seconds = 1;
-    throw error;
-  }
-  if (route.method == http::verb::post && !is_json(view(request[http::field::content_type]))) {
-    throw ApiError(415, "the body must be JSON: send \"Content-Type: application/json\"");
-  }
-  const beast::string_view expect = request[http::field::expect];
-  if (!expect.empty() && !beast::iequals(expect, "100-continue")) {
-    throw ApiError(417, "the only expectation that is met is 100-continue");
-  }
-  return route;
+Stage Connection::stage() const {
+  if (state_.draining) return Stage::draining;
+  return state_.served == nullptr ? Stage::loading : Stage::ready;
 }
 
 // Sends what is wrong, if anything is.
-Task<bool> Connection::read_body(Parser& parser, Head& head) {
+Task<bool> Connection::read_body(RequestParser& parser, Head& head) {
   static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
   error_code error;
   if (!parser.is_done() && !parser.get()[http::field::expect].empty()) {
@@ -225,8 +180,8 @@ Task<bool> Connection::read_body(Parser& parser, Head& head) {
     co_await send(error_reply({408, "the request took too long to arrive"}), head);
   } else if (error == http::error::partial_message) {
     co_await send(error_reply({400, "the body is shorter than its length says"}), head);
-  } else if (error.category() == http::make_error_code(http::error::bad_method).category()) {
-    co_await send(error_reply(head_error(error)), head);
+  } else if (is_http_error(error)) {
+    co_await send(error_reply(parse_error(error)), head);
   }
   co_return false;
 }
@@ -259,9 +214,10 @@ void Connection::add_headers(Fields& fields, const Head& head) const {
   if (cors.empty() || head.origin.empty() || (cors != "*" && cors != head.origin)) return;
   fields.set(http::field::access_control_allow_origin, cors);
   fields.set(http::field::access_control_allow_methods, "GET, POST");
-  fields.set(http::field::access_control_allow_headers, "authorization, content-type");
+  fields.set(http::field::access_control_allow_headers,
+             std::string(allowed_headers(head.asked_headers)));
   fields.set(http::field::access_control_max_age, "600");
-  fields.set(http::field::vary, "Origin");
+  fields.set(http::field::vary, "Origin, Access-Control-Request-Headers");
 }
 
 void Connection::count(const Head& head, int status) {

@@ -9,8 +9,10 @@
 #include "server/access_log.h"
 #include "server/deadline.h"
 #include "server/http.h"
+#include "server/request_head.h"
 #include "server/routes.h"
 #include "server/server_state.h"
+#include "server/task.h"
 
 namespace tessera::server {
 
@@ -33,7 +35,6 @@ class Connection {
   void close();
 
  private:
-  using Parser = http::request_parser<http::string_body>;
   using Clock = std::chrono::steady_clock;
 
   // What is known of a request before its body has been read.
@@ -42,6 +43,7 @@ class Connection {
     bool keep_alive = false;
     bool is_head = false;  // HEAD: the answer has no body
     std::string origin{};
+    std::string asked_headers{};       // that a page of another origin wants to send
     std::string_view route = "other";  // for the metrics
     Clock::time_point began{};
     LogEntry log{};
@@ -50,11 +52,10 @@ class Connection {
   // False: the connection ends.
   Task<bool> serve_one();
   Task<bool> wait_for_request();
-  Task<void> read_head(Parser& parser, error_code& error);
+  Task<void> read_head(RequestParser& parser, error_code& error);
   Task<bool> refuse_head(error_code error);
-  // Throws ApiError for everything that needs no body.
-  const Route& check_head(const HttpRequest& request, std::string_view path, Head& head);
-  Task<bool> read_body(Parser& parser, Head& head);
+  Stage stage() const;
+  Task<bool> read_body(RequestParser& parser, Head& head);
   Task<bool> answer(const Route& route, const HttpRequest& request, std::string_view path,
                     Head& head);
 

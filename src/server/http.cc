@@ -1,5 +1,9 @@
 #include "server/http.h"
 
+#include <algorithm>
+#include <charconv>
+#include <system_error>
+
 namespace tessera::server {
 
 std::string dump(const nlohmann::json& json) {
@@ -23,6 +27,25 @@ std::string sse_event(const std::string& data) { return "data: " + data + "\n\n"
 
 std::string_view path_of(std::string_view target) {
   return target.substr(0, target.find_first_of("?#"));
+}
+
+std::string unescaped(std::string_view path) {
+  std::string text;
+  text.reserve(path.size());
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    unsigned byte = 0;
+    const std::string_view digits = path.substr(std::min(i + 1, path.size()), 2);
+    const char* end = digits.data() + digits.size();
+    const auto [read, error] = std::from_chars(digits.data(), end, byte, 16);
+    const bool is_escape = path[i] == '%' && digits.size() == 2 && error == std::errc();
+    if (is_escape && read == end) {
+      text += static_cast<char>(byte);
+      i += 2;
+    } else {
+      text += path[i];
+    }
+  }
+  return text;
 }
 
 }  // namespace tessera::server

@@ -1,7 +1,6 @@
 // The few names of Boost.Asio and Boost.Beast that the server uses, and its replies.
 #pragma once
 
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
@@ -22,10 +21,6 @@ namespace http = boost::beast::http;
 using asio::ip::tcp;
 using boost::system::error_code;
 
-// A coroutine. All of them run on the one thread of the network.
-template <typename T>
-using Task = asio::awaitable<T>;
-
 using HttpRequest = http::request<http::string_body>;
 
 struct Reply {
@@ -45,5 +40,9 @@ std::string sse_event(const std::string& data);
 
 // The path of a target, without its query.
 std::string_view path_of(std::string_view target);
+// "a%2Fb" as "a/b". What is no escape stays as it is.
+std::string unescaped(std::string_view path);
+
+inline std::string_view view(beast::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace tessera::server

@@ -32,6 +32,9 @@ inline constexpr std::int64_t kMostHeldEntries = 4'000'000;
 // Events of the engine that wait for a client of a stream. A client that stays further behind loses
 // its stream.
 inline constexpr std::size_t kMostWaitingEvents = 2048;
+// Names of headers that a page of another origin may ask for before a request. Clients of the API
+// bring a dozen.
+inline constexpr std::size_t kMostAskedHeaderBytes = 1024;
 // Bytes of later requests that a client may send while it waits for an answer.
 inline constexpr std::size_t kMostPipelinedBytes = 64 * 1024;
 

@@ -110,8 +110,9 @@ std::string Metrics::text(const EngineStats* engine, std::int64_t page_bytes) co
   request_seconds_.write(out, "tessera_request_seconds", "Time of a request, its answer included");
   first_token_seconds_.write(out, "tessera_first_token_seconds",
                              "From the request to the first token of an answer");
-  token_seconds_.write(out, "tessera_token_seconds",
-                       "Time of each further token, averaged over an answer");
+  token_seconds_.write(
+      out, "tessera_token_seconds",
+      "Time of a further token: one value for each answer, the mean of its tokens");
   write_value(out, "process_resident_memory_bytes", "gauge", "Memory of the process",
               resident_bytes());
   if (engine != nullptr) write_engine(out, *engine, page_bytes);

@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <string>
-#include <vector>
 
+#include "server/answer_schema.h"
 #include "server/request_fields.h"
+#include "server/routes.h"
 #include "tessera/version.h"
 
 namespace tessera::server {
@@ -36,24 +37,6 @@ Json body_schema(Body body) {
           {"additionalProperties", {{"type", "null"}}}};
 }
 
-Json error_schema() {
-  return {{"type", "object"},
-          {"required", {"error"}},
-          {"properties",
-           {{"error",
-             {{"type", "object"},
-              {"required", {"message", "type", "param", "code"}},
-              {"properties",
-               {{"message", {{"type", "string"}}},
-                {"type", {{"type", "string"}}},
-                {"param", {{"type", {"string", "null"}}}},
-                {"code", {{"type", {"string", "null"}}}}}}}}}}};
-}
-
-Json object_schema(const std::vector<std::string>& required) {
-  return {{"type", "object"}, {"required", required}};
-}
-
 Json with_description(Json response, const std::string& description) {
   response["description"] = description;
   return response;
@@ -65,7 +48,6 @@ Json error_response(const std::string& description) {
 
 // What any route may answer.
 void add_errors(Json& responses, bool has_body) {
-  responses["401"] = error_response("No API key, or a wrong one");
   responses["431"] = error_response("Headers that are too large");
   responses["500"] = error_response("A failure of the server");
   responses["503"] = error_response("Loading, shutting down or out of memory");
@@ -102,7 +84,7 @@ Json post_operation(const std::string& summary, const std::string& body, Json an
             {"responses", std::move(responses)}}}};
 }
 
-// An answer in one piece, or as server-sent events.
+// An answer in one piece, or as server-sent events, whose shape OpenAPI 3.1 has no words for.
 Json streamable(const std::string& schema) {
   Json answer = content("application/json", reference(schema));
   answer["content"]["text/event-stream"] = Json::object();
@@ -111,10 +93,9 @@ Json streamable(const std::string& schema) {
 
 Json make_paths() {
   Json health = get_operation("Ready, or how far the loading is",
-                              content("application/json", object_schema({"status"})));
-  health["get"]["responses"]["503"] =
-      with_description(content("application/json", object_schema({"status"})),
-                       "Loading, with its progress, or draining");
+                              content("application/json", reference("Health")));
+  health["get"]["responses"]["503"] = with_description(
+      content("application/json", reference("Health")), "Loading, with its progress, or draining");
   Json model = get_operation("One model", content("application/json", reference("Model")));
   model["get"]["responses"]["404"] = error_response("Another model than the server's");
   model["get"]["parameters"] = Json::array({{{"name", "model"},
@@ -126,47 +107,62 @@ Json make_paths() {
       {"/health", std::move(health)},
       {"/metrics",
        get_operation("Figures for Prometheus", content("text/plain", {{"type", "string"}}))},
-      {"/v1/models",
-       get_operation("The models", content("application/json", object_schema({"object", "data"})))},
+      {"/v1/models", get_operation("The models", content("application/json", reference("Models")))},
       {"/v1/models/{model}", std::move(model)},
-      {"/v1/completions", with_contradictions(post_operation("Continue a text", "CompletionRequest",
-                                                             streamable("Completion")))},
+      {"/v1/completions",
+       with_contradictions(post_operation("Continue a text; as a stream, each event is a "
+                                          "CompletionChunk, and the last [DONE]",
+                                          "CompletionRequest", streamable("Completion")))},
       {"/v1/chat/completions",
-       with_contradictions(
-           post_operation("Answer a conversation", "ChatRequest", streamable("Completion")))},
-      {"/tokenize",
-       post_operation("A text as token ids", "TokenizeRequest",
-                      content("application/json", object_schema({"tokens", "count"})))},
+       with_contradictions(post_operation("Answer a conversation; as a stream, each event is a "
+                                          "ChatCompletionChunk, and the last [DONE]",
+                                          "ChatRequest", streamable("ChatCompletion")))},
+      {"/tokenize", post_operation("A text as token ids", "TokenizeRequest",
+                                   content("application/json", reference("Tokens")))},
       {"/detokenize", post_operation("Token ids as a text", "DetokenizeRequest",
-                                     content("application/json", object_schema({"content"})))},
+                                     content("application/json", reference("Text")))},
   };
 }
 
-Json make_document() {
-  const Json schemas = {
-      {"Error", error_schema()},
-      {"Model", object_schema({"id", "object", "created", "owned_by"})},
-      {"Completion", object_schema({"id", "object", "created", "model", "choices", "usage"})},
-      {"CompletionRequest", body_schema(Body::completion)},
-      {"ChatRequest", body_schema(Body::chat)},
-      {"TokenizeRequest", body_schema(Body::tokenize)},
-      {"DetokenizeRequest", body_schema(Body::detokenize)}};
-  return {{"openapi", "3.1.0"},
-          {"info",
-           {{"title", "Tessera"},
-            {"version", version()},
-            {"description", "Language models behind the endpoints of the OpenAI API"}}},
-          {"paths", make_paths()},
-          {"components",
-           {{"schemas", schemas},
-            {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
+Json all_schemas() {
+  Json schemas = answer_schemas();
+  schemas["CompletionRequest"] = body_schema(Body::completion);
+  schemas["ChatRequest"] = body_schema(Body::chat);
+  schemas["TokenizeRequest"] = body_schema(Body::tokenize);
+  schemas["DetokenizeRequest"] = body_schema(Body::detokenize);
+  return schemas;
+}
+
+// Says of each operation that wants the key that it does.
+void add_security(Json& document) {
+  document["components"]["securitySchemes"] = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
+  for (const auto& [path, operations] : document["paths"].items()) {
+    for (const auto& [method, operation] : operations.items()) {
+      const http::verb verb = method == "post" ? http::verb::post : http::verb::get;
+      if (find_route(verb, path).is_open) continue;
+      operation["security"] = Json::array({{{"key", Json::array()}}});
+      operation["responses"]["401"] = error_response("No API key, or a wrong one");
+    }
+  }
+}
+
+Json make_document(bool wants_key) {
+  Json document = {{"openapi", "3.1.0"},
+                   {"info",
+                    {{"title", "Tessera"},
+                     {"version", version()},
+                     {"description", "Language models behind the endpoints of the OpenAI API"}}},
+                   {"paths", make_paths()},
+                   {"components", {{"schemas", all_schemas()}}}};
+  if (wants_key) add_security(document);
+  return document;
 }
 
 }  // namespace
 
-const Json& openapi_document() {
-  static const Json document = make_document();
-  return document;
+const Json& openapi_document(bool wants_key) {
+  static const Json open = make_document(false), guarded = make_document(true);
+  return wants_key ? guarded : open;
 }
 
 }  // namespace tessera::server

@@ -5,6 +5,7 @@
 
 namespace tessera::server {
 
-const nlohmann::json& openapi_document();
+// `wants_key`: the server has an API key, so most operations want it.
+const nlohmann::json& openapi_document(bool wants_key);
 
 }  // namespace tessera::server

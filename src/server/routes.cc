@@ -41,7 +41,9 @@ Reply answer_page(const Call&) {
                       {"Cache-Control", "no-store"}}};
 }
 
-Reply answer_openapi(const Call&) { return json_reply(openapi_document()); }
+Reply answer_openapi(const Call& call) {
+  return json_reply(openapi_document(call.state.key.is_set()));
+}
 
 Json model_json(const ServedModel& served) {
   const EngineOptions& engine = served.engine->options();
@@ -67,7 +69,7 @@ Reply answer_models(const Call& call) {
 constexpr std::string_view kModelPath = "/v1/models/";
 
 Reply answer_model(const Call& call) {
-  const std::string_view name = call.path.substr(kModelPath.size());
+  const std::string name = unescaped(call.path.substr(kModelPath.size()));
   if (name == call.state.served->name) return json_reply(model_json(*call.state.served));
   throw no_such_model(name, call.state.served->name);
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <string>
 
 #include "server/characters.h"
@@ -26,10 +28,48 @@ bool has_type(const Json& value, const std::string& type) {
   return value.is_null();
 }
 
+constexpr double kTwo63 = 9223372036854775808.0, kTwo64 = 2 * kTwo63;
+
+bool is_beyond_int64(const Json& whole) {
+  return whole.is_number_unsigned() &&
+         whole.get<std::uint64_t>() > std::uint64_t{std::numeric_limits<std::int64_t>::max()};
+}
+
+bool is_less_whole(const Json& a, const Json& b) {
+  const bool a_is_beyond = is_beyond_int64(a), b_is_beyond = is_beyond_int64(b);
+  if (a_is_beyond && b_is_beyond) return a.get<std::uint64_t>() < b.get<std::uint64_t>();
+  if (a_is_beyond || b_is_beyond) return b_is_beyond;
+  return a.get<std::int64_t>() < b.get<std::int64_t>();
+}
+
+bool has_64_bits(double whole) { return whole >= -kTwo63 && whole < kTwo64; }
+
+Json as_whole(double whole) {
+  if (whole < kTwo63) return static_cast<std::int64_t>(whole);
+  return static_cast<std::uint64_t>(whole);
+}
+
+// Exact for all numbers of JSON. To nlohmann's operators, 2^64 - 1 is -1 beside a signed number,
+// and 2^63 - 1 is 2^63 beside a float.
+bool is_less(const Json& a, const Json& b) {
+  if (a.is_number_float() && b.is_number_float()) return a.get<double>() < b.get<double>();
+  if (a.is_number_float()) {
+    const double floor = std::floor(a.get<double>());
+    return has_64_bits(floor) ? is_less_whole(as_whole(floor), b) : floor < 0;
+  }
+  if (b.is_number_float()) {
+    const double ceiling = std::ceil(b.get<double>());
+    return has_64_bits(ceiling) ? is_less_whole(a, as_whole(ceiling)) : ceiling > 0;
+  }
+  return is_less_whole(a, b);
+}
+
 bool number_fits(const Json& value, const Json& schema) {
-  if (schema.contains("minimum") && value < schema["minimum"]) return false;
-  if (schema.contains("exclusiveMinimum") && value <= schema["exclusiveMinimum"]) return false;
-  return !schema.contains("maximum") || value <= schema["maximum"];
+  if (schema.contains("minimum") && is_less(value, schema["minimum"])) return false;
+  if (schema.contains("exclusiveMinimum") && !is_less(schema["exclusiveMinimum"], value)) {
+    return false;
+  }
+  return !schema.contains("maximum") || !is_less(schema["maximum"], value);
 }
 
 bool count_fits(std::size_t count, const Json& schema, const char* least, const char* most) {

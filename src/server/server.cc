@@ -21,6 +21,7 @@
 #include "core/fail.h"
 #include "server/connection.h"
 #include "server/server_state.h"
+#include "server/task.h"
 
 namespace tessera::server {
 namespace {

@@ -38,6 +38,14 @@ seeds() {
       printf '2{"content":"a","parse_special":false}' >"$2/tokenize"
       printf '3{"tokens":[1,2,3]}' >"$2/detokenize"
       ;;
+    head)  # what a connection sends; the first byte says in pieces of how many bytes it comes
+      local body='{"prompt":"Once"}' post='POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n'
+      printf '\005GET /health HTTP/1.1\r\nHost: a\r\n\r\nGET /v1/models/a%%2Fb?c HTTP/1.0\r\n\r\n' >"$2/get"
+      printf "\\007${post}Authorization: Bearer secret\\r\\nContent-Length: 17\\r\\n\\r\\n%s" "$body" >"$2/length"
+      printf "\\003${post}Authorization: Bearer secret\\r\\nTransfer-Encoding: chunked\\r\\n\\r\\n8;a=b\\r\\n%s\\r\\n9\\r\\n%s\\r\\n0\\r\\n\\r\\n" \
+        "${body:0:8}" "${body:8}" >"$2/chunks"
+      printf '\001OPTIONS /tokenize HTTP/1.1\r\nAccess-Control-Request-Headers: authorization,x-a\r\nExpect: 100-continue\r\n\r\n' >"$2/options"
+      ;;
     tokenizer)
       cp tests/data/bad/tokenizer/* tests/data/tokenizers/*.tokenizer.json "$2"
       # Files with a text behind them: a pattern that looks far ahead, tokens of white space, and those of a chat.

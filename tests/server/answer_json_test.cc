@@ -1,4 +1,5 @@
-// Answers as a client reads them: where each token of a completion stands in its text.
+// Answers as a client reads them: where each token of a completion stands in its text, and that
+// they have the members that /openapi.json lists.
 #include "server/answer_json.h"
 
 #include <gtest/gtest.h>
@@ -7,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "server/answer_schema.h"
 #include "server/characters.h"
 #include "server/generation_request.h"
+#include "server/schema.h"
 #include "server/served_test.h"
 #include "server/token_text.h"
 
@@ -108,6 +111,59 @@ TEST_F(AnswerJsonTest, EachChoiceCountsForItself) {
   EXPECT_EQ(found[1], found[0]);
   EXPECT_EQ(found[3], found[0]);
   EXPECT_GT(found[0].back(), 0);
+}
+
+// The same schema without room for members that it does not list.
+Json closed(Json schema) {
+  for (Json& part : schema) {
+    if (part.is_structured()) part = closed(std::move(part));
+  }
+  if (schema.is_object() && schema.contains("properties") && schema["properties"].is_object()) {
+    schema["additionalProperties"] = false;
+  }
+  return schema;
+}
+
+TEST_F(AnswerJsonTest, AnswersHaveTheMembersThatTheSchemasList) {
+  const Json turns = Json::array({{{"role", "user"}, {"content", "hello"}}});
+  const Json& schemas = answer_schemas();
+  for (const bool chat : {false, true}) {
+    const std::string name = chat ? "ChatCompletion" : "Completion";
+    const Json whole = closed(schemas[name]), chunk = closed(schemas[name + "Chunk"]);
+    for (const bool logprobs : {false, true}) {
+      Json body = {{"n", 2}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
+      if (chat) {
+        body["messages"] = turns;
+      } else {
+        body["prompt"] = "hello";
+        body["echo"] = !logprobs;
+      }
+      if (logprobs) body["logprobs"] = chat ? Json(true) : Json(2);
+      AnswerJson json(served_, read_generation(body.dump(), chat, served_));
+      Event event = token(5);
+      event.token.sampled.top = {{5, -1.0F}, {6, -2.0F}};
+      Event end;
+      end.kind = Event::Kind::finished;
+      std::vector<Json> chunks = {json.first_chunk(0), json.chunk(0, event), json.chunk(1, event),
+                                  json.chunk(0, end), json.usage_chunk({})};
+      for (const Json& one : chunks) {
+        EXPECT_TRUE(one.is_null() || matches(one, chunk)) << one;
+        EXPECT_FALSE(matches(one, whole)) << one;
+      }
+      json.add(0, event);
+      json.add(0, end);
+      json.add(1, end);
+      const Json answer = json.whole({});
+      EXPECT_TRUE(matches(answer, whole)) << answer;
+      EXPECT_FALSE(matches(answer, chunk)) << answer;
+      Json changed = answer;
+      changed["choices"][0]["index"] = "0";
+      EXPECT_FALSE(matches(changed, whole)) << "schemas look into choices";
+      changed = answer;
+      changed["usage"].erase("total_tokens");
+      EXPECT_FALSE(matches(changed, whole)) << "and into the usage";
+    }
+  }
 }
 
 }  // namespace

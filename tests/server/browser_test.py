@@ -17,22 +17,28 @@ pytestmark = pytest.mark.skipif(not BROWSER or not DRIVER, reason="chromium and 
 
 
 class Page:
-    """The page of a server in a browser of its own."""
+    """The page of a server in a tab of its own, as a browser shows it that was never there."""
 
-    def __init__(self, url: str, width: int = 1280, height: int = 860, scheme: str = "light"):
-        options = webdriver.ChromeOptions()
-        options.binary_location = BROWSER
-        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"):
-            options.add_argument(argument)
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        self.driver.set_page_load_timeout(SECONDS)
+    def __init__(self, driver: webdriver.Chrome, url: str, width: int = 1280, height: int = 860, scheme: str = "light"):
+        self.driver = driver
+        before = driver.current_window_handle
+        driver.switch_to.new_window("tab")  # with a sessionStorage of its own
+        new = driver.current_window_handle
+        driver.switch_to.window(before)
+        driver.close()
+        driver.switch_to.window(new)
+        driver.execute_cdp_cmd("Storage.clearDataForOrigin", {"origin": url.rstrip("/"), "storageTypes": "all"})
+        for log in ("browser", "performance"):
+            driver.get_log(log)  # of earlier tests
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+        self.scheme(scheme)
         self.url, self.requested = url, []
         self.driver.get(url)
         self.until(lambda: self["words"].is_enabled() or self["key"].is_displayed())
+
+    def scheme(self, name: str) -> None:
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": name}]})
 
     def __getitem__(self, name: str):
         return self.driver.find_element(By.ID, name)
@@ -69,18 +75,26 @@ class Page:
         return [url for url in self.requested if not url.startswith("data:") and urllib.parse.urlsplit(url).netloc != own]
 
 
-@pytest.fixture
-def browse(server, artefacts, request):
-    pages = []
+@pytest.fixture(scope="module")
+def driver():
+    options = webdriver.ChromeOptions()
+    options.binary_location = BROWSER
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(DRIVER))
+    driver.set_page_load_timeout(SECONDS)
+    yield driver
+    driver.quit()
 
+
+@pytest.fixture
+def browse(driver, server, artefacts, request):
     def open_page(url: str = "", **options) -> Page:
-        pages.append(Page(url or f"{server.url}/", **options))
-        return pages[-1]
+        return Page(driver, url or f"{server.url}/", **options)
 
     yield open_page
-    for page in pages:
-        page.driver.save_screenshot(str(artefacts / f"{request.node.name}.png"))
-        page.driver.quit()
+    driver.save_screenshot(str(artefacts / f"{request.node.name}.png"))
 
 
 def test_streams_an_answer_without_an_error_or_a_stranger(browse, server, artefacts):
@@ -188,7 +202,8 @@ def test_what_a_screen_reader_hears(browse):
 def test_a_refusal_is_said_in_plain_words(browse):
     page = browse()
     page.set("max_tokens", "2")
-    page.write("word " * 1000)
+    page.set("words", "word " * 1000)
+    page.write("")
     page.until(lambda: page.count(".notice") == 1)
     assert "token" in page.driver.find_element(By.CSS_SELECTOR, ".notice p").text
 
@@ -221,6 +236,177 @@ def test_no_width_and_no_scheme_breaks_it(browse, width, scheme):
         page["close-panel"].click()
         page.until(lambda: not page["temperature"].is_displayed())
     assert page.errors() == []
+
+
+def test_the_theme_button(browse):
+    page = browse(scheme="dark")
+
+    def theme() -> tuple[str, str]:
+        return page["theme"].text, page.driver.execute_script("return document.documentElement.dataset.theme")
+
+    assert theme() == ("Automatic", "dark")
+    page["theme"].click()
+    assert theme() == ("Light", "light") and "light" in page["theme"].get_attribute("aria-label")
+    page.driver.refresh()
+    page.until(lambda: page["words"].is_enabled())
+    assert theme() == ("Light", "light"), "a reload keeps it"
+    page["theme"].click()
+    assert theme() == ("Dark", "dark")
+    page["theme"].click()
+    assert theme() == ("Automatic", "dark")
+    page.scheme("light")  # the system's own changes
+    page.until(lambda: theme() == ("Automatic", "light"))
+    assert page.errors() == []
+
+
+def settings_of(page) -> dict:
+    script = "return Object.fromEntries([...document.querySelectorAll('#panel input, #panel textarea')].map(e => [e.id, e.type === 'checkbox' ? e.checked : e.value]))"
+    return page.driver.execute_script(script)
+
+
+def test_defaults(browse):
+    page = browse()
+    before = settings_of(page)
+    assert before["temperature"] == "0.8" and before["max_tokens"] == "200" and before["endless"] is False
+    page["endless"].click()
+    page["shades"].click()
+    changed = {"temperature": "0.3", "top_p": "0.5", "max_tokens": "7", "seed": "5", "top_k": "9", "min_p": "0.1", "presence_penalty": "1", "frequency_penalty": "1", "stop": "a\nb",
+               "attention_sinks": "8", "window": "99"}
+    for name, value in changed.items():
+        page.set(name, value)
+    assert settings_of(page) == before | changed | {"endless": True, "shades": True}
+    page["defaults"].click()
+    assert settings_of(page) == before and page["temperature-out"].text == "0.80"
+    page.driver.refresh()
+    page.until(lambda: page["words"].is_enabled())
+    assert settings_of(page) == before
+
+
+def test_the_server_s_own_window_is_a_default(browse, start):
+    windowed = start("page-window", "--attention-sinks", "2", "--window", "96")
+    page = browse(f"{windowed.url}/")
+    assert (settings_of(page)["attention_sinks"], settings_of(page)["window"]) == ("2", "96")
+    assert "98 tokens at a time" in page["cost"].text, "without the switch too: it is the server's"
+    page["endless"].click()
+    page.set("window", "32")
+    assert "34 tokens at a time" in page["cost"].text
+    page["defaults"].click()
+    assert (settings_of(page)["attention_sinks"], settings_of(page)["window"]) == ("2", "96")
+
+
+def test_copy(browse, server):
+    page = browse()
+    page.driver.execute_cdp_cmd("Browser.grantPermissions", {"origin": server.url, "permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]})
+    page.set("max_tokens", "8")
+    page.write("Once upon a time")
+    page.until(lambda: page["go"].text == "Continue")
+    page["copy"].click()
+    page.until(lambda: page["toast"].is_displayed())
+    assert page["toast-words"].text == "Copied." and not page["toast-undo"].is_displayed()
+    copied = page.driver.execute_async_script("navigator.clipboard.readText().then(arguments[0], e => arguments[0](String(e)))")
+    assert copied == "Once upon a time" + page.answer()
+    assert page.errors() == []
+
+
+def test_start_over_and_undo(browse):
+    page = browse()
+    page.set("max_tokens", "5")
+    page.write("Once upon a time")
+    page.until(lambda: page["go"].text == "Continue")
+    text = page["text"].text
+    page["clear"].click()
+    assert page.count(".turn") == 0 and page["empty"].is_displayed() and page["toast-words"].text == "Started over."
+    page["toast-undo"].click()
+    assert page["text"].text == text and page.count(".turn") == 2 and not page["toast"].is_displayed()
+    page.driver.refresh()
+    page.until(lambda: page["words"].is_enabled())
+    assert page["text"].text == text, "what was brought back is kept"
+    page["clear"].click()
+    page.driver.refresh()
+    page.until(lambda: page["words"].is_enabled())
+    assert page.count(".turn") == 0
+
+
+def test_new_words_end_the_undo(browse):
+    """The old text and the new one must not be mixed."""
+    page = browse()
+    page.set("max_tokens", "2")
+    page.write("Once upon a time")
+    page.until(lambda: page["go"].text == "Continue")
+    page["clear"].click()
+    page.write("The dog")
+    page.until(lambda: page["go"].text == "Continue")
+    assert page.count(".turn") == 2 and page.driver.find_element(By.CSS_SELECTOR, ".you .words").text == "The dog"
+    assert not page["toast"].is_displayed()
+
+
+# Of each text that is shown, and of each placeholder: its contrast with what lies behind it (WCAG 2.2, 1.4.3), if that is
+# low. Disabled controls are exempt, gradients and images are not used.
+CONTRASTS = """
+const ink = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+const known = new Map();
+const read = (color) => { ink.clearRect(0, 0, 1, 1); ink.fillStyle = color; ink.fillRect(0, 0, 1, 1); const [r, g, b, a] = ink.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
+const rgba = (color) => { if (!known.has(color)) known.set(color, read(color)); return known.get(color); };
+const over = ([r, g, b, a], below) => [r, g, b].map((c, i) => c * a + below[i] * (1 - a)).concat(1);
+const behind = (node) => { const own = rgba(getComputedStyle(node).backgroundColor); return own[3] === 1 ? own : over(own, node.parentElement ? behind(node.parentElement) : [255, 255, 255, 1]); };
+const part = (c) => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+const light = ([r, g, b]) => 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+const ratio = (a, b) => { const [low, high] = [light(a), light(b)].sort((x, y) => x - y); return (high + 0.05) / (low + 0.05); };
+const found = [];
+for (const node of document.body.querySelectorAll('*')) {
+  if (!node.checkVisibility({opacityProperty: true, visibilityProperty: true}) || node.disabled || node.closest('script, :disabled, .unseen')) continue;
+  const looks = [], name = `${node.tagName}#${node.id}.${node.className} ${node.textContent.trim().slice(0, 30)}`;
+  if ([...node.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.data.trim()) || (node.matches('textarea, input:not([type=checkbox], [type=range])') && node.value)) looks.push([name, getComputedStyle(node)]);
+  if (node.placeholder && !node.value) looks.push([`${name} placeholder`, getComputedStyle(node, '::placeholder')]);
+  const back = behind(node);
+  for (const [what, look] of looks) found.push([what, ratio(over(rgba(look.color), back), back)]);
+}
+return found;
+"""
+
+
+def low_contrasts(page, seen: set) -> list:
+    found = page.driver.execute_script(CONTRASTS)
+    seen.update(name for name, _ in found)
+    return [(name, round(ratio, 2)) for name, ratio in found if ratio < 4.5]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_stands_out(browse, server, chat_server, scheme):
+    """4.5 to 1 in both themes: before the first words, beside a text, in a chat, on the card of a token, in a notice."""
+    page, seen = browse(scheme=scheme), set()
+    page.driver.execute_script("document.querySelector('details').open = true")
+    low = low_contrasts(page, seen)
+    for step in ("shades", "endless"):
+        page[step].click()
+    page.set("max_tokens", "12")
+    page.set("window", "200")
+    page["endless"].click()
+    page.write("Once upon a time")
+    page.until(lambda: page["go"].text == "Continue")
+    page.driver.execute_script("document.querySelectorAll('.token').forEach((token, i) => { token.dataset.odds = i % 5; })")
+    ActionChains(page.driver).move_to_element(page.driver.find_elements(By.CSS_SELECTOR, ".token")[2]).perform()
+    page.until(lambda: page["card"].is_displayed())
+    low += low_contrasts(page, seen)
+    page.set("words", "word " * 1000)
+    page.write("")
+    page.until(lambda: page.count(".notice") == 1)
+    low += low_contrasts(page, seen)
+    page["clear"].click()
+    low += low_contrasts(page, seen)
+    page.driver.get(f"{chat_server.url}/")
+    page.until(lambda: page["words"].is_enabled())
+    low += low_contrasts(page, seen)
+    page["endless"].click()
+    page.write("Tell me about a dog.")
+    page.until(lambda: page.count(".token") > 2)
+    low += low_contrasts(page, seen)
+    page["go"].click()
+    page.until(page.idle)
+    assert not low, low
+    assert len(seen) > 60, "texts were looked at"
+    for part in ("toast-words", "B#. ", "Try again", "token", "primary stop", "placeholder"):
+        assert any(part in name for name in seen), (part, seen)
 
 
 # ---- a model with a chat template ----

@@ -1,11 +1,80 @@
 """What /metrics tells of requests that were just answered."""
 import json
+import re
 import time
 
 import pytest
-from served import PROMPT
+from served import PROMPT, post, reset
 
 PAGE = 64  # tokens; whole pages of a prompt are found again
+
+
+NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\\\n]|\\\\[\\\\"n])*"'
+SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\S+)")
+
+
+def families(text: str) -> dict[str, tuple[str, dict[tuple[str, str], float]]]:
+    """Of each name its type and its samples, as Prometheus reads them, or an AssertionError."""
+    assert text.endswith("\n")
+    found: dict[str, tuple[str, dict]] = {}
+    lines = iter(text.splitlines())
+    name = kind = ""
+    for line in lines:
+        if line.startswith("# HELP "):
+            _, _, name, help_text = line.split(" ", 3)
+            assert re.fullmatch(NAME, name) and name not in found and help_text
+            _, _, again, kind = next(lines).split(" ")
+            assert again == name and kind in ("counter", "gauge", "histogram")
+            found[name] = (kind, {})
+            continue
+        sample = SAMPLE.fullmatch(line)
+        assert sample, line
+        suffix = sample[1].removeprefix(name)
+        assert sample[1].startswith(name) and suffix in (("_bucket", "_sum", "_count") if kind == "histogram" else ("",)), line
+        key = (suffix, sample[2] or "")
+        assert key not in found[name][1], line
+        found[name][1][key] = float(sample[3])
+    return found
+
+
+def check_histogram(name: str, samples: dict[tuple[str, str], float]) -> None:
+    bounds = [(float(re.fullmatch('le="(.*)"', label)[1]), value) for (suffix, label), value in samples.items() if suffix == "_bucket"]
+    assert bounds == sorted(bounds) and len({bound for bound, _ in bounds}) == len(bounds) > 5, name
+    counts = [count for _, count in bounds]
+    assert counts == sorted(counts), f"{name}: a bucket counts those of smaller bounds too"
+    assert bounds[-1] == (float("inf"), samples["_count", ""]), name
+    assert samples["_sum", ""] >= 0 and (samples["_sum", ""] > 0) == (counts[-1] > 0), name
+
+
+def test_all_of_the_text_is_what_prometheus_reads(own):
+    complete(own, prompt=PROMPT, max_tokens=4)
+    own.request("GET", "/no/such/path")
+    status, headers, body = own.request("GET", "/metrics")
+    assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    found = families(body.decode())
+    assert len(found) > 20
+    for name, (kind, samples) in found.items():
+        assert samples, name
+        assert name.startswith(("tessera_", "process_")) and name.endswith("_total") == (kind == "counter"), name
+        if kind == "histogram":
+            check_histogram(name, samples)
+        assert all(value >= 0 for value in samples.values()), name
+    requests = found["tessera_requests_total"][1]
+    assert requests["", 'route="/v1/completions",status="200"'] >= 1 and requests["", 'route="other",status="404"'] >= 1
+    assert sum(requests.values()) == found["tessera_request_seconds"][1]["_count", ""]
+
+
+def test_pages_are_counted_while_an_answer_is_written(own):
+    before = own.wait_until_idle()
+    with own.connect() as connection:
+        connection.sendall(post("/v1/completions", {"prompt": PROMPT, "stream": True, "max_tokens": 1000000, "ignore_eos": True, "attention_sinks": 4, "window": 200}))
+        deadline = time.monotonic() + 60
+        while (now := own.metrics())["tessera_kv_pages_used"] < 4:  # sinks on a page of their own, and 200 tokens on three more
+            assert time.monotonic() < deadline, now
+        assert now["tessera_sequences_running"] == 1 and now["tessera_sequences_waiting"] == 0 and now["tessera_connections"] == 2
+        assert now["tessera_kv_pages_used"] <= now["tessera_kv_pages_peak"] <= now["tessera_kv_pages"] == before["tessera_kv_pages"]
+        reset(connection)
+    assert own.wait_until_idle()["tessera_kv_pages_peak"] >= 4
 
 
 class Figures:

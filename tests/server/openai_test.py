@@ -1,10 +1,9 @@
 """The official OpenAI client against a live server."""
 import json
-import subprocess
 
 import openai
 import pytest
-from served import PROMPT
+from served import PROMPT, generated
 
 
 @pytest.fixture(scope="module")
@@ -18,9 +17,9 @@ def model(client):
     return client.models.list().data[0].id
 
 
-def command_line(program: str, *arguments: str) -> str:
-    out = subprocess.run([program, "generate", "--device", "cpu", "--json", *arguments, PROMPT], check=True, capture_output=True, text=True).stdout
-    return json.loads(out)["text"]
+def text_of(program: str, *arguments: str) -> str:
+    """What `tessera generate` writes."""
+    return generated(program, *arguments, PROMPT)["text"]
 
 
 def test_models(client, model):
@@ -53,9 +52,9 @@ def flags_of(options: dict) -> list[str]:
 
 @pytest.mark.parametrize("options", OPTIONS, ids=["greedy", "seeded", *(list(options)[-1] for options in OPTIONS[2:])])
 def test_the_same_text_as_the_command_line_streamed_and_not(client, model, program, options):
-    expected = command_line(program, "--max-tokens", "32", *flags_of(options))
+    expected = text_of(program, "--max-tokens", "32", *flags_of(options))
     if options in OPTIONS[2:]:  # and the option says something: without it the text is another
-        assert expected != command_line(program, "--max-tokens", "32", *flags_of(SEEDED if "seed" in options else GREEDY))
+        assert expected != text_of(program, "--max-tokens", "32", *flags_of(SEEDED if "seed" in options else GREEDY))
     whole = client.completions.create(model=model, prompt=PROMPT, max_tokens=32, extra_body=options)
     chunks = list(client.completions.create(model=model, prompt=PROMPT, max_tokens=32, stream=True, extra_body=options))
     assert whole.choices[0].text == expected
@@ -241,6 +240,53 @@ def test_chat_streamed_and_not(chat):
     assert "".join(c.choices[0].delta.content or "" for c in chunks) == whole.choices[0].message.content
     as_text = chat.completions.create(model=model, prompt="system: Tell a story.\nuser: About a dog.\nassistant:", max_tokens=16, temperature=0)
     assert as_text.choices[0].text == whole.choices[0].message.content
+
+
+def test_several_choices_of_a_chat(chat):
+    """Choice i draws with the seed + i."""
+    model = chat.models.list().data[0].id
+    asked = {"model": model, "messages": MESSAGES, "max_tokens": 16, "temperature": 1}
+    whole = chat.chat.completions.create(n=3, seed=5, **asked)
+    texts = [choice.message.content for choice in whole.choices]
+    assert [choice.index for choice in whole.choices] == [0, 1, 2] and len(set(texts)) == 3
+    assert texts == [chat.chat.completions.create(seed=5 + i, **asked).choices[0].message.content for i in range(3)]
+    streamed, roles = ["", "", ""], []
+    *chunks, last = chat.chat.completions.create(n=3, seed=5, stream=True, stream_options={"include_usage": True}, **asked)
+    for chunk in chunks:
+        assert chunk.usage is None
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+            roles += [choice.index] if choice.delta.role else []
+    assert streamed == texts and sorted(roles) == [0, 1, 2], "each choice says once who speaks"
+    assert last.choices == [] and last.usage == whole.usage
+    assert whole.usage.completion_tokens == 48 and whole.usage.prompt_tokens > 0
+
+
+def test_stop_ends_a_chat_before_the_words(chat):
+    model = chat.models.list().data[0].id
+    asked = {"model": model, "messages": MESSAGES, "max_tokens": 32, "temperature": 0}
+    full = chat.chat.completions.create(**asked).choices[0].message.content
+    word = full.split()[4]
+    stopped = chat.chat.completions.create(stop=[word, "never there"], **asked).choices[0]
+    assert stopped.finish_reason == "stop" and stopped.message.content == full[: full.index(word)]
+    chunks = list(chat.chat.completions.create(stop=word, stream=True, **asked))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == stopped.message.content
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_variables_of_the_template(chat):
+    model = chat.models.list().data[0].id
+    asked = {"model": model, "messages": MESSAGES, "max_tokens": 12, "temperature": 0}
+    plain = chat.chat.completions.create(**asked)
+    styled = chat.chat.completions.create(extra_body={"chat_template_kwargs": {"style": "very sad"}}, **asked)
+    as_text = "style: very sad\nsystem: Tell a story.\nuser: About a dog.\nassistant:"
+    rendered = chat.completions.create(model=model, prompt=as_text, max_tokens=12, temperature=0)
+    assert styled.choices[0].message.content == rendered.choices[0].text
+    assert styled.usage.prompt_tokens == rendered.usage.prompt_tokens > plain.usage.prompt_tokens
+    for wrong in ("style", ["style"], 5):
+        with pytest.raises(openai.BadRequestError) as caught:
+            chat.chat.completions.create(extra_body={"chat_template_kwargs": wrong}, **asked)
+        assert caught.value.body["param"] == "chat_template_kwargs"
 
 
 def test_chat_log_probabilities(chat):

@@ -5,6 +5,7 @@
 
 #include "server/api_error.h"
 #include "server/api_key.h"
+#include "server/http.h"
 #include "server/metrics.h"
 #include "server/page.h"
 #include "server/token_text.h"
@@ -15,12 +16,24 @@ namespace {
 
 TEST(ApiKeys, OnlyTheWholeKeyIsAccepted) {
   const ApiKey key("secret");
-  EXPECT_TRUE(key.accepts("Bearer secret"));
-  for (const char* wrong : {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets",
-                            "Bearer secretsecret", "bearer secret", "Bearer Secret"}) {
+  for (const char* right : {"Bearer secret", "bearer secret", "BEARER secret", "bEaRer   secret"}) {
+    EXPECT_TRUE(key.accepts(right)) << right;
+  }
+  for (const char* wrong :
+       {"", "secret", "Bearer", "Bearer ", "Bearer secre", "Bearer secrets", "Bearer secretsecret",
+        "Bearersecret", "Bearer\tsecret", "Bearer Secret", "Basic secret", " Bearer secret",
+        "Bearer secret ", "Bearer  "}) {
     EXPECT_FALSE(key.accepts(wrong)) << wrong;
   }
   EXPECT_TRUE(ApiKey().accepts("")) << "no key is asked for";
+}
+
+TEST(Paths, EscapesAreRead) {
+  EXPECT_EQ(unescaped("a%2Fb%20c%c3%A9%25"), "a/b c\xc3\xa9%");
+  for (const char* plain : {"", "a", "%", "%2", "%zz", "%2g", "%-1", "a%", "%%", "+"}) {
+    EXPECT_EQ(unescaped(plain), plain);
+  }
+  EXPECT_EQ(unescaped("%%41"), "%A");
 }
 
 TEST(MetricsText, CountsOfBucketsAddUp) {
@@ -46,6 +59,34 @@ TEST(MetricsText, RequestsHaveARouteAndAStatus) {
   EXPECT_NE(text.find("tessera_requests_total{route=\"/v1/completions\",status=\"400\"} 1\n"),
             std::string::npos);
   EXPECT_EQ(text.find("tessera_kv_pages"), std::string::npos) << "no model yet";
+}
+
+TEST(MetricsText, TellsWhatTheEngineCounted) {
+  EngineStats stats;
+  stats.running = 2;
+  stats.waiting = 3;
+  stats.pages = 11;
+  stats.pages_used = 5;
+  stats.pages_peak = 7;
+  stats.steps = 13;
+  stats.prompt_tokens = 17;
+  stats.cached_tokens = 19;
+  stats.generated_tokens = 23;
+  stats.finished = 29;
+  stats.failed = 31;
+  stats.cancelled = 37;
+  stats.preemptions = 41;
+  stats.drafted_tokens = 43;
+  stats.accepted_tokens = 47;
+  const std::string text = Metrics().text(&stats, 53);
+  for (const char* line :
+       {"sequences_running 2", "sequences_waiting 3", "kv_pages 11", "kv_pages_used 5",
+        "kv_pages_peak 7", "kv_page_bytes 53", "steps_total 13", "prompt_tokens_total 17",
+        "cached_tokens_total 19", "generated_tokens_total 23", "answers_finished_total 29",
+        "answers_failed_total 31", "answers_cancelled_total 37", "preemptions_total 41",
+        "drafted_tokens_total 43", "accepted_tokens_total 47"}) {
+    EXPECT_NE(text.find(std::string("\ntessera_") + line + "\n"), std::string::npos) << line;
+  }
 }
 
 TEST(ApiErrors, StatusesOfErrors) {

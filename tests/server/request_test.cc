@@ -1,8 +1,11 @@
 // What a body of a request may say, and what is refused: without a model and without a socket.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "server/api_error.h"
 #include "server/generation_request.h"
@@ -15,6 +18,9 @@ namespace tessera::server {
 namespace {
 
 using Json = nlohmann::json;
+
+constexpr std::uint64_t kTwo63 = std::uint64_t{1} << 63;
+constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
 
 class RequestTest : public ServedTest {
  protected:
@@ -73,6 +79,34 @@ TEST_F(RequestTest, FieldsReachTheEngine) {
   EXPECT_TRUE(request.stream && request.include_usage && request.logprobs);
 }
 
+// 2.0 is a whole number in JSON. A seed may be any of 64 bits.
+TEST_F(RequestTest, WholeNumbersMayBeWrittenAsFloats) {
+  const Request first = read({{"prompt", {1.0, 2.0}},
+                              {"max_tokens", 7.0},
+                              {"n", 3.0},
+                              {"top_k", 4.0},
+                              {"logprobs", 2.0},
+                              {"attention_sinks", 4.0},
+                              {"window", 60.0},
+                              {"seed", -0x1p63}})
+                            .requests[0];
+  EXPECT_EQ(first.prompt_ids, (std::vector<std::int32_t>{1, 2}));
+  EXPECT_EQ(first.options.max_tokens, 7);
+  EXPECT_EQ(first.n, 3);
+  EXPECT_EQ(first.options.sampling.top_k, 4);
+  EXPECT_EQ(first.options.top_logprobs, 2);
+  EXPECT_EQ(first.policy.n_sink, 4);
+  EXPECT_EQ(first.policy.window, 60);
+  EXPECT_EQ(first.options.sampling.seed, kTwo63);
+  const auto seed = [&](const Json& given) {
+    return read({{"prompt", "a"}, {"seed", given}}).requests[0].options.sampling.seed;
+  };
+  EXPECT_EQ(seed(kTwo63 - 1), kTwo63 - 1);
+  EXPECT_EQ(seed(0x1.fffffffffffffp62), kTwo63 - 1024) << "the largest float below";
+  EXPECT_EQ(seed(std::numeric_limits<std::int64_t>::min()), kTwo63);
+  EXPECT_EQ(seed(-1), kLargest);
+}
+
 TEST_F(RequestTest, PromptsAreTextsOrIdsOneOrMany) {
   EXPECT_EQ(read({{"prompt", {1, 2, 3}}}).requests[0].prompt_ids,
             (std::vector<std::int32_t>{1, 2, 3}));
@@ -112,6 +146,23 @@ TEST_F(RequestTest, WhatIsRefusedNamesItsField) {
                                               {"prompt", Json::array()},
                                               {"prompt", {-1}},
                                               {"seed", 1e300},
+                                              {"seed", kTwo63},
+                                              {"seed", kLargest},
+                                              {"seed", 0x1p63},
+                                              {"seed", -0x1.0000000000001p63},
+                                              {"seed", 0.5},
+                                              {"n", 129.0},
+                                              {"n", kTwo63 + 1},
+                                              {"max_tokens", kLargest},
+                                              {"max_tokens", 1'000'001.0},
+                                              {"top_k", 0x1p31},
+                                              {"top_k", -0x1p-1074},
+                                              {"logprobs", 20.5},
+                                              {"prompt", Json::array({0x1p31})},
+                                              {"prompt", Json::array({kTwo63})},
+                                              {"temperature", -0x1p-1074},
+                                              {"window", -0.0},
+                                              {"window", 0x1p64},
                                               {"logit_bias", {{"x", 1}}},
                                               {"window", 0},
                                               {"window", -3},
@@ -229,18 +280,47 @@ TEST_F(RequestTest, BodiesThatAreNoObject) {
 
 // The document promises what the reader does: each field of the table is in it.
 TEST(OpenApi, DescribesEveryField) {
-  const Json& schemas = openapi_document()["components"]["schemas"];
+  const Json& schemas = openapi_document(false)["components"]["schemas"];
   for (const RequestField& field : request_fields(Body::completion)) {
     EXPECT_TRUE(schemas["CompletionRequest"]["properties"].contains(field.name)) << field.name;
   }
 }
 
 TEST(OpenApi, PromisesThe422OfRequestsForText) {
-  const Json& paths = openapi_document()["paths"];
+  const Json& paths = openapi_document(false)["paths"];
   for (const char* path : {"/v1/completions", "/v1/chat/completions"}) {
     EXPECT_TRUE(paths[path]["post"]["responses"].contains("422")) << path;
   }
   EXPECT_FALSE(paths["/tokenize"]["post"]["responses"].contains("422"));
+}
+
+TEST(OpenApi, OperationsWantTheKeyOfAServerThatHasOne) {
+  EXPECT_EQ(openapi_document(false).dump().find("security"), std::string::npos);
+  const Json& document = openapi_document(true);
+  EXPECT_TRUE(document["components"]["securitySchemes"].contains("key"));
+  std::string open;
+  for (const auto& [path, operations] : document["paths"].items()) {
+    for (const Json& operation : operations) {
+      const bool is_open = !operation.contains("security");
+      EXPECT_NE(is_open, operation["responses"].contains("401")) << path;
+      if (is_open) open += path + " ";
+    }
+  }
+  EXPECT_EQ(open, "/ /health ");
+}
+
+// Every reference leads somewhere.
+TEST(OpenApi, HasWhatItRefersTo) {
+  const std::string text = openapi_document(true).dump();
+  const Json& schemas = openapi_document(true)["components"]["schemas"];
+  constexpr std::string_view kBegin = "#/components/schemas/";
+  std::size_t count = 0;
+  for (std::size_t at = 0; (at = text.find(kBegin, at)) != std::string::npos; ++count) {
+    at += kBegin.size();
+    const std::string name = text.substr(at, text.find('"', at) - at);
+    EXPECT_TRUE(schemas.contains(name)) << name;
+  }
+  EXPECT_GT(count, 50u);
 }
 
 TEST(Schema, Matches) {
@@ -252,6 +332,20 @@ TEST(Schema, Matches) {
   EXPECT_TRUE(matches(2.0, {{"type", "integer"}}));
   EXPECT_FALSE(matches(2.5, {{"type", "integer"}}));
   EXPECT_TRUE(matches("\xc3\xa9", {{"type", "string"}, {"maxLength", 1}})) << "one character";
+  const Json whole = {{"minimum", -1}, {"maximum", std::numeric_limits<std::int64_t>::max()}};
+  for (const Json& fits : {Json(kTwo63 - 1), Json(-1), Json(-1.0), Json(0.5), Json(0u)}) {
+    EXPECT_TRUE(matches(fits, whole)) << fits;
+  }
+  for (const Json& large : {Json(kTwo63), Json(kLargest), Json(0x1p63), Json(1e300)}) {
+    EXPECT_FALSE(matches(large, whole)) << large;
+  }
+  for (const Json& small : {Json(-2), Json(-1.5), Json(-0x1p63), Json(-1e300)}) {
+    EXPECT_FALSE(matches(small, whole)) << small;
+  }
+  EXPECT_TRUE(matches(kLargest, {{"maximum", kLargest}}));
+  EXPECT_TRUE(matches(0x1p63, {{"maximum", kLargest}}));
+  EXPECT_FALSE(matches(0x1p64, {{"maximum", kLargest}}));
+  EXPECT_FALSE(matches(kTwo63, {{"maximum", 0x1.fffffffffffffp62}}));
   const Json object = {{"type", "object"},
                        {"properties", {{"a", number}}},
                        {"required", {"a"}},

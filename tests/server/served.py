@@ -19,11 +19,11 @@ GREEDY = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0}
 class Server:
     """Starts the program and waits for the line that says where it listens."""
 
-    def __init__(self, program: str, log: pathlib.Path, *arguments: str, port: int = 0, ready_seconds: float = 120):
+    def __init__(self, program: str, log: pathlib.Path, *arguments: str, port: int = 0, host: str = "127.0.0.1", ready_seconds: float = 120):
         log.parent.mkdir(parents=True, exist_ok=True)
-        self.log = log
+        self.log, self.host = log, host
         environment = dict(os.environ, TSAN_OPTIONS="halt_on_error=0:exitcode=66", ASAN_OPTIONS="detect_leaks=1:exitcode=66")
-        command = [program, "serve", "--port", str(port), "--device", "cpu", *arguments]
+        command = [program, "serve", "--port", str(port), "--device", "cpu", *([] if host == "127.0.0.1" else ["--host", host]), *arguments]
         if "tsan" in program:  # the sanitizer of older compilers wants addresses that are not random
             command = ["setarch", "-R", *command]
         with log.open("w") as file:
@@ -48,7 +48,7 @@ class Server:
     # ---- whole requests ----
 
     def request(self, method: str, path: str, body=None, headers=None, timeout: float = 60) -> tuple[int, dict, bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         try:
             text = body if body is None or isinstance(body, (bytes, str)) else json.dumps(body)
             sent = {"Content-Type": "application/json"} if body is not None else {}
@@ -71,7 +71,7 @@ class Server:
     # ---- raw bytes ----
 
     def connect(self, timeout: float = 30) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        connection = socket.create_connection((self.host, self.port), timeout=timeout)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
@@ -141,6 +141,17 @@ class Server:
         text = self.log.read_text(errors="replace")
         at = re.search(r"ERROR: AddressSanitizer|WARNING: ThreadSanitizer|runtime error:|LeakSanitizer|terminate called", text)
         return text[at.start() : at.start() + 4000] if at else ""
+
+
+def command_line(program: str, *arguments: str, text: str = "") -> list[dict]:
+    """What a command says with --json, given the text on its standard input: an object, or one a line."""
+    done = subprocess.run([program, *arguments, "--json"], check=True, capture_output=True, text=True, input=text)
+    return [json.loads(part) for part in ([done.stdout] if arguments[0] != "chat" else done.stdout.splitlines())]
+
+
+def generated(program: str, *arguments: str) -> dict:
+    """What `tessera generate` says."""
+    return command_line(program, "generate", "--device", "cpu", *arguments)[0]
 
 
 def read_all(connection: socket.socket) -> bytes:

@@ -1,6 +1,7 @@
 """What clients do to the sockets, on purpose or not: slow, half, wrong, too large, too many."""
 import json
 import socket
+import statistics
 import time
 
 import pytest
@@ -52,6 +53,14 @@ def test_a_chunked_body(server, expected):
 def test_bad_chunks_are_refused(server, chunks):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert one(server.exchange(head + chunks)).status in (400, 413)
+
+
+@pytest.mark.parametrize("size", [65536, 5 << 20], ids=["many chunks", "one chunk"])
+def test_a_chunked_body_that_is_too_large_is_refused(server, size):
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"%x\r\n%s\r\n" % (size, b" " * size)
+    reply = one(server.exchange(head + chunk * ((5 << 20) // size)))
+    assert reply.status == 413 and "too large" in error_of(reply)
 
 
 def test_bytes_that_come_one_by_one(server, expected):
@@ -203,6 +212,28 @@ def test_a_client_that_leaves_while_its_answer_is_computed_is_noticed(server, le
     assert now["tessera_answers_cancelled_total"] == before["tessera_answers_cancelled_total"] + 1
 
 
+def test_the_engine_ends_a_stream_within_a_step_of_its_reset(start, request):
+    """With the step that runs when the reset comes, or the one that begins at that moment. A tiny model's steps are
+    shorter than the reset's way to the engine."""
+    most = 100 if request.config.getoption("--tiny") else 3
+    server = start("reset", "--max-sequences", "16")
+    # So many choices that a step takes milliseconds.
+    asked = {"prompt": "Once", "stream": True, "logprobs": 0, "n": 16, "max_tokens": 1000000, "ignore_eos": True, "attention_sinks": 4, "window": 60}
+    extra = []
+    for _ in range(7):
+        before = server.wait_until_idle()
+        came = b""
+        with server.connect() as connection:
+            connection.sendall(post("/v1/completions", asked))
+            while came.count(b'"index":15,') < 20:
+                came += connection.recv(65536)
+            reset(connection)
+        after = server.wait_until_idle()
+        assert after["tessera_answers_cancelled_total"] == before["tessera_answers_cancelled_total"] + 16
+        extra.append(after["tessera_steps_total"] - before["tessera_steps_total"] - came.count(b'"index":0,'))
+    assert statistics.median(extra) <= most, extra
+
+
 def test_connections_beyond_the_limit_are_refused_and_others_go_on(start):
     server = start("connections", "--max-connections", "16")
     held = [server.connect() for _ in range(16)]
@@ -216,7 +247,10 @@ def test_connections_beyond_the_limit_are_refused_and_others_go_on(start):
             pass
         data = read_all(extra)
         assert data == b"" or one(data).status == 503
-    for connection in held:
+    held[0].sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    figures = one(read_all(held[0])).body.decode()
+    assert "\ntessera_refused_connections_total 1\n" in figures and "\ntessera_connections 16\n" in figures
+    for connection in held[1:]:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
         assert connection.recv(4096).startswith(b"HTTP/1.1 200 ")
         connection.close()

@@ -1,9 +1,9 @@
 """Texts to token ids and back, over HTTP."""
 import json
 import pathlib
-import subprocess
 
 import pytest
+from served import command_line
 
 STORIES = pathlib.Path(__file__).resolve().parents[2] / "models/stories"
 
@@ -28,12 +28,6 @@ def text_of(server, ids: list[int]) -> str:
     return answer["content"]
 
 
-def command_line(program: str, *arguments: str) -> list[int]:
-    """The ids of `tessera tokenize`."""
-    out = subprocess.run([program, "tokenize", "--model", str(STORIES), "--json", *arguments], check=True, capture_output=True, text=True).stdout
-    return json.loads(out)["ids"]
-
-
 @pytest.mark.parametrize("text", [TEXT, SPECIAL + TEXT], ids=["plain", "special"])
 @pytest.mark.parametrize("add_special", [None, False, True])
 @pytest.mark.parametrize("parse_special", [None, False, True])
@@ -41,7 +35,7 @@ def test_the_same_ids_as_the_command_line(server, program, text, add_special, pa
     """Without the fields: nothing is added, and special tokens are recognised."""
     options = {name: value for name, value in (("add_special", add_special), ("parse_special", parse_special)) if value is not None}
     flags = (["--add-special"] if add_special else []) + (["--no-parse-special"] if parse_special is False else [])
-    assert tokens(server, text, **options) == command_line(program, *flags, "--text", text)
+    assert tokens(server, text, **options) == command_line(program, "tokenize", "--model", str(STORIES), *flags, "--text", text)[0]["ids"]
 
 
 def test_there_and_back(server):
