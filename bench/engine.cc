@@ -7,12 +7,11 @@
 //   --trace FILE       requests that arrive over time: a JSON object on each line, {"at": seconds,
 //                      "prefix": shared tokens, "prompt": tokens, "answer": tokens}; the total
 //                      speed, the time to the first token and between tokens, pages and prefix hits
-//   --speculate ngram  --streams with guesses and without, in turns, on text that repeats itself
-//   and
-//                      on text that does not: speed, accept rate, tokens per pass; --draft DIR: the
-//                      guesses of this model
+//   --speculate ngram  --streams with guesses and without, in turns, on text that repeats itself,
+//                      and on text that does not: speed, accept rate, tokens per pass; with
+//                      --draft DIR the guesses of this model too
 //
-// Tokens are random (but with --speculate), and with --shape so are the weights: only the speed
+// Without --speculate, tokens are random, and with --shape so are the weights: only the speed
 // matters.
 #include "tessera/engine.h"
 
