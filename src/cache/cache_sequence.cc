@@ -133,6 +133,13 @@ std::int64_t CacheSequence::find_prefix(std::span<const std::int32_t> ids) {
     chain_.push_back(parent);
     seen_ = end;
   }
+  // The page of the sinks is whole with a few tokens. Alone it saves nothing, and what another
+  // prompt has left there is the same within rounding only.
+  if (seen_ < layout_->page_size()) {
+    release_all();
+    chain_.clear();
+    seen_ = 0;
+  }
   step_begin_ = ids_begin_ = seen_;
   ++pool.stats.lookups;
   pool.stats.asked_tokens += std::ssize(ids);

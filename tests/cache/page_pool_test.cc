@@ -245,6 +245,15 @@ TEST_P(PagePoolTest, WindowsAndSinksAreFoundWhileNothingHasLeft) {
     const std::int64_t whole = policy.kind == CachePolicy::Kind::window ? 8 : 10;
     EXPECT_EQ(second.find_prefix(prompt), whole);
     EXPECT_EQ(second.kept(), std::min<std::int64_t>(whole, 9));
+    // The sinks' page alone is no prefix.
+    const std::int64_t used = pool.pages.used_pages();
+    const std::vector<std::int32_t> other{0, 1, 2, 99, 98};
+    CacheSequence third = pool.sequence(policy);
+    EXPECT_EQ(third.find_prefix(other), 0);
+    EXPECT_EQ(third.pages(), 0);
+    EXPECT_EQ(pool.pages.used_pages(), used);
+    pool.append(third, other);
+    EXPECT_EQ(third.seen(), 5);
   }
 }
 
