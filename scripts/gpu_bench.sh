@@ -12,6 +12,7 @@
 #   streams     60  endless streams with attention sinks: 4 million tokens, and 100,000 of Pythia-2.8B's shape
 #   peers      120  beside transformers, replayed from a CUDA graph
 #   profile     30  where a token's time goes, with and without the fused kernel
+#   company     60  steps of 1, 8 and 32 equal streams with --batch-invariant beside steps without it: only if it is named
 #   requests   150  64 requests beside transformers' continuous batching: only if it is named
 # decode needs PyTorch; peers and requests need transformers too. TESSERA_COMMIT names the commit where there is no git. OUT/summary.md
 # has the result; every file in OUT that ends in .jsonl is what a program printed, and .log what it complained about.
@@ -26,9 +27,10 @@ folder=$(cd "$1" 2>/dev/null && pwd) || { echo "gpu_bench.sh: the folder $1 does
 mkdir -p "$2" && out=$(cd "$2" && pwd) || exit 2
 shift 2
 all=(steps busy engine prompts decode streams peers profile)
+named=(company requests)
 for part in "$@"; do
-  if [[ " ${all[*]} requests " != *" $part "* ]]; then
-    echo "gpu_bench.sh: there is no part $part; there are: ${all[*]} requests" >&2
+  if [[ " ${all[*]} ${named[*]} " != *" $part "* ]]; then
+    echo "gpu_bench.sh: there is no part $part; there are: ${all[*]} ${named[*]}" >&2
     exit 2
   fi
 done
@@ -162,6 +164,15 @@ part_profile() {
   done
 }
 
+part_company() {
+  local kind
+  for kind in "" --batch-invariant; do
+    # shellcheck disable=SC2086  # no option is no word
+    run company.jsonl "$folder/bench_engine" --shape "$shapes/pythia-2.8b.json" --device cuda --weights f16,nvfp4 --streams 1,8,32 \
+      --prompt 448 --generate 128 --max-step 2048 --repeat 2 $kind
+  done
+}
+
 part_requests() {
   local shape
   for shape in pythia-2.8b llama-8b; do
@@ -171,7 +182,7 @@ part_requests() {
 
 # ---- all of them --------------------------------------------------------------------------------
 
-declare -A limit=([steps]=120 [busy]=40 [engine]=60 [prompts]=60 [decode]=150 [streams]=60 [peers]=120 [profile]=30 [requests]=150)
+declare -A limit=([steps]=120 [busy]=40 [engine]=60 [prompts]=60 [decode]=150 [streams]=60 [peers]=120 [profile]=30 [company]=60 [requests]=150)
 if [ $# -eq 0 ]; then set -- "${all[@]}"; fi
 times=
 for part in "$@"; do

@@ -61,6 +61,17 @@ def engine(folder):
         yield [shape(r), r["weights"], r["streams"], r["step_ms"], r["step_ms_p95"], r["floor_ms"], f"{r['of_floor']}x", r["stream_speed"]]
 
 
+def company(folder):
+    """What the same bits in any company cost."""
+    plain = {}
+    for r in rows_of(folder, "company.jsonl"):
+        key = (shape(r), r["weights"], r["streams"])
+        if not r["batch_invariant"]:
+            plain[key] = r["step_ms"]
+        elif key in plain:
+            yield [*key, plain[key], r["step_ms"], f"{r['step_ms'] / plain[key]:.2f}x"]
+
+
 def prompts(folder):
     for r in rows_of(folder, "prompts.jsonl"):
         tokens = next(key[2:] for key in r if key.startswith("pp"))
@@ -88,6 +99,8 @@ def main():
                 steps(folder))
     print_table("Busy host, ms a token", ["shape", "weights", "idle", "all cores loaded", "change"], busy(folder))
     print_table("Equal streams", ["shape", "weights", "streams", "step ms", "95%", "floor ms", "of floor", "tokens/s"], engine(folder))
+    print_table("The same bits in any company, ms a step", ["shape", "weights", "streams", "any bits", "--batch-invariant", "cost"],
+                company(folder))
     print_table("Prompts", ["shape", "weights", "tokens", "tokens/s", "ms", "TFLOP/s of linear layers", "TFLOP/s of a product", "share"],
                 prompts(folder))
     print_table("Decode attention beside a plain call over as many keys",
