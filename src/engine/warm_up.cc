@@ -22,6 +22,7 @@ struct Steps {
     CacheSequence stream(pool, CachePolicy::full(), options.context, options.max_step_tokens);
     CacheSequence prompt(pool, CachePolicy::full(), options.context, options.max_step_tokens);
     const std::int64_t rest = tokens - (beside ? 1 : 0);
+    if (rest > options.context) return false;
     const std::int64_t pages = prompt.pages_for(rest) + (beside ? 1 : 0);
     if (prompt.step_size(rest) < rest || pages > pool.free_pages()) return false;
     std::vector<CacheBatch::Part> parts;

@@ -19,9 +19,10 @@ class WarmUpTest : public DeviceTest {
 };
 INSTANTIATE_TEST_SUITE_P(Devices, WarmUpTest, testing::ValuesIn(test_devices()), device_name);
 
-GenerateResult answer(Context& ctx, const Model& model, bool warm_up, std::int64_t pages) {
+GenerateResult answer(Context& ctx, const Model& model, bool warm_up, std::int64_t pages,
+                      std::int64_t context = 96) {
   Engine engine(ctx, model, nullptr,
-                {.context = 96,
+                {.context = context,
                  .max_sequences = 3,
                  .max_step_tokens = 50,
                  .pages = pages,
@@ -43,6 +44,8 @@ TEST_P(WarmUpTest, LeavesNothingBehind) {
   const GenerateResult cold = answer(ctx(), *model, false, 24);
   EXPECT_EQ(answer(ctx(), *model, true, 24).ids, cold.ids);
   EXPECT_EQ(answer(ctx(), *model, true, 2).ids, cold.ids);  // no pages for most sizes
+  // A step may have more tokens than a sequence.
+  EXPECT_EQ(answer(ctx(), *model, true, 24, /*context=*/20).ids, cold.ids);
 }
 
 }  // namespace
