@@ -35,6 +35,8 @@ class Page:
         self.scheme(scheme)
         self.url, self.requested = url, []
         self.driver.get(url)
+        self.driver.execute_script("localStorage.clear()")  # what the tab before stored may have come after clearDataForOrigin
+        self.driver.get(url)
         self.until(lambda: self["words"].is_enabled() or self["key"].is_displayed())
 
     def scheme(self, name: str) -> None:
