@@ -42,12 +42,14 @@
 #include "core/philox.h"
 #include "engine_speculation.h"
 #include "profile/ceilings.h"
+#include "quantile.h"
 #include "rounded.h"
 #include "tessera/tessera.h"
 
 namespace {
 
 using namespace tessera;
+using bench::quantile;
 using bench::rounded;
 using Clock = std::chrono::steady_clock;
 
@@ -82,13 +84,6 @@ struct Options {
 
 double seconds_between(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
-}
-
-double quantile(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  return values[static_cast<std::size_t>(std::lround(at))];
 }
 
 std::vector<std::int32_t> random_ids(std::uint32_t stream, std::int64_t count, std::int64_t vocab) {

@@ -9,6 +9,7 @@
 #include <latch>
 #include <utility>
 
+#include "quantile.h"
 #include "rounded.h"
 #include "tessera/engine.h"
 #include "tessera/tokenizer.h"
@@ -80,11 +81,6 @@ double speed_of(const std::vector<Times>& streams) {
   return static_cast<double>(tokens) / std::chrono::duration<double>(end - begin).count();
 }
 
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
-
 struct Measured {
   Kind kind;
   std::vector<double> speeds{};  // of each round
@@ -116,9 +112,9 @@ nlohmann::json row_of(const Measured& measured, const Measured& plain) {
   const auto [slowest, fastest] =
       std::minmax_element(measured.speeds.begin(), measured.speeds.end());
   return {{"speculate", name_of(measured.kind)},
-          {"stream_speed", rounded(median(measured.speeds), 1)},
+          {"stream_speed", rounded(quantile(measured.speeds, 0.5), 1)},
           {"slowest_fastest", {rounded(*slowest, 1), rounded(*fastest, 1)}},
-          {"of_off", rounded(median(measured.speeds) / median(plain.speeds), 3)},
+          {"of_off", rounded(quantile(measured.speeds, 0.5) / quantile(plain.speeds, 0.5), 3)},
           {"drafted_tokens", stats.drafted_tokens},
           {"accept_rate", rounded(stats.accept_rate(), 3)},
           {"tokens_per_pass", rounded(static_cast<double>(stats.generated_tokens) / passes, 2)}};
