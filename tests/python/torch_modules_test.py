@@ -2,9 +2,11 @@
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -41,6 +43,58 @@ def test_a_packed_layer_takes_a_state_of_another_format_and_of_its_own_size_alon
     assert torch.equal(eight(x), layer(x)) and eight.format == "nvfp4"
     with pytest.raises(tessera.Error, match=r"whose \[out, in\] is \[96, 128\]; this one's is \[128, 96\]"):
         tt.FusedFP4Linear(96, 128).load_state_dict(layer.state_dict())
+
+
+def test_a_state_goes_through_safetensors(tmp_path):
+    """Which holds tensors and nothing else."""
+    block, other = (tt.TransformerBlock(64, 1, 128, use_fp4=True, format=format) for format in ("nvfp4", "int8"))
+    save_file(block.state_dict(), tmp_path / "block.safetensors")
+    assert other.load_state_dict(load_file(tmp_path / "block.safetensors")) == ([], [])
+    x = torch.randn(1, 3, 64)
+    assert torch.equal(other(x), block(x)) and other.up.format == "nvfp4"
+    earlier = {"format": block.up.format, "packed_spec": block.up.packed_spec}  # files before that had this
+    layer = tt.FusedFP4Linear(64, 128, "gelu")
+    layer.load_state_dict({**block.up.state_dict(), "_extra_state": earlier})
+    assert torch.equal(layer(x), block.up(x))
+
+
+def test_a_state_without_its_scale_is_refused():
+    """strict=False would leave new codes with the scale of the old ones."""
+    layer = tt.FusedFP4Linear(64, 32)
+    state = {key: value for key, value in layer.state_dict().items() if key != "_extra_state"}
+    with pytest.raises(tessera.Error, match="the state has packed without _extra_state, which holds its scale"):
+        tt.FusedFP4Linear(64, 32).load_state_dict(state, strict=False)
+
+
+def test_whole_modules_are_pickled_without_the_layout_of_one_processor():
+    block = tt.TransformerBlock(256, 4, 512, use_fp4=True, rotary_dims=32)
+    x, file = torch.randn(1, 3, 256), io.BytesIO()
+    torch.save(block, file)
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    assert torch.equal(again(x), block(x)) and torch.equal(copy.deepcopy(block)(x), block(x))
+    layer = block.up
+    assert len(pickle.dumps(layer)) < layer.packed.nbytes + layer.prepared.nbytes
+    assert pickle.loads(pickle.dumps(layer)).prepared_spec == layer.prepared_spec
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(("name", "use_fp4"), [("serial", False), ("parallel", True), ("llama", True)])
+def test_blocks_under_autocast(name, use_fp4, compiled):
+    """Products in bf16, norms and what they are added to in f32, as with PyTorch's own layers."""
+    torch.manual_seed(2)
+    block = tt.TransformerBlock(128, 2, 256, use_fp4=use_fp4, **OPTIONS[name])
+    x = torch.randn(2, 9, 128, requires_grad=True)
+    expected = block(x)
+    run = torch.compile(block, fullgraph=True, backend="aot_eager") if compiled else block
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = run(x)
+        assert tt.attention(*[x.view(2, 9, 2, 64)] * 3).dtype is block.attention.output(x).dtype is torch.bfloat16
+        assert block.norm1(x.bfloat16()).dtype is torch.float32
+    assert out.dtype is torch.float32
+    assert 0 < (out - expected).norm() / expected.norm() < 0.02
+    ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (out, expected))
+    assert (ours - theirs).norm() / theirs.norm() < 0.02
 
 
 def test_dtypes_and_devices():

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import _native
+from ..checkpoints import patterns
 from .functional import CAUSAL, MaskLike, attention, layer_norm, linear, mask_spec, rms_norm, rotary
 from .operators import IN, OUT
 
@@ -75,21 +76,34 @@ class FusedFP4Linear(nn.Module):
             self._prepare()
         return self
 
-    def get_extra_state(self) -> dict[str, Any]:
-        return {"format": self.format, "packed_spec": self.packed_spec}
+    def get_extra_state(self) -> Tensor:
+        """The spec, as a tensor: safetensors holds nothing else."""
+        return torch.tensor(self.packed_spec, dtype=torch.int64, device="cpu")
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        sizes, own = list(state["packed_spec"][OUT : IN + 1]), [self.out_features, self.in_features]
+    def set_extra_state(self, state: Tensor | dict[str, Any]) -> None:
+        spec = list(state["packed_spec"]) if isinstance(state, dict) else state.tolist()  # earlier files: a dict
+        sizes, own = spec[OUT : IN + 1], [self.out_features, self.in_features]
         if sizes != own:
             raise _native.Error(f"the state is of a packed layer whose [out, in] is {sizes}; this one's is {own}")
-        self.format, self.packed_spec = state["format"], list(state["packed_spec"])
+        self.packed_spec = spec
+        self.format = _native.Weight.from_spec(self.packed, spec).format
         self._prepare()
 
     def _load_from_state_dict(self, state_dict, prefix: str, *options) -> None:
         packed = state_dict.get(f"{prefix}packed")
+        if packed is not None and f"{prefix}_extra_state" not in state_dict:
+            raise _native.Error(f"the state has {prefix}packed without {prefix}_extra_state, which holds its scale")
         if packed is not None and packed.shape != self.packed.shape:  # of another format, which the state names
             self.packed = self.packed.new_empty(packed.shape)
         super()._load_from_state_dict(state_dict, prefix, *options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: without the kernels' layout, which is this processor's own."""
+        return {**self.__dict__, "_buffers": {**self._buffers, "prepared": None}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._prepare()
 
     def dense_weight(self) -> Tensor:
         """The weights as they are after packing, f32 [out, in]."""
@@ -109,7 +123,7 @@ class FusedFP4Linear(nn.Module):
 
 
 def quantize_model(
-    module: nn.Module, format: str = "nvfp4", keep_dense: Sequence[str] = (), group: int = -1
+    module: nn.Module, format: str = "nvfp4", keep_dense: str | Sequence[str] = (), group: int = -1
 ) -> nn.Module:
     """Replaces every nn.Linear below `module` by a FusedFP4Linear, in place, but those that keep_dense names.
 
@@ -118,6 +132,7 @@ def quantize_model(
     >>> model = torch.nn.ModuleDict({"mlp": torch.nn.Linear(64, 64), "lm_head": torch.nn.Linear(64, 96)})
     >>> packed = tessera.torch.quantize_model(model, "nvfp4", keep_dense=["lm_*"])
     """
+    keep_dense = patterns(keep_dense)
     layers = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and name]
     for pattern in keep_dense:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in layers):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from .. import _native
+from ..checkpoints import patterns
 from ..torch.modules import FusedFP4Linear
 from . import attending, streaming
 from .attending import Calls
@@ -48,7 +49,7 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
 
 def patch(
     model: nn.Module, *, attention: bool = True, linear: str | None = None,
-    streaming: tuple[int, int] | None = None, keep_dense: Sequence[str] = (), group: int = -1,
+    streaming: tuple[int, int] | None = None, keep_dense: str | Sequence[str] = (), group: int = -1,
 ) -> nn.Module:
     """Puts a transformers model on Tessera's kernels, in place, and returns it.
 
@@ -70,7 +71,7 @@ def patch(
     done.own_attention = model.config._attn_implementation
     model._tessera_patch = done
     try:
-        apply(model, done, keep_dense, group)
+        apply(model, done, patterns(keep_dense), group)
     except BaseException:
         unpatch(model)
         raise
