@@ -160,8 +160,8 @@ def unpatch(model: nn.Module) -> nn.Module:
     if done is None:
         raise _native.Error("this model is not patched")
     for module in done.layers:
-        module.__dict__.pop("forward", None)
-        module.__dict__.pop("_tessera_calls", None)
+        for name in ("forward", "_tessera_calls", "_tessera_rotary"):
+            module.__dict__.pop(name, None)
     if done.attention and model.config._attn_implementation == attending.NAME:
         model.set_attn_implementation(done.own_attention)
     for name, layer in done.dense.items():
