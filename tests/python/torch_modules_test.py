@@ -128,6 +128,20 @@ def test_packing_a_model_keeps_what_it_is_told_to():
         tt.FusedFP4Linear(8, 8, "tanh")
 
 
+def test_a_layer_with_two_names_is_packed_once():
+    layer = nn.Linear(64, 64)
+    shared = tt.quantize_model(nn.Sequential(layer, nn.ReLU(), layer))
+    assert isinstance(shared[0], tt.FusedFP4Linear) and shared[2] is shared[0]
+    kept = tt.quantize_model(nn.Sequential(layer, nn.Linear(64, 8), layer), keep_dense="2")
+    assert kept[0] is kept[2] is layer and isinstance(kept[1], tt.FusedFP4Linear)
+
+
+def test_a_module_without_linear_layers_is_not_packed_in_silence():
+    for module in (nn.Linear(64, 64), nn.ReLU()):
+        with pytest.raises(tessera.Error, match="has no nn.Linear below it; from_linear.. packs a single layer"):
+            tt.quantize_model(module)
+
+
 class PlainBlock(nn.Module):
     """The same layer in PyTorch's own ops, with the weights of ours."""
 
@@ -234,8 +248,18 @@ def test_masks_dropout_and_modes():
     causal, full = layer(x), layer(x, tessera.Mask.full())
     assert not torch.allclose(causal[:, 0], full[:, 0]) and torch.allclose(causal[:, -1], full[:, -1], atol=1e-6)
     torch.testing.assert_close(layer(x, residual=x), causal + x)
-    with pytest.raises(tessera.Error, match="heads must divide"):
-        tt.FlashAttention(64, 3)
+    for heads in (3, 0):
+        with pytest.raises(tessera.Error, match="heads must divide"):
+            tt.FlashAttention(64, heads)
+    for heads in (3, 0):
+        with pytest.raises(tessera.Error, match=f"n_heads is 4 and kv_heads {heads}: these must divide those"):
+            tt.FlashAttention(64, 4, kv_heads=heads)
+    with pytest.raises(tessera.Error, match=r"x is \[12, 64\]; give \[batch, seq, d_model\]"):
+        layer(x[0])
+    for shape in ((0, 12, 64), (2, 0, 64)):  # no sequence, and no token
+        nothing = torch.zeros(shape, requires_grad=True)
+        tt.TransformerBlock(64, 1, 128, rotary_dims=32)(nothing).sum().backward()
+        assert nothing.grad.shape == shape
 
 
 class Language(nn.Module):
