@@ -152,7 +152,7 @@ def token_ids(ids: Any) -> list[int]:
 
 
 def is_text(value: Any) -> bool:
-    """A str of whole characters, so not "\ud800"."""
+    """A str of whole characters: without lone surrogates."""
     try:
         return isinstance(value, str) and value.encode() is not None
     except UnicodeEncodeError:
