@@ -127,7 +127,7 @@ Command add_bench(CLI::App& app) {
       ->add_option("--max-regression", flags->max_regression,
                    "With --compare: exit with 1 if a test is slower by more than this many percent")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 1000.0))
+      ->check(number(0, 1000))
       ->capture_default_str();
   add_model_options(*command, flags->model);
   command->footer(

@@ -222,7 +222,7 @@ Command add_profile(CLI::App& app) {
       "Examples:\n"
       "  tessera profile                                 the bundled model\n"
       "  tessera profile --model DIR --weights int4 --prompt-len 512 --gen-len 64\n"
-      "  tessera profile --model DIR --json | jq '.decode.rows[] | [.op, .share, .advice]'\n"
+      "  tessera profile --model DIR --json | jq '.decode.rows[].advice'\n"
       "  tessera profile --model DIR --html profile.html");
   return [flags] { return run_profile(*flags); };
 }

@@ -332,12 +332,14 @@ Command add_quantize(CLI::App& app) {
       ->required();
   command->add_option("--out", options->out, "Folder to write, new or empty")
       ->type_name("DIR")
-      ->required()
-      ->check(not_empty());
-  command->add_option(
-      "--group", options->group,
-      "Weights that share a scale. int4: 0 (a row) or a multiple of 16, by default the largest of "
-      "128, 64, 32 that divides all rows; int8: 0 (default) or any; others: their own");
+      ->required();
+  command
+      ->add_option(
+          "--group", options->group,
+          "Weights that share a scale. int4: 0 (a row) or a multiple of 16, by default the "
+          "largest of 128, 64, 32 that divides all rows; int8: 0 (default) or any; others: "
+          "their own")
+      ->check(whole_number(0));
   command->add_flag("--zero-point", options->zero_point,
                     "int4: fit codes to the smallest and largest weight of a group");
   command

@@ -167,7 +167,7 @@ int run_serve(const ServeFlags& flags) {
 
 void add_listen_options(CLI::App& command, ServeFlags& flags) {
   command.add_option("--host", flags.host, "Address to listen on; 0.0.0.0 is every network")
-      ->check(not_empty())
+      ->type_name("ADDRESS")
       ->capture_default_str();
   command.add_option("--port", flags.port, "Port to listen on; 0 picks a free one")
       ->check(whole_number(0, 65535))
@@ -177,11 +177,9 @@ void add_listen_options(CLI::App& command, ServeFlags& flags) {
                   fmt::format("Clients must send this key; or set {}, which other users of the "
                               "machine cannot see",
                               kKeyVariable))
-      ->type_name("KEY")
-      ->check(not_empty());
+      ->type_name("KEY");
   command.add_option("--api-key-file", flags.api_key_file, "Read the key from a file")
-      ->type_name("FILE")
-      ->check(not_empty());
+      ->type_name("FILE");
   command
       .add_option("--cors", flags.cors,
                   "Pages of this origin may use the server, such as https://example.org; * is all")
@@ -238,8 +236,8 @@ Command add_serve(CLI::App& app) {
       "  tessera serve\n"
       "  tessera serve --model qwen2.5-0.5b-instruct --weights int4 --port 8000\n"
       "  tessera serve --host 0.0.0.0 --api-key-file key.txt --log-json\n"
-      "  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' "
-      "-d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
+      "  curl localhost:8080/v1/completions -H 'Content-Type: application/json' "
+      "-d '{\"prompt\": \"Once upon a time\"}'");
   add_parallel_option(*command, flags->model);
   return led_by_rank_0(flags->model, [flags] { return run_serve(*flags); });
 }
