@@ -121,8 +121,8 @@ class Profiler {
   }
 
  private:
-  // The calls of a step of so many tokens. A longer prompt takes several steps, which have every op
-  // of this list among them.
+  // The calls of a step of this many tokens. A longer prompt takes several steps, which have every
+  // op of this list among them.
   std::vector<model::StepCalls> promised(std::int64_t tokens, bool fuses_layers) const {
     const ModelConfig& config = model_.config();
     return model::find_architecture(config).promised_calls(config,
