@@ -165,6 +165,8 @@ TEST_F(PerplexityCommand, RefusesSettingsThatDoNotCompare) {
       {"--compare weights=dense --compare weights=int4,window=60",
        "--compare weights=dense reads the text in chunks, --compare weights=int4,window=60 as one "
        "stream: such figures are not comparable; give a window to all settings or to none"},
+      {"--compare weights=dense --compare weights=int4,weights=int8",
+       "--compare weights=int4,weights=int8: --weights is given more than once"},
       {"--window 8 --compare context=64 --compare weights=int4",
        "--compare context=64: --context 64 sizes a full cache"},
       {"--window 8 --compare sinks=4 --compare stride=4", "--compare stride=4: --stride 4 is for"},
