@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "commands.h"
@@ -58,7 +60,18 @@ std::string read_key(const ServeFlags& flags) {
     return key;
   }
   const char* variable = std::getenv(kKeyVariable);
-  return variable != nullptr ? variable : "";
+  if (variable == nullptr) return {};
+  if (*variable == '\0')
+    fail_usage("{} is set and holds no key; unset it to need none", kKeyVariable);
+  return variable;
+}
+
+// A line end would end the header that holds the text; other control characters are no part of one.
+void check_header_text(std::string_view option, std::string_view text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (std::any_of(text.begin(), text.end(), is_control)) {
+    fail_usage("{} has a control character, which no header of HTTP can hold", option);
+  }
 }
 
 server::ServerOptions server_options(const ServeFlags& flags) {
@@ -67,7 +80,9 @@ server::ServerOptions server_options(const ServeFlags& flags) {
   options.host = flags.host;
   options.port = static_cast<std::uint16_t>(flags.port);
   options.api_key = read_key(flags);
+  check_header_text("the key", options.api_key);
   options.cors = flags.cors;
+  check_header_text("--cors", options.cors);
   options.limits.connections = flags.max_connections;
   options.limits.request = seconds(flags.request_seconds);
   options.limits.idle = seconds(flags.idle_seconds);
