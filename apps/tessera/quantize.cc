@@ -361,11 +361,13 @@ Command add_quantize(CLI::App& app) {
   command
       ->add_option("--calibration", options->calibration,
                    "Text to measure layers on (default: text that the model writes itself)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->needs(command->get_option("--plan"));
   command
       ->add_option("--calibration-tokens", options->calibration_tokens,
                    "Tokens to measure layers on (default 256)")
-      ->check(whole_number(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20))
+      ->needs(command->get_option("--plan"));
   command->add_option("--threads", options->threads, "CPU threads; 0: all that the process may use")
       ->check(whole_number(0, 1024));
   command->add_flag("--force", options->force, "Write into a folder that is not empty");

@@ -187,7 +187,10 @@ TEST(Cli, EmptyValuesAndNumbersOutOfRangeAreRefused) {
       {"quantize --model m --format int4 --out o --group 0x10", "--group 0x10: must be a whole"},
       {"quantize --model m --format int4 --out o --calibration ''", "--calibration '': must not"},
       {"bench norm --compare ''", "--compare '': must not be empty"},
-      {"bench norm --max-regression nan", "--max-regression nan: must be a number from 0 to 1000"},
+      {"bench norm --compare x --max-regression nan",
+       "--max-regression nan: must be a number from 0 to 1000"},
+      {"bench norm --model x", "--model x is for the suites decode and all"},
+      {"bench norm --max-regression 5", "--max-regression requires --compare"},
       {"perplexity --text x --by-position ''", "--by-position '': must not be empty"},
   };
   for (const auto& c : cases) {
