@@ -239,6 +239,8 @@ def test_what_a_screen_reader_hears(browse):
     page = browse()
     assert page.driver.execute_script(
         "return [...document.querySelectorAll('input, textarea, button')].filter(e => !e.labels?.length && !e.textContent.trim() && !e.ariaLabel).map(e => e.id)") == []
+    headings = page.driver.execute_script("return [...document.querySelectorAll('aside h2')].map(e => e.textContent)")
+    assert headings == ["Right now", "Sampling", "Endless stream", "API key"], "no words of buttons"
     for name, value, words in (("temperature", "0", "greedy"), ("temperature", "0.5", "0.50"), ("top_p", "1", "off")):
         page.set(name, value)
         assert page[name].get_attribute("aria-valuetext") == words == page[f"{name}-out"].text
