@@ -261,16 +261,16 @@ Task<bool> Connection::send(Reply reply, Head& head) {
   response.keep_alive(keep_alive);
   response.body() = std::move(reply.body);
   response.prepare_payload();
-  deadline_.set(state_.options.limits.write);
   error_code error;
   http::response_serializer<http::string_body> serializer(response);
-  if (head.is_head) {
-    serializer.split(true);
-    co_await http::async_write_header(socket_, serializer,
-                                      asio::redirect_error(asio::use_awaitable, error));
-  } else {
-    co_await http::async_write(socket_, serializer,
-                               asio::redirect_error(asio::use_awaitable, error));
+  serializer.split(head.is_head);
+  const auto is_sent = [&] {
+    return head.is_head ? serializer.is_header_done() : serializer.is_done();
+  };
+  while (!error && !is_sent()) {
+    deadline_.set(state_.options.limits.write);  // a large answer may take longer, piece by piece
+    co_await http::async_write_some(socket_, serializer,
+                                    asio::redirect_error(asio::use_awaitable, error));
   }
   deadline_.clear();
   count(head, status);
