@@ -27,8 +27,9 @@ class RefusalTest : public ServedTest {
   // The sentence up to what is accepted instead.
   std::string blamed(const char* field, const Json& value) const {
     const bool chat = std::string(field) == "messages";
-    Json body = {{field, value}};
+    Json body = Json::object();
     if (!chat) body["prompt"] = "a";
+    body[field] = value;
     const ApiError error = refused(body, chat);
     EXPECT_EQ(error.status, 400) << error.what();
     EXPECT_EQ(error.param, field) << error.what();

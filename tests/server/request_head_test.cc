@@ -19,28 +19,25 @@ HttpRequest parsed(const std::string& head) {
   return parser.release();
 }
 
+// Behind the head is the end of a body in chunks, for heads that say so.
 int status_of(const std::string& lines, const std::string& version = "1.1") {
-  const auto unclear = unclear_request(parsed("POST / HTTP/" + version + "\r\n" + lines + "\r\n"));
+  const std::string head = "POST / HTTP/" + version + "\r\n" + lines + "\r\n";
+  const auto unclear = unclear_request(parsed(head + "0\r\n\r\n"));
   return unclear ? unclear->status : 200;
 }
 
 // What one server takes for a body is the next request to another.
 TEST(UnclearRequests, OnlyChunkedBodiesHaveACoding) {
-  for (const char* coding : {"gzip", "identity", "x", "chunked;a=b", "\"chunked\"", ""}) {
+  for (const char* coding :
+       {"gzip", "gzip, chunked", "identity", "x", "chunked;a=b", "\"chunked\"", ""}) {
     EXPECT_EQ(status_of("Host: a\r\nTransfer-Encoding: " + std::string(coding) + "\r\n"), 501)
         << coding;
   }
-  const std::string end = "0\r\n\r\n";  // of a body in chunks
   for (const char* coding : {"chunked", "Chunked"}) {
-    const std::string head =
-        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: " + std::string(coding) + "\r\n\r\n";
-    EXPECT_FALSE(unclear_request(parsed(head + end))) << coding;
+    EXPECT_EQ(status_of("Host: a\r\nTransfer-Encoding: " + std::string(coding) + "\r\n"), 200)
+        << coding;
   }
-  const std::string twice =
-      "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n";
-  EXPECT_EQ(unclear_request(parsed(twice + end)).value().status, 501);
-  const std::string old = "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n";
-  EXPECT_EQ(unclear_request(parsed(old + end)).value().status, 400);
+  EXPECT_EQ(status_of("Transfer-Encoding: chunked\r\n", "1.0"), 400);
 }
 
 TEST(UnclearRequests, HaveOneHost) {

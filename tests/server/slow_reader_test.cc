@@ -52,8 +52,11 @@ TEST(SlowReaders, GetTheWholeAnswerIfTheyGoOnReading) {
   server.open(served);
   const std::int32_t id = tokenizer.encode("the cat").front();
   std::string body = R"({"tokens": [)";
-  for (std::size_t i = 0; i < kTokens; ++i) body += (i > 0 ? "," : "") + std::to_string(id);
-  body += "]}";
+  for (std::size_t i = 0; i < kTokens; ++i) {
+    body += std::to_string(id);
+    body += i + 1 < kTokens ? ',' : ']';
+  }
+  body += "}";
   const std::string request =
       "POST /detokenize HTTP/1.1\r\nHost: a\r\nConnection: close\r\n"
       "Content-Type: application/json\r\nContent-Length: " +

@@ -38,6 +38,16 @@ def test_pipelined_requests_are_answered_in_order(server, expected):
     assert json.loads(health.body)["status"] == "ok"
 
 
+@pytest.mark.parametrize("streams", [(False, False), (False, True), (True, True), (True, False)])
+def test_a_connection_ends_with_the_last_answer_to_a_client_that_sends_no_more(server, expected, streams):
+    """It had been waited for until the connection had idled for long enough."""
+    asked = b"".join(post("/v1/completions", {**GREEDY, "stream": stream}) for stream in streams)
+    began = time.monotonic()
+    found = replies(server.exchange(asked))
+    assert [reply.headers["content-type"] for reply in found] == ["text/event-stream" if stream else "application/json" for stream in streams]
+    assert time.monotonic() - began < 20
+
+
 def test_a_hundred_pipelined_requests(server):
     found = replies(server.exchange(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n" * 100))
     assert [r.status for r in found] == [200] * 100
