@@ -231,7 +231,9 @@ void check_fields(const Json& request, Body body) {
              fmt::join(names_of(fields), ", "));
     }
     if (!matches(value, field->schema)) {
-      refuse(name, "{} is {}; it must be {}", name, model::describe(value), field->accepted);
+      const Mismatch wrong = find_mismatch(value, field->schema);
+      refuse(name, "{}{} {}; {} must be {}", name, wrong.path, wrong.what,
+             wrong.path.empty() ? "it" : name, field->accepted);
     }
   }
   for (const RequestField& field : fields) {

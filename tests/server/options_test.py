@@ -196,6 +196,8 @@ def test_keys_and_origins_that_no_header_holds_are_refused(program, flags, varia
 def test_a_full_queue_says_when_to_try_again(start):
     """One answer runs, one waits, the next is refused."""
     server = start("queue", "--max-sequences", "1", "--max-queue", "1")
+    status, _, answer = server.request("POST", "/v1/completions", ASKED | {"n": 2})
+    assert status == 400 and json.loads(answer)["error"]["param"] == "n", "two answers never run here at once"
     endless = {"prompt": "Once", "stream": True, "max_tokens": 1000000, "ignore_eos": True, "attention_sinks": 4, "window": 60}
     held = []
     for waiting in (0, 1):
