@@ -86,7 +86,7 @@ class Workspace {
     std::int64_t block_used_, used_;
   };
 
-  // After this, so many bytes can be taken without an allocation. Throws Error (out_of_memory).
+  // After this, that many bytes can be taken without an allocation. Throws Error (out_of_memory).
   void reserve(std::int64_t bytes);
   // Releases all memory, unless some of it is in use.
   void release();

@@ -36,7 +36,7 @@ BudgetPlan plan_for_budget(std::vector<LayerCost> layers, Format format, std::in
 // "60%" of `whole`, "300MB" (10^6), "1.5GiB", "4096B". Throws with what is accepted; a number alone
 // is not.
 std::int64_t parse_budget(std::string_view text, std::int64_t whole);
-// A budget for parse_budget() that has room for so many bytes: "31.250MB", rounded up.
+// A budget for parse_budget() that has room for this many bytes: "31.250MB", rounded up.
 std::string budget_text(std::int64_t bytes);
 
 }  // namespace tessera::model

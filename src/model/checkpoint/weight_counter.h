@@ -34,7 +34,7 @@ class WeightCounter final : public CheckpointWeights {
     std::int64_t rows, columns;  // of the slice
 
     Share(std::int64_t out_features, std::int64_t in_features, const WeightSlice& slice);
-    // Of so many of the whole's bytes.
+    // The slice's part of the whole's bytes.
     std::int64_t of(std::int64_t bytes) const;
   };
   void count_copy(const StoredTensor& stored);
