@@ -2,6 +2,7 @@
 
 #include "bind.h"
 #include "lse_output.h"
+#include "option_arguments.h"
 #include "page_table_object.h"
 #include "rope_object.h"
 #include "rotary_append_arguments.h"
@@ -40,8 +41,8 @@ std::int64_t sequences_of(const AttentionArgs& attention, const Tensor& q) {
 Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput positions,
                             nb::handle rope, bool turn_keys, ArrayInput slots, ArrayInput k_pages,
                             ArrayInput v_pages, nb::handle pages, ArrayOutput out,
-                            ArrayOutput q_out, nb::object lse, const Mask& mask, float scale,
-                            float softcap, const Dropout& dropout, ArrayInput q_offsets,
+                            ArrayOutput q_out, nb::object lse, MaskInput mask, float scale,
+                            float softcap, DropoutInput dropout, ArrayInput q_offsets,
                             nb::handle rope_on_read, ArrayInput k_scales, ArrayInput v_scales,
                             bool fixed_splits, bool settled, nb::handle ctx) {
   Call call("append_attention", ctx);
@@ -74,10 +75,10 @@ Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput
       by_sequence(call.output("out", out, q, append.q.dtype, shape_of(append.q)), batch);
   LseOutput sums(std::move(lse));
   attention.lse = sums.tensor(call, q, attention.q);
-  attention.mask = mask;
+  attention.mask = mask_argument("append_attention", mask);
   attention.scale = scale;
   attention.softcap = softcap;
-  attention.dropout = dropout;
+  attention.dropout = dropout_argument("append_attention", dropout);
   attention.fixed_splits = fixed_splits;
   attention.rope_on_read = rope_argument(call, "rope_on_read", rope_on_read);
   args.settled = settled;
@@ -91,8 +92,8 @@ void bind_append_attention(nb::module_& m) {
   m.def(
       "append_attention", &run_append_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "positions"_a,
       "rope"_a, "turn_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "pages"_a,
-      "out"_a = nb::none(), "q_out"_a = nb::none(), "lse"_a = nb::none(), "mask"_a = Mask(),
-      "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(), "q_offsets"_a = nb::none(),
+      "out"_a = nb::none(), "q_out"_a = nb::none(), "lse"_a = nb::none(), "mask"_a = nb::none(),
+      "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = nb::none(), "q_offsets"_a = nb::none(),
       "rope_on_read"_a = nb::none(), "k_scales"_a = nb::none(), "v_scales"_a = nb::none(),
       "fixed_splits"_a = false, "settled"_a = false, "ctx"_a = nb::none(),
       "rotary_append() of new tokens, and attention() of their queries over the same pages, in\n"

@@ -3,6 +3,7 @@
 #include "bind.h"
 #include "call.h"
 #include "lse_output.h"
+#include "option_arguments.h"
 #include "page_table_object.h"
 #include "rope_object.h"
 
@@ -24,7 +25,7 @@ PageTable pages_argument(Call& call, const char* op, nb::handle object) {
 namespace {
 
 Result run_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayOutput out, nb::object lse,
-                     const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                     MaskInput mask, float scale, float softcap, DropoutInput dropout,
                      ArrayInput q_offsets, ArrayInput k_offsets, nb::handle pages,
                      nb::handle rope_on_read, ArrayInput k_scales, ArrayInput v_scales,
                      bool fixed_splits, nb::handle ctx) {
@@ -36,10 +37,10 @@ Result run_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayOutput out, 
   args.out = call.output("out", out, q, args.q.dtype, shape_of(args.q));
   LseOutput sums(std::move(lse));
   args.lse = sums.tensor(call, q, args.q);
-  args.mask = mask;
+  args.mask = mask_argument("attention", mask);
   args.scale = scale;
   args.softcap = softcap;
-  args.dropout = dropout;
+  args.dropout = dropout_argument("attention", dropout);
   args.q_offsets = call.input("q_offsets", q_offsets);
   args.k_offsets = call.input("k_offsets", k_offsets);
   args.pages = pages_argument(call, "attention", pages);
@@ -53,7 +54,7 @@ Result run_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayOutput out, 
 
 Result run_backward(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput out, ArrayInput lse,
                     ArrayInput d_out, ArrayOutput d_q, ArrayOutput d_k, ArrayOutput d_v,
-                    const Mask& mask, float scale, float softcap, const Dropout& dropout,
+                    MaskInput mask, float scale, float softcap, DropoutInput dropout,
                     ArrayInput q_offsets, ArrayInput k_offsets, bool deterministic,
                     nb::handle ctx) {
   Call call("attention_backward", ctx);
@@ -64,10 +65,10 @@ Result run_backward(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput out, Ar
   args.forward.v = call.input("v", v);
   args.forward.out = call.input("out", out);
   args.forward.lse = call.input("lse", lse);
-  args.forward.mask = mask;
+  args.forward.mask = mask_argument("attention_backward", mask);
   args.forward.scale = scale;
   args.forward.softcap = softcap;
-  args.forward.dropout = dropout;
+  args.forward.dropout = dropout_argument("attention_backward", dropout);
   args.forward.q_offsets = call.input("q_offsets", q_offsets);
   args.forward.k_offsets = call.input("k_offsets", k_offsets);
   args.d_out = call.input("d_out", d_out);
@@ -100,8 +101,8 @@ void bind_attention(nb::module_& m) {
       .def_ro("holes", &PageTableObject::holes);
   m.def(
       "attention", &run_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a = nb::none(),
-      "lse"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f,
-      "dropout"_a = Dropout(), "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(),
+      "lse"_a = nb::none(), "mask"_a = nb::none(), "scale"_a = 0.f, "softcap"_a = 0.f,
+      "dropout"_a = nb::none(), "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(),
       "pages"_a = nb::none(), "rope_on_read"_a = nb::none(), "k_scales"_a = nb::none(),
       "v_scales"_a = nb::none(), "fixed_splits"_a = false, "ctx"_a = nb::none(),
       "out = dropout(softmax(softcap(scale q k^T) + mask)) v\n\n"
@@ -114,7 +115,7 @@ void bind_attention(nb::module_& m) {
       ">>> tessera.attention(q=q, k=k, v=k, mask=tessera.Mask.causal()).shape\n(1, 5, 8, 64)");
   m.def("attention_backward", &run_backward, nb::kw_only(), "q"_a, "k"_a, "v"_a, "out"_a, "lse"_a,
         "d_out"_a, "d_q"_a = nb::none(), "d_k"_a = nb::none(), "d_v"_a = nb::none(),
-        "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(),
+        "mask"_a = nb::none(), "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = nb::none(),
         "q_offsets"_a = nb::none(), "k_offsets"_a = nb::none(), "deterministic"_a = false,
         "ctx"_a = nb::none(),
         "The gradients of attention(): (d_q, d_k, d_v), like q, k and v. Takes what attention()\n"

@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kPinnedHost = 3, kManaged = 13;  // DLPack's kDLCUDAHost, kDLCUDAManaged
 
-std::string kind_of(nb::handle object) {
-  return nb::cast<std::string>(nb::borrow<nb::object>(object.type()).attr("__name__"));
-}
-
 Device device_of(const nb::dlpack::dltensor& tensor, const std::string& where) {
   switch (tensor.device.device_type) {
     case static_cast<int>(DeviceType::cpu):
@@ -103,6 +99,10 @@ nb::object new_by_table(const ExchangeTable& table, DType dtype, Shape shape, De
 
 void refuse(const std::string& message) { throw Error(ErrorCode::invalid_argument, message); }
 
+std::string kind_of(nb::handle object) {
+  return nb::cast<std::string>(nb::borrow<nb::object>(object.type()).attr("__name__"));
+}
+
 Call::Call(const char* op, nb::handle ctx) : op_(op) {
   if (ctx.is_none()) return;
   if (!nb::isinstance<Context>(ctx)) {
@@ -151,8 +151,10 @@ Tensor Call::through_table(const char* name, nb::handle array, bool writable) {
   const ExchangeTable& table = *exchange_table(array);
   nb::dlpack::dltensor from;
   if (table.view_of_object(array.ptr(), &from) != 0) {
-    nb::python_error error;
-    refuse(std::string(op_) + ": " + name + " cannot be viewed: " + error.what());
+    const nb::python_error error;
+    const auto text = nb::cast<std::string>(nb::str(error.value()));  // below: where in PyTorch
+    refuse(std::string(op_) + ": " + name +
+           " cannot be viewed: " + text.substr(0, text.find('\n')));
   }
   if (from.device.device_type == static_cast<int>(DeviceType::cuda) &&
       table.current_stream(from.device.device_type, from.device.device_id, &stream_) != 0) {

@@ -24,6 +24,9 @@ using Shape = std::vector<std::int64_t>;
 // Refuses a call in one sentence: "attention: q is a str; ...".
 [[noreturn]] void refuse(const std::string& message);
 
+// The name of an object's type, for refusals.
+std::string kind_of(nb::handle object);
+
 class Call {
  public:
   // `ctx`: a Context, or None for the thread's own on the device of the first array.

@@ -7,6 +7,7 @@
 #include "bind.h"
 #include "call.h"
 #include "contexts.h"
+#include "forks.h"
 #include "names.h"
 
 namespace tessera::python {
@@ -25,22 +26,23 @@ const char* activations_name(const Context& ctx) {
   return ctx.activations() == Activations::exact ? "exact" : "int8";
 }
 
-void make_context(Context* self, const std::string& device, int threads,
+void make_context(nb::pointer_and_handle<Context> self, const std::string& device, int threads,
                   const std::string& activations, bool trace, const Context* share_threads_with,
                   bool graphs) {
-  new (self) Context(ContextOptions{.device = parse_device(device),
-                                    .threads = threads,
-                                    .share_threads_with = share_threads_with,
-                                    .activations = parse_activations(activations),
-                                    .trace = trace,
-                                    .graphs = graphs});
+  new (self.p) Context(ContextOptions{.device = parse_device(device),
+                                      .threads = threads,
+                                      .share_threads_with = share_threads_with,
+                                      .activations = parse_activations(activations),
+                                      .trace = trace,
+                                      .graphs = graphs});
+  note_threads_of(self.h);
 }
 
 }  // namespace
 
 void bind_context(nb::module_& m) {
   nb::class_<Context>(
-      m, "Context",
+      m, "Context", nb::is_weak_referenceable(),
       "Everything an op needs besides its tensors: device, stream, threads,\n"
       "scratch memory, trace. For one thread at a time. Ops that are given none use\n"
       "the thread's own, `default_context(device)`.\n\n"

@@ -1,11 +1,23 @@
 #include "tessera/dropout.h"
 
+#include <nanobind/stl/pair.h>
+
 #include "bind.h"
+#include "option_arguments.h"
 
 namespace tessera::python {
 
-namespace nb = nanobind;
 using namespace nb::literals;
+using DropoutState = std::pair<float, std::uint64_t>;
+
+Dropout dropout_argument(const char* op, nb::handle dropout) {
+  if (dropout.is_none()) return {};
+  if (!nb::isinstance<Dropout>(dropout)) {
+    refuse(std::string(op) + ": dropout is a " + kind_of(dropout) +
+           "; give a tessera.Dropout, as in dropout=tessera.Dropout(0.1, seed=3)");
+  }
+  return nb::cast<const Dropout&>(dropout);
+}
 
 void bind_dropout(nb::module_& m) {
   nb::class_<Dropout>(
@@ -22,7 +34,11 @@ void bind_dropout(nb::module_& m) {
           },
           "p"_a = 0.f, "seed"_a = 0)
       .def_ro("p", &Dropout::p)
-      .def_ro("seed", &Dropout::seed);
+      .def_ro("seed", &Dropout::seed)
+      .def("__getstate__", [](const Dropout& self) { return DropoutState(self.p, self.seed); })
+      .def("__setstate__", [](Dropout& self, const DropoutState& state) {
+        new (&self) Dropout{state.first, state.second};
+      });
 }
 
 }  // namespace tessera::python

@@ -4,18 +4,22 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <tuple>
 
 #include "bind.h"
 #include "call.h"
+#include "forks.h"
 #include "names.h"
 
 namespace tessera::python {
 
 using namespace nb::literals;
 using Ids = std::vector<std::int32_t>;
+using UsageState = std::tuple<std::int64_t, std::int64_t, std::int64_t, double, double, double>;
 
 namespace {
 
@@ -28,9 +32,9 @@ CachePolicy parse_policy(const std::optional<std::pair<std::int64_t, std::int64_
                               : CachePolicy::last(streaming->second);
 }
 
-void make_engine(Engine* self, Context& ctx, const Model& model, const Tokenizer* tokenizer,
-                 std::int64_t context, std::int64_t max_sequences, std::int64_t max_step_tokens,
-                 std::int64_t max_waiting, std::int64_t pages,
+void make_engine(nb::pointer_and_handle<Engine> self, Context& ctx, const Model& model,
+                 const Tokenizer* tokenizer, std::int64_t context, std::int64_t max_sequences,
+                 std::int64_t max_step_tokens, std::int64_t max_waiting, std::int64_t pages,
                  const std::optional<std::string>& cache_dtype, bool prefix_cache,
                  bool batch_invariant, bool warm_up, const std::string& speculate) {
   EngineOptions options;
@@ -47,8 +51,11 @@ void make_engine(Engine* self, Context& ctx, const Model& model, const Tokenizer
     refuse("speculate '" + speculate + "' is not known; give one of: off, ngram");
   }
   if (speculate == "ngram") options.speculation.kind = SpeculationOptions::Kind::ngram;
-  const nb::gil_scoped_release released;
-  new (self) Engine(ctx, model, tokenizer, options);
+  {
+    const nb::gil_scoped_release released;
+    new (self.p) Engine(ctx, model, tokenizer, options);
+  }
+  note_threads_of(self.h);
 }
 
 // The next event of a request, answering signals meanwhile; a signal's exception cancels it.
@@ -110,7 +117,15 @@ void bind_event(nb::module_& m) {
       .def_ro("generated_tokens", &Usage::generated_tokens)
       .def_ro("queued_seconds", &Usage::queued_seconds)
       .def_ro("first_seconds", &Usage::first_seconds)
-      .def_ro("total_seconds", &Usage::total_seconds);
+      .def_ro("total_seconds", &Usage::total_seconds)
+      .def("__getstate__",
+           [](const Usage& self) {
+             return UsageState(self.prompt_tokens, self.cached_tokens, self.generated_tokens,
+                               self.queued_seconds, self.first_seconds, self.total_seconds);
+           })
+      .def("__setstate__", [](Usage& self, const UsageState& state) {
+        std::apply([&](auto... parts) { new (&self) Usage{parts...}; }, state);
+      });
   nb::class_<Event>(m, "Event", "What happened to a choice of a request.")
       .def_prop_ro("kind", &kind_name, "token, finished or failed")
       .def_ro("choice", &Event::choice)
@@ -138,7 +153,11 @@ void bind_stats(nb::module_& m) {
       .def_ro("preemptions", &EngineStats::preemptions)
       .def_ro("pages", &EngineStats::pages)
       .def_ro("pages_used", &EngineStats::pages_used)
-      .def_ro("pages_peak", &EngineStats::pages_peak);
+      .def_ro("pages_peak", &EngineStats::pages_peak)
+      .def_ro("drafted_tokens", &EngineStats::drafted_tokens)
+      .def_ro("accepted_tokens", &EngineStats::accepted_tokens)
+      .def_ro("failed_guesses", &EngineStats::failed_guesses)
+      .def_ro("step_seconds", &EngineStats::step_seconds);
 }
 
 }  // namespace
@@ -164,7 +183,8 @@ void bind_engine(nb::module_& m) {
       .def_prop_ro("done", &RequestHandle::is_done)
       .def("next", &next_event, "timeout"_a = 1e9,
            "The next event. None once every choice has ended, or after `timeout` seconds.");
-  nb::class_<Engine>(m, "Engine", "Many conversations on one model, on a thread of its own.")
+  nb::class_<Engine>(m, "Engine", nb::is_weak_referenceable(),
+                     "Many conversations on one model, on a thread of its own.")
       .def("__init__", &make_engine, "ctx"_a, "model"_a, "tokenizer"_a.none(), nb::kw_only(),
            "context"_a = 0, "max_sequences"_a = 32, "max_step_tokens"_a = 512,
            "max_waiting"_a = 4096, "pages"_a = 0, "cache_dtype"_a = nb::none(),

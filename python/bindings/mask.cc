@@ -5,6 +5,7 @@
 
 #include "bind.h"
 #include "call.h"
+#include "option_arguments.h"
 
 namespace tessera::python {
 
@@ -53,6 +54,15 @@ Mask mask_from_spec(const Ints& spec) {
 
 }  // namespace
 
+Mask mask_argument(const char* op, nb::handle mask) {
+  if (mask.is_none()) return {};
+  if (!nb::isinstance<Mask>(mask)) {
+    refuse(std::string(op) + ": mask is a " + kind_of(mask) +
+           "; give a tessera.Mask, as in mask=tessera.Mask.causal()");
+  }
+  return nb::cast<const Mask&>(mask);
+}
+
 void bind_mask(nb::module_& m) {
   nb::class_<BlockMask>(
       m, "BlockMask",
@@ -97,6 +107,11 @@ void bind_mask(nb::module_& m) {
                    mask_spec(self) == mask_spec(nb::cast<const Mask&>(other));
           },
           "other"_a.none())
+      .def("__hash__",
+           [](const Mask& self) { return nb::hash(nb::tuple(nb::cast(mask_spec(self)))); })
+      .def("__getstate__", &mask_spec)
+      .def("__setstate__",
+           [](Mask& self, const Ints& spec) { new (&self) Mask(mask_from_spec(spec)); })
       .def("__repr__", [](const Mask& self) { return "Mask." + self.to_string(); });
 }
 

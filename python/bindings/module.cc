@@ -1,6 +1,7 @@
 // The extension module tessera._native. The package re-exports what users call.
 #include "bind.h"
 #include "contexts.h"
+#include "forks.h"
 #include "tessera/version.h"
 
 NB_MODULE(_native, m) {
@@ -8,8 +9,13 @@ NB_MODULE(_native, m) {
   m.doc() = "Tessera's ops, models and engine, as the C++ headers have them.";
   nanobind::set_leak_warnings(false);  // libraries that end after us hold masks and weights
   m.attr("__version__") = tessera::version();
-  m.def("_forget_default_contexts", &forget_default_contexts,
-        "In the child of a fork: the parent's worker threads are gone.");
+  m.def(
+      "_leave_threads_to_the_parent",
+      [] {
+        forget_default_contexts();
+        keep_objects_with_threads();
+      },
+      "In the child of a fork: the parent's threads are gone.");
   // Types first: they are the defaults and the results of what follows.
   bind_error(m);
   bind_device(m);

@@ -37,6 +37,17 @@ const DTypeRow& row(DType dtype) {
   refuse("this dtype is not known");
 }
 
+// As numpy and torch call it: "float64".
+std::string text_of(nanobind::dlpack::dtype dtype) {
+  constexpr const char* kKinds[] = {"int", "uint", "float", nullptr, "bfloat", "complex"};
+  if (dtype.code == static_cast<std::uint8_t>(dtype_code::Bool)) return "bool";
+  if (dtype.code < std::size(kKinds) && kKinds[dtype.code] != nullptr && dtype.lanes == 1) {
+    return kKinds[dtype.code] + std::to_string(dtype.bits);
+  }
+  return "of a type that Tessera does not know (DLPack type code " + std::to_string(dtype.code) +
+         ", " + std::to_string(dtype.bits) + " bits)";
+}
+
 [[noreturn]] void refuse_name(std::string_view what, std::string_view text,
                               std::string_view accepted) {
   refuse(std::string(what) + " '" + std::string(text) +
@@ -51,9 +62,8 @@ DType dtype_from_dlpack(nanobind::dlpack::dtype dtype, const std::string& where)
   for (const DTypeRow& entry : kDTypes) {
     if (entry.dlpack == dtype) return entry.dtype;
   }
-  refuse(where + " has elements of " + std::to_string(dtype.bits) + " bits (DLPack type code " +
-         std::to_string(dtype.code) +
-         "); Tessera takes float32, float16, bfloat16, float8_e4m3fn, int8, uint8, int32, int64");
+  refuse(where + " is " + text_of(dtype) +
+         "; Tessera takes float32, float16, bfloat16, float8_e4m3fn, int8, uint8, int32, int64");
 }
 
 const char* numpy_name(DType dtype) { return row(dtype).numpy; }

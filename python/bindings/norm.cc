@@ -4,6 +4,7 @@
 
 #include "bind.h"
 #include "call.h"
+#include "option_arguments.h"
 
 namespace tessera::python {
 
@@ -15,7 +16,7 @@ using NormOp = void (*)(Context&, const NormArgs&);
 
 Result run_norm(NormOp op, const char* name, ArrayInput x, ArrayInput weight, ArrayInput bias,
                 const std::vector<nb::object>& residuals, ArrayOutput sum, float eps,
-                const Dropout& dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
+                DropoutInput dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
   Call call(name, ctx);
   NormArgs args;
   args.x = call.input("x", x);
@@ -29,7 +30,7 @@ Result run_norm(NormOp op, const char* name, ArrayInput x, ArrayInput weight, Ar
   args.weight = call.input("weight", weight);
   args.bias = call.input("bias", bias);
   args.eps = eps;
-  args.dropout = dropout;
+  args.dropout = dropout_argument(name, dropout);
   args.fixed_rows = fixed_rows;
   args.out = call.output("out", out, x, args.x.dtype, shape_of(args.x));
   if (!residuals.empty()) {
@@ -47,14 +48,14 @@ void bind_norm(nb::module_& m) {
   m.def(
       "layer_norm",
       [](ArrayInput x, ArrayInput weight, ArrayInput bias, const std::vector<nb::object>& residuals,
-         ArrayOutput sum, float eps, const Dropout& dropout, ArrayOutput out, bool fixed_rows,
+         ArrayOutput sum, float eps, DropoutInput dropout, ArrayOutput out, bool fixed_rows,
          nb::handle ctx) {
         return run_norm(&layer_norm, "layer_norm", x, weight, bias, residuals, std::move(sum), eps,
                         dropout, std::move(out), fixed_rows, ctx);
       },
       nb::kw_only(), "x"_a, "weight"_a, "bias"_a = nb::none(),
       "residuals"_a = std::vector<nb::object>(), "sum"_a = nb::none(), "eps"_a = 1e-5f,
-      "dropout"_a = Dropout(), "out"_a = nb::none(), "fixed_rows"_a = false, "ctx"_a = nb::none(),
+      "dropout"_a = nb::none(), "out"_a = nb::none(), "fixed_rows"_a = false, "ctx"_a = nb::none(),
       "LayerNorm of s = dropout(x) + residuals over the last dimension. x: [..., n] of f32, f16\n"
       "or bf16; weight, bias: [n]. Returns out, or (out, sum) with residuals. fixed_rows: bits of "
       "a\n"
@@ -64,12 +65,12 @@ void bind_norm(nb::module_& m) {
   m.def(
       "rms_norm",
       [](ArrayInput x, ArrayInput weight, const std::vector<nb::object>& residuals, ArrayOutput sum,
-         float eps, const Dropout& dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
+         float eps, DropoutInput dropout, ArrayOutput out, bool fixed_rows, nb::handle ctx) {
         return run_norm(&rms_norm, "rms_norm", x, weight, nb::none(), residuals, std::move(sum),
                         eps, dropout, std::move(out), fixed_rows, ctx);
       },
       nb::kw_only(), "x"_a, "weight"_a, "residuals"_a = std::vector<nb::object>(),
-      "sum"_a = nb::none(), "eps"_a = 1e-5f, "dropout"_a = Dropout(), "out"_a = nb::none(),
+      "sum"_a = nb::none(), "eps"_a = 1e-5f, "dropout"_a = nb::none(), "out"_a = nb::none(),
       "fixed_rows"_a = false, "ctx"_a = nb::none(),
       "RMSNorm of s = dropout(x) + residuals over the last dimension of x [..., n], as\n"
       "layer_norm() without a bias.\n\n"

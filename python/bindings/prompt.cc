@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "text_argument.h"
 
 namespace tessera::python {
 
@@ -15,7 +16,10 @@ void bind_prompt(nb::module_& m) {
   nb::class_<PromptEncoder>(m, "PromptEncoder", "Begins a text as the model wants it: bos.")
       .def(nb::init<const Tokenizer&, const ModelConfig&, const std::filesystem::path&>(),
            "tokenizer"_a, "config"_a, "directory"_a, nb::keep_alive<1, 2>())
-      .def("encode", &PromptEncoder::encode, "text"_a)
+      .def(
+          "encode",
+          [](const PromptEncoder& self, const nb::str& text) { return self.encode(utf8_of(text)); },
+          "text"_a)
       .def_prop_ro("bos", &PromptEncoder::bos);
 }
 

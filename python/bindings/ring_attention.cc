@@ -3,6 +3,7 @@
 #include "bind.h"
 #include "call.h"
 #include "lse_output.h"
+#include "option_arguments.h"
 
 namespace tessera::python {
 
@@ -11,7 +12,7 @@ using namespace nb::literals;
 namespace {
 
 Result run_ring(Communicator& ranks, std::int64_t tokens, ArrayInput q, ArrayInput k, ArrayInput v,
-                ArrayOutput out, nb::object lse, const Mask& mask, float scale, float softcap,
+                ArrayOutput out, nb::object lse, MaskInput mask, float scale, float softcap,
                 nb::handle ctx) {
   Call call("ring_attention", ctx);
   RingAttentionArgs args;
@@ -22,7 +23,7 @@ Result run_ring(Communicator& ranks, std::int64_t tokens, ArrayInput q, ArrayInp
   args.out = call.output("out", out, q, args.q.dtype, shape_of(args.q));
   LseOutput sums(std::move(lse));
   args.lse = sums.tensor(call, q, args.q);
-  args.mask = mask;
+  args.mask = mask_argument("ring_attention", mask);
   args.scale = scale;
   args.softcap = softcap;
   call.run([&](Context& c) { ring_attention(c, ranks, args); });
@@ -31,7 +32,7 @@ Result run_ring(Communicator& ranks, std::int64_t tokens, ArrayInput q, ArrayInp
 
 Result run_ring_backward(Communicator& ranks, std::int64_t tokens, ArrayInput q, ArrayInput k,
                          ArrayInput v, ArrayInput out, ArrayInput lse, ArrayInput d_out,
-                         ArrayOutput d_q, ArrayOutput d_k, ArrayOutput d_v, const Mask& mask,
+                         ArrayOutput d_q, ArrayOutput d_k, ArrayOutput d_v, MaskInput mask,
                          float scale, float softcap, bool deterministic, nb::handle ctx) {
   Call call("ring_attention_backward", ctx);
   RingAttentionBackwardArgs args;
@@ -42,7 +43,7 @@ Result run_ring_backward(Communicator& ranks, std::int64_t tokens, ArrayInput q,
   forward.v = call.input("v", v);
   forward.out = call.input("out", out);
   forward.lse = call.input("lse", lse);
-  forward.mask = mask;
+  forward.mask = mask_argument("ring_attention_backward", mask);
   forward.scale = scale;
   forward.softcap = softcap;
   args.d_out = call.input("d_out", d_out);
@@ -59,7 +60,7 @@ Result run_ring_backward(Communicator& ranks, std::int64_t tokens, ArrayInput q,
 void bind_ring_attention(nb::module_& m) {
   m.def(
       "ring_attention", &run_ring, nb::kw_only(), "ranks"_a, "tokens"_a, "q"_a, "k"_a, "v"_a,
-      "out"_a = nb::none(), "lse"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f,
+      "out"_a = nb::none(), "lse"_a = nb::none(), "mask"_a = nb::none(), "scale"_a = 0.f,
       "softcap"_a = 0.f, "ctx"_a = nb::none(),
       "attention() over a sequence of `tokens` rows that is spread over the processes of `ranks`\n"
       "(a Communicator; from Python it is one_rank(), and the rows are all of them).\n\n"
@@ -73,7 +74,7 @@ void bind_ring_attention(nb::module_& m) {
   m.def(
       "ring_attention_backward", &run_ring_backward, nb::kw_only(), "ranks"_a, "tokens"_a, "q"_a,
       "k"_a, "v"_a, "out"_a, "lse"_a, "d_out"_a, "d_q"_a = nb::none(), "d_k"_a = nb::none(),
-      "d_v"_a = nb::none(), "mask"_a = Mask(), "scale"_a = 0.f, "softcap"_a = 0.f,
+      "d_v"_a = nb::none(), "mask"_a = nb::none(), "scale"_a = 0.f, "softcap"_a = 0.f,
       "deterministic"_a = false, "ctx"_a = nb::none(),
       "The gradients of ring_attention(): (d_q, d_k, d_v), like q, k and v. Takes what it was\n"
       "given, with the out and lse that it wrote; d_out is like q.\n\n"

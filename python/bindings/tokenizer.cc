@@ -7,13 +7,38 @@
 #include <nanobind/stl/vector.h>
 
 #include "bind.h"
+#include "call.h"
+#include "text_argument.h"
 
 namespace tessera::python {
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
-using Ids = std::vector<std::int32_t>;
+namespace {
+
+// Of a list or an array of any library.
+std::vector<std::int32_t> read_ids(nb::handle ids) {
+  std::vector<std::int32_t> read;
+  for (nb::handle id : ids) {
+    const nb::object number = nb::steal(PyNumber_Index(id.ptr()));
+    if (!number.is_valid()) throw nb::python_error();
+    std::int32_t value = 0;
+    if (!nb::try_cast(number, value)) {
+      refuse("token id " + nb::cast<std::string>(nb::str(number)) + " is in no vocabulary");
+    }
+    read.push_back(value);
+  }
+  return read;
+}
+
+}  // namespace
+
+std::string_view utf8_of(const nb::str& text) {
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(text.ptr(), &size);
+  if (data == nullptr) throw nb::python_error();  // what Python says of half a character
+  return {data, static_cast<std::size_t>(size)};
+}
 
 void bind_tokenizer(nb::module_& m) {
   nb::class_<Tokenizer>(m, "Tokenizer",
@@ -26,17 +51,18 @@ void bind_tokenizer(nb::module_& m) {
                   "From a tokenizer.json, or a folder that holds one.")
       .def(
           "encode",
-          [](const Tokenizer& self, const std::string& text, bool add_special, bool parse_special) {
+          [](const Tokenizer& self, const nb::str& text, bool add_special, bool parse_special) {
+            const std::string_view utf8 = utf8_of(text);
             const nb::gil_scoped_release released;
-            return self.encode(text, {.add_special = add_special, .parse_special = parse_special});
+            return self.encode(utf8, {.add_special = add_special, .parse_special = parse_special});
           },
           "text"_a, nb::kw_only(), "add_special"_a = false, "parse_special"_a = true,
           "Token ids. parse_special=False for the words of somebody else: '<|im_end|>' in them\n"
           "stays text.")
       .def(
           "decode",
-          [](const Tokenizer& self, const Ids& ids, bool skip_special) {
-            return self.decode(ids, skip_special);
+          [](const Tokenizer& self, const nb::typed<nb::iterable, int>& ids, bool skip_special) {
+            return self.decode(read_ids(ids), skip_special);
           },
           "ids"_a, nb::kw_only(), "skip_special"_a = false)
       .def_prop_ro("vocab_size", &Tokenizer::vocab_size)

@@ -33,7 +33,7 @@ from ._native import (
     TraceEntry,
     Weight,
     __version__,
-    _forget_default_contexts,
+    _leave_threads_to_the_parent,
     adjust_logits,
     append_attention,
     argmax,
@@ -70,11 +70,14 @@ from ._native import (
     top_k,
 )
 from .checkpoints import default_model, load_tokenizer, perplexity, quantize, quantize_checkpoint
-from .llm import LLM, Completion, RequestOutput, SamplingParams, StreamPiece
+from .llm import LLM
+from .requests import Completion, RequestOutput, SamplingParams, StreamPiece
 
 if TYPE_CHECKING:
-    from . import torch, transformers
+    from . import torch as torch
+    from . import transformers as transformers
 
+# Without the two: `from tessera import *` would need PyTorch, and hide the caller's own `torch`.
 __all__ = [
     "LLM",
     "BlockMask",
@@ -137,14 +140,14 @@ __all__ = [
     "sample_rows",
     "softmax",
     "top_k",
-    "torch",
-    "transformers",
 ]
 
-os.register_at_fork(after_in_child=_forget_default_contexts)
+os.register_at_fork(after_in_child=_leave_threads_to_the_parent)
 
 
-def __getattr__(name: str) -> Any:
-    if name in ("torch", "transformers"):
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if not TYPE_CHECKING:  # a checker would take any name for one of ours
+
+    def __getattr__(name: str) -> Any:
+        if name in ("torch", "transformers"):
+            return importlib.import_module(f"{__name__}.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,8 +8,14 @@ from typing import Any
 
 from . import _native
 from .program import PROGRAM
+from .requests import require_streaming, token_ids
 
 PathLike = str | os.PathLike[str]
+
+
+def patterns(keep_dense: str | Sequence[str] | None) -> list[str]:
+    """One name is as good as a list of it."""
+    return [keep_dense] if isinstance(keep_dense, str) else list(keep_dense or ())
 
 
 def default_model() -> Path:
@@ -43,12 +49,14 @@ def quantize(dense: Any, out: PathLike | None = None, **options: Any) -> Any:
         if out is None:
             raise _native.Error(f"quantize: {os.fspath(dense)} is a folder; name the folder to write with out=")
         return quantize_checkpoint(dense, out, **options)
+    if out is not None:
+        raise _native.Error("quantize: out= is for a checkpoint's folder; a matrix becomes a Weight, which is returned")
     return _native.quantize(dense, **options)
 
 
 def quantize_checkpoint(
     model: PathLike, out: PathLike, *, format: str = "nvfp4", group: int = -1, zero_point: bool = False,
-    keep_dense: Sequence[str] = (), pack_embedding: bool = False, force: bool = False, threads: int = 0,
+    keep_dense: str | Sequence[str] = (), pack_embedding: bool = False, force: bool = False, threads: int = 0,
 ) -> Path:
     """Packs a dense checkpoint into the folder `out`, as `tessera quantize` does. Returns `out`.
 
@@ -57,7 +65,7 @@ def quantize_checkpoint(
     command = [str(PROGRAM), "quantize", "--model", os.fspath(model), "--format", format, "--out", os.fspath(out)]
     command += ["--threads", str(threads)]
     command += ["--group", str(group)] if group >= 0 else []
-    command += [part for pattern in keep_dense for part in ("--keep-dense", pattern)]
+    command += [part for pattern in patterns(keep_dense) for part in ("--keep-dense", pattern)]
     flags = {"--zero-point": zero_point, "--pack-embedding": pack_embedding, "--force": force}
     command += [flag for flag, given in flags.items() if given]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -80,17 +88,20 @@ def perplexity(
     >>> 1 < tessera.perplexity(None, "Once upon a time there was a little girl.").ppl < 1000
     True
     """
-    from .llm import Loaded
+    from .llm import LLM, Loaded
 
-    loaded = model.loaded if hasattr(model, "loaded") else Loaded(model, **options)
+    if isinstance(model, LLM) and options:
+        raise _native.Error(f"perplexity: {', '.join(options)} cannot change a loaded LLM; give its folder instead")
+    loaded = model.loaded if isinstance(model, LLM) else Loaded(model, **options)
     if isinstance(text, str):
-        bos = loaded.prompt.bos
+        bos = loaded.prompt.bos  # refuses a folder without a tokenizer
         ids = loaded.tokenizer.encode(text)
     else:
-        ids, bos = [int(i) for i in text], -1
+        ids, bos = token_ids(text), -1
     # A Context of its own: the engine of an LLM has the other one to itself.
     ctx = _native.Context(loaded.ctx.device, share_threads_with=loaded.ctx, activations=loaded.ctx.activations)
     return _native.measure_perplexity(
-        ctx, loaded.model, ids, context=context, stride=stride, bos=bos, streaming=streaming,
+        ctx, loaded.model, ids, context=context, stride=stride, bos=bos,
+        streaming=require_streaming(streaming),
         cache_dtype=cache_dtype,
     )

@@ -3,6 +3,7 @@
 import importlib.metadata
 import os
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -31,6 +32,64 @@ def test_the_import_takes_less_than_a_fifth_of_a_second_and_no_torch():
         assert (torch_came, numpy_came) == ("False", "False")
         took.append(float(seconds))
     assert min(took) < 0.2, took
+
+
+def test_a_star_import_takes_neither_torch_nor_the_callers_name_for_it():
+    code = "import sys\ntorch = 1\nfrom tessera import *\nprint(torch, LLM.__name__, 'torch' in sys.modules)"
+    assert run(sys.executable, "-c", code).split() == ["1", "LLM", "False"]
+
+
+TYPED = """
+import numpy as np
+import tessera
+from tessera import LLM, Mask, RequestOutput, SamplingParams, StreamPiece
+
+q = np.ones((1, 5, 8, 64), np.float32)
+out: np.ndarray = tessera.attention(q=q, k=q, v=q, mask=Mask.causal(), dropout=None)
+weight: tessera.Weight = tessera.prepare(tessera.quantize(q[0, 0], format="nvfp4"))
+y: np.ndarray = tessera.linear(x=q, weight=weight, bias=None, activation="gelu")
+tensor = tessera.Tensor([2, 3], dtype="bf16")
+tessera.convert(x=tensor, dtype="f32")
+llm = LLM(streaming=(4, 1020), max_sequences=4, keep_dense="embed_out", weights=None)
+results: list[RequestOutput] = llm.generate(["a", "b"], SamplingParams(stop=".", logit_bias={3: 1.0}))
+ids: list[int] = results[0].token_ids
+pieces: list[StreamPiece] = list(llm.stream("a"))
+text: str = tessera.load_tokenizer().decode(ids)
+ppl: float = tessera.perplexity(llm, text, streaming=(4, 60)).ppl
+
+
+async def read() -> None:
+    async for piece in llm.astream("a"):
+        piece.text.upper()
+
+
+try:
+    tessera.default_context("cuda")
+except tessera.Error as error:
+    code: str = error.code
+    error.reason  # wrong: attr-defined
+tessera.softmax(x="words")  # wrong: arg-type
+tessera.attention(q=q, k=q, v=q, mask="causal")  # wrong: arg-type
+tessera.rms_norm(x=q)  # wrong: call-arg
+tessera.softmax(x=q, sclae=2.0)  # wrong: call-arg
+LLM(max_seqs=3)  # wrong: call-arg
+SamplingParams(top_k="5")  # wrong: arg-type
+tessera.no_such_op  # wrong: attr-defined
+"""
+
+
+def test_a_typed_program_is_checked(tmp_path):
+    """mypy finds nothing in the stub, and of this program the marked lines alone."""
+    (tmp_path / "program.py").write_text(TYPED)
+    (tmp_path / "mypy.ini").write_text("[mypy]\n[mypy-torch.*,transformers.*]\nfollow_imports = skip\n")
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--no-incremental"]
+    strict = [*command, "--strict", "program.py"]
+    told = subprocess.run(strict, cwd=tmp_path, capture_output=True, text=True, check=False).stdout
+    found = {int(line): kind for line, kind in re.findall(r"^program.py:(\d+): error: .*\[([\w-]+)\]$", told, re.M)}
+    lines = enumerate(TYPED.splitlines(), start=1)
+    assert found == {number: line.split("wrong: ")[1] for number, line in lines if "# wrong: " in line}, told
+    shutil.copy(PACKAGE / "_native.pyi", tmp_path / "stub.pyi")  # mypy is silent about installed packages
+    run(*command, "stub.pyi", cwd=tmp_path)
 
 
 def test_python_m_tessera_is_the_program():

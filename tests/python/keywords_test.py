@@ -1,6 +1,7 @@
 """Functions have the fields of the headers' structs as keywords, but those that docs/PYTHON.md lists as C++ only."""
 
 import ast
+import inspect
 import re
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def functions_of(struct: str) -> tuple[str, ...]:
 def read_keywords() -> dict[str, set[str]]:
     """The arguments of each function of the extension, and of what makes each class, from its stub."""
     keywords = {}
-    for node in ast.parse((Path(tessera.__file__).parent / "_native.pyi").read_text()).body:
+    for node in ast.parse(STUB).body:
         for function in [node, *getattr(node, "body", [])]:
             if isinstance(function, ast.FunctionDef) and (function is node or function.name == "__init__"):
                 names = {argument.arg for argument in (*function.args.args, *function.args.kwonlyargs)}
@@ -73,6 +74,7 @@ def read_keywords() -> dict[str, set[str]]:
     return keywords
 
 
+STUB = (Path(tessera.__file__).parent / "_native.pyi").read_text()
 KEYWORDS = read_keywords()
 BOUND = [(s, f) for s in STRUCTS if s.endswith("Args") or s in NAMED for f in functions_of(s)]
 
@@ -89,6 +91,21 @@ def read_cpp_only() -> dict[str, set[str]]:
 
 
 CPP_ONLY = read_cpp_only()
+
+
+def test_an_llm_has_the_keywords_of_the_engine():
+    """Written out, so that a checker of types and an editor know them, and with the same defaults."""
+    engine = next(
+        node for node in ast.walk(ast.parse(STUB))
+        if isinstance(node, ast.ClassDef) and node.name == "Engine"
+    )
+    init = next(node for node in engine.body if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+    defaults = {
+        argument.arg: ast.literal_eval(default)
+        for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True)
+    }
+    ours = inspect.signature(tessera.LLM).parameters
+    assert len(defaults) >= 10 and {name: ours[name].default for name in defaults} == defaults
 
 
 def test_the_headers_are_read():

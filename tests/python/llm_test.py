@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import json
+import multiprocessing
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -11,7 +13,9 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
+import torch
 import transformers
 
 import tessera
@@ -104,6 +108,18 @@ def test_a_stream_adds_up_and_can_be_left(llm):
     assert wait_until(lambda: llm.stats().running == 0, 5)
 
 
+def test_a_stream_that_was_never_begun_ends_with_its_object(llm):
+    cancelled = llm.stats().cancelled
+    pieces = llm.stream(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True))
+    assert wait_until(lambda: llm.stats().running == 1, 5)
+    del pieces
+    assert wait_until(lambda: llm.stats().running == 0, 5) and llm.stats().cancelled == cancelled + 1
+    closed = llm.stream(PROMPT, tessera.SamplingParams(max_tokens=-1, ignore_eos=True))
+    next(closed)
+    closed.close()
+    assert list(closed) == []
+
+
 def test_a_stream_keeps_its_model():
     """Nobody holds the LLM but the loop."""
     pieces = tessera.LLM(device="cpu", max_sequences=1, context=64).stream(PROMPT, tessera.SamplingParams(max_tokens=8))
@@ -179,6 +195,105 @@ def test_bad_requests_are_refused_in_a_sentence(llm):
             llm.generate([prompt], params)
 
 
+def test_ids_may_be_arrays(llm):
+    params = tessera.SamplingParams(temperature=0, max_tokens=4)
+    ids = llm.tokenizer.encode(PROMPT)
+    (expected,) = llm.generate(ids, params)
+    for given in (np.array(ids), torch.tensor(ids), [np.int32(i) for i in ids], tuple(ids)):
+        (ours,) = llm.generate(given, params)
+        assert ours.token_ids == expected.token_ids and ours.prompt_token_ids == ids
+        assert [p.token_id for p in llm.stream(given, params)][:-1] == expected.token_ids
+    both = llm.generate(torch.tensor([ids, ids[::-1]]), params)  # a row for each prompt
+    assert both[0].token_ids == expected.token_ids and both[1].prompt_token_ids == ids[::-1]
+    assert tessera.perplexity(llm, np.array(ids * 4)).tokens == 4 * len(ids) - 1
+    assert llm.generate([], params) == []
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (b"Once", r"^b'Once' is no prompt; give text \(str\) or token ids"),
+        (None, "^None is no prompt"),
+        ([1.5, 2.0], "^1.5 is no prompt"),
+        (np.ones(3, np.float32), "is no prompt"),
+        ([3, 2**40], "^token id 1099511627776 is in no vocabulary"),
+        ([-1], "^token id -1 is in no vocabulary"),
+        ("half \ud800", "^the prompt has a surrogate"),
+    ],
+    ids=repr,
+)
+def test_what_is_no_prompt_is_refused_in_a_sentence(llm, prompt, message):
+    with pytest.raises(tessera.Error, match=message):
+        llm.generate(prompt)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": "hot"}, "^SamplingParams: temperature is 'hot'; give a number$"),
+        ({"top_k": None}, "^SamplingParams: top_k is None; give a whole number$"),
+        ({"seed": -1}, r"^SamplingParams: seed is -1; give a whole number from 0 to 2\*\*64 - 1$"),
+        ({"logit_bias": [5]}, r"^SamplingParams: logit_bias is \[5\]; give numbers by token id$"),
+        ({"max_tokens": None}, "^SamplingParams: max_tokens is None; give a whole number$"),
+        ({"stop": "\ud800"}, "^SamplingParams: stop is .*; give text"),
+        ({"stop": [5]}, r"^SamplingParams: stop is \[5\]; give text, or a list of texts$"),
+        ({"stop_token_ids": ["."]}, r"^SamplingParams: stop_token_ids is \['.'\]; give token ids$"),
+    ],
+    ids=str,
+)
+def test_params_of_the_wrong_kind_are_refused_in_a_sentence(llm, options, message):
+    with pytest.raises(tessera.Error, match=message):
+        llm.generate(PROMPT, tessera.SamplingParams(**options))
+
+
+def test_params_may_be_none_and_nothing_but_params(llm):
+    temperature = np.float32(0.8)  # numpy's comparison gives no bool of Python's
+    none = tessera.SamplingParams(max_tokens=4, stop=None, stop_token_ids=None, logit_bias=None)
+    assert llm.generate(PROMPT, tessera.SamplingParams(temperature=temperature, max_tokens=np.int64(2)))[0].text
+    (ours,) = llm.generate(PROMPT, none)
+    assert ours.token_ids == llm.generate(PROMPT, tessera.SamplingParams(max_tokens=4))[0].token_ids
+    for call in (llm.generate, llm.stream):
+        with pytest.raises(tessera.Error, match=r"^params is a dict; give tessera.SamplingParams\(...\)$"):
+            call(PROMPT, {"max_tokens": 4})
+    for message in ("Hello", {"role": "user"}, {"role": "user", "content": None}):
+        with pytest.raises(tessera.Error, match=r'^chat: .* is no message; give \{"role": "user", "content": "..."\}'):
+            llm.chat([message], chat_template="plain")
+    for streaming in (4, (4, 60, 1), ("a", "b")):
+        with pytest.raises(tessera.Error, match=r"^streaming is .*; give \(sinks, window\), as in \(4, 1020\)$"):
+            tessera.LLM(device="cpu", streaming=streaming, max_sequences=1, context=64)
+    with pytest.raises(TypeError, match="max_seqs"):  # before anything is loaded
+        tessera.LLM("/nowhere", max_seqs=4)
+    with pytest.raises(tessera.Error, match="^perplexity: device, weights cannot change a loaded LLM"):
+        tessera.perplexity(llm, PROMPT, device="cpu", weights="int8")
+    with pytest.raises(tessera.Error, match="^quantize: out= is for a checkpoint's folder"):
+        tessera.quantize(np.ones((4, 32), np.float32), "folder")
+
+
+def test_results_go_to_other_processes(llm):
+    (result,) = llm.generate(PROMPT, tessera.SamplingParams(max_tokens=4, logprobs=1))
+    there = pickle.loads(pickle.dumps(result))
+    assert there.outputs == result.outputs and there.usage.generated_tokens == 4
+    assert there.usage.total_seconds == result.usage.total_seconds
+
+
+def child_generates() -> str:
+    try:
+        BEFORE_THE_FORK[0].generate(PROMPT)
+    except tessera.Error as error:
+        return str(error)
+    return "no error"
+
+
+BEFORE_THE_FORK: list[tessera.LLM] = []
+
+
+def test_an_llm_in_the_child_of_a_fork_is_refused(llm):
+    """Its engine's thread is in the parent: nobody would ever answer."""
+    BEFORE_THE_FORK[:] = [llm]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(child_generates).get(60).startswith("this LLM was made before a fork")
+
+
 REPETITIVE = "The cat sat on the mat. The dog sat on the cat. " * 8
 
 
@@ -247,9 +362,30 @@ def test_ctrl_c_ends_a_generation():
     assert len(llm.generate(PROMPT, tessera.SamplingParams(max_tokens=3))[0].token_ids) == 3
 
 
+def test_ctrl_c_ends_a_perplexity(llm):
+    """Of a stream that takes minutes."""
+    ids = llm.tokenizer.encode(REPETITIVE) * 2000
+    thread = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        begin = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            tessera.perplexity(llm, ids, streaming=(4, 60))
+        assert time.monotonic() - begin < 5
+    finally:
+        thread.join()
+        signal.signal(signal.SIGINT, before)
+
+
 def test_tokenizer_and_perplexity(llm, tmp_path):
     tokenizer = tessera.load_tokenizer()
-    assert tokenizer.decode(tokenizer.encode(PROMPT)) == PROMPT
+    ids = tokenizer.encode(PROMPT)
+    assert all(tokenizer.decode(given) == PROMPT for given in (ids, np.array(ids), torch.tensor(ids), iter(ids)))
+    with pytest.raises(tessera.Error, match="^token id 1099511627776 is in no vocabulary"):
+        tokenizer.decode([2**40])
+    with pytest.raises(UnicodeEncodeError, match="surrogates not allowed"):
+        tokenizer.encode("half \ud800")
     text = "Once upon a time there was a little girl named Lily. She liked to play in the park with her dog. " * 4
     ours = tessera.perplexity(llm, text)
     assert ours.tokens > 50 and 1 < ours.ppl < 60

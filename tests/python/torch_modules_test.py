@@ -2,9 +2,11 @@
 
 import copy
 import io
+import pickle
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional as F
 
@@ -43,6 +45,58 @@ def test_a_packed_layer_takes_a_state_of_another_format_and_of_its_own_size_alon
         tt.FusedFP4Linear(96, 128).load_state_dict(layer.state_dict())
 
 
+def test_a_state_goes_through_safetensors(tmp_path):
+    """Which holds tensors and nothing else."""
+    block, other = (tt.TransformerBlock(64, 1, 128, use_fp4=True, format=format) for format in ("nvfp4", "int8"))
+    save_file(block.state_dict(), tmp_path / "block.safetensors")
+    assert other.load_state_dict(load_file(tmp_path / "block.safetensors")) == ([], [])
+    x = torch.randn(1, 3, 64)
+    assert torch.equal(other(x), block(x)) and other.up.format == "nvfp4"
+    earlier = {"format": block.up.format, "packed_spec": block.up.packed_spec}  # files before that had this
+    layer = tt.FusedFP4Linear(64, 128, "gelu")
+    layer.load_state_dict({**block.up.state_dict(), "_extra_state": earlier})
+    assert torch.equal(layer(x), block.up(x))
+
+
+def test_a_state_without_its_scale_is_refused():
+    """strict=False would leave new codes with the scale of the old ones."""
+    layer = tt.FusedFP4Linear(64, 32)
+    state = {key: value for key, value in layer.state_dict().items() if key != "_extra_state"}
+    with pytest.raises(tessera.Error, match="the state has packed without _extra_state, which holds its scale"):
+        tt.FusedFP4Linear(64, 32).load_state_dict(state, strict=False)
+
+
+def test_whole_modules_are_pickled_without_the_layout_of_one_processor():
+    block = tt.TransformerBlock(256, 4, 512, use_fp4=True, rotary_dims=32)
+    x, file = torch.randn(1, 3, 256), io.BytesIO()
+    torch.save(block, file)
+    file.seek(0)
+    again = torch.load(file, weights_only=False)
+    assert torch.equal(again(x), block(x)) and torch.equal(copy.deepcopy(block)(x), block(x))
+    layer = block.up
+    assert len(pickle.dumps(layer)) < layer.packed.nbytes + layer.prepared.nbytes
+    assert pickle.loads(pickle.dumps(layer)).prepared_spec == layer.prepared_spec
+
+
+@pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
+@pytest.mark.parametrize(("name", "use_fp4"), [("serial", False), ("parallel", True), ("llama", True)])
+def test_blocks_under_autocast(name, use_fp4, compiled):
+    """Products in bf16, norms and what they are added to in f32, as with PyTorch's own layers."""
+    torch.manual_seed(2)
+    block = tt.TransformerBlock(128, 2, 256, use_fp4=use_fp4, **OPTIONS[name])
+    x = torch.randn(2, 9, 128, requires_grad=True)
+    expected = block(x)
+    run = torch.compile(block, fullgraph=True, backend="aot_eager") if compiled else block
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        out = run(x)
+        assert tt.attention(*[x.view(2, 9, 2, 64)] * 3).dtype is block.attention.output(x).dtype is torch.bfloat16
+        assert block.norm1(x.bfloat16()).dtype is torch.float32
+    assert out.dtype is torch.float32
+    assert 0 < (out - expected).norm() / expected.norm() < 0.02
+    ours, theirs = (torch.autograd.grad(y.square().sum(), x)[0] for y in (out, expected))
+    assert (ours - theirs).norm() / theirs.norm() < 0.02
+
+
 def test_dtypes_and_devices():
     layer = tt.FusedFP4Linear(64, 32).to("cpu")
     x = torch.randn(2, 64)
@@ -72,6 +126,20 @@ def test_packing_a_model_keeps_what_it_is_told_to():
         tt.quantize_model(model, keep_dense=["head"])
     with pytest.raises(tessera.Error, match="activation 'tanh' is not known"):
         tt.FusedFP4Linear(8, 8, "tanh")
+
+
+def test_a_layer_with_two_names_is_packed_once():
+    layer = nn.Linear(64, 64)
+    shared = tt.quantize_model(nn.Sequential(layer, nn.ReLU(), layer))
+    assert isinstance(shared[0], tt.FusedFP4Linear) and shared[2] is shared[0]
+    kept = tt.quantize_model(nn.Sequential(layer, nn.Linear(64, 8), layer), keep_dense="2")
+    assert kept[0] is kept[2] is layer and isinstance(kept[1], tt.FusedFP4Linear)
+
+
+def test_a_module_without_linear_layers_is_not_packed_in_silence():
+    for module in (nn.Linear(64, 64), nn.ReLU()):
+        with pytest.raises(tessera.Error, match="has no nn.Linear below it; from_linear.. packs a single layer"):
+            tt.quantize_model(module)
 
 
 class PlainBlock(nn.Module):
@@ -180,8 +248,18 @@ def test_masks_dropout_and_modes():
     causal, full = layer(x), layer(x, tessera.Mask.full())
     assert not torch.allclose(causal[:, 0], full[:, 0]) and torch.allclose(causal[:, -1], full[:, -1], atol=1e-6)
     torch.testing.assert_close(layer(x, residual=x), causal + x)
-    with pytest.raises(tessera.Error, match="heads must divide"):
-        tt.FlashAttention(64, 3)
+    for heads in (3, 0):
+        with pytest.raises(tessera.Error, match="heads must divide"):
+            tt.FlashAttention(64, heads)
+    for heads in (3, 0):
+        with pytest.raises(tessera.Error, match=f"n_heads is 4 and kv_heads {heads}: these must divide those"):
+            tt.FlashAttention(64, 4, kv_heads=heads)
+    with pytest.raises(tessera.Error, match=r"x is \[12, 64\]; give \[batch, seq, d_model\]"):
+        layer(x[0])
+    for shape in ((0, 12, 64), (2, 0, 64)):  # no sequence, and no token
+        nothing = torch.zeros(shape, requires_grad=True)
+        tt.TransformerBlock(64, 1, 128, rotary_dims=32)(nothing).sum().backward()
+        assert nothing.grad.shape == shape
 
 
 class Language(nn.Module):

@@ -88,6 +88,32 @@ def test_attention_dropout_is_repeated_by_the_backward_pass():
     assert torch.equal(first, tt.attention(q, k, v, dropout_p=0.3))
 
 
+def test_second_gradients_are_right_or_refused():
+    """Those of attention do not exist: zeros would be silently wrong."""
+    q, x, weight = inputs((1, 5, 2, 64), (3, 64), (64,))
+    (gradient,) = torch.autograd.grad(tt.attention(q, q, q).square().sum(), q, create_graph=True)
+    with pytest.raises(tessera.Error, match="attention has first gradients only"):
+        torch.autograd.grad(gradient.sum(), q)
+    layer = tt.FusedFP4Linear(64, 48, "gelu")
+
+    def second(function):
+        (gradient,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), x)[0]
+
+    for ours, theirs in (
+        (layer, lambda x: F.gelu(F.linear(x, layer.dense_weight(), layer.bias))),
+        (lambda x: tt.rms_norm(x, weight), lambda x: F.rms_norm(x, (64,), weight, 1e-5)),
+    ):
+        expected = second(theirs)
+        assert (second(ours) - expected).norm() / expected.norm() < 1e-5
+
+
+def test_what_is_no_mask_is_refused_in_a_sentence():
+    (q,) = inputs((1, 5, 2, 64))
+    with pytest.raises(tessera.Error, match=r"^mask is a str; give a tessera.Mask, as Mask.causal\(\), or"):
+        tt.attention(q, q, q, "causal")
+
+
 @pytest.mark.parametrize("activation", ["none", "relu", "gelu", "gelu_tanh", "silu"])
 @pytest.mark.parametrize("format", ["nvfp4", "int8"])
 def test_linear_gradients_to_x_bias_and_residual(format, activation):

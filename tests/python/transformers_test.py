@@ -395,6 +395,20 @@ def test_streaming_agrees_with_tesseras_own_engine(tmp_path, name):
         llm.generate("Once")
 
 
+@pytest.mark.parametrize("options", [{"linear": "nvfp4"}, {"streaming": (4, 28)}], ids=str)
+def test_a_copy_of_a_patched_model_is_a_model_of_its_own(options):
+    model, ids = make("llama"), prompt()
+    expected = tf.patch(model, **options)(ids).logits
+    copied = copy.deepcopy(model)
+    for layer in model.modules():  # what it may share with its copy, a copy that moves would miss
+        if hasattr(layer, "inv_freq"):
+            layer.inv_freq = layer.inv_freq.to("meta")
+    assert torch.equal(copied(ids).logits, expected)
+    assert tf.verify(copied, ids, tokens=4).ok and not tf.patch_of(model).calls.fallbacks
+    tf.unpatch(copied)
+    assert torch.equal(copied(ids).logits, make("llama")(ids).logits) and tf.patch_of(model) is not None
+
+
 @pytest.mark.parametrize("name", ["mistral", "qwen2_sliding"])
 def test_a_stream_beyond_the_models_own_window_is_refused(name):
     """As the engine refuses it. verify() would compare with a model that sees less than the stream."""
@@ -429,6 +443,9 @@ def test_refusals_are_sentences():
         tf.patch(model, attention=False)
     assert tf.patch_of(model) is None
     tf.patch(model, streaming=(4, 12))
+    for given, told in ((ids[0], r"\[12\]"), (ids.repeat(2, 1), r"\[2, 12\]"), (ids.tolist(), "a list")):
+        with pytest.raises(tessera.Error, match=f"^verify: ids is {told}; give one prompt as a tensor"):
+            tf.verify(model, given)
     with pytest.raises(tessera.Error, match="patched already"):
         tf.patch(model)
     with pytest.raises(tessera.Error, match="do not fit into sinks and window"):

@@ -1,12 +1,13 @@
 """Functions on torch tensors, with gradients."""
 
 from collections.abc import Sequence
+from typing import Literal, overload
 
 import torch
 from torch import Tensor
 
 from .. import _native
-from . import gradients  # noqa: F401  registers the backward passes
+from . import autocasting, gradients  # noqa: F401  register what autocast and the backward passes do
 from .operators import LIBRARY  # noqa: F401  registers the operators
 
 OPS = torch.ops.tessera
@@ -20,7 +21,11 @@ def mask_spec(mask: MaskLike) -> list[int]:
     """A mask as the operators take it. In compiled code, give `mask.spec()` that was taken before."""
     if mask is None:
         return FULL
-    return mask.spec() if isinstance(mask, _native.Mask) else list(mask)
+    if isinstance(mask, _native.Mask):
+        return mask.spec()
+    if not isinstance(mask, (list, tuple)):
+        raise _native.Error(f"mask is a {type(mask).__name__}; give a tessera.Mask, as Mask.causal(), or its spec()")
+    return list(mask)
 
 
 def records(*tensors: Tensor | None) -> bool:
@@ -43,6 +48,16 @@ def new_seed() -> Tensor:
     return torch.randint(0, 2**62, (1,))
 
 
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: MaskLike = None, *, scale: float = 0.0, softcap: float = 0.0,
+    dropout_p: float = 0.0, seed: Tensor | None = None, return_lse: Literal[False] = False,
+) -> Tensor: ...
+@overload
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: MaskLike = None, *, scale: float = 0.0, softcap: float = 0.0,
+    dropout_p: float = 0.0, seed: Tensor | None = None, return_lse: Literal[True],
+) -> tuple[Tensor, Tensor]: ...
 def attention(
     q: Tensor, k: Tensor, v: Tensor, mask: MaskLike = None, *, scale: float = 0.0, softcap: float = 0.0,
     dropout_p: float = 0.0, seed: Tensor | None = None, return_lse: bool = False,
@@ -79,6 +94,16 @@ def linear(
     return call(OPS.linear, recorded, x, prepared, prepared_spec, packed, packed_spec, bias, activation, residual)
 
 
+@overload
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, residuals: tuple[()] = (), *, eps: float = 1e-5,
+    dropout_p: float = 0.0, seed: Tensor | None = None,
+) -> Tensor: ...
+@overload
+def layer_norm(
+    x: Tensor, weight: Tensor, bias: Tensor | None, residuals: Sequence[Tensor], *, eps: float = 1e-5,
+    dropout_p: float = 0.0, seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]: ...
 def layer_norm(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, residuals: Sequence[Tensor] = (), *, eps: float = 1e-5,
     dropout_p: float = 0.0, seed: Tensor | None = None,
@@ -97,6 +122,16 @@ def layer_norm(
     return (out, total) if residuals else out
 
 
+@overload
+def rms_norm(
+    x: Tensor, weight: Tensor, residuals: tuple[()] = (), *, eps: float = 1e-5, dropout_p: float = 0.0,
+    seed: Tensor | None = None,
+) -> Tensor: ...
+@overload
+def rms_norm(
+    x: Tensor, weight: Tensor, residuals: Sequence[Tensor], *, eps: float = 1e-5, dropout_p: float = 0.0,
+    seed: Tensor | None = None,
+) -> tuple[Tensor, Tensor]: ...
 def rms_norm(
     x: Tensor, weight: Tensor, residuals: Sequence[Tensor] = (), *, eps: float = 1e-5, dropout_p: float = 0.0,
     seed: Tensor | None = None,

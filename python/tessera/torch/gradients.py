@@ -5,6 +5,7 @@ import math
 import torch
 from torch import Tensor
 
+from .. import _native
 from .operators import LIBRARY
 
 OPS = torch.ops.tessera
@@ -30,7 +31,12 @@ def _attention_backward(ctx, d_out, _d_lse):
     return (*gradients, None, None, None, None, None)
 
 
+def _no_second_gradients(ctx, *_):
+    raise _native.Error("attention has first gradients only; leave out create_graph=True, or use PyTorch's attention")
+
+
 _register("attention", _attention_backward, _attention_setup)
+_register("attention_backward", _no_second_gradients, lambda ctx, inputs, output: None)
 
 
 # ---- linear ----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import _native
+from ..checkpoints import patterns
 from .functional import CAUSAL, MaskLike, attention, layer_norm, linear, mask_spec, rms_norm, rotary
 from .operators import IN, OUT
 
@@ -75,21 +76,34 @@ class FusedFP4Linear(nn.Module):
             self._prepare()
         return self
 
-    def get_extra_state(self) -> dict[str, Any]:
-        return {"format": self.format, "packed_spec": self.packed_spec}
+    def get_extra_state(self) -> Tensor:
+        """The spec, as a tensor: safetensors holds nothing else."""
+        return torch.tensor(self.packed_spec, dtype=torch.int64, device="cpu")
 
-    def set_extra_state(self, state: dict[str, Any]) -> None:
-        sizes, own = list(state["packed_spec"][OUT : IN + 1]), [self.out_features, self.in_features]
+    def set_extra_state(self, state: Tensor | dict[str, Any]) -> None:
+        spec = list(state["packed_spec"]) if isinstance(state, dict) else state.tolist()  # earlier files: a dict
+        sizes, own = spec[OUT : IN + 1], [self.out_features, self.in_features]
         if sizes != own:
             raise _native.Error(f"the state is of a packed layer whose [out, in] is {sizes}; this one's is {own}")
-        self.format, self.packed_spec = state["format"], list(state["packed_spec"])
+        self.packed_spec = spec
+        self.format = _native.Weight.from_spec(self.packed, spec).format
         self._prepare()
 
     def _load_from_state_dict(self, state_dict, prefix: str, *options) -> None:
         packed = state_dict.get(f"{prefix}packed")
+        if packed is not None and f"{prefix}_extra_state" not in state_dict:
+            raise _native.Error(f"the state has {prefix}packed without {prefix}_extra_state, which holds its scale")
         if packed is not None and packed.shape != self.packed.shape:  # of another format, which the state names
             self.packed = self.packed.new_empty(packed.shape)
         super()._load_from_state_dict(state_dict, prefix, *options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and copy: without the kernels' layout, which is this processor's own."""
+        return {**super().__getstate__(), "_buffers": {**self._buffers, "prepared": None}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._prepare()
 
     def dense_weight(self) -> Tensor:
         """The weights as they are after packing, f32 [out, in]."""
@@ -109,25 +123,33 @@ class FusedFP4Linear(nn.Module):
 
 
 def quantize_model(
-    module: nn.Module, format: str = "nvfp4", keep_dense: Sequence[str] = (), group: int = -1
+    module: nn.Module, format: str = "nvfp4", keep_dense: str | Sequence[str] = (), group: int = -1
 ) -> nn.Module:
     """Replaces every nn.Linear below `module` by a FusedFP4Linear, in place, but those that keep_dense names.
 
-    keep_dense: names as in named_modules(), where * stands for anything. A pattern that matches nothing is refused.
+    keep_dense: names as in named_modules(), where * stands for anything. A pattern that matches nothing is refused, and
+    so is a module without linear layers below it. A layer of several names is packed once, if none of them is kept.
 
     >>> model = torch.nn.ModuleDict({"mlp": torch.nn.Linear(64, 64), "lm_head": torch.nn.Linear(64, 96)})
     >>> packed = tessera.torch.quantize_model(model, "nvfp4", keep_dense=["lm_*"])
     """
-    layers = [name for name, layer in module.named_modules() if type(layer) is nn.Linear and name]
+    keep_dense = patterns(keep_dense)
+    named = module.named_modules(remove_duplicate=False)
+    layers = {name: layer for name, layer in named if type(layer) is nn.Linear and name}
+    if not layers:
+        raise _native.Error(f"{type(module).__name__} has no nn.Linear below it; from_linear() packs a single layer")
     for pattern in keep_dense:
         if not any(fnmatch.fnmatchcase(name, pattern) for name in layers):
             raise _native.Error(f"keep_dense: {pattern!r} matches no linear layer; there are: {', '.join(layers)}")
-    for name in layers:
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in keep_dense):
+    kept = {layer for name, layer in layers.items() if any(fnmatch.fnmatchcase(name, one) for one in keep_dense)}
+    packed: dict[nn.Module, FusedFP4Linear] = {}
+    for name, layer in layers.items():
+        if layer in kept:
             continue
+        if layer not in packed:
+            packed[layer] = FusedFP4Linear.from_linear(layer, format=format, group=group)
         parent, _, child = name.rpartition(".")
-        owner = module.get_submodule(parent)
-        setattr(owner, child, FusedFP4Linear.from_linear(getattr(owner, child), format=format, group=group))
+        setattr(module.get_submodule(parent), child, packed[layer])
     return module
 
 
@@ -147,9 +169,12 @@ class FlashAttention(nn.Module):
         mask: MaskLike = CAUSAL, device: Any = None, dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        if d_model % n_heads:
+        kv_heads = n_heads if kv_heads is None else kv_heads
+        if n_heads < 1 or d_model % n_heads:
             raise _native.Error(f"d_model is {d_model} and n_heads {n_heads}: heads must divide it")
-        self.n_heads, self.kv_heads, self.head_dim = n_heads, kv_heads or n_heads, d_model // n_heads
+        if kv_heads < 1 or n_heads % kv_heads:
+            raise _native.Error(f"n_heads is {n_heads} and kv_heads {kv_heads}: these must divide those")
+        self.n_heads, self.kv_heads, self.head_dim = n_heads, kv_heads, d_model // n_heads
         self.dropout, self.mask = dropout, mask_spec(mask)
         self.rope_theta, self.rope_style, self.rotary_dims = rope_theta, rope_style, rotary_dims
         rows = (n_heads + 2 * self.kv_heads) * self.head_dim  # all query heads, then key heads, then value heads
@@ -170,19 +195,18 @@ class FlashAttention(nn.Module):
         return self
 
     def forward(self, x: Tensor, mask: MaskLike = None, residual: Tensor | None = None) -> Tensor:
-        batch, seq, _ = x.shape
-        q, k, v = (
-            self.qkv(x)
-            .view(batch, seq, -1, self.head_dim)
-            .split([self.n_heads, self.kv_heads, self.kv_heads], dim=2)
-        )
+        if x.ndim != 3:
+            raise _native.Error(f"FlashAttention: x is {list(x.shape)}; give [batch, seq, d_model]")
+        batch, seq, d_model = x.shape
+        heads = [self.n_heads, self.kv_heads, self.kv_heads]
+        q, k, v = self.qkv(x).view(batch, seq, sum(heads), self.head_dim).split(heads, dim=2)
         if self.rotary_dims:
             positions = torch.arange(seq, device=x.device)
             q = rotary(q, positions, self.inv_freq, self.rope_style)
             k = rotary(k, positions, self.inv_freq, self.rope_style)
         spec = self.mask if mask is None else mask_spec(mask)
         out = attention(q, k, v, spec, dropout_p=self.dropout if self.training else 0.0)
-        return project(self.output, out.reshape(batch, seq, -1), residual)
+        return project(self.output, out.reshape(batch, seq, d_model), residual)
 
     def extra_repr(self) -> str:
         return f"n_heads={self.n_heads}, kv_heads={self.kv_heads}, rotary_dims={self.rotary_dims}"

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from .. import _native
+from ..checkpoints import patterns
 from ..torch.modules import FusedFP4Linear
 from . import attending, streaming
 from .attending import Calls
@@ -48,7 +49,7 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
 
 def patch(
     model: nn.Module, *, attention: bool = True, linear: str | None = None,
-    streaming: tuple[int, int] | None = None, keep_dense: Sequence[str] = (), group: int = -1,
+    streaming: tuple[int, int] | None = None, keep_dense: str | Sequence[str] = (), group: int = -1,
 ) -> nn.Module:
     """Puts a transformers model on Tessera's kernels, in place, and returns it.
 
@@ -70,7 +71,7 @@ def patch(
     done.own_attention = model.config._attn_implementation
     model._tessera_patch = done
     try:
-        apply(model, done, keep_dense, group)
+        apply(model, done, patterns(keep_dense), group)
     except BaseException:
         unpatch(model)
         raise
@@ -159,8 +160,8 @@ def unpatch(model: nn.Module) -> nn.Module:
     if done is None:
         raise _native.Error("this model is not patched")
     for module in done.layers:
-        module.__dict__.pop("forward", None)
-        module.__dict__.pop("_tessera_calls", None)
+        for name in ("forward", "_tessera_calls", "_tessera_rotary"):
+            module.__dict__.pop(name, None)
     if done.attention and model.config._attn_implementation == attending.NAME:
         model.set_attn_implementation(done.own_attention)
     for name, layer in done.dense.items():

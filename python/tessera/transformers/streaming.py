@@ -162,7 +162,7 @@ def hides_tokens(mask: Tensor, seen: int, n: int) -> bool:
     return mask.dtype != torch.bool or bool((mask != causal).any())
 
 
-def make_forward(project: QKV, output: str, inv_freq: Callable[[], Tensor], sinks: int, window: int) -> Callable:
+def make_forward(project: QKV, output: str, sinks: int, window: int) -> Callable:
     """The forward pass of an attention module with sinks."""
 
     def forward(self, hidden_states, *args, attention_mask=None, past_key_values=None, layer_past=None, **kwargs):
@@ -178,7 +178,8 @@ def make_forward(project: QKV, output: str, inv_freq: Callable[[], Tensor], sink
         q, k, v = project(self, hidden_states)
         if layer is not None:
             k, v = (x.transpose(1, 2) for x in layer.update(k.transpose(1, 2), v.transpose(1, 2)))
-        out = attend_stream(q.contiguous(), k, v, seen, sinks, window, inv_freq(), self.scaling)
+        inv_freq = self._tessera_rotary.inv_freq.float()
+        out = attend_stream(q.contiguous(), k, v, seen, sinks, window, inv_freq, self.scaling)
         return getattr(self, output)(out.reshape(*hidden_states.shape[:-1], -1)), None
 
     return forward
@@ -202,8 +203,6 @@ def stream(module: nn.Module, rotary_embedding: nn.Module, sinks: int, window: i
             f"{limit}: choose sinks and a window of at most {limit} tokens together"
         )
     project, output = PROJECTIONS[type(module).__name__]
-
-    def inv_freq() -> Tensor:
-        return rotary_embedding.inv_freq.float()
-
-    module.forward = types.MethodType(make_forward(project, output, inv_freq, sinks, window), module)
+    # No submodule, and no closure either: copy.deepcopy() finds the copy's own rotary embedding.
+    module.__dict__["_tessera_rotary"] = rotary_embedding
+    module.forward = types.MethodType(make_forward(project, output, sinks, window), module)

@@ -248,6 +248,9 @@ def verify(model: nn.Module, ids: Tensor, tokens: int = 16) -> Report:
     done = patch_of(model)
     if done is None:
         raise _native.Error("verify: this model is not patched; patch() it first")
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.shape[0] != 1 or ids.shape[1] < 1:
+        given = list(ids.shape) if isinstance(ids, Tensor) else f"a {type(ids).__name__}"
+        raise _native.Error(f"verify: ids is {given}; give one prompt as a tensor of token ids, [1, n]")
     if done.streaming and ids.shape[1] + tokens > sum(done.streaming):
         raise _native.Error(
             f"verify: {ids.shape[1]} + {tokens} tokens do not fit into sinks and window of {done.streaming}; past them "
