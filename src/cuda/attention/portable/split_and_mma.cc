@@ -4,7 +4,7 @@
 
 #include "core/checked.h"
 #include "cuda/attention/portable/instance.h"
-#include "cuda/attention/portable/split_turned.h"
+#include "cuda/attention/portable/split_rotated.h"
 
 namespace tessera::cuda {
 namespace mma {

@@ -15,7 +15,7 @@
 #include "cuda/tile/flag.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/hopper/warpgroup.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda {
 

@@ -13,7 +13,7 @@
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/hopper/mbarrier.cuh"
 #include "cuda/tile/hopper/tma.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda {
 

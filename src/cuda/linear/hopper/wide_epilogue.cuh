@@ -20,7 +20,7 @@
 #include "cuda/linear/hopper/panel_epilogue.cuh"
 #include "cuda/tile/hopper/warpgroup.cuh"
 #include "cuda/tile/swizzle.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda {
 

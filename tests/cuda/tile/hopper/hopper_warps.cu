@@ -11,7 +11,7 @@
 #include "cuda/tile/hopper/wgmma.cuh"
 #include "cuda/tile/ldmatrix.cuh"
 #include "cuda/tile/swizzle.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::test {
 namespace {

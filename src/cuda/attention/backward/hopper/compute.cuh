@@ -8,7 +8,7 @@
 #include "cuda/attention/backward/hopper/work.cuh"
 #include "cuda/tile/exp2.cuh"
 #include "cuda/tile/swizzle.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda::backward {
 

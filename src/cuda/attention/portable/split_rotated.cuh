@@ -1,5 +1,5 @@
 // cuda.split for keys that are turned as they are read (rope_on_read): the same splits, rings and
-// merges, and keys that are turned in registers (turned_keys.cuh). Nothing else comes between
+// merges, and keys that are turned in registers (rotated_keys.cuh). Nothing else comes between
 // scores and softmax.
 //
 // A step of a warp is
@@ -9,9 +9,9 @@
 // The sines and cosines of the second are computed while the step's keys are on their way.
 #pragma once
 
+#include "cuda/attention/portable/rotated_keys.cuh"
 #include "cuda/attention/portable/split.cuh"
-#include "cuda/attention/portable/split_turned.h"
-#include "cuda/attention/portable/turned_keys.cuh"
+#include "cuda/attention/portable/split_rotated.h"
 #include "cuda/runtime/dynamic_shared.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/tile/grid_dependency.cuh"

@@ -1,5 +1,5 @@
 // The split kernel for keys turned as they are read and head dims up to 128.
-#include "cuda/attention/portable/split_turned.cuh"
+#include "cuda/attention/portable/split_rotated.cuh"
 
 namespace tessera::cuda::split {
 

@@ -1,4 +1,4 @@
-// cuda.split.turned (split_turned.cuh) as the host sees it.
+// cuda.split.turned (split_rotated.cuh) as the host sees it.
 #pragma once
 
 #include "cuda/attention/portable/tensor_core.h"
