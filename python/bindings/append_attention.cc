@@ -38,7 +38,7 @@ std::int64_t sequences_of(const AttentionArgs& attention, const Tensor& q) {
 }
 
 Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput positions,
-                            nb::handle rope, bool turn_keys, ArrayInput slots, ArrayInput k_pages,
+                            nb::handle rope, bool rotate_keys, ArrayInput slots, ArrayInput k_pages,
                             ArrayInput v_pages, nb::handle pages, ArrayOutput out,
                             ArrayOutput q_out, nb::object lse, const Mask& mask, float scale,
                             float softcap, const Dropout& dropout, ArrayInput q_offsets,
@@ -52,7 +52,7 @@ Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput
                                          .v = v,
                                          .positions = positions,
                                          .rope = rope,
-                                         .turn_keys = turn_keys,
+                                         .rotate_keys = rotate_keys,
                                          .slots = slots,
                                          .k_pages = k_pages,
                                          .v_pages = v_pages,
@@ -90,7 +90,7 @@ Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput
 void bind_append_attention(nb::module_& m) {
   m.def(
       "append_attention", &run_append_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "positions"_a,
-      "rope"_a, "turn_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "pages"_a,
+      "rope"_a, "rotate_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "pages"_a,
       "out"_a = nb::none(), "q_out"_a = nb::none(), "lse"_a = nb::none(), "mask"_a = Mask(),
       "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = Dropout(), "q_offsets"_a = nb::none(),
       "rope_on_read"_a = nb::none(), "k_scales"_a = nb::none(), "v_scales"_a = nb::none(),
@@ -102,7 +102,7 @@ void bind_append_attention(nb::module_& m) {
       "q: [tokens, heads, dim]; k, v: [tokens, kv_heads, dim]; positions, slots: [tokens], as in\n"
       "rotary_append(). k_pages, v_pages: [pages, page_size, kv_heads, dim]. The tokens are the\n"
       "last keys of their sequences, as many for each sequence of `pages`; a ragged batch has\n"
-      "q_offsets (int32 [sequences + 1]). q_out, like q, is memory for the turned queries;\n"
+      "q_offsets (int32 [sequences + 1]). q_out, like q, is memory for the rotated queries;\n"
       "what it holds afterwards is not said. settled: all but q, k and v was written before the\n"
       "last op that does not overlap with its neighbours on a GPU.\n\n"
       ">>> q, k = numpy.ones((1, 8, 64), 'float32'), numpy.ones((1, 2, 64), 'float32')\n"

@@ -31,15 +31,15 @@ split::NewTokens new_tokens(const AppendAttentionArgs& args) {
 }
 
 // Whether cuda.split runs the call, and can take its tokens along: nothing comes between scores and
-// softmax, rows are copied in vectors, and a block has room for the turns of a sequence. Every
-// block turns its own queries. Where there are more blocks than run at a time, one kernel that does
-// it for all of them is faster.
+// softmax, rows are copied in vectors, and a block has room for the rotations of a sequence. Every
+// block rotates its own queries. Where there are more blocks than run at a time, one kernel that
+// does it for all of them is faster.
 bool is_one_kernel(const AttentionPlan& plan, const RotaryAppendArgs& append) {
   return (plan.kernel == nullptr || plan.kernel->run == split::run) &&
          plan.partials.slots * plan.partials.splits <= split::kBlocksAtOnce &&
          plan.call.mask.kind != Mask::Kind::blocks && is_lean(plan.call) &&
-         plan.options.units.vectors && append.turn_keys &&
-         plan.call.n_q * append.rope.inv_freq.shape[0] <= split::kMostTurns &&
+         plan.options.units.vectors && append.rotate_keys &&
+         plan.call.n_q * append.rope.inv_freq.shape[0] <= split::kMostRotations &&
          rows_begin_on_vectors(append.k) && rows_begin_on_vectors(append.v);
 }
 

@@ -94,7 +94,7 @@ __device__ inline Item item_of(const Call& call, const KeyRange& range, int numb
 // Key, value and queries of the token, rotated, as T: [2 + queries][dim]. Queries that the team
 // has not are like its last. All workers call it.
 template <typename T, int queries>
-__device__ void load_token(const Call& call, const Team& team, const CosSin* turns, T* token) {
+__device__ void load_token(const Call& call, const Team& team, const CosSin* rotations, T* token) {
   constexpr int kVectors = 2 + queries, kRounds = (kVectors * kMostDim + kThreads - 1) / kThreads;
   const int dim = call.dim;
 #pragma unroll
@@ -109,15 +109,15 @@ __device__ void load_token(const Call& call, const Team& team, const CosSin* tur
     const int head = which < 2 ? team.kv_head : team.first + min(which - 2, team.count - 1);
     const auto* from =
         reinterpret_cast<const unsigned short*>(call.qkv) + places.first + head * places.stride;
-    const bool turns_it = which != 1 && e < 2 * call.pairs;
+    const bool is_rotated = which != 1 && e < 2 * call.pairs;
     const int pair = call.half_split ? (e < call.pairs ? e : e - call.pairs) : e / 2;
     const bool second = call.half_split ? e >= call.pairs : e % 2 != 0;
     const int other = call.half_split ? (second ? pair : pair + call.pairs) : e ^ 1;
-    const T own{__ldcg(from + e)}, partner{__ldcg(from + (turns_it ? other : e))};
+    const T own{__ldcg(from + e)}, partner{__ldcg(from + (is_rotated ? other : e))};
     token[i] = own;
-    if (turns_it) {
+    if (is_rotated) {
       const float a = to_f32(second ? partner : own), b = to_f32(second ? own : partner);
-      const TurnedPair out = turned(a, b, turns[pair]);
+      const RotatedPair out = rotated(a, b, rotations[pair]);
       token[i] = from_f32<T>(second ? out.second : out.first);
     }
   }
@@ -234,7 +234,7 @@ __device__ void merge_warps(const Call& call, const Team& team, int split, const
 // the token's queries, and has first_keys. `shared` has attention_floats(). All workers call it.
 template <typename T, typename Layer>
 __device__ void attend(const Call& call, const LayerWeights& layer, const Item& item, int own,
-                       bool is_first, const std::uint64_t* first_keys, const CosSin* turns,
+                       bool is_first, const std::uint64_t* first_keys, const CosSin* rotations,
                        float* shared) {
   constexpr int kQueries = Layer::kQueries, kKeysAtOnce = Layer::kKeysAtOnce;
   const int dim = call.dim, thread = static_cast<int>(threadIdx.x);
@@ -265,7 +265,7 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const Item& 
   // The first keys are on their way before the token's own is there.
   load(begin + half);
   if (is_first) Signals::receive(Layer::kHaveQkv);
-  load_token<T, kQueries>(call, team, turns, token);
+  load_token<T, kQueries>(call, team, rotations, token);
 
   // Into the cache, by the first team of the key head.
   const auto vector = [&](int which) {

@@ -107,7 +107,7 @@ struct Activations {
     for (int i = block; i < items; i += static_cast<int>(gridDim.x)) {
       const Item item = i == block ? *shared.first_item : item_of<Layer>(call, range, i);
       attend<T, Layer>(call, layer, item, range.end - 1, i == block, shared.first_keys,
-                       shared.turns, reinterpret_cast<float*>(input));
+                       shared.rotations, reinterpret_cast<float*>(input));
     }
     Signals::hand_over(Layer::kHaveAttended);
   }

@@ -26,7 +26,7 @@ struct Places {
   float* slots;               // sums
   Eight* residual;            // [hidden / 8]
   float2* partial;            // [kWarps], of a norm
-  CosSin* turns;              // [pairs]
+  CosSin* rotations;          // [pairs]
   Item* first_item;           // of attention, of the block's
   std::uint64_t* first_keys;  // [kFirstKeys]: where the first keys of that item are
   Row* rows;                  // of all products
@@ -54,7 +54,7 @@ struct Places {
     take(slots, call.slot_floats);
     take(residual, call.hidden / 8);
     take(partial, kWarps);
-    take(turns, call.pairs);
+    take(rotations, call.pairs);
     take(first_item, 1);
     take(first_keys, kFirstKeys);
     take(rows, call.most_rows);
@@ -130,7 +130,7 @@ __device__ void prepare_attention(const Call& call, const Places<Kind>& shared) 
     find_first_keys(call, item, thread, kThreadsHere, shared.first_keys);
   }
   for (int i = thread; i < call.pairs; i += kThreadsHere) {
-    shared.turns[i] = cos_sin(position, call.inv_freq[i]);
+    shared.rotations[i] = cos_sin(position, call.inv_freq[i]);
   }
 }
 

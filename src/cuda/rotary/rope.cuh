@@ -1,4 +1,4 @@
-// The turn of a rotary pair, for kernels.
+// The rotation of a rotary pair, for kernels.
 #pragma once
 
 #include <cstdint>
@@ -25,15 +25,15 @@ __device__ inline CosSin cos_sin(std::int64_t position, float inv_freq) {
   return {c - rest * s, s + rest * c};
 }
 
-struct TurnedPair {
+struct RotatedPair {
   float first, second;
 };
 
 // Every step rounds as written, whatever surrounds the call: in f32, keys that attention rotates as
 // it reads them have the bits that rotary() would have stored.
-__device__ inline TurnedPair turned(float first, float second, CosSin turn) {
-  return {fmaf(-second, turn.sin, __fmul_rn(first, turn.cos)),
-          fmaf(first, turn.sin, __fmul_rn(second, turn.cos))};
+__device__ inline RotatedPair rotated(float first, float second, CosSin rotation) {
+  return {fmaf(-second, rotation.sin, __fmul_rn(first, rotation.cos)),
+          fmaf(first, rotation.sin, __fmul_rn(second, rotation.cos))};
 }
 
 }  // namespace tessera::cuda

@@ -7,9 +7,9 @@
 namespace tessera::cuda {
 
 __device__ inline CosSin fast_cos_sin(float radians) {
-  CosSin turn;
-  __sincosf(radians, &turn.sin, &turn.cos);
-  return turn;
+  CosSin rotation;
+  __sincosf(radians, &rotation.sin, &rotation.cos);
+  return rotation;
 }
 
 }  // namespace tessera::cuda

@@ -151,7 +151,7 @@ __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* 
 
     __syncthreads();  // whoever still reads the last values
     load_keys<T, chunks>(call, tile, call.k, call.k_scales, k0, n, keys);
-    if (call.inv_freq != nullptr) turn_rows<chunks>(call, keys, n, k0);
+    if (call.inv_freq != nullptr) rotate_rows<chunks>(call, keys, n, k0);
     __syncthreads();
     float weights[kRowsOfWarp];
     unsigned seen[kRowsOfWarp];

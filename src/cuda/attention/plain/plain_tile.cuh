@@ -70,14 +70,14 @@ __device__ void load_rows(float* rows, int n, int dim, float factor, RowOf row_o
 
 // Rotates row j, for j in [0, n), by position k0 + j. A warp rotates the rows it loaded.
 template <int chunks>
-__device__ void turn_rows(const AttentionCall& call, float* rows, int n, std::int64_t k0) {
+__device__ void rotate_rows(const AttentionCall& call, float* rows, int n, std::int64_t k0) {
   __syncwarp();
   for (int j = warp(); j < n; j += kWarps) {
     for (int pair = lane(); pair < call.pairs; pair += kWarp) {
-      const CosSin turn = cos_sin(k0 + j, call.inv_freq[pair]);
+      const CosSin rotation = cos_sin(k0 + j, call.inv_freq[pair]);
       float* first = rows + j * kStride<chunks> + (call.half_split ? pair : 2 * pair);
       float* second = first + (call.half_split ? call.pairs : 1);
-      const TurnedPair pair_out = turned(*first, *second, turn);
+      const RotatedPair pair_out = rotated(*first, *second, rotation);
       *first = pair_out.first;
       *second = pair_out.second;
     }

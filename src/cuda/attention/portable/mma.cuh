@@ -190,7 +190,7 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
     const int next = loop.next(k0 + keys, keys, cursor);
     lost = next < loop.end && find_rows_of(1 - slot, next);
     if (!lean && call.inv_freq != nullptr) {
-      turn_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
+      rotate_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
       __syncthreads();
     }
     const auto await_values = [&] {

@@ -207,8 +207,8 @@ __device__ void load_queries(unsigned char* to, int actual_dim, bool vectors, Ro
 // the rotation of one position; over at most 64 steps that is off by 64 roundings of f32. Thread
 // `thread` of `threads` calls it.
 template <int dim, int rows, typename T>
-__device__ void turn_keys(const AttentionCall& call, unsigned char* keys, int k0, int thread,
-                          int threads) {
+__device__ void rotate_keys(const AttentionCall& call, unsigned char* keys, int k0, int thread,
+                            int threads) {
   using Rows = PaddedRows<dim>;
   const auto at = [&](int row, int d) {
     return reinterpret_cast<T*>(keys + Rows::at(row, d / 8)) + d % 8;
@@ -223,13 +223,13 @@ __device__ void turn_keys(const AttentionCall& call, unsigned char* keys, int k0
     const int first = call.half_split ? pair : 2 * pair;
     const int second = call.half_split ? pair + pairs : 2 * pair + 1;
     const CosSin step = cos_sin(1, call.inv_freq[pair]);
-    CosSin turn = cos_sin(k0 + begin, call.inv_freq[pair]);
+    CosSin rotation = cos_sin(k0 + begin, call.inv_freq[pair]);
     for (int r = begin; r < end; ++r) {
-      const TurnedPair pair_out = turned(to_f32(*at(r, first)), to_f32(*at(r, second)), turn);
+      const RotatedPair pair_out = rotated(to_f32(*at(r, first)), to_f32(*at(r, second)), rotation);
       *at(r, first) = from_f32<T>(pair_out.first);
       *at(r, second) = from_f32<T>(pair_out.second);
-      const TurnedPair next = turned(turn.cos, turn.sin, step);
-      turn = {next.first, next.second};
+      const RotatedPair next = rotated(rotation.cos, rotation.sin, step);
+      rotation = {next.first, next.second};
     }
   }
 }

@@ -107,7 +107,7 @@ struct WarpTileLoop {
       start();
       if (started < stages) continue;
       if (load.has_codes() && started == stages) factors = next_factors();
-      if (append && started == stages) load_turned_queries<dim>(load.fresh, shared.q);
+      if (append && started == stages) load_rotated_queries<dim>(load.fresh, shared.q);
       wait_for_all_but(stages - 1);
       if (started == stages) {
         __syncthreads();  // the queries are there
@@ -175,11 +175,11 @@ struct WarpTileLoop {
       __syncwarp();
     }
     if (append && load.fresh.in_step(k0)) {
-      load.fresh.template turn_keys<dim>(k0, stage.k);
+      load.fresh.template rotate_keys<dim>(k0, stage.k);
       __syncwarp();
     }
     if (!lean && part.rows.call.inv_freq != nullptr) {
-      turn_keys<dim, kStepKeys, T>(part.rows.call, stage.k, k0, lane_of_warp(), 32);
+      rotate_keys<dim, kStepKeys, T>(part.rows.call, stage.k, k0, lane_of_warp(), 32);
       __syncwarp();
     }
   }
@@ -203,10 +203,10 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
   if (!lean && threadIdx.x == 0) shared.loop = own.loop;
   const Part part = own.part(call);
   const QueryRows& rows = part.rows;
-  const NewRows<T> fresh{tokens, rows, shared.turns(stages)};
+  const NewRows<T> fresh{tokens, rows, shared.rotations(stages)};
   if (call.page_table != nullptr) list_pages(part, units, shared.pages);
   if constexpr (append) {
-    make_turns(fresh, shared.turns(stages));
+    make_rotations(fresh, shared.rotations(stages));
     clear_queries<dim>(shared.q);
   }
   __syncthreads();
@@ -268,8 +268,8 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   const DeviceLimits& gpu = state_of(ctx).limits();
   const int stages =
       stages_of_call<dim, Stage<dim>>(gpu, call, partials, most_sharing<dim, true, false>());
-  const int turns = tokens != nullptr ? static_cast<int>(call.n_q) * tokens->pairs : 0;
-  const Grid grid = grid_of_call(gpu, call, partials, shared_bytes<dim>(stages, turns));
+  const int rotations = tokens != nullptr ? static_cast<int>(call.n_q) * tokens->pairs : 0;
+  const Grid grid = grid_of_call(gpu, call, partials, shared_bytes<dim>(stages, rotations));
   const NewTokens none;
   if (dim <= kMostCodes && options.codes_in_registers) {
     launch_codes<T, std::min(dim, kMostCodes)>(ctx, call, options, partials);

@@ -121,21 +121,21 @@ AttentionPlan plan_codes(const AttentionRequest& request) {
   return of_codes;
 }
 
-bool takes_turned(const AttentionRequest& request) {
-  return takes(request) && suits_turning(request.call, request.units);
+bool takes_rotated(const AttentionRequest& request) {
+  return takes(request) && suits_rotating(request.call, request.units);
 }
 
-void run_turned(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
+void run_rotated(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
   const Partials partials = take_partials(ctx, frame, plan);
   with_tensor_core_types(plan.call, [&](auto type, auto dim) {
-    constexpr int kDim = std::min<int>(dim(), kMostTurned);  // wider heads do not come here
-    launch_turned<decltype(type), kDim>(ctx, plan.call, plan.options, partials);
+    constexpr int kDim = std::min<int>(dim(), kMostRotated);  // wider heads do not come here
+    launch_rotated<decltype(type), kDim>(ctx, plan.call, plan.options, partials);
   });
 }
 
 void run_few(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
-  if (suits_turning(plan.call, plan.options.units)) {
-    run_turned(ctx, plan, frame);
+  if (suits_rotating(plan.call, plan.options.units)) {
+    run_rotated(ctx, plan, frame);
   } else {
     run(ctx, plan, frame);
   }

@@ -27,9 +27,9 @@ void run_with_tokens(Context& ctx, const AttentionPlan& plan, const NewTokens& t
 bool takes_codes(const AttentionRequest& request);
 AttentionPlan plan_codes(const AttentionRequest& request);
 
-// The same where keys are turned in registers as they are read (split_rotated.cuh).
-bool takes_turned(const AttentionRequest& request);
-void run_turned(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+// The same where keys are rotated in registers as they are read (split_rotated.cuh).
+bool takes_rotated(const AttentionRequest& request);
+void run_rotated(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
 
 // One of the three, whichever suits.
 void run_few(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);

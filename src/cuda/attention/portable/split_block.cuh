@@ -62,15 +62,15 @@ struct alignas(16) Shared {
   __device__ float* out(int warp, int row) {
     return reinterpret_cast<float*>(this + 1) + (warp * kRows + row) * dim;
   }
-  // Behind the rings: the turns of new tokens.
-  __device__ CosSin* turns(int stages) {
+  // Behind the rings: the rotations of new tokens.
+  __device__ CosSin* rotations(int stages) {
     return reinterpret_cast<CosSin*>(reinterpret_cast<Step*>(this + 1) + kWarps * stages);
   }
 };
 
 template <int dim, typename Step = Stage<dim>>
-constexpr int shared_bytes(int stages, int turns) {
-  const int rings = kWarps * stages * static_cast<int>(sizeof(Step)) + turns * 8;
+constexpr int shared_bytes(int stages, int rotations) {
+  const int rings = kWarps * stages * static_cast<int>(sizeof(Step)) + rotations * 8;
   const int results = kWarps * kRows * dim * 4;
   return static_cast<int>(sizeof(Shared<dim, Step>)) + std::max(rings, results);
 }

@@ -1,24 +1,24 @@
-// cuda.split.turned (split_rotated.cuh) as the host sees it.
+// cuda.split.rotated (split_rotated.cuh) as the host sees it.
 #pragma once
 
 #include "cuda/attention/portable/tensor_core.h"
 
 namespace tessera::cuda::split {
 
-// The widest heads whose keys are turned in registers.
-inline constexpr int kMostTurned = 128;
+// The widest heads whose keys are rotated in registers.
+inline constexpr int kMostRotated = 128;
 
-// Whether keys are turned as they are read, and can be turned in registers. Pairs of halves of a
+// Whether keys are rotated as they are read, and can be rotated in registers. Pairs of halves of a
 // head are read two at a time: they must be an even number.
-inline bool suits_turning(const AttentionCall& call, const KeyUnits& units) {
+inline bool suits_rotating(const AttentionCall& call, const KeyUnits& units) {
   return call.inv_freq != nullptr && call.pairs > 0 && !call.has_codes() && !call.capped &&
          !call.dropping && call.q_factor > 0.f && !is_pattern(call) && units.vectors &&
-         call.dim <= kMostTurned && (!call.half_split || call.pairs % 2 == 0);
+         call.dim <= kMostRotated && (!call.half_split || call.pairs % 2 == 0);
 }
 
 // Rows of few queries, of a call that suits.
 template <typename T, int dim>
-void launch_turned(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
-                   const Partials& partials);
+void launch_rotated(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
+                    const Partials& partials);
 
 }  // namespace tessera::cuda::split

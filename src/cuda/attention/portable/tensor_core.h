@@ -142,12 +142,12 @@ struct TokenHeads {
   std::int64_t token_stride = 0, head_stride = 0;
 };
 
-// Two elements of a head that are turned together.
+// Two elements of a head that are rotated together.
 struct Pair {
   int first, second;
 };
 
-// The tokens of a call as the product left them, where the kernel turns them and writes keys and
+// The tokens of a call as the product left them, where the kernel rotates them and writes keys and
 // values into the cache (append_attention). Token i is query i, in the order of q.
 struct NewTokens {
   TokenHeads q, k, v;
@@ -164,8 +164,8 @@ struct NewTokens {
   }
 };
 
-// The most turns of a sequence's new tokens, which a block keeps in shared memory.
-inline constexpr int kMostTurns = 512;
+// The most rotations of a sequence's new tokens that a block keeps in shared memory.
+inline constexpr int kMostRotations = 512;
 
 // Up to this many rows, the last block merges by itself, two rows to a warp.
 inline constexpr std::int64_t kMergedRows = 8;

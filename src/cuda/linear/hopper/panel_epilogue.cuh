@@ -156,7 +156,7 @@ __device__ inline void store_two(std::uint16_t* to, Halves two, int count, bool 
 }
 
 // Of token lane / 4 and of features lane % 4 * 2 on: as lanes hold them when an 8 x 8 matrix has
-// been turned. With what is added to them.
+// been transposed. With what is added to them.
 struct TwosWriter {
   static constexpr bool kBrief = false;
   const PanelOutput& output;
@@ -177,11 +177,11 @@ struct TwosWriter {
       if (epilogue.has_residual) {
         const auto* residual =
             epilogue.residual.row<const std::uint16_t>(at.first_token + token) + at.first_feature;
-        const Halves added = tile::turn_8x8(load_two(residual + first, count, output.twos));
+        const Halves added = tile::transpose_8x8(load_two(residual + first, count, output.twos));
         values[i] += value_as(f16, added);
         values[i + 1] += value_as(f16, added >> 16);
       }
-      const Halves two = tile::turn_8x8(halves_as(f16, values[i], values[i + 1]));
+      const Halves two = tile::transpose_8x8(halves_as(f16, values[i], values[i + 1]));
       auto* out =
           epilogue.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + first;
       store_two(out, two, count, output.twos);
@@ -224,7 +224,7 @@ struct EightsWriter {
 #pragma unroll
     for (int p = 0; p < 4; ++p) halves[p] = halves_as(f16, values[2 * p], values[2 * p + 1]);
     __syncwarp();  // what was there has been read
-    tile::store_turned(put, halves);
+    tile::store_transposed(put, halves);
     __syncwarp();
     if (tokens > 0) *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(take);
     out += advance;

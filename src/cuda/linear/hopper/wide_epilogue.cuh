@@ -133,7 +133,7 @@ struct LinesWriter {
         halves[p] = halves_of<T>(sums[at] * ends.scales[side] + ends.biases[side],
                                  sums[at + 1] * ends.scales[side] + ends.biases[side]);
       }
-      tile::store_turned(to + q * 16 * 128, halves);
+      tile::store_transposed(to + q * 16 * 128, halves);
     }
   }
 

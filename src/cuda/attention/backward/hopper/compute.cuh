@@ -106,7 +106,7 @@ class HopperWarpgroup {
     const int query = lane / 16 * 8 + lane % 8, part = 2 * warp + lane / 8 % 2;
 #pragma unroll
     for (int step = 0; step < B::kQueries / 16; ++step) {
-      tile::store_turned(panel + tile::swizzled(16 * step + query, part), ds[step]);
+      tile::store_transposed(panel + tile::swizzled(16 * step + query, part), ds[step]);
     }
   }
 
