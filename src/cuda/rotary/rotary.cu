@@ -2,10 +2,9 @@
 //
 //                pairs, 32 at a time ->
 //              +---------------------------+   A thread takes one pair of every eighth head. It
-//              forms
-//   heads, 8   |  a0 b0   a1 b1   a2 b2 ...|   the pair's cosine and sine once, then rotates the
-//   pair at a time  |                           |   in all its heads. No other thread touches these
-//              +---------------------------+   elements: in place works.
+//   heads, 8   |  a0 b0   a1 b1   a2 b2 ...|   computes the pair's cosine and sine once, then
+//   at a time  |                           |   rotates the pair in all its heads. No other thread
+//              +---------------------------+   touches these elements, so it works in place.
 #include "cuda/rotary/rotary.h"
 
 #include "core/type_switch.h"

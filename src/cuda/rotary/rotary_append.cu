@@ -7,11 +7,10 @@
 //
 // A block first makes the cosines and sines of its token, once for all heads. Then its threads loop
 // over the units of its heads. Where rows are aligned to 16 bytes, a unit is 16 bytes and the 16
-// bytes they are paired with; else the same with 4 bytes; else one element and its partner. What is
-// written elsewhere, in rows that are aligned where the pairs are not (Pythia rotates 10 pairs of
-// heads of 80), goes 16 bytes at a time too: a unit then reads the partners of its elements by
-// themselves. Into pages of 8 bits, a warp writes a head: once over it for its scale, once more for
-// its codes.
+// bytes paired with them; else the same with 4 bytes; else one element and its partner. Where rows
+// are aligned but pairs are not (Pythia rotates 10 pairs of heads of 80), and the result does not
+// go in place, units are 16 bytes too: a unit then reads the partners of its elements one by one.
+// Into 8-bit pages, a warp writes a head: one pass for its scale, one for its codes.
 #include "cuda/rotary/rotary_append.h"
 
 #include <algorithm>
@@ -31,21 +30,22 @@ namespace tessera::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTablePairs = 512;  // heads of up to 1024; what lies beyond is computed in place
+constexpr int kTablePairs = 512;  // heads of up to 1024; later pairs are computed in each use
 
-// One of q, k and v, and where it goes.
+// One of q, k and v, and its destination.
 struct Part {
   const void* from;
   std::int64_t token_stride, head_stride;
   void* to;
   std::int64_t to_head_stride;
-  // From a token to its place: with pages, slot / page_size and slot % page_size; else token and 0.
+  // Strides of a token's place: with pages, of slot / page_size and slot % page_size; else of token
+  // and 0.
   std::int64_t to_strides[2];
   int heads;
   int pairs;                      // to be rotated; 0: it is copied
   int unit_bytes;                 // 16 or 4; 0: an element
-  bool by_vectors;                // of 16 bytes, whatever the pairs are: then unit_bytes is 16
-  bool in_place;                  // nothing beside the pairs is written
+  bool by_vectors;                // of 16 bytes, however pairs are aligned; unit_bytes is then 16
+  bool in_place;                  // only the pairs are written
   float* scales;                  // of pages of 8 bits; null: none
   std::int64_t scale_strides[2];  // of a page and of a head
 
@@ -71,7 +71,7 @@ struct AppendCall {
   DType stored;  // of the pages
 };
 
-// The rotations of one token: from the table, as far as it reaches.
+// The rotations of one token: from the table, as far as it goes.
 struct Rotations {
   const CosSin* table;
   const float* inv_freq;
@@ -87,7 +87,7 @@ struct Head {
   T* to;
 };
 
-// Unit u of a head in pieces: pairs (i, i + pairs) of half-split heads first, then the rest.
+// Moves unit u of a head in pieces: pairs (i, i + pairs) of half-split heads first, then the rest.
 template <int kBytes, typename T>
 __device__ void move_piece(Head<T> head, int unit, int pairs, const CosSin* table) {
   using Unit = Piece<T, kBytes>;
@@ -111,7 +111,7 @@ __device__ void move_piece(Head<T> head, int unit, int pairs, const CosSin* tabl
   store_piece(head.to + at + pairs, piece);
 }
 
-// Unit u of a head in elements.
+// Moves unit u of a head in elements.
 template <typename T>
 __device__ void move_element(Head<T> head, int unit, int pairs, bool half_split,
                              const Rotations& rotations) {
@@ -137,7 +137,7 @@ __device__ float rotated_element(const T* head, int d, int pairs, bool half_spli
   return to_f32(from_f32<T>(d == first ? out.first : out.second));
 }
 
-// Unit u of a head in vectors. Not in place: others read what this one has.
+// Moves unit u of a head in vectors. Not in place: other threads read the elements of this one.
 template <typename T>
 __device__ void move_vector(Head<T> head, int unit, int pairs, bool half_split,
                             const Rotations& rotations) {
@@ -151,7 +151,7 @@ __device__ void move_vector(Head<T> head, int unit, int pairs, bool half_split,
   store_piece(head.to + at, piece);
 }
 
-// Heads [begin, end) of one part.
+// Moves heads [begin, end) of one part.
 template <typename T>
 __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_t token,
                            std::int64_t place, std::int64_t place_row, int begin, int end,
@@ -174,7 +174,7 @@ __device__ void move_heads(const AppendCall& call, const Part& part, std::int64_
   }
 }
 
-// Heads [begin, end) of keys or values, as codes.
+// Writes heads [begin, end) of keys or values as codes.
 template <typename T>
 __device__ void encode_heads(const AppendCall& call, const Part& part, std::int64_t token,
                              std::int64_t page, std::int64_t row, int begin, int end,
@@ -199,8 +199,8 @@ __global__ void __launch_bounds__(kThreads) append_rotated(AppendCall call) {
   wait_for_earlier_kernels();
   const std::int64_t blocks = call.tokens * call.blocks_of_token;
   for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
-    // Divisions of 32 bits take a quarter of the instructions of 64 bits. Where a token has several
-    // blocks, their number fits.
+    // A 32-bit division takes a quarter of the instructions of a 64-bit one. If a token has several
+    // blocks, block numbers fit 32 bits.
     const auto narrow = static_cast<std::uint32_t>(b);
     const auto of_token = static_cast<std::uint32_t>(call.blocks_of_token);
     const std::int64_t token = of_token == 1 ? b : narrow / of_token;
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kThreads) append_rotated(AppendCall call) {
     const std::int64_t position = index_at(call.positions, call.position_dtype, token);
     const std::int64_t slot = call.slots[token];
     const bool has_slot = slot >= 0 && slot < call.slots_of_pool;
-    // Blocks of values alone rotate nothing.
+    // Blocks with only values rotate nothing.
     const bool rotates_some =
         first < call.parts[0].heads + (call.parts[1].pairs > 0 ? call.parts[1].heads : 0);
     const int entries = !rotates_some ? 0 : call.pairs < kTablePairs ? call.pairs : kTablePairs;
@@ -250,7 +250,7 @@ int unit_bytes_of(const Tensor& from, const Tensor& to, std::int64_t pairs, bool
   return 0;
 }
 
-// Whether rows that are not written in place can be moved in vectors.
+// Whether rows that do not stay in place can be moved in vectors.
 bool has_vectors(const Tensor& from, const Tensor& to) {
   return from.shape[2] % (kPieceBytes / size_of(from.dtype)) == 0 &&
          rows_on_pieces(from, kPieceBytes) && rows_on_pieces(to, kPieceBytes);
@@ -294,7 +294,7 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
     units += std::int64_t{part.heads} * part.units(dim, size_of(args.q.dtype));
   }
   // Four units for each thread, and at least as many blocks as keep a large GPU busy; each has at
-  // least one head. Where that would give more than 2^31 blocks, each token has one.
+  // least one head. If that would give more than 2^31 blocks, each token has one.
   constexpr std::int64_t kManyBlocks = 264, kUnits = 4 * kThreads;
   const std::int64_t wanted = std::max((units + kUnits - 1) / kUnits, kManyBlocks / tokens);
   const bool narrow = tokens <= std::numeric_limits<std::int32_t>::max() / heads;

@@ -1,5 +1,5 @@
 // Sine and cosine of an angle between -pi and pi by the hardware's units, off by 2^-21 at most: far
-// less than a number of 16 bits can tell.
+// less than the rounding of a 16-bit number.
 #pragma once
 
 #include "cuda/rotary/rope.cuh"

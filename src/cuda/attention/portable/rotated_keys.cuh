@@ -6,15 +6,15 @@
 //
 // One rotation of the queries serves all keys of a step. The rotations of the keys are the same in
 // every step, so they come from a table. The table is small, because key 15 - j rotates by the
-// angle of key j in the opposite direction. So the two keys of a lane are g and 15 - g: the second
-// half of a step is taken in falling order.
+// angle of key j in the opposite direction. So a lane has keys g and 15 - g: the second half of a
+// step is in falling order.
 //
 //   columns of scores    0  1  2  3  4  5  6  7 |  8  9 10 11 12 13 14 15
 //   key of the step      0  1  2  3  4  5  6  7 | 15 14 13 12 11 10  9  8
 //
-// The order of elements along the head dim is free too. A step of mma.sync has 8 elements that are
-// the first of their pairs and the 8 that are the second: both are in the same lane, at the same
-// place of two registers.
+// The order of elements along the head dim is free too. A step of mma.sync takes the first elements
+// of 8 pairs and their 8 second elements. Both elements of a pair are then in the same lane, at the
+// same place of two registers.
 #pragma once
 
 #include <cstdint>
@@ -27,29 +27,30 @@
 
 namespace tessera::cuda::split {
 
-// An angle in units of 2^-64 of a turn, so that multiples of it need no reduction. Of half a
-// position, because the middle of a step lies between two.
+// The angle of half a position, because the middle of a step lies between two positions. Its unit
+// is 2^-64 of a turn, so that multiples of it need no reduction.
 __device__ inline std::uint64_t half_position(float inv_freq) {
   constexpr double kHalfTurns = 0.07957747154594767;  // 1 / (4 pi)
   const double turns = static_cast<double>(inv_freq) * kHalfTurns;
   return static_cast<std::uint64_t>((turns - floor(turns)) * 0x1p64);
 }
-// Of an angle in units of 2^-32 of a turn.
+// The cosine and sine of an angle in units of 2^-32 of a turn.
 __device__ inline CosSin cos_sin_of(std::uint32_t angle) {
   constexpr float kRadians = 1.46291807926715968e-9f;  // pi / 2^31
   return fast_cos_sin(kRadians * static_cast<float>(static_cast<std::int32_t>(angle)));
 }
 
-// Where the elements of a step of mma.sync lie in a row: `first` and the next one, which lane
-// % 4 == t has, and those that they are rotated with. Steps from `rotated` on have their 16
-// elements in order.
+// Where the elements of a step of mma.sync lie in a row: a lane with lane % 4 == t has `first`, the
+// next one, and their partners from `second` on. Steps from `rotated` on have their 16 elements in
+// order.
 struct RotatedPlaces {
-  int pairs, rotated;  // the latter: steps
+  int pairs, rotated;  // `rotated`: steps
 
   __device__ explicit RotatedPlaces(const AttentionCall& call)
       : pairs(static_cast<int>(call.pairs)), rotated((pairs + 7) / 8) {}
 
-  // Pairs of halves of a head. Behind the last pair, elements that are not rotated fill the step.
+  // For pairs of halves of a head. After the last pair, elements that are not rotated fill the
+  // step.
   __device__ int first(int step, int t) const {
     const int pair = 8 * step + 2 * t;
     return pair < pairs ? pair : pair + pairs;
@@ -63,9 +64,9 @@ struct RotatedPlaces {
 // The rotations that a block keeps in shared memory.
 template <int dim>
 struct RotationTables {
-  // Of keys: cosines and sines of two pairs as numbers of 16 bits, for keys g of all lanes.
+  // For keys: 16-bit cosines and sines of two pairs, for the keys g of all lanes.
   uint2 keys[dim / 16][32];
-  // Of queries: (cos, sin, cos, sin) of two pairs, at the middle of each warp's step.
+  // For queries: (cos, sin, cos, sin) of two pairs, at the middle of each warp's step.
   float4 middles[kWarps][dim / 4];
 };
 
@@ -80,7 +81,7 @@ struct LaneRotations {
       units[i] = pair < call.pairs ? half_position(call.inv_freq[pair]) : 0;
     }
   }
-  // The rotations of keys. All threads of a block call it: each warp has two of the keys g.
+  // Makes the rotations of keys. All threads of a block call it: each warp makes two of the keys g.
   template <typename T, int dim>
   __device__ void make_keys(RotationTables<dim>& tables) const {
     if (lane_of_warp() >= dim / 4) return;
@@ -94,8 +95,7 @@ struct LaneRotations {
           make_uint2(halves_of<T>(a.cos, b.cos), halves_of<T>(a.sin, b.sin));
     }
   }
-  // The rotations of queries for a step. A warp calls it, and waits for all of its lanes before
-  // they are read.
+  // Makes the rotations of queries for a step. A warp calls it, and syncs before it reads them.
   template <int dim>
   __device__ void make_middle(int k0, RotationTables<dim>& tables) const {
     if (lane_of_warp() >= dim / 4) return;
@@ -110,9 +110,9 @@ struct LaneRotations {
   }
 };
 
-// Two pairs of key g, and the same two of key 15 - g, which rotate the other way. In 16 bits: the
-// product with the sine is rounded, and then the sum. Scores are off by 1.1 times as much as with
-// keys that were rotated in f32 and rounded (docs/notebook/attention_portable.md).
+// Rotates two pairs of key g, and the same two of key 15 - g in the opposite direction. In 16 bits:
+// the product with the sine is rounded, then the sum. Errors of scores are 1.1 times those with
+// keys rotated in f32 and rounded (docs/notebook/attention_portable.md).
 template <typename T>
 __device__ void rotate_keys_of_lane(std::uint32_t (&b)[4], uint2 rotation) {
   const auto multiply_add = [](Halves x, Halves y, Halves z) {
@@ -136,7 +136,7 @@ __device__ inline float2 unpacked(Halves x, BFloat16) {
   return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
 }
 
-// Two pairs of a query, rotated back in f32 and rounded once.
+// Rotates two pairs of a query back, in f32, and rounds once.
 template <typename T>
 __device__ void rotate_query(Halves& first, Halves& second, float4 rotation) {
   const float2 a = unpacked(first, T()), b = unpacked(second, T());
@@ -146,9 +146,9 @@ __device__ void rotate_query(Halves& first, Halves& second, float4 rotation) {
       pack(fmaf(-a.x, rotation.y, b.x * rotation.x), fmaf(-a.y, rotation.w, b.y * rotation.z), T());
 }
 
-// scores = Q K^T of a step, with both rotated. Common: pairs are halves of the head, all of it is
-// rotated, there are at most 8 rows of queries, and no branch. Rows of queries: `n_rows` at q;
-// those behind repeat them.
+// scores = Q K^T of a step, with both rotated. Common: the whole head is rotated, in pairs of
+// halves, and there are at most 8 query rows; the code then has no branch. There are `n_rows` query
+// rows at q; later rows repeat them.
 template <typename T, int dim, bool common>
 struct RotatedProduct {
   using Rows = PaddedRows<dim>;
@@ -168,8 +168,8 @@ struct RotatedProduct {
   }
 
  private:
-  // ldmatrix: lane i of a matrix names row i. Matrices of keys: keys 0..7 and 15..8, of first
-  // elements, then of second ones.
+  // ldmatrix: lane i of a matrix gives the address of row i. Matrices of keys: keys 0..7 and 15..8,
+  // first elements, then second elements.
   __device__ static int key_of_matrix() {
     const int row = lane_of_warp() % 8;
     return lane_of_warp() / 8 % 2 == 0 ? row : kStepKeys - 1 - row;
@@ -198,7 +198,7 @@ struct RotatedProduct {
     std::uint32_t rows[4];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (step % 2 == 0) {  // behind the last step, something that nobody uses
+      if (step % 2 == 0) {  // after the last step: loaded, never used
         load_matrices(rows, q_row + 16 * (step + 1 < kSteps ? step : kSteps - 2));
       }
       const bool is_second = step % 2 != 0 || step + 1 == kSteps;
@@ -255,7 +255,7 @@ struct RotatedProduct {
   }
 };
 
-// hide() for scores in this order of keys. Few: there are at most 8 rows.
+// hide() for scores in this key order. Few: there are at most 8 rows.
 template <bool few>
 __device__ void hide_rotated(const QueryRows& rows, const KeyTileLoop& loop, int k0,
                              Scores<1, kStepKeys>& scores) {
@@ -272,7 +272,7 @@ __device__ void hide_rotated(const QueryRows& rows, const KeyTileLoop& loop, int
   }
 }
 
-// update() where there are at most 8 rows: those of side 1 do not exist.
+// update() for at most 8 rows: the rows of side 1 do not exist.
 template <int dim>
 __device__ void update_side0(float factor, Scores<1, kStepKeys>& scores, WarpRows<1, dim>& state) {
   float(&low)[4] = scores[0][0], (&high)[4] = scores[0][1];
@@ -296,7 +296,7 @@ __device__ void update_side0(float factor, Scores<1, kStepKeys>& scores, WarpRow
   }
 }
 
-// sums += P V, with weights in this order of keys. Few: there are at most 8 rows.
+// sums += P V, with weights in this key order. Few: there are at most 8 rows.
 template <typename T, bool few, int dim>
 __device__ void multiply_rotated_values(const Scores<1, kStepKeys>& weights,
                                         const unsigned char* values, WarpRows<1, dim>& state) {

@@ -1,12 +1,12 @@
 // cuda.split for keys that are rotated as they are read (rope_on_read): the same splits, rings and
-// merges, and keys that are rotated in registers (rotated_keys.cuh). Nothing else comes between
-// scores and softmax.
+// merges, with keys rotated in registers (rotated_keys.cuh). Nothing else comes between scores and
+// softmax.
 //
 // A step of a warp is
 //
 //   start copies of a later step | rotations of queries | wait | rotate and multiply | softmax, P V
 //
-// The sines and cosines of the second are computed while the step's keys are on their way.
+// The rotations of queries are computed while the step's keys are in flight.
 #pragma once
 
 #include "cuda/attention/portable/rotated_keys.cuh"
@@ -24,15 +24,15 @@ constexpr int rotated_sharing() {
   return dim <= 80 ? 4 : 3;
 }
 
-// What a block has in shared memory. At head dim 128 three blocks have 2 KB left beside their
-// rings, so there are only as many rows of queries as a call has, and the warps' results lie where
-// the rotations were.
+// A block's shared memory. At head dim 128 three blocks have 2 KB left beside their rings, so there
+// is room only for the query rows that a call has, and the warps' results reuse the place of the
+// rotations.
 template <int dim>
 struct alignas(16) RotatedShared {
   RotationTables<dim> tables;
   PageList pages;
 
-  // Behind it: the warps' rings, then the queries. When all keys have been seen: results.
+  // After this struct: the warps' rings, then the queries. After the last key: the results.
   __device__ Stage<dim>* ring(int stages) {
     return reinterpret_cast<Stage<dim>*>(this + 1) + warp_of_block() * stages;
   }
@@ -42,7 +42,7 @@ struct alignas(16) RotatedShared {
   }
 };
 
-// As share() and finish() take it.
+// The interface that share() and finish() expect.
 template <int dim>
 struct RotatedResults {
   static_assert(sizeof(RotationTables<dim>) >= 2 * sizeof(float[kWarps][kRows]));
@@ -91,14 +91,14 @@ struct RotatedTileLoop {
       close_copy_group();
       into = next(into);
       if (started < stages) continue;
-      if (started == stages) {  // keys are on their way: there is time
+      if (started == stages) {  // keys are in flight: there is time
         rotations.load(call);
         rotations.template make_keys<T>(shared.tables);
       }
       const int k0 = computing.take();
       if (k0 >= 0) rotations.make_middle(k0, shared.tables);
       wait_for_all_but(stages - 1);
-      if (started == stages) __syncthreads();  // the queries and the rotations of keys are there
+      if (started == stages) __syncthreads();  // the queries and the rotations of keys are ready
       if (k0 < 0) break;
       __syncwarp();
       Stage<dim>& stage = ring[from];
@@ -116,7 +116,7 @@ struct RotatedTileLoop {
         update(call.q_factor, scores, state);
       }
       multiply_rotated_values<T, common>(scores, stage.v, state);
-      __syncwarp();  // nobody reads the stage, or the rotations, any more
+      __syncwarp();  // no lane still reads the stage or the rotations
       from = next(from);
     }
     wait_for_copies<0>();
