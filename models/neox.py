@@ -42,9 +42,9 @@ def rotary_table(shape, positions):
 
 def rotate(x, cos, sin):
     """x [..., positions, head_dim]: only the first rotary_dim values are rotated."""
-    turned, kept = x[..., :cos.shape[-1]], x[..., cos.shape[-1]:]
-    a, b = turned.chunk(2, dim=-1)
-    return torch.cat([turned * cos + torch.cat([-b, a], dim=-1) * sin, kept], dim=-1).to(x.dtype)
+    rotated, kept = x[..., :cos.shape[-1]], x[..., cos.shape[-1]:]
+    a, b = rotated.chunk(2, dim=-1)
+    return torch.cat([rotated * cos + torch.cat([-b, a], dim=-1) * sin, kept], dim=-1).to(x.dtype)
 
 
 class Attention(nn.Module):

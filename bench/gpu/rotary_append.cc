@@ -71,10 +71,10 @@ void run_rotary_append(Context& ctx, const Noise& noise, const Ceilings& ceiling
   };
   const auto apart = [&](int i) {
     const RotaryAppendArgs a = args(i);
-    const Tensor turned = sets[static_cast<std::size_t>(i)]
-                              .qkv.view.view({1, tokens, h.heads + 2 * h.kv_heads, h.dim})
-                              .slice(2, 0, h.heads + h.kv_heads);
-    rotary(ctx, {.x = turned, .positions = a.positions, .rope = a.rope, .out = turned});
+    const Tensor rotated = sets[static_cast<std::size_t>(i)]
+                               .qkv.view.view({1, tokens, h.heads + 2 * h.kv_heads, h.dim})
+                               .slice(2, 0, h.heads + h.kv_heads);
+    rotary(ctx, {.x = rotated, .positions = a.positions, .rope = a.rope, .out = rotated});
     kv_append(ctx,
               {.k = a.k, .v = a.v, .slots = a.slots, .k_pages = a.k_pages, .v_pages = a.v_pages});
   };

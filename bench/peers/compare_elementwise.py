@@ -55,15 +55,15 @@ def torch_rotary(row):
     angles = torch.outer(slots.float(), 10000.0 ** (-torch.arange(0, dims, 2, device="cuda") / dims))
     cos, sin = (f(torch.cat((angles, angles), -1)).to(torch.bfloat16)[:, None] for f in (torch.cos, torch.sin))
 
-    def turn(x):
-        turned, rest = x[..., :dims], x[..., dims:]
-        first, second = turned.chunk(2, -1)
-        out = turned * cos + torch.cat((-second, first), -1) * sin  # five launches
+    def rotate(x):
+        rotated, rest = x[..., :dims], x[..., dims:]
+        first, second = rotated.chunk(2, -1)
+        out = rotated * cos + torch.cat((-second, first), -1) * sin  # five launches
         return torch.cat((out, rest), -1) if rest.shape[-1] else out
 
     def run(qkv, k_cache, v_cache):
         q, k, v = qkv.split((heads, kv_heads, kv_heads), 1)
-        q, k = turn(q), turn(k)
+        q, k = rotate(q), rotate(k)
         k_cache.index_copy_(0, slots, k)
         v_cache.index_copy_(0, slots, v)
         return q
@@ -114,7 +114,7 @@ PEERS = {"layer_norm": torch_norm, "rms_norm": torch_norm, "rotary_append": torc
 def shape_of(row):
     if row["op"] == "rotary_append":
         heads, kv_heads, dim, dims = ROTARY[row["model"]]
-        return f"{row['tokens']} tokens, heads {heads} + 2 x {kv_heads} of {dim}, {dims} turned"
+        return f"{row['tokens']} tokens, heads {heads} + 2 x {kv_heads} of {dim}, {dims} rotated"
     if row["op"] == "sample":
         return f"[1, {row['width']}], {row['mode']}"
     more = f", {row['residuals']} residuals" if "residuals" in row else f", k = {row['k']}" if row["op"] == "top_k" else ""

@@ -11,12 +11,12 @@
 namespace tessera {
 
 struct RotaryAppendArgs {
-  Tensor q{};             // [tokens, heads, dim] f32, f16 or bf16; any strides, dim contiguous
-  Tensor k{}, v{};        // [tokens, kv_heads, dim] of q's dtype; only read
-  Tensor positions{};     // i32 or i64 [tokens]; not negative
-  Rope rope{};            // at most dim dims
-  bool turn_keys = true;  // false: keys are stored unrotated, for attention's rope_on_read
-  Tensor slots{};         // i32 [tokens]: page * page_size + row; distinct
+  Tensor q{};               // [tokens, heads, dim] f32, f16 or bf16; any strides, dim contiguous
+  Tensor k{}, v{};          // [tokens, kv_heads, dim] of q's dtype; only read
+  Tensor positions{};       // i32 or i64 [tokens]; not negative
+  Rope rope{};              // at most dim dims
+  bool rotate_keys = true;  // false: keys are stored unrotated, for attention's rope_on_read
+  Tensor slots{};           // i32 [tokens]: page * page_size + row; distinct
   // [pages, page_size, kv_heads, dim] of q's dtype. On the CPU, f32 may be stored as f16 or bf16.
   // All may be stored as f8e4m3 or i8, with scales.
   Tensor k_pages{}, v_pages{};

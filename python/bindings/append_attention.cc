@@ -39,7 +39,7 @@ std::int64_t sequences_of(const AttentionArgs& attention, const Tensor& q) {
 }
 
 Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput positions,
-                            nb::handle rope, bool turn_keys, ArrayInput slots, ArrayInput k_pages,
+                            nb::handle rope, bool rotate_keys, ArrayInput slots, ArrayInput k_pages,
                             ArrayInput v_pages, nb::handle pages, ArrayOutput out,
                             ArrayOutput q_out, nb::object lse, MaskInput mask, float scale,
                             float softcap, DropoutInput dropout, ArrayInput q_offsets,
@@ -53,7 +53,7 @@ Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput
                                          .v = v,
                                          .positions = positions,
                                          .rope = rope,
-                                         .turn_keys = turn_keys,
+                                         .rotate_keys = rotate_keys,
                                          .slots = slots,
                                          .k_pages = k_pages,
                                          .v_pages = v_pages,
@@ -91,7 +91,7 @@ Result run_append_attention(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput
 void bind_append_attention(nb::module_& m) {
   m.def(
       "append_attention", &run_append_attention, nb::kw_only(), "q"_a, "k"_a, "v"_a, "positions"_a,
-      "rope"_a, "turn_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "pages"_a,
+      "rope"_a, "rotate_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "pages"_a,
       "out"_a = nb::none(), "q_out"_a = nb::none(), "lse"_a = nb::none(), "mask"_a = nb::none(),
       "scale"_a = 0.f, "softcap"_a = 0.f, "dropout"_a = nb::none(), "q_offsets"_a = nb::none(),
       "rope_on_read"_a = nb::none(), "k_scales"_a = nb::none(), "v_scales"_a = nb::none(),

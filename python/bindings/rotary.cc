@@ -40,7 +40,7 @@ Result rotate(ArrayInput x, ArrayInput positions, nb::handle rope, ArrayOutput o
 void bind_rotary(nb::module_& m) {
   nb::class_<RopeObject>(
       m, "Rope",
-      "Frequencies of a rotary embedding: f32 [dims / 2]. It turns the first dims elements of a\n"
+      "Frequencies of a rotary embedding: f32 [dims / 2]. It rotates the first dims elements of a\n"
       "head.\n\n"
       ">>> rope = tessera.Rope(numpy.float32(tessera.rope_inv_freq(64)), style='interleaved')\n"
       ">>> rope.inv_freq.shape, rope.style\n((32,), 'interleaved')")

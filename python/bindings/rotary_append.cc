@@ -16,7 +16,7 @@ RotaryAppendArgs rotary_append_arguments(Call& call, const RotaryAppendObjects& 
   args.v = call.input("v", objects.v);
   args.positions = call.input("positions", objects.positions);
   args.rope = rope_argument(call, "rope", objects.rope);
-  args.turn_keys = objects.turn_keys;
+  args.rotate_keys = objects.rotate_keys;
   args.slots = call.input("slots", objects.slots);
   args.k_pages = call.output("k_pages", objects.k_pages);
   args.v_pages = call.output("v_pages", objects.v_pages);
@@ -29,7 +29,7 @@ RotaryAppendArgs rotary_append_arguments(Call& call, const RotaryAppendObjects& 
 namespace {
 
 Result run_rotary_append(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput positions,
-                         nb::handle rope, bool turn_keys, ArrayInput slots, ArrayInput k_pages,
+                         nb::handle rope, bool rotate_keys, ArrayInput slots, ArrayInput k_pages,
                          ArrayInput v_pages, ArrayOutput q_out, ArrayInput k_scales,
                          ArrayInput v_scales, nb::handle ctx) {
   Call call("rotary_append", ctx);
@@ -39,7 +39,7 @@ Result run_rotary_append(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput po
                                                          .v = v,
                                                          .positions = positions,
                                                          .rope = rope,
-                                                         .turn_keys = turn_keys,
+                                                         .rotate_keys = rotate_keys,
                                                          .slots = slots,
                                                          .k_pages = k_pages,
                                                          .v_pages = v_pages,
@@ -55,7 +55,7 @@ Result run_rotary_append(ArrayInput q, ArrayInput k, ArrayInput v, ArrayInput po
 void bind_rotary_append(nb::module_& m) {
   m.def(
       "rotary_append", &run_rotary_append, nb::kw_only(), "q"_a, "k"_a, "v"_a, "positions"_a,
-      "rope"_a, "turn_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "q_out"_a = nb::none(),
+      "rope"_a, "rotate_keys"_a = true, "slots"_a, "k_pages"_a, "v_pages"_a, "q_out"_a = nb::none(),
       "k_scales"_a = nb::none(), "v_scales"_a = nb::none(), "ctx"_a = nb::none(),
       "rotary() of q [tokens, heads, dim] and k [tokens, kv_heads, dim], and kv_append() of k and\n"
       "v, in one op. positions: int32 or int64 [tokens]. Returns q_out, like q.\n\n"

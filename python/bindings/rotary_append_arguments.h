@@ -11,7 +11,7 @@ namespace tessera::python {
 // As Python names and passes them.
 struct RotaryAppendObjects {
   nb::handle q, k, v, positions, rope;
-  bool turn_keys = true;
+  bool rotate_keys = true;
   nb::handle slots, k_pages, v_pages, k_scales, v_scales;
 };
 

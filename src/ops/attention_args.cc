@@ -54,7 +54,7 @@ void check_rope_on_read(const OpScope& op, const AttentionArgs& args) {
   op.input("rope_on_read.inv_freq", inv_freq, {DType::f32});
   op.shape("rope_on_read.inv_freq", inv_freq, {-1});
   op.require(args.rope_on_read.dims() <= args.q.shape[3],
-             "rope_on_read turns {} dims, more than the head dim {}", args.rope_on_read.dims(),
+             "rope_on_read rotates {} dims, more than the head dim {}", args.rope_on_read.dims(),
              args.q.shape[3]);
 }
 

@@ -69,7 +69,7 @@ std::int64_t rotary_append_scratch_bytes(Context& ctx, const RotaryAppendArgs& a
 }
 
 OpCost rotary_append_cost(const RotaryAppendArgs& args) {
-  const std::int64_t heads = args.q.shape[1] + (args.turn_keys ? args.k.shape[1] : 0);
+  const std::int64_t heads = args.q.shape[1] + (args.rotate_keys ? args.k.shape[1] : 0);
   const std::int64_t moved = 2 * args.q.bytes() + kv_append_bytes(appended(args));
   return {moved + args.positions.bytes() + args.slots.bytes() + args.rope.inv_freq.bytes(),
           3 * args.q.shape[0] * heads * args.rope.dims()};

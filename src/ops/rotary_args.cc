@@ -13,7 +13,7 @@ void check_rope(const OpScope& op, const Rope& rope, const char* arg, const Tens
   op.shape("rope.inv_freq", inv_freq, {-1});
   op.require(inv_freq.shape[0] > 0, "rope.inv_freq is empty: give one frequency for each pair");
   op.require(inv_freq.shape[0] <= dim / 2,
-             "rope.inv_freq turns {} pairs, but a head of {} has {} elements: at most {} pairs",
+             "rope.inv_freq rotates {} pairs, but a head of {} has {} elements: at most {} pairs",
              inv_freq.shape[0], arg, dim, dim / 2);
 }
 

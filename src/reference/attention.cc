@@ -79,9 +79,9 @@ std::vector<double> key_at(const AttentionInputs& in, const Sequence& s, std::in
     double& a = key[halves ? i : 2 * i];
     double& b = key[halves ? i + pairs : 2 * i + 1];
     const double angle = static_cast<double>(j) * in.inv_freq.at(i);
-    const double turned = a * std::cos(angle) - b * std::sin(angle);
+    const double rotated = a * std::cos(angle) - b * std::sin(angle);
     b = b * std::cos(angle) + a * std::sin(angle);
-    a = turned;
+    a = rotated;
   }
   return key;
 }

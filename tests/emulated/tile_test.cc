@@ -31,16 +31,16 @@ TEST(TileTest, MatricesAreSpreadOverTheLanes) {
   for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<std::uint16_t>(i);
   int wrong = 0;
   run_grid(dim3(1), dim3(32), 0, [&] {
-    std::uint32_t straight[4], turned[4];
+    std::uint32_t straight[4], transposed[4];
     load_matrices(straight, &rows[static_cast<std::size_t>(8 * lane())]);
-    load_matrices_transposed(turned, &rows[static_cast<std::size_t>(8 * lane())]);
+    load_matrices_transposed(transposed, &rows[static_cast<std::size_t>(8 * lane())]);
     const int r = lane() / 4, c = 2 * (lane() % 4);
     for (int m = 0; m < 4; ++m) {
       const auto at = [&](int row, int column) {
         return static_cast<std::uint32_t>(64 * m + 8 * row + column);
       };
       wrong += straight[m] != (at(r, c) | at(r, c + 1) << 16);
-      wrong += turned[m] != (at(c, r) | at(c + 1, r) << 16);
+      wrong += transposed[m] != (at(c, r) | at(c + 1, r) << 16);
     }
   });
   EXPECT_EQ(wrong, 0);
@@ -54,7 +54,8 @@ void check_products(T (*rounded)(float)) {
   float wrong = 0.f;
   run_grid(dim3(1), dim3(32), 48 * Rows::kRowBytes, [&] {
     auto* shared = static_cast<unsigned char*>(dynamic_shared_memory());
-    unsigned char *a = shared, *b = a + 16 * Rows::kRowBytes, *b_turned = b + 16 * Rows::kRowBytes;
+    unsigned char *a = shared, *b = a + 16 * Rows::kRowBytes,
+                  *b_transposed = b + 16 * Rows::kRowBytes;
     const auto element = [](unsigned char* rows, int r, int c) {
       return reinterpret_cast<T*>(rows + Rows::at(r, c / 8)) + c % 8;
     };
@@ -64,22 +65,22 @@ void check_products(T (*rounded)(float)) {
     for (int i = lane(); i < 256; i += 32) {
       *element(a, i / 16, i % 16) = rounded(value(1, i / 16, i % 16));
       *element(b, i % 16, i / 16) = rounded(value(2, i / 16, i % 16));
-      *element(b_turned, i / 16, i % 16) = rounded(value(2, i / 16, i % 16));
+      *element(b_transposed, i / 16, i % 16) = rounded(value(2, i / 16, i % 16));
     }
     __syncwarp();
-    std::uint32_t left[4], right[4], right_turned[4];
+    std::uint32_t left[4], right[4], right_transposed[4];
     load_matrices(left, a + Rows::at(lane() % 16, lane() / 16));
     load_matrices(right, b + Rows::at(lane() / 16 * 8 + lane() % 8, lane() / 8 % 2));
-    load_matrices_transposed(right_turned, b_turned + Rows::at(lane() % 16, lane() / 16));
+    load_matrices_transposed(right_transposed, b_transposed + Rows::at(lane() % 16, lane() / 16));
     for (int n = 0; n < 2; ++n) {
-      float c[4] = {}, c_turned[4] = {};
+      float c[4] = {}, c_transposed[4] = {};
       mma_16x8x16(c, left, {right[2 * n], right[2 * n + 1]}, T());
-      mma_16x8x16(c_turned, left, {right_turned[2 * n], right_turned[2 * n + 1]}, T());
+      mma_16x8x16(c_transposed, left, {right_transposed[2 * n], right_transposed[2 * n + 1]}, T());
       for (int i = 0; i < 4; ++i) {
         const int row = lane() / 4 + i / 2 * 8, column = 8 * n + 2 * (lane() % 4) + i % 2;
         float expected = 0.f;
         for (int k = 0; k < 16; ++k) expected += value(1, row, k) * value(2, k, column);
-        wrong += std::abs(c[i] - expected) + std::abs(c_turned[i] - expected);
+        wrong += std::abs(c[i] - expected) + std::abs(c_transposed[i] - expected);
       }
     }
   });

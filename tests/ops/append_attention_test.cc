@@ -26,7 +26,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, AppendAttentionTest, testing::ValuesIn(test_de
 
 std::string text_of(const AppendCase& c) {
   return std::to_string(c.n_q) + " x " + std::to_string(c.heads) + "/" +
-         std::to_string(c.kv_heads) + " x " + std::to_string(c.dim) + ", turned " +
+         std::to_string(c.kv_heads) + " x " + std::to_string(c.dim) + ", rotated " +
          std::to_string(c.dims) + ", pages of " + std::to_string(c.page) + ", hole of " +
          std::to_string(c.hole_size) + " " + c.mask.to_string() + " " + std::string(name(c.dtype));
 }
@@ -77,9 +77,9 @@ TEST_P(AppendAttentionTest, PagesHolesMasksAndStyles) {
   check_step(ctx(), {.dims = 24, .lengths = {37, 600, 9}, .hole_begin = 4, .hole_size = 21});
   check_step(ctx(), {.page = 16, .lengths = {280}, .mask = Mask::sinks(3, 40)});
   check_step(ctx(), {.n_q = 16, .heads = 1, .kv_heads = 1, .dims = 16, .lengths = {48, 16, 20}});
-  // Not one kernel: many rows, keys that are turned as they are read.
+  // Not one kernel: many rows, keys that are rotated as they are read.
   check_step(ctx(), {.n_q = 30, .lengths = {37, 130, 30}});
-  check_step(ctx(), {.turn_keys = false});
+  check_step(ctx(), {.rotate_keys = false});
 }
 
 // Rows for nobody, as a step of a fixed size has: no keys and no slot.
@@ -139,10 +139,10 @@ TEST_P(AppendAttentionTest, AgainstTheTwins) {
     }
     return part;
   };
-  const auto turned = [&](const Array& x) {
+  const auto rotated = [&](const Array& x) {
     return reference::rotary(x, step.positions.read(), step.inv_freq.read(), c.style);
   };
-  Array q = turned(heads(0, 4)), k = turned(heads(4, 6)), v = heads(6, 8);
+  Array q = rotated(heads(0, 4)), k = rotated(heads(4, 6)), v = heads(6, 8);
   q.shape = {c.batch(), c.n_q, 4, c.dim};
   k.shape = v.shape = {c.tokens(), 2, c.dim};
   AppendCall before(ctx(), c);

@@ -248,7 +248,7 @@ TEST_P(AttentionKernelsTest, PagesThatAreNotThereShowAsNan) {
   }
 }
 
-// Keys far from the start, and more of them than a turn is carried over.
+// Keys far from the start, and more of them than a rotation is carried over.
 TEST_P(AttentionKernelsTest, RopeOnReadAgainstTheReference) {
   for (RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {
     for (std::int64_t dims : {20, 80}) {

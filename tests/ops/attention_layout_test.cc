@@ -1,4 +1,4 @@
-// Where sequences lie: ragged batches, pages, and keys that are turned as they are read.
+// Where sequences lie: ragged batches, pages, and keys that are rotated as they are read.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -208,7 +208,7 @@ TEST_P(AttentionLayoutTest, PagesWithHolesGiveWhatDenseKeysGive) {
   }
 }
 
-// ---- keys turned as they are read --------------------------------------------------------------
+// ---- keys rotated as they are read --------------------------------------------------------------
 
 TEST_P(AttentionLayoutTest, RopeOnReadAgainstTheReference) {
   for (RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {
@@ -239,7 +239,7 @@ TEST_P(AttentionLayoutTest, RopeOnReadAgainstTheReference) {
   }
 }
 
-// Key j turns by j, wherever it lies. Sequences of equal and of different numbers of queries.
+// Key j rotates by j, wherever it lies. Sequences of equal and of different numbers of queries.
 TEST_P(AttentionLayoutTest, RopeOnReadOfPagesWithHolesAgainstTheReference) {
   const std::vector<float> frequencies = rope_inv_freq(16);
   Array inv_freq({8});

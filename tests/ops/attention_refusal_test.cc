@@ -151,7 +151,7 @@ TEST_P(AttentionRefusalTest, RefusesWrongShapesAndValues) {
            },
            "attention: rope_on_read.inv_freq must have shape [any], got f32[2, 2]"},
           {[](Args& a) { a.rope_on_read.inv_freq = Tensor(a.q.data, DType::f32, {5}); },
-           "attention: rope_on_read turns 10 dims, more than the head dim 8"},
+           "attention: rope_on_read rotates 10 dims, more than the head dim 8"},
           {[](Args& a) { a.mask = Mask::blocks(BlockMask::local(2, 2, 3, 1)); },
            "attention: the mask covers 2 x 3 blocks of 2; 5 queries and 6 keys need 3 x 3"},
           {[](Args& a) { a.mask = Mask::blocks(BlockMask::local(4, 9, 1, 1)); },

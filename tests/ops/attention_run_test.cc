@@ -66,7 +66,7 @@ TEST_P(AttentionRunTest, CodesSoftcapAndManyKeys) {
 }
 
 // Lengths are read on the device: every sequence's tiles end where its own keys do.
-TEST_P(AttentionRunTest, PagesHolesAndTurnedKeys) {
+TEST_P(AttentionRunTest, PagesHolesAndRotatedKeys) {
   const std::vector<std::int64_t> lengths{300, 17, 5, 0, 64};
   const std::vector<Hole> holes{{4, 37}, {4, 5}, {0, 0}, {4, 0}, {16, 32}};
   const std::vector<float> frequencies = rope_inv_freq(64);
@@ -75,7 +75,7 @@ TEST_P(AttentionRunTest, PagesHolesAndTurnedKeys) {
   const TestTensor frequency_tensor(ctx(), inv_freq, DType::f32);
   const Array keys = random_normal({5, 300, 2, 64}, 5), values = random_normal({5, 300, 2, 64}, 6);
   for (std::int64_t page_size : {3, 16, 64}) {
-    for (bool turned : {false, true}) {
+    for (bool rotated : {false, true}) {
       AttentionTensors t(ctx(), {.batch = 5,
                                  .n_q = 9,
                                  .n_k = 300,
@@ -92,7 +92,7 @@ TEST_P(AttentionRunTest, PagesHolesAndTurnedKeys) {
       in.page_table = paged.table;
       in.lengths = array_of(lengths);
       in.holes = paged.hole_values;
-      if (turned) {
+      if (rotated) {
         t.args.rope_on_read = {frequency_tensor, RopeStyle::half_split};
         in.inv_freq = inv_freq;
       }

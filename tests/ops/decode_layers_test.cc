@@ -1,5 +1,5 @@
 // decode_layers() beside the float64 twins of the ops that it stands for: weights, norms and biases
-// that all differ, both kinds of layers, every way to group heads, turn keys and hide them. Whole
+// that all differ, both kinds of layers, every way to group heads, rotate keys and hide them. Whole
 // models beside ops one by one: tests/model/architectures/decode_layers_test.cc.
 #include "tessera/decode_layers.h"
 
@@ -227,7 +227,7 @@ class LayersCall {
   }
   // Leaves key and value in the layer's pages.
   Array attend(const TestLayer& layer, std::int64_t l, const Array& normed, Expected& to) const {
-    const auto turned = [&](const Array& heads) {
+    const auto rotated = [&](const Array& heads) {
       return reference::rotary(heads, positions_.read(), inv_freq_.read(), c_.style);
     };
     const auto append = [&](const Array& token, Array& pages) {
@@ -238,8 +238,8 @@ class LayersCall {
       std::copy_n(of_layer.data.begin(), size, pages.data.begin() + l * size);
       return of_layer;
     };
-    reference::AttentionInputs in{.q = turned(heads_of(layer, normed, 0)), .mask = c_.mask};
-    in.k = append(turned(heads_of(layer, normed, 1)), to.keys);
+    reference::AttentionInputs in{.q = rotated(heads_of(layer, normed, 0)), .mask = c_.mask};
+    in.k = append(rotated(heads_of(layer, normed, 1)), to.keys);
     in.v = append(heads_of(layer, normed, 2), to.values);
     in.page_table = table_.read();
     in.lengths = lengths_.read();

@@ -24,7 +24,7 @@ struct RotaryAppendCase {
   RopeStyle style = RopeStyle::half_split;
   DType dtype = DType::f32;
   Layout layout = Layout::contiguous;
-  bool turn_keys = true;
+  bool rotate_keys = true;
   DType position_dtype = DType::i32;
   std::optional<DType> stored{};  // of the pages, where it is not dtype
 
@@ -32,11 +32,11 @@ struct RotaryAppendCase {
 
   std::string text() const {
     return std::to_string(tokens) + " tokens, " + std::to_string(heads) + " and " +
-           std::to_string(kv_heads) + " x " + std::to_string(dim) + ", turned " +
+           std::to_string(kv_heads) + " x " + std::to_string(dim) + ", rotated " +
            std::to_string(dims) +
            (style == RopeStyle::half_split ? " half_split " : " interleaved ") +
            std::string(name(dtype)) + " " + to_string(layout) +
-           (turn_keys ? "" : " keys as they are") + " positions " +
+           (rotate_keys ? "" : " keys as they are") + " positions " +
            std::string(name(position_dtype)) + " pages " + std::string(name(stored_dtype()));
   }
 };
@@ -75,7 +75,8 @@ struct RotaryAppendCall {
         k_scales(scales(ctx, c)),
         v_scales(scales(ctx, c)),
         q_out(TestTensor::poisoned(ctx, {c.tokens, c.heads, c.dim}, c.dtype, c.layout)),
-        args{q, k, v, positions, {inv_freq, c.style}, c.turn_keys, slots, k_pages, v_pages, q_out} {
+        args{q,     k,       v,       positions, {inv_freq, c.style}, c.rotate_keys,
+             slots, k_pages, v_pages, q_out} {
     if (!has_scales(c.stored_dtype())) return;
     args.k_scales = k_scales;
     args.v_scales = v_scales;
@@ -100,7 +101,7 @@ struct RotaryAppendCall {
   }
 
   // x [tokens, heads, dim], rotated in float64.
-  Array turned(const TestTensor& x) const {
+  Array rotated(const TestTensor& x) const {
     Array batch = x.read();
     const std::vector<std::int64_t> shape = batch.shape;
     batch.shape = {1, shape[0], shape[1], shape[2]};
@@ -133,8 +134,8 @@ Array in_slots(const Array& pages, const Array& slots) {
 }
 
 // The same by the two ops that rotary_append() replaces.
-void run_apart(Context& ctx, const RotaryAppendArgs& a, const Tensor& turned_keys) {
-  const auto turn = [&](const Tensor& x, const Tensor& out) {
+void run_apart(Context& ctx, const RotaryAppendArgs& a, const Tensor& rotated_keys) {
+  const auto rotate = [&](const Tensor& x, const Tensor& out) {
     const auto as_batch = [](const Tensor& t) {
       const std::int64_t shape[] = {1, t.shape[0], t.shape[1], t.shape[2]};
       const std::int64_t strides[] = {0, t.strides[0], t.strides[1], t.strides[2]};
@@ -142,9 +143,9 @@ void run_apart(Context& ctx, const RotaryAppendArgs& a, const Tensor& turned_key
     };
     rotary(ctx, {.x = as_batch(x), .positions = a.positions, .rope = a.rope, .out = as_batch(out)});
   };
-  turn(a.q, a.q_out);
-  if (a.turn_keys) turn(a.k, turned_keys);
-  kv_append(ctx, {.k = a.turn_keys ? turned_keys : a.k,
+  rotate(a.q, a.q_out);
+  if (a.rotate_keys) rotate(a.k, rotated_keys);
+  kv_append(ctx, {.k = a.rotate_keys ? rotated_keys : a.k,
                   .v = a.v,
                   .slots = a.slots,
                   .k_pages = a.k_pages,
@@ -158,9 +159,9 @@ void check_rotary_append(Context& ctx, const RotaryAppendCase& c) {
   RotaryAppendCall call(ctx, c);
   const Array before = call.k_pages.read(), slots = call.slots.read();
   rotary_append(ctx, call.args);
-  EXPECT_TRUE(rotary_append_accurate(call.q_out.read(), call.turned(call.q), c.dtype));
+  EXPECT_TRUE(rotary_append_accurate(call.q_out.read(), call.rotated(call.q), c.dtype));
   if (!has_scales(c.stored_dtype())) {  // else kv_append() has written them below
-    const Array keys = c.turn_keys ? call.turned(call.k) : call.k.read();
+    const Array keys = c.rotate_keys ? call.rotated(call.k) : call.k.read();
     EXPECT_TRUE(
         rotary_append_accurate(in_slots(call.k_pages.read(), slots), keys, c.stored_dtype()));
     EXPECT_TRUE(identical(
@@ -197,15 +198,15 @@ TEST_P(RotaryAppendTest, DtypesLayoutsAndStyles) {
       for (RopeStyle style : {RopeStyle::half_split, RopeStyle::interleaved}) {
         check_rotary_append(ctx(), {.style = style, .dtype = dtype, .layout = layout});
       }
-      check_rotary_append(ctx(), {.dtype = dtype, .layout = layout, .turn_keys = false});
+      check_rotary_append(ctx(), {.dtype = dtype, .layout = layout, .rotate_keys = false});
     }
   }
 }
 
 TEST_P(RotaryAppendTest, F32IsStoredAsF16OrBf16OnTheCpu) {
   for (DType stored : {DType::f16, DType::bf16}) {
-    for (bool turn_keys : {true, false}) {
-      const RotaryAppendCase c{.turn_keys = turn_keys, .stored = stored};
+    for (bool rotate_keys : {true, false}) {
+      const RotaryAppendCase c{.rotate_keys = rotate_keys, .stored = stored};
       if (GetParam().is_cpu()) {
         check_rotary_append(ctx(), c);
         continue;
@@ -224,8 +225,8 @@ TEST_P(RotaryAppendTest, F32IsStoredAsF16OrBf16OnTheCpu) {
 TEST_P(RotaryAppendTest, EightBitsAreThoseOfTheTwoOps) {
   for (DType stored : {DType::f8e4m3, DType::i8}) {
     for (DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-      for (bool turn_keys : {true, false}) {
-        check_rotary_append(ctx(), {.dtype = dtype, .turn_keys = turn_keys, .stored = stored});
+      for (bool rotate_keys : {true, false}) {
+        check_rotary_append(ctx(), {.dtype = dtype, .rotate_keys = rotate_keys, .stored = stored});
       }
       check_rotary_append(ctx(), {.style = RopeStyle::interleaved,
                                   .dtype = dtype,
@@ -268,7 +269,7 @@ TEST_P(RotaryAppendTest, ShapesOfModels) {
                                 .dim = 64,
                                 .dims = 64,
                                 .dtype = dtype,
-                                .turn_keys = false});
+                                .rotate_keys = false});
   }
   check_rotary_append(ctx(), {.tokens = 2, .heads = 1, .kv_heads = 1, .dim = 2, .dims = 2});
   check_rotary_append(ctx(), {.tokens = 2, .heads = 1, .kv_heads = 1, .dim = 2100, .dims = 2080});

@@ -136,7 +136,7 @@ TEST_P(RotaryTest, FarPositionsAreExact) {
   }
 }
 
-TEST_P(RotaryTest, WhatIsNotTurnedPassesThroughBitForBit) {
+TEST_P(RotaryTest, WhatIsNotRotatedPassesThroughBitForBit) {
   for (DType dtype : kFloats) {
     RotaryCall call(ctx(), {.shape = {1, 3, 2, 21}, .dims = 6, .dtype = dtype});
     rotary(ctx(), call.args);
@@ -226,7 +226,7 @@ TEST_P(RotaryTest, RefusesBeforeWriting) {
       {[](RotaryArgs& a) { a.rope.inv_freq.shape[0] = 0; },
        "rotary: rope.inv_freq is empty: give one frequency for each pair"},
       {[](RotaryArgs& a) { a.rope.inv_freq.shape[0] = 11; },
-       "rotary: rope.inv_freq turns 11 pairs, but a head of x has 20 elements: at most 10 pairs"},
+       "rotary: rope.inv_freq rotates 11 pairs, but a head of x has 20 elements: at most 10 pairs"},
       {[](RotaryArgs& a) { a.out = {}; }, "rotary: out was not given"},
       {[](RotaryArgs& a) { a.out.dtype = DType::bf16; }, "rotary: out is bf16; accepted: f32"},
       {[](RotaryArgs& a) { a.out.shape[2] = 1; },

@@ -59,7 +59,7 @@ def test_attention_writes_to_the_array_it_is_given(rng):
     assert np.isfinite(lse).all()
 
 
-def test_attention_over_pages_and_with_keys_turned_as_they_are_read(rng):
+def test_attention_over_pages_and_with_keys_rotated_as_they_are_read(rng):
     dims, page = 64, 4
     k, v, q = f32(rng, 7, 2, dims), f32(rng, 7, 2, dims), f32(rng, 1, 1, 4, dims)
     kp, vp = np.zeros((3, page, 2, dims), np.float32), np.zeros((3, page, 2, dims), np.float32)
@@ -69,8 +69,8 @@ def test_attention_over_pages_and_with_keys_turned_as_they_are_read(rng):
     rope = tessera.Rope(np.float32(tessera.rope_inv_freq(dims)))
     pages = tessera.PageTable(table, np.array([7], np.int32))
     out = tessera.attention(q=q, k=kp, v=vp, pages=pages, rope_on_read=rope)
-    turned = reference.rotary(k[None], np.arange(7), rope.inv_freq)
-    np.testing.assert_allclose(out, reference.attention(q, turned, v[None])[0], atol=5e-6)
+    rotated = reference.rotary(k[None], np.arange(7), rope.inv_freq)
+    np.testing.assert_allclose(out, reference.attention(q, rotated, v[None])[0], atol=5e-6)
 
 
 def test_attention_over_pages_with_a_hole(rng):
@@ -269,16 +269,16 @@ def test_options_for_a_gpu_are_taken_on_the_cpu(rng):
     np.testing.assert_array_equal(tessera.attention(q=q, k=q, v=q)[:1], one)
 
 
-def test_append_attention_of_ragged_batches_and_keys_turned_as_they_are_read(rng):
+def test_append_attention_of_ragged_batches_and_keys_rotated_as_they_are_read(rng):
     step, pages = paged_step(rng, [9, 21], 2)
     apart = step | {"k_pages": step["k_pages"].copy(), "v_pages": step["v_pages"].copy()}
     options = {
         "pages": pages, "q_offsets": np.array([0, 2, 4], np.int32), "rope_on_read": step["rope"],
         "mask": tessera.Mask.causal(),
     }
-    q = tessera.rotary_append(**apart, turn_keys=False)[None]
+    q = tessera.rotary_append(**apart, rotate_keys=False)[None]
     expected = tessera.attention(q=q, k=apart["k_pages"], v=apart["v_pages"], **options)
-    np.testing.assert_array_equal(tessera.append_attention(**step, turn_keys=False, **options), expected[0])
+    np.testing.assert_array_equal(tessera.append_attention(**step, rotate_keys=False, **options), expected[0])
 
 
 def test_append_attention_refuses_tokens_that_belong_to_no_sequence(rng):

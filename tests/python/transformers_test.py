@@ -338,7 +338,7 @@ def rotated(x, position, inv_freq):
 
 @pytest.mark.parametrize("chunks", [[30], [1] * 30, [5, 11, 14], [9, 1, 20], [10, 20]])
 def test_streaming_attention_is_what_the_policy_says(chunks):
-    """Token by token in float64: which keys a query sees, and by how much each is turned."""
+    """Token by token in float64: which keys a query sees, and by how much each is rotated."""
     sinks, window, dims = 2, 8, 64
     generator = torch.Generator().manual_seed(2)
     q, k, v = (torch.randn(1, 30, h, dims, generator=generator) for h in (4, 2, 2))

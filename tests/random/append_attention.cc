@@ -26,7 +26,7 @@ AppendCase draw_step(Draws& draws, std::int64_t work) {
   c.dim = draws.chance("odd_dim", 15) ? draws.between("dim", 2, 256)
                                       : draws.one_of("dim", {32, 64, 64, 80, 96, 128, 256});
   c.dims =
-      draws.chance("all_turned", 60) ? c.dim / 2 * 2 : 2 * draws.between("pairs", 1, c.dim / 2);
+      draws.chance("all_rotated", 60) ? c.dim / 2 * 2 : 2 * draws.between("pairs", 1, c.dim / 2);
   c.kv_heads = draws.between("kv_heads", 1, 4);
   c.heads = c.kv_heads * draws.one_of("group", {1, 1, 2, 3, 4, 8});
   c.n_q = draws.chance("one_token", 60) ? 1 : draws.size("n_q", 1, 40);
@@ -41,17 +41,17 @@ AppendCase draw_step(Draws& draws, std::int64_t work) {
   c.style = draws.word("rope", {"half_split", "interleaved"}) == 0 ? RopeStyle::half_split
                                                                    : RopeStyle::interleaved;
   c.mask = draw_step_mask(draws);
-  c.turn_keys = draws.chance("turn_keys", 85);
+  c.rotate_keys = draws.chance("rotate_keys", 85);
   c.seed = draws.seed("seed");
   return c;
 }
 
 // What attention() was given, as the twin takes it.
-DrawnAttention as_drawn(const AppendCall& call, const Array& turned_q) {
+DrawnAttention as_drawn(const AppendCall& call, const Array& rotated_q) {
   const AppendCase& c = call.shape;
   DrawnAttention drawn;
   drawn.dtype = drawn.stored = c.dtype;
-  drawn.in = {.q = turned_q,
+  drawn.in = {.q = rotated_q,
               .k = call.k_pages.read(),
               .v = call.v_pages.read(),
               .mask = c.mask,
@@ -59,7 +59,7 @@ DrawnAttention as_drawn(const AppendCall& call, const Array& turned_q) {
               .lengths = call.counts(),
               .holes = call.make_holes()};
   drawn.in.q.shape = {c.batch(), c.n_q, c.heads, c.dim};
-  if (!c.turn_keys) {
+  if (!c.rotate_keys) {
     drawn.in.inv_freq = call.frequencies();
     drawn.in.rope_style = c.style;
   }
@@ -74,7 +74,7 @@ void random_append_attention(Trial& trial) {
   trial.begin("rotary_append and attention");
   AppendCall apart(trial.ctx, c);
   rotary_append(trial.ctx, apart.args.append);
-  const Array turned_q = apart.q_out.read();
+  const Array rotated_q = apart.q_out.read();
   attention(trial.ctx, apart.args.attention);
 
   trial.begin("the chosen one");
@@ -92,7 +92,7 @@ void random_append_attention(Trial& trial) {
   trial.expect(together.qkv.untouched() && together.table.untouched(), "an input was written");
 
   trial.begin("exact");
-  DrawnAttention drawn = as_drawn(apart, turned_q);
+  DrawnAttention drawn = as_drawn(apart, rotated_q);
   const Array exact = reference::attention(drawn.in).out;
   DrawnAttention positive = drawn;
   for (double& value : positive.in.v.data) value = std::abs(value);

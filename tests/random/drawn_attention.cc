@@ -286,12 +286,12 @@ double weight_error(const DrawnAttention& call, bool rounds) {
   const auto dim = static_cast<double>(call.in.q.size(3));
   const double scale = call.in.scale != 0 ? std::abs(call.in.scale) : 1 / std::sqrt(dim);
   const double score = scale * largest_norm(call.in.q) * largest_norm(call.in.k);
-  const bool turned = !call.in.inv_freq.empty();
-  // Sums of `dim` products in f32; their rounding errors do not all have one sign. Turned keys are
+  const bool rotated = !call.in.inv_freq.empty();
+  // Sums of `dim` products in f32; their rounding errors do not all have one sign. Rotated keys are
   // rounded to the dtype in which keys are stored.
   double error = 0x1p-23 * (4 + std::sqrt(dim)) * score + 0x1p-21 * call.in.softcap;
-  const DType turned_dtype = has_8_bits(call.stored) ? call.dtype : call.stored;
-  if (turned) error += (0x1p-20 + 0.5 * epsilon(turned_dtype)) * score;
+  const DType rotated_dtype = has_8_bits(call.stored) ? call.dtype : call.stored;
+  if (rotated) error += (0x1p-20 + 0.5 * epsilon(rotated_dtype)) * score;
   return std::expm1(2 * error) + 0x1p-20 + (rounds ? 0.55 * epsilon(call.dtype) : 0);
 }
 

@@ -43,7 +43,7 @@ struct AttentionOnDevice {
 };
 
 // By how much a weight exp(score) / sum may be off, relatively: rounding of f32 scores and of
-// turned keys. `rounds` says that weights themselves are rounded to the dtype, as tensor cores
+// rotated keys. `rounds` says that weights themselves are rounded to the dtype, as tensor cores
 // want them.
 double weight_error(const DrawnAttention& call, bool rounds);
 // By how much each element of the output may be off. `magnitude`: the output for the values'

@@ -25,7 +25,7 @@ Array scattered_slots(std::int64_t tokens, std::int64_t slots) {
 }
 
 // [tokens, heads, dim] as reference::rotary() wants it, and back.
-Array turned_rows(Array x, const Array& positions, const Array& inv_freq, RopeStyle style) {
+Array rotated_rows(Array x, const Array& positions, const Array& inv_freq, RopeStyle style) {
   const std::vector<std::int64_t> shape = x.shape;
   x.shape.insert(x.shape.begin(), 1);
   x = reference::rotary(x, positions, inv_freq, style);
@@ -61,7 +61,7 @@ void random_rotary_append(Trial& trial) {
   const RopeStyle style = draws.word("rope", {"half_split", "interleaved"}) == 0
                               ? RopeStyle::half_split
                               : RopeStyle::interleaved;
-  const bool turn_keys = draws.chance("turn_keys", 70);
+  const bool rotate_keys = draws.chance("rotate_keys", 70);
   const DType whole[] = {DType::i32, DType::i64};
   const DType position_dtype = draws.dtype("positions", whole);
   const std::int64_t last_position = draws.one_of("last_position", {100, 10000, 2000000});
@@ -89,13 +89,13 @@ void random_rotary_append(Trial& trial) {
   const Array before = k_pages.read();
   rotary_append(
       ctx,
-      {q, k, v, positions, {frequency_tensor, style}, turn_keys, slots, k_pages, v_pages, q_out});
+      {q, k, v, positions, {frequency_tensor, style}, rotate_keys, slots, k_pages, v_pages, q_out});
 
-  const Array turned_q = turned_rows(q.read(), positions.read(), frequencies, style);
+  const Array rotated_q = rotated_rows(q.read(), positions.read(), frequencies, style);
   const Array keys =
-      turn_keys ? turned_rows(k.read(), positions.read(), frequencies, style) : k.read();
+      rotate_keys ? rotated_rows(k.read(), positions.read(), frequencies, style) : k.read();
   const Array in_pages = reference::kv_append(keys, slots.read(), before);
-  trial.expect_within(q_out.read(), turned_q, rotary_bound(turned_q, dtype), "q_out");
+  trial.expect_within(q_out.read(), rotated_q, rotary_bound(rotated_q, dtype), "q_out");
   Array got = k_pages.read(), expected = in_pages;
   for (std::size_t i = 0; i < got.data.size(); ++i) {  // slots that nobody writes keep their NaN
     if (std::isnan(expected.data[i]) && std::isnan(got.data[i])) got.data[i] = expected.data[i] = 0;

@@ -19,7 +19,7 @@ struct AppendCase {
   RopeStyle style = RopeStyle::half_split;
   DType dtype = DType::bf16;
   Mask mask = Mask::causal();
-  bool turn_keys = true;
+  bool rotate_keys = true;
   std::uint64_t seed = 0;  // other numbers of the same kind
 
   std::int64_t batch() const { return std::ssize(lengths); }
@@ -50,7 +50,7 @@ struct AppendCall {
                    .v = all.slice(1, c.heads + c.kv_heads, c.heads + 2 * c.kv_heads),
                    .positions = positions,
                    .rope = {inv_freq, c.style},
-                   .turn_keys = c.turn_keys,
+                   .rotate_keys = c.rotate_keys,
                    .slots = slots,
                    .k_pages = k_pages,
                    .v_pages = v_pages,
@@ -61,7 +61,7 @@ struct AppendCall {
                       .out = out,
                       .mask = c.mask,
                       .pages = {.table = table, .lengths = lengths, .holes = holes}};
-    if (!c.turn_keys) args.attention.rope_on_read = {inv_freq, c.style};
+    if (!c.rotate_keys) args.attention.rope_on_read = {inv_freq, c.style};
   }
 
   std::int64_t hole_of(std::int64_t b) const {

@@ -162,7 +162,7 @@ def _rotary_setup(ctx, inputs, output) -> None:
 
 def _rotary_backward(ctx, d_out):
     positions, inv_freq = ctx.saved_tensors
-    return OPS.rotary(d_out, positions, -inv_freq, ctx.style), None, None, None  # turned back
+    return OPS.rotary(d_out, positions, -inv_freq, ctx.style), None, None, None  # rotated back
 
 
 _register("rotary", _rotary_backward, _rotary_setup)

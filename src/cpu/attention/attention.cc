@@ -41,7 +41,7 @@ void run_prefill(Context& ctx, const AttentionCall& call) {
 }
 
 // The rotation for all key positions of the longest sequence.
-KeyTurn key_turn(Context& ctx, const AttentionArgs& args) {
+KeyRotation key_rotation(Context& ctx, const AttentionArgs& args) {
   std::int64_t positions = 0;
   for (std::int64_t b = 0; b < sequence_count(args); ++b) {
     positions = std::max(positions, sequence_of(args, b).n_k);
@@ -95,7 +95,7 @@ std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args) {
 const char* attention(Context& ctx, const AttentionArgs& args) {
   AttentionCall call(args);
   Workspace::Frame frame(ctx.workspace());
-  if (args.rope_on_read.defined()) call.rope = key_turn(ctx, args);
+  if (args.rope_on_read.defined()) call.rope = key_rotation(ctx, args);
   const std::int64_t n = sequence_count(args);
   std::int64_t* decoded = frame.take<std::int64_t>(n);
   std::int64_t n_decoded = 0, n_prefilled = 0;

@@ -41,7 +41,7 @@ inline constexpr std::int64_t kKeyTile = 64;
 inline constexpr std::int64_t kStripRows = 32;
 
 // How keys are rotated as they are read: cos and sin of every key position, [n_k, 2, pairs].
-struct KeyTurn {
+struct KeyRotation {
   const float* table = nullptr;
   std::int64_t pairs = 0;
   RopeStyle style = RopeStyle::half_split;
@@ -62,7 +62,7 @@ struct AttentionCall {
   float scale;              // the given one, or 1 / sqrt(dim)
   // The exponent of 2 is q_factor * (q k), or score_factor * tanh(q_factor * (q k)) with a softcap.
   float q_factor, score_factor;
-  KeyTurn rope{};
+  KeyRotation rope{};
 };
 
 // A tile of queries. Row r is query q0 + r / group of head r % group, counted among the heads that

@@ -114,7 +114,7 @@ TileRows<T> values_of(const AttentionCall& call, const KeyTile<T>& tile) {
 
 // How keys are read: in place, rotated in registers, or, if neither is possible, through four rows
 // of scratch.
-enum class KeyPath { stored, turned, scratch };
+enum class KeyPath { stored, rotated, scratch };
 
 template <typename T>
 KeyPath key_path(const AttentionCall& call, const HeadBlock& block, std::int64_t width) {
@@ -122,7 +122,7 @@ KeyPath key_path(const AttentionCall& call, const HeadBlock& block, std::int64_t
   const bool few_rows = block.rows <= 2 * kDotRows;
   if (call.dim != width) return KeyPath::scratch;
   if (!call.rope.defined()) return KeyPath::stored;
-  return few_rows && TurnedKeys<T>::fits(call.rope) ? KeyPath::turned : KeyPath::scratch;
+  return few_rows && RotatedKeys<T>::fits(call.rope) ? KeyPath::rotated : KeyPath::scratch;
 }
 
 // The scores of all rows of the block, four keys at a time. Each path is an instance of its own,
@@ -143,10 +143,10 @@ void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile
       float* scores = scratch.scores + h * block.rows * kKeyTile + j;
       if constexpr (kPath == KeyPath::stored) {
         score_four_keys(q, block.rows, width, keys, scores);
-      } else if constexpr (kPath == KeyPath::turned) {
-        TurnedKeys<T> turned{keys, {}, call.rope.pairs};
-        for (int t = 0; t < 4; ++t) turned.cos[t] = call.rope.cos(k0 + last(j + t));
-        score_four_keys(q, block.rows, width, turned, scores);
+      } else if constexpr (kPath == KeyPath::rotated) {
+        RotatedKeys<T> rotated{keys, {}, call.rope.pairs};
+        for (int t = 0; t < 4; ++t) rotated.cos[t] = call.rope.cos(k0 + last(j + t));
+        score_four_keys(q, block.rows, width, rotated, scores);
       } else {
         const std::int64_t count = std::min<std::int64_t>(4, n - j);
         load_keys(call, keys.rows, k0 + j, count, width, scratch.key_rows);
@@ -201,8 +201,8 @@ void visit_keys(const AttentionCall& call, const Sequence& s, const HeadBlock& b
     case KeyPath::stored:
       score_tile<KeyPath::stored>(call, block, tile, width, scratch);
       break;
-    case KeyPath::turned:
-      score_tile<KeyPath::turned>(call, block, tile, width, scratch);
+    case KeyPath::rotated:
+      score_tile<KeyPath::rotated>(call, block, tile, width, scratch);
       break;
     case KeyPath::scratch:
       score_tile<KeyPath::scratch>(call, block, tile, width, scratch);

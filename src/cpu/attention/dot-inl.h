@@ -63,12 +63,12 @@ struct StoredKeys {
 // This version rotates keys in registers. It needs pairs (i, i + pairs) that fill whole vectors, or
 // that fill exactly one vector together.
 template <typename T>
-struct TurnedKeys {
+struct RotatedKeys {
   StoredKeys<T> stored;
   const float* cos[4];  // [2, pairs] of each key's position: sin follows cos
   std::int64_t pairs;
 
-  static bool fits(const KeyTurn& rope) {
+  static bool fits(const KeyRotation& rope) {
     const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
     return rope.style == RopeStyle::half_split &&
            (rope.pairs % lanes == 0 || 2 * rope.pairs == lanes);
@@ -77,7 +77,7 @@ struct TurnedKeys {
     const F32 d;
     if (i >= 2 * pairs) return stored(t, i);
     if (pairs < static_cast<std::int64_t>(hn::Lanes(d))) {
-      return turned_vector(cos[t], cos[t] + pairs, stored.rows[t]);
+      return rotated_vector(cos[t], cos[t] + pairs, stored.rows[t]);
     }
     const bool second = i >= pairs;
     const std::int64_t pair = second ? i - pairs : i;

@@ -88,8 +88,8 @@ inline void load_queries(const AttentionCall& call, const QueryTile& tile, std::
 // to = row with the pairs (i, i + pairs) rotated, from pair i on, as long as a whole vector of D is
 // left. Returns the first pair that is not done.
 template <class D, typename T>
-HWY_INLINE std::int64_t turn_vectors(D d, const float* cos, const float* sin, std::int64_t i,
-                                     std::int64_t pairs, const T* row, float* to) {
+HWY_INLINE std::int64_t rotate_vectors(D d, const float* cos, const float* sin, std::int64_t i,
+                                       std::int64_t pairs, const T* row, float* to) {
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(d));
   for (; i + lanes <= pairs; i += lanes) {
     const auto a = load_f32(d, row + i), b = load_f32(d, row + pairs + i);
@@ -102,8 +102,8 @@ HWY_INLINE std::int64_t turn_vectors(D d, const float* cos, const float* sin, st
 
 // The same for pairs that fill exactly one vector together: its halves are swapped.
 template <typename T>
-HWY_INLINE Vec turned_vector([[maybe_unused]] const float* cos, [[maybe_unused]] const float* sin,
-                             const T* row) {
+HWY_INLINE Vec rotated_vector([[maybe_unused]] const float* cos, [[maybe_unused]] const float* sin,
+                              const T* row) {
   const F32 d;
   const auto v = load_f32(d, row);
 #if HWY_TARGET == HWY_SCALAR  // one lane holds no pair
@@ -120,22 +120,22 @@ HWY_INLINE Vec turned_vector([[maybe_unused]] const float* cos, [[maybe_unused]]
 // they had been rotated before they were stored. Partial rotary often has fewer pairs than a vector
 // has lanes.
 template <typename T>
-HWY_INLINE void turn_halves(const float* cos, const float* sin, std::int64_t pairs, const T* row,
-                            float* to) {
+HWY_INLINE void rotate_halves(const float* cos, const float* sin, std::int64_t pairs, const T* row,
+                              float* to) {
   if (2 * pairs == static_cast<std::int64_t>(hn::Lanes(F32()))) {
-    return hn::StoreU(turned_vector(cos, sin, row), F32(), to);
+    return hn::StoreU(rotated_vector(cos, sin, row), F32(), to);
   }
-  std::int64_t i = turn_vectors(F32(), cos, sin, 0, pairs, row, to);
+  std::int64_t i = rotate_vectors(F32(), cos, sin, 0, pairs, row, to);
   if (i == pairs) return;
-  i = turn_vectors(hn::CappedTag<float, 8>(), cos, sin, i, pairs, row, to);
-  i = turn_vectors(hn::CappedTag<float, 4>(), cos, sin, i, pairs, row, to);
-  turn_vectors(hn::CappedTag<float, 1>(), cos, sin, i, pairs, row, to);
+  i = rotate_vectors(hn::CappedTag<float, 8>(), cos, sin, i, pairs, row, to);
+  i = rotate_vectors(hn::CappedTag<float, 4>(), cos, sin, i, pairs, row, to);
+  rotate_vectors(hn::CappedTag<float, 1>(), cos, sin, i, pairs, row, to);
 }
 
 // Rotates the pairs (2 i, 2 i + 1) one by one, with the same roundings.
 template <typename T>
-HWY_INLINE void turn_neighbours(const float* cos, const float* sin, std::int64_t pairs,
-                                const T* row, float* to) {
+HWY_INLINE void rotate_neighbours(const float* cos, const float* sin, std::int64_t pairs,
+                                  const T* row, float* to) {
   const hn::CappedTag<float, 1> d;
   for (std::int64_t i = 0; i < pairs; ++i) {
     const auto a = hn::Set(d, to_float(row[2 * i])), b = hn::Set(d, to_float(row[2 * i + 1]));
@@ -150,20 +150,20 @@ HWY_INLINE void turn_neighbours(const float* cos, const float* sin, std::int64_t
 template <typename T>
 void load_keys(const AttentionCall& call, const T* const* rows, std::int64_t k0, std::int64_t n,
                std::int64_t width, float* to) {
-  const KeyTurn& rope = call.rope;
+  const KeyRotation& rope = call.rope;
   if (!rope.defined()) return load_rows(rows, n, call.dim, 1.0f, width, to);
   const std::int64_t lanes = static_cast<std::int64_t>(hn::Lanes(F32()));
-  const std::int64_t turned = 2 * rope.pairs / lanes * lanes;  // whole vectors of rotated elements
+  const std::int64_t rotated = 2 * rope.pairs / lanes * lanes;  // whole vectors of rotated elements
   for (std::int64_t r = 0; r < n; ++r, to += width) {
-    if (turned < width) {
-      const T* rest = rows[r] + turned;
-      load_rows(&rest, 1, call.dim - turned, 1.0f, width, to + turned);
+    if (rotated < width) {
+      const T* rest = rows[r] + rotated;
+      load_rows(&rest, 1, call.dim - rotated, 1.0f, width, to + rotated);
     }
     const float *cos = rope.cos(k0 + r), *sin = rope.sin(k0 + r);
     if (rope.style == RopeStyle::interleaved) {
-      turn_neighbours(cos, sin, rope.pairs, rows[r], to);
+      rotate_neighbours(cos, sin, rope.pairs, rows[r], to);
     } else {
-      turn_halves(cos, sin, rope.pairs, rows[r], to);
+      rotate_halves(cos, sin, rope.pairs, rows[r], to);
     }
   }
 }

@@ -1,6 +1,6 @@
-// Rotary position embedding. Each pair (a, b) of a head turns by an angle that depends only on the
-// token's position and the pair's number. So the cosines and sines of a token are computed once,
-// for all of its heads and for all batches that share its position.
+// Rotary position embedding. Each pair (a, b) of a head rotates by an angle that depends only on
+// the token's position and the pair's number. So the cosines and sines of a token are computed
+// once, for all of its heads and for all batches that share its position.
 //
 //   out_a = a cos - b sin      half_split:  a a a a b b b b | pass through
 //   out_b = b cos + a sin      interleaved: a b a b a b a b | pass through
@@ -8,7 +8,7 @@
 //
 // Interleaved pairs lie next to each other in a vector. With the tables written as
 //   cos: c0 c0 c1 c1 ...   sin: -s0 s0 -s1 s1 ...
-// the turn is x * cos + swapped(x) * sin, where swapped() exchanges neighbours.
+// the rotation is x * cos + swapped(x) * sin, where swapped() exchanges neighbours.
 #include "cpu/elementwise/rotary.h"
 
 #include <algorithm>
@@ -63,7 +63,7 @@ void interleave(const float* cos, const float* sin, std::size_t pairs, float* co
 
 // cos, sin [half]
 template <typename T>
-void turn_half_split(const T* x, const float* cos, const float* sin, std::size_t half, T* out) {
+void rotate_half_split(const T* x, const float* cos, const float* sin, std::size_t half, T* out) {
   const hn::ScalableTag<float> d;
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < half; i += lanes) {
@@ -77,7 +77,8 @@ void turn_half_split(const T* x, const float* cos, const float* sin, std::size_t
 
 // cos2, sin2 [dims]; dims is even, so that no pair is cut by the end of a vector.
 template <typename T>
-void turn_interleaved(const T* x, const float* cos2, const float* sin2, std::size_t dims, T* out) {
+void rotate_interleaved(const T* x, const float* cos2, const float* sin2, std::size_t dims,
+                        T* out) {
 #if HWY_TARGET == HWY_SCALAR  // vectors of one element have no neighbours to exchange
   for (std::size_t i = 0; i < dims; i += 2) {
     const float a = to_float(x[i]), b = to_float(x[i + 1]);
@@ -107,8 +108,8 @@ void make_tables(const Rope& rope, std::int64_t position, float* tables) {
 
 // Rotates all heads of one token.
 template <typename T>
-void turn_heads(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
-                const float* tables) {
+void rotate_heads_as(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
+                     const float* tables) {
   const Tensor &x = args.x, &out = args.out;
   const T* x_token = x.ptr<const T>() + batch * x.strides[0] + token * x.strides[1];
   T* out_token = out.ptr<T>() + batch * out.strides[0] + token * out.strides[1];
@@ -118,18 +119,18 @@ void turn_heads(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
     const T* from = x_token + h * x.strides[2];
     T* to = out_token + h * out.strides[2];
     if (args.rope.style == RopeStyle::half_split) {
-      turn_half_split(from, tables, tables + pairs, pairs, to);
+      rotate_half_split(from, tables, tables + pairs, pairs, to);
     } else {
-      turn_interleaved(from, tables + 2 * pairs, tables + 4 * pairs, dims, to);
+      rotate_interleaved(from, tables + 2 * pairs, tables + 4 * pairs, dims, to);
     }
     if (from != to) std::memcpy(to + dims, from + dims, rest * sizeof(T));
   }
 }
 
-void turn_token(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
-                const float* tables) {
+void rotate_heads(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
+                  const float* tables) {
   with_float_type(args.x.dtype, [&](auto type) HWY_ATTR {
-    turn_heads<decltype(type)>(args, batch, token, tables);
+    rotate_heads_as<decltype(type)>(args, batch, token, tables);
   });
 }
 
@@ -148,7 +149,7 @@ void rotary(Context& ctx, const RotaryArgs& args) {
     float* tables = scratch + worker * scratch_stride;
     make_tables(args.rope, position_at(args.positions, at), tables);
     const std::int64_t first = shared ? 0 : batch, last = shared ? batches : batch + 1;
-    for (std::int64_t b = first; b < last; ++b) turn_token(args, b, token, tables);
+    for (std::int64_t b = first; b < last; ++b) rotate_heads(args, b, token, tables);
   });
 }
 
@@ -161,7 +162,7 @@ namespace tessera::cpu {
 
 HWY_EXPORT(rotary);
 HWY_EXPORT(make_tables);
-HWY_EXPORT(turn_token);
+HWY_EXPORT(rotate_heads);
 HWY_EXPORT(cos_sin_row);
 
 std::int64_t rotary_scratch_bytes(Context& ctx, const RotaryArgs& args) {
@@ -177,7 +178,7 @@ void make_rotary_tables(const Rope& rope, std::int64_t position, float* tables) 
 
 void rotate_token(const RotaryArgs& args, std::int64_t batch, std::int64_t token,
                   const float* tables) {
-  HWY_DYNAMIC_DISPATCH(turn_token)(args, batch, token, tables);
+  HWY_DYNAMIC_DISPATCH(rotate_heads)(args, batch, token, tables);
 }
 
 void rope_cos_sin(std::int64_t position, const float* inv_freq, std::int64_t pairs, float* cos,

@@ -52,7 +52,7 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
                         .v_pages = args.v_pages,
                         .k_scales = args.k_scales,
                         .v_scales = args.v_scales};
-    if (args.turn_keys) {
+    if (args.rotate_keys) {
       // A token stride of zero: every token's keys are rotated into the same memory.
       char* keys = reinterpret_cast<char*>(tables) + scratch.table_bytes;
       const std::int64_t strides[] = {0, k.shape[3], 1};

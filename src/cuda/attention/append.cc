@@ -30,22 +30,22 @@ split::NewTokens new_tokens(const AppendAttentionArgs& args) {
           .settled = args.settled};
 }
 
-// Whether cuda.split runs the call, and can take its tokens along: nothing comes between scores and
-// softmax, rows are copied in vectors, and a block has room for the turns of a sequence. Every
-// block turns its own queries. Where there are more blocks than run at a time, one kernel that does
-// it for all of them is faster.
+// Whether cuda.split runs the call and can append its new tokens: nothing comes between scores and
+// softmax, rows are copied in vectors, and a block has room for the rotations of a sequence. Every
+// block rotates its own queries. With more blocks than run at a time, a separate kernel that
+// rotates once for all of them is faster.
 bool is_one_kernel(const AttentionPlan& plan, const RotaryAppendArgs& append) {
   return (plan.kernel == nullptr || plan.kernel->run == split::run) &&
          plan.partials.slots * plan.partials.splits <= split::kBlocksAtOnce &&
          plan.call.mask.kind != Mask::Kind::blocks && is_lean(plan.call) &&
-         plan.options.units.vectors && append.turn_keys &&
-         plan.call.n_q * append.rope.inv_freq.shape[0] <= split::kMostTurns &&
+         plan.options.units.vectors && append.rotate_keys &&
+         plan.call.n_q * append.rope.inv_freq.shape[0] <= split::kMostRotations &&
          rows_begin_on_vectors(append.k) && rows_begin_on_vectors(append.v);
 }
 
-// Where cuda.hopper.decode would run the attention, cuda.split is asked first whether it takes the
-// tokens along: it does so only for few blocks, and then one kernel less is worth more. How long
-// sequences are, only the device knows: a table may have room for many more keys than there are.
+// Where cuda.hopper.decode would run the attention, cuda.split gets the first chance to append the
+// tokens. It does so only for few blocks, and then one kernel less is worth more. Only the device
+// has the lengths of sequences: a table may have room for many more keys than there are.
 AttentionPlan plan_to_append(Context& ctx, const AttentionArgs& args) {
   AttentionPlan chosen = plan_attention(ctx, args);
   if (chosen.kernel->run != hopper_decode::run || is_attention_kernel_forced(ctx)) return chosen;

@@ -6,7 +6,7 @@
 
 namespace tessera::cuda {
 
-// Returns the kernel's name: cuda.append+split where it is one, else the name of attention's.
+// Returns the kernel's name: cuda.append+split if one kernel does both, else attention's kernel.
 const char* append_attention(Context& ctx, const AppendAttentionArgs& args);
 
 }  // namespace tessera::cuda

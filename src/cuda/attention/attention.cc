@@ -16,8 +16,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Copies the lists of a block pattern into scratch, on the stream, by way of pinned memory: the
-// host does not wait, and the pattern may go away at once. A captured graph reads the pattern's own
+// Copies the lists of a block pattern to scratch, on the stream, by way of pinned memory: the host
+// does not wait, and the pattern may be destroyed at once. A captured graph reads the pattern's own
 // memory instead, at every launch: the pattern must outlive it.
 void move_lists_to_device(Context& ctx, Workspace::Frame& frame, const Mask& mask, MaskView& view) {
   if (mask.kind() != Mask::Kind::blocks) return;
@@ -45,9 +45,9 @@ std::int64_t scratch_of(const AttentionPlan& plan, const Mask& mask) {
 
 }  // namespace
 
-// Steps of a stream may be smaller than the one that is counted. Fewer keys, or fewer queries in a
-// ragged batch, take no more scratch; but fewer queries in a dense batch may come to cuda.split or
-// cuda.split.run, which take more than the kernels for many queries.
+// Later steps of a stream may be smaller than the one that is counted. Fewer keys, or fewer queries
+// in a ragged batch, take no more scratch. But fewer queries in a dense batch may run on cuda.split
+// or cuda.split.run, which take more than the kernels for many queries.
 std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args) {
   const DeviceLimits& gpu = state_of(ctx).limits();
   std::int64_t bytes = scratch_of(plan_attention(gpu, args), args.mask);

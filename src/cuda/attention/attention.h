@@ -1,6 +1,6 @@
 // Attention on a GPU. src/ops/attention.cc has checked the arguments as far as the host can see
-// them. Offsets, lengths and page numbers lie in device memory: kernels only keep them from doing
-// harm.
+// them. Offsets, lengths and page numbers are in device memory: kernels only clamp them, so that
+// they do no harm.
 //
 //   attention.cc   plans a call, takes its scratch and runs it
 //   append.cc      the same with the tokens of a step that are not in the cache yet
@@ -21,7 +21,7 @@ namespace tessera::cuda {
 
 // Returns the kernel's name.
 const char* attention(Context& ctx, const AttentionArgs& args);
-// The most that this call, or one with fewer queries or keys, takes of the workspace.
+// The most workspace that this call, or one with fewer queries or keys, takes.
 std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args);
 // Returns the kernel's name.
 const char* attention_backward(Context& ctx, const AttentionBackwardArgs& args);

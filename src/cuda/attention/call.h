@@ -1,8 +1,8 @@
 // An attention call as kernels see it: plain numbers and device pointers. Dense, ragged and paged
-// batches all come down to a list of sequences (core/sequence.h), and to one pointer for each row.
+// batches all become a list of sequences (core/sequence.h), and one pointer for each row.
 //
-// Offsets, lengths and page numbers are in device memory, where no check has seen them. They are
-// clamped: whatever they hold, nothing outside of the tensors is read or written.
+// Offsets, lengths and page numbers are in device memory and have not been checked. They are
+// clamped: whatever their values, nothing outside the tensors is read or written.
 #pragma once
 
 #include <algorithm>
@@ -56,7 +56,7 @@ struct AttentionCall {
   DType stored;  // of k and v: dtype, or 8 bits
   HeadRows q, k, v, out;
   KeyScales k_scales, v_scales;  // of 8 bits
-  float* lse;                    // null: not asked for
+  float* lse;                    // null: not wanted
   std::int64_t lse_strides[3];
   MaskView mask;
 
@@ -95,7 +95,7 @@ struct AttentionCall {
     if (holes != nullptr) {
       s.hole.begin = clamped(holes[index * hole_stride], 0, n_k);
       s.hole.size = clamped(holes[index * hole_stride + 1], 0, n_k);
-      // Keys from the hole on end with the pages.
+      // Keys after the hole end with the last page.
       s.n_k = std::min(s.n_k, std::max(s.hole.begin, n_k - s.hole.size));
     }
     return s;
@@ -106,7 +106,7 @@ struct AttentionCall {
                                    std::int64_t head) const {
     return rows.at<T>(s.q_batch, s.q_begin + i, head);
   }
-  // Null where the page table names a page that is not in the pool.
+  // Null if the page table names a page that is not in the pool.
   template <typename T>
   TESSERA_HOST_DEVICE T* key_row(const HeadRows& rows, const Sequence& s, std::int64_t j,
                                  std::int64_t kv_head) const {
@@ -116,7 +116,7 @@ struct AttentionCall {
     if (page < 0 || page >= pool_pages) return nullptr;
     return rows.at<T>(page, slot % page_size, kv_head);
   }
-  // 1 where the row is null.
+  // 1 if the row is null.
   TESSERA_HOST_DEVICE float key_scale(const KeyScales& scales, const Sequence& s, std::int64_t j,
                                       std::int64_t kv_head) const {
     if (page_table == nullptr) return scales.at(s.k_batch, s.k_begin + j, kv_head);
@@ -159,8 +159,8 @@ TESSERA_HOST_DEVICE constexpr std::int64_t tiles_of(std::int64_t n, std::int64_t
   return (n + tile_size - 1) / tile_size;
 }
 
-// The most tiles there can be, for all heads of k. Each sequence of a ragged batch ends with at
-// most one tile that is not full.
+// The largest possible number of tiles, for all heads of k. Each sequence of a ragged batch ends
+// with at most one tile that is not full.
 inline std::int64_t most_row_tiles(const AttentionCall& call, std::int64_t tile_size) {
   const std::int64_t rows = call.n_q * call.group;
   return call.kv_heads * (call.q_offsets != nullptr ? rows / tile_size + call.sequences
@@ -172,12 +172,13 @@ inline std::int64_t most_key_tiles(const AttentionCall& call, std::int64_t tile_
                               : call.sequences * tiles_of(call.n_k, tile_size));
 }
 
-// Finds tile `item`, where a sequence has count(sequence) rows or keys; false if there are fewer.
+// Finds tile `item`, where a sequence has count(sequence) rows or keys; false if there are fewer
+// tiles.
 template <typename Count>
 TESSERA_HOST_DEVICE bool find_tile(const AttentionCall& call, std::int64_t item, int tile_size,
                                    Count count, Tile* tile) {
   std::int64_t index = item / call.kv_heads, first = 0;
-  if (call.q_offsets == nullptr) {  // all sequences have as many: no search
+  if (call.q_offsets == nullptr) {  // all sequences are equally long: no search
     const std::int64_t tiles = tiles_of(count(call.sequence(0)), tile_size);
     first = index / tiles;
     index %= tiles;

@@ -20,7 +20,7 @@ namespace {
 
 std::int64_t no_scratch(const AttentionPlan&) { return 0; }
 
-// The first that takes a call runs it. The last takes every call.
+// The first kernel that takes a call runs it. The last one takes every call.
 constexpr AttentionKernel kKernels[] = {
     {.name = "cuda.split.run",  // up to 16 queries, of more rows than cuda.split takes
      .takes = split::takes_run,
@@ -46,18 +46,18 @@ constexpr AttentionKernel kKernels[] = {
      .plan = hopper_decode::plan,
      .scratch = hopper_decode::scratch,
      .run = hopper_decode::run},
-    {.name = "cuda.split.codes",  // the next for keys and values of 8 bits
+    {.name = "cuda.split.codes",  // cuda.split for 8-bit keys and values
      .takes = split::takes_codes,
      .pays = nullptr,
      .plan = split::plan_codes,
      .scratch = split::scratch,
      .run = split::run},
-    {.name = "cuda.split.turned",  // the next for keys that are turned as they are read
-     .takes = split::takes_turned,
+    {.name = "cuda.split.rotated",  // cuda.split for keys that are rotated as they are read
+     .takes = split::takes_rotated,
      .pays = nullptr,
      .plan = split::plan,
      .scratch = split::scratch,
-     .run = split::run_turned},
+     .run = split::run_rotated},
     {.name = "cuda.split",  // few rows: the keys are split so that there is enough work
      .takes = split::takes,
      .pays = nullptr,
@@ -106,7 +106,7 @@ AttentionPlan choose(const AttentionRequest& request) {
   return plan_with(*chosen, request);
 }
 
-// Those that can run a call, the one it gets first.
+// The kernels that can run a call, the chosen one first.
 std::vector<const char*> names_for(const AttentionRequest& request) {
   std::vector<const char*> chosen, possible;
   for (const AttentionKernel& kernel : kKernels) {

@@ -1,5 +1,5 @@
-// Attention kernels by name, for tests and benchmarks: which of them can run a call, and which one
-// a Context has to use.
+// Attention kernels by name, for tests and benchmarks: which ones can run a call, and which one a
+// Context must use.
 #pragma once
 
 #include <string_view>
@@ -10,14 +10,14 @@
 
 namespace tessera::cuda {
 
-// From here on the Context uses the kernel of this name; "": its own choice again. Throws where
-// there is no such kernel. A call that it cannot run is refused.
+// From here on the Context uses the kernel of this name; "": its own choice again. Throws if there
+// is no such kernel. Calls that the kernel cannot run are refused.
 void force_attention_kernel(Context& ctx, std::string_view name);
 bool is_attention_kernel_forced(Context& ctx);
 
-// The kernels that can run this call on the Context's GPU, the one it chooses first.
+// The kernels that can run this call on the Context's GPU, the chosen one first.
 std::vector<const char*> attention_kernels(Context& ctx, const AttentionArgs& args);
-// The same of the kernels that run on every GPU.
+// The same for the kernels that run on every GPU.
 std::vector<const char*> portable_attention_kernels(const AttentionArgs& args);
 
 }  // namespace tessera::cuda

@@ -1,5 +1,5 @@
 // cuda.hopper and cuda.split together, for a ragged batch: prompts beside sequences that decode.
-// Both run over the whole batch, and each leaves to the other what suits that one.
+// Both run over the whole batch, and each skips the sequences that suit the other.
 #pragma once
 
 #include "cuda/attention/kernel.h"

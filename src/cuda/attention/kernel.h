@@ -22,7 +22,7 @@
 
 namespace tessera::cuda {
 
-// A call, and what its kernel is chosen by.
+// A call, and the facts that decide its kernel.
 struct AttentionRequest {
   AttentionRequest(const DeviceLimits& gpu, const AttentionArgs& args);
 
@@ -53,12 +53,12 @@ struct AttentionPlan {
 struct AttentionKernel {
   const char* name;
   bool (*takes)(const AttentionRequest& request);
-  // Where this is false the kernel is not chosen, but it can be forced. Null: always true.
+  // If this is false the kernel is not chosen, but it can be forced. Null: always true.
   bool (*pays)(const AttentionRequest& request);
   AttentionPlan (*plan)(const AttentionRequest& request);
   // Bytes of the workspace, besides the lists of a block pattern.
   std::int64_t (*scratch)(const AttentionPlan& plan);
-  // Takes that scratch from the frame. By now the lists of a block pattern are on the device.
+  // Takes that scratch from the frame. The lists of a block pattern are already on the device.
   void (*run)(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
 };
 
@@ -66,9 +66,9 @@ struct AttentionKernel {
 std::span<const AttentionKernel> attention_kernel_table();
 
 // Chooses the kernel of a call and plans it: the first kernel that takes the call, or the one that
-// the Context is forced to use (choose.h). Throws where that one cannot run the call.
+// the Context is forced to use (choose.h). Throws if a forced kernel cannot run the call.
 AttentionPlan plan_attention(Context& ctx, const AttentionArgs& args);
-// The same on a GPU like this, where no kernel is forced.
+// The same for such a GPU, with no kernel forced.
 AttentionPlan plan_attention(const DeviceLimits& gpu, const AttentionArgs& args);
 
 }  // namespace tessera::cuda

@@ -1,5 +1,5 @@
-// Partial results of attention, merged on the GPU. Arguments have been checked by
-// src/ops/partial_sums.cc.
+// Partial results of attention, merged on the GPU. src/ops/partial_sums.cc has checked the
+// arguments.
 #pragma once
 
 #include "tessera/context.h"

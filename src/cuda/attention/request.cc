@@ -1,4 +1,4 @@
-// What a kernel is chosen by: how the portable tensor core kernels can count this call's rows.
+// The facts that decide a call's kernel: how the portable tensor core kernels can count its rows.
 #include <algorithm>
 #include <cstdint>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kVectorBytes = 16;
 
-// Whether positions, and the blocks of a grid, are ints.
+// Whether positions, and the number of blocks, fit ints.
 bool counts_in_ints(const AttentionCall& call) {
   if (call.n_q > kMostPositions / call.group || call.n_k > kMostPositions) return false;
   const std::int64_t sequences = call.sequences + (call.q_offsets != nullptr ? 1 : 0);
@@ -20,7 +20,7 @@ bool counts_in_ints(const AttentionCall& call) {
 
 std::int64_t vector_size(const Tensor& tensor) { return kVectorBytes / size_of(tensor.dtype); }
 
-// Whether all rows of q, k, v and out are made of whole chunks of 16 bytes, and begin on one.
+// Whether all rows of q, k, v and out are aligned to 16 bytes and made of whole 16-byte chunks.
 bool made_of_vectors(const AttentionArgs& args) {
   const Tensor* tensors[] = {&args.q, &args.k, &args.v, &args.out};
   return std::all_of(std::begin(tensors), std::end(tensors), [](const Tensor* tensor) {
@@ -28,7 +28,7 @@ bool made_of_vectors(const AttentionArgs& args) {
   });
 }
 
-// A stride in units; one that nobody steps along may be anything.
+// A stride in units. The stride of a dimension of size 1 may be anything.
 std::uint32_t in_units(const Tensor& tensor, int d, std::int64_t unit) {
   return tensor.shape[d] > 1 ? static_cast<std::uint32_t>(tensor.strides[d] / unit) : 0u;
 }
@@ -44,7 +44,7 @@ KeyUnits key_units(const AttentionArgs& args) {
           .page_size = static_cast<std::uint32_t>(args.k.shape[1])};
 }
 
-// Whether every row of a head lies less than 2^32 - 3 units behind its first.
+// Whether every row of a head lies less than 2^32 - 3 units after its first.
 bool counts_in_units(const Tensor& tensor, std::int64_t unit) {
   std::int64_t last = 0;
   for (int d = 0; d < 2; ++d) {

@@ -6,9 +6,9 @@
 
 namespace tessera::cuda::decode {
 
-// The heads' output, all splits put together: of `vectors` times four neighbours, from element
-// first + 4 i on, with i = thread, thread + kThreads, ... A few splits at a time: their loads are
-// on their way together.
+// The heads' output, merged from all splits: `vectors` times four neighbours, from element first +
+// 4 i on, with i = thread, thread + kThreads, ... It takes a few splits at a time, whose loads are
+// in flight together.
 template <int vectors>
 struct Attended {
   static constexpr int kAtOnce = vectors > 2 ? 3 : 4;

@@ -1,6 +1,6 @@
 // Attention of the one token, in the persistent kernel. Query heads with the same key head form
-// teams of up to kQueries. Blocks share the keys of a team. Half a warp takes one key at a time for
-// all queries, 16 lanes of 8 elements each:
+// teams of up to kQueries. Blocks divide the keys of a team. Half a warp takes one key at a time
+// for all queries, 16 lanes of 8 elements each:
 //
 //   block    | keys of team t, split s |
 //   half w   w, w + 24, w + 48, ...       for each query: largest score, sum, sums of values
@@ -22,29 +22,29 @@
 
 namespace tessera::cuda::decode {
 
-// Keys of a block's first share whose places are found once for all layers.
+// Keys of a block's first share whose places are looked up once for all layers.
 inline constexpr int kFirstKeys = 8 * kHalves;
 
-// What the token sees, from first to last, and how many blocks share it.
+// The keys that the token sees, from first to last, and how many blocks divide them.
 struct KeyRange {
   int first, end;  // the token's own key is end - 1
   int splits;
 
-  // fewest: the keys of a split, at least.
+  // fewest: the fewest keys of a split.
   __device__ KeyRange(const Call& call, int fewest) {
     const std::int64_t most = std::int64_t{call.width} << call.page_log2;
     end = static_cast<int>(min(std::int64_t{call.lengths[0]}, most));
     first = call.window > 0 ? max(0, end - call.window) : 0;
     splits = max(1, min(call.most_splits, (end - first + fewest - 1) / fewest));
   }
-  // (Up to 3072 keys, and not more splits than blocks.)
+  // (There are at most 3072 keys, and no more splits than blocks.)
   __device__ int begin_of(int split) const {
     return first + static_cast<int>(static_cast<unsigned>((end - first) * split) /
                                     static_cast<unsigned>(splits));
   }
 };
 
-// Where the rows of the cache are. Page numbers must be those of the pool.
+// The addresses of the cache's rows. Page numbers must be valid in the pool.
 struct CacheRows {
   const Call& call;
   int hole_begin, hole_size;
@@ -55,7 +55,7 @@ struct CacheRows {
         hole_begin(from.holes != nullptr ? from.holes[0] : 0x7fffffff),
         hole_size(from.holes != nullptr ? from.holes[1] : 0),
         in_row(head * from.head_bytes + element * 2) {}
-  // In bytes.
+  // The offset of a key in bytes.
   __device__ std::uint64_t of_key(int key) const {
     const auto slot = static_cast<std::uint32_t>(key >= hole_begin ? key + hole_size : key);
     const std::uint32_t page = min(slot >> call.page_log2, call.width - 1u);
@@ -67,7 +67,7 @@ struct CacheRows {
   }
 };
 
-// Query heads that a block takes together, and the key head that they have in common.
+// Query heads that a block takes together, and their common key head.
 struct Team {
   int kv_head, first, count;
 };
@@ -91,10 +91,10 @@ __device__ inline Item item_of(const Call& call, const KeyRange& range, int numb
           range.begin_of(split + 1)};
 }
 
-// Key, value and queries of the token, rotated, as T: [2 + queries][dim]. Queries that the team
-// has not are like its last. All workers call it.
+// Key, value and queries of the token, rotated, as T: [2 + queries][dim]. Queries beyond the team's
+// last repeat it. All workers call it.
 template <typename T, int queries>
-__device__ void load_token(const Call& call, const Team& team, const CosSin* turns, T* token) {
+__device__ void load_token(const Call& call, const Team& team, const CosSin* rotations, T* token) {
   constexpr int kVectors = 2 + queries, kRounds = (kVectors * kMostDim + kThreads - 1) / kThreads;
   const int dim = call.dim;
 #pragma unroll
@@ -109,15 +109,15 @@ __device__ void load_token(const Call& call, const Team& team, const CosSin* tur
     const int head = which < 2 ? team.kv_head : team.first + min(which - 2, team.count - 1);
     const auto* from =
         reinterpret_cast<const unsigned short*>(call.qkv) + places.first + head * places.stride;
-    const bool turns_it = which != 1 && e < 2 * call.pairs;
+    const bool is_rotated = which != 1 && e < 2 * call.pairs;
     const int pair = call.half_split ? (e < call.pairs ? e : e - call.pairs) : e / 2;
     const bool second = call.half_split ? e >= call.pairs : e % 2 != 0;
     const int other = call.half_split ? (second ? pair : pair + call.pairs) : e ^ 1;
-    const T own{__ldcg(from + e)}, partner{__ldcg(from + (turns_it ? other : e))};
+    const T own{__ldcg(from + e)}, partner{__ldcg(from + (is_rotated ? other : e))};
     token[i] = own;
-    if (turns_it) {
+    if (is_rotated) {
       const float a = to_f32(second ? partner : own), b = to_f32(second ? own : partner);
-      const TurnedPair out = turned(a, b, turns[pair]);
+      const RotatedPair out = rotated(a, b, rotations[pair]);
       token[i] = from_f32<T>(second ? out.second : out.first);
     }
   }
@@ -134,8 +134,8 @@ __device__ inline void to_floats(const uint4& vector, float (&values)[kLaneEleme
     values[2 * i + 1] = to_f32(T{static_cast<std::uint16_t>(words[i] >> 16)});
   }
 }
-// Where the first keys of a share are: the same for all layers, and a page table need not be read
-// again. Each of `threads` threads calls it.
+// Looks up the places of a share's first keys, once for all layers, so that the page table is not
+// read again. Each of `threads` threads calls it.
 __device__ inline void find_first_keys(const Call& call, const Item& item, int thread, int threads,
                                        std::uint64_t* first_keys) {
   const int keys = min(item.end - item.begin, kFirstKeys);
@@ -144,7 +144,7 @@ __device__ inline void find_first_keys(const Call& call, const Item& item, int t
   }
 }
 
-// They are fetched into the L2 cache. A thread takes a line of a row.
+// Prefetches those keys and values into the L2 cache. A thread takes a line of a row.
 __device__ inline void fetch_keys(const Call& call, const LayerWeights& layer, const Item& item,
                                   int own, const std::uint64_t* first_keys) {
   const int thread = static_cast<int>(threadIdx.x), line = thread % 4;  // 2 of keys, 2 of values
@@ -156,7 +156,7 @@ __device__ inline void fetch_keys(const Call& call, const LayerWeights& layer, c
   for (int key = thread / 4; key < keys; key += kThreads / 4) prefetch(from + first_keys[key]);
 }
 
-// What half a warp has made of the keys so far: a lane's part of it.
+// The state of half a warp over the keys so far: a lane's part of it.
 template <int queries>
 struct SeenKeys {
   static constexpr float kNothing = -1e30f;  // below every score, and 2^(it - it) is a number
@@ -166,7 +166,7 @@ struct SeenKeys {
 #pragma unroll
     for (float& each : largest) each = kNothing;
   }
-  // What is there shrinks, as a larger score has come.
+  // Rescales the sums when a larger score has come.
   template <int keys>
   __device__ void expect(int query, const float (&scores)[keys]) {
     float new_largest = largest[query];
@@ -183,7 +183,7 @@ struct SeenKeys {
 #pragma unroll
     for (int j = 0; j < kLaneElements; ++j) out[query][j] += weight * row[j];
   }
-  // Both halves of a warp, into its place of shared memory: largest, sum, values.
+  // Merges both halves of a warp into its place in shared memory: largest, sum, values.
   __device__ void put(int query, bool has_elements, float* to) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const float other = __shfl_xor_sync(0xffffffffu, largest[query], 16);
@@ -201,7 +201,7 @@ struct SeenKeys {
   }
 };
 
-// The warps of the block, put together and into memory. All workers call it.
+// Merges the warps of the block and stores the result to memory. All workers call it.
 template <int queries>
 __device__ void merge_warps(const Call& call, const Team& team, int split, const float* of_warps) {
   static_assert(queries * (kMostDim + 1) <= kThreads);
@@ -230,11 +230,11 @@ __device__ void merge_warps(const Call& call, const Team& team, int split, const
   }
 }
 
-// own: the token's own key. `is_first`: the item is the first of the block, which then waits for
-// the token's queries, and has first_keys. `shared` has attention_floats(). All workers call it.
+// own: the token's own key. `is_first`: the item is the block's first, which waits for the token's
+// queries and uses first_keys. `shared` has attention_floats(). All workers call it.
 template <typename T, typename Layer>
 __device__ void attend(const Call& call, const LayerWeights& layer, const Item& item, int own,
-                       bool is_first, const std::uint64_t* first_keys, const CosSin* turns,
+                       bool is_first, const std::uint64_t* first_keys, const CosSin* rotations,
                        float* shared) {
   constexpr int kQueries = Layer::kQueries, kKeysAtOnce = Layer::kKeysAtOnce;
   const int dim = call.dim, thread = static_cast<int>(threadIdx.x);
@@ -262,12 +262,12 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const Item& 
       v[i] = __ldcg(reinterpret_cast<const uint4*>(values + at));
     }
   };
-  // The first keys are on their way before the token's own is there.
+  // The first keys are in flight before the token's own key has arrived.
   load(begin + half);
   if (is_first) Signals::receive(Layer::kHaveQkv);
-  load_token<T, kQueries>(call, team, turns, token);
+  load_token<T, kQueries>(call, team, rotations, token);
 
-  // Into the cache, by the first team of the key head.
+  // The first team of the key head stores it into the cache.
   const auto vector = [&](int which) {
     return *reinterpret_cast<const uint4*>(token + which * dim + e);
   };
@@ -281,11 +281,11 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const Item& 
   }
 
   SeenKeys<kQueries> seen;
-  // All halves of a warp the same number of times, as they shuffle together.
+  // Both halves of a warp run the same number of times, as they shuffle together.
 #pragma unroll 1
   for (int first = begin; first < end; first += kKeysAtOnce * kHalves) {
     if (first > begin) load(first + half);
-    float q[kQueries][kLaneElements] = {};  // each time again: between keys, registers are scarce
+    float q[kQueries][kLaneElements] = {};  // loaded again each time: registers are scarce
 #pragma unroll
     for (int query = 0; query < kQueries; ++query) {
       if (has_elements) to_floats<T>(vector(2 + query), q[query]);
@@ -331,7 +331,7 @@ __device__ void attend(const Call& call, const LayerWeights& layer, const Item& 
   }
   Signals::sync_workers();
   merge_warps<kQueries>(call, team, item.split, of_warps);
-  Signals::sync_workers();  // before anyone reuses `shared`
+  Signals::sync_workers();  // before `shared` is reused
 }
 
 }  // namespace tessera::cuda::decode

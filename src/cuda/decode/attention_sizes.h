@@ -10,7 +10,7 @@ namespace tessera::cuda::decode {
 inline constexpr int kHalves = 2 * kWarps;
 inline constexpr int kLaneElements = 8, kMostDim = 16 * kLaneElements;
 
-// Floats of shared memory: the token's key, value and queries, then what the warps have for each
+// Floats of shared memory: the token's key, value and queries, then the warps' results for each
 // query: largest score, sum, sums of values.
 TESSERA_HOST_DEVICE inline int attention_floats(int dim, int queries) {
   return (2 + queries) * dim / 2 + queries * kWarps * (dim + 2);

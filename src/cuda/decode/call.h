@@ -9,24 +9,25 @@
 namespace tessera::cuda::decode {
 
 // The four products of a layer; layer_kinds.cuh has their order. A serial layer stacks weights in
-// two of them: its kQkv is q, k and v, its kUp has tiles of gate and up in turn.
+// two of them: its kQkv is q, k and v, its kUp alternates tiles of gate and up.
 enum Stage : int { kQkv, kUp, kDown, kOutput, kStages };
 
-// The weights of a layer: one for each product (of a serial layer q and gate), and what is stacked
-// onto it.
+// The weights of a layer: one for each product (in a serial layer q and gate), and the weights
+// stacked onto it.
 enum LayerWeight : int { kKeyWeight = kStages, kValueWeight, kUpWeight, kMostWeights };
 
-// Of each multiprocessor's one block: warps that multiply, warps that make of their sums what other
-// blocks read, and one that listens to these (tile/grid_signal.cuh). Three, and one of the others,
-// to each of the four schedulers: with 14, two of these would have more to issue. With more than 16
-// warps a thread would have 96 registers instead of 128.
+// The warps of each multiprocessor's one block: workers that multiply, finishers that turn their
+// sums into what other blocks read, and one warp that listens to other blocks
+// (tile/grid_signal.cuh). Each of the four schedulers has three workers and one other warp; with 14
+// workers, two schedulers would have more to issue. With more than 16 warps a thread would have 96
+// registers instead of 128.
 inline constexpr int kWarps = 12, kFinishingWarps = 3;
 inline constexpr int kThreads = kWarps * 32, kFinishers = kFinishingWarps * 32;
 inline constexpr int kAllThreads = kThreads + kFinishers + 32;
-// The ring of weights of a warp: of an H200 that is 21 MB on their way.
+// The ring of weights of a warp: on an H200, 21 MB in flight.
 inline constexpr int kRingBytesOfWarp = 160 * 1024 / kWarps;
 
-// A kernel's arguments have 32,764 bytes.
+// A kernel's arguments are limited to 32,764 bytes.
 inline constexpr int kMostLayers = 112;
 
 inline constexpr int kMostParts = 4;
@@ -44,7 +45,7 @@ struct StageShape {
   int tiles;
   int parts;
   int units;         // of a task
-  int together = 1;  // neighbouring tasks that a block takes both or none of: gate and up
+  int together = 1;  // neighbouring tasks that one block takes together: gate and up
 };
 
 struct LayerWeights {
@@ -58,7 +59,7 @@ struct LayerWeights {
   void* values;
 };
 
-// Where a token's heads are in the product of qkv.
+// The place of a token's heads in the qkv product.
 struct HeadPlaces {
   int first, stride;
 };
@@ -74,8 +75,8 @@ struct Call {
   // Attention.
   int heads, dim;
   int group;        // query heads to a key head
-  int teams;        // of query heads: those of a key head whose queries a block takes together
-  int most_splits;  // blocks that share the keys of a team, at most
+  int teams;        // of query heads: heads of one key head that a block takes together
+  int most_splits;  // the most blocks that divide the keys of a team
   HeadPlaces q, k, v;
   float scale_log2;       // of scores, for powers of two
   const float* inv_freq;  // [pairs]
@@ -98,9 +99,9 @@ struct Call {
   float* sums;            // [parts of down and output][hidden]
   float* attended;        // [most_splits][heads][dim]
   float* softmaxes;       // [most_splits][heads][2]: largest score, sum
-  std::int32_t* signals;  // zeros, and zeros again afterwards
+  std::int32_t* signals;  // zeros before and after
 
-  int x_bytes;      // in shared memory: of activations on their way into a product, or attention's
+  int x_bytes;      // in shared memory: of a product's activations, or attention's scratch
   int slot_floats;  // in shared memory: of sums of a block's tasks
   int most_rows;    // of a block's tasks in all products of a layer
 

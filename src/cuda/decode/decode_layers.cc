@@ -16,9 +16,9 @@
 namespace tessera::cuda {
 namespace {
 
-// With more keys than these, cuda.split reads them so much faster that ops one by one win
-// (docs/notebook/decode.md). A step is planned by the keys for which its page table has room, which
-// grows with the sequence: the lengths are not known where a captured step is planned.
+// With more keys than this, cuda.split reads them so much faster that running op by op wins
+// (docs/notebook/decode.md). A step is planned by the keys that its page table has room for, which
+// grows with the sequence: when a captured step is planned, the lengths are not known.
 constexpr std::int64_t kMostKeys = 3072;
 
 using decode::Call;
@@ -92,7 +92,7 @@ bool takes_layer(const PersistentKernel& kernel, const DecodeLayer& layer, const
   return takes_norm(layer.norm1, args) && takes_norm(layer.norm2, args);
 }
 
-// Rows that are read in vectors, alike for keys and values.
+// Whether rows can be read in vectors, and are alike for keys and values.
 bool takes_pages(const DecodeLayersArgs& args) {
   const Tensor& keys = args.keys.first;
   if (args.pages.table.shape[1] * keys.shape[1] > kMostKeys) return false;
@@ -113,19 +113,19 @@ bool takes_pages(const DecodeLayersArgs& args) {
 
 int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-// How much longer the busiest block works than it would if work could be shared evenly.
+// How much longer the busiest block works than with a perfectly even division.
 double imbalance(int tasks, int blocks) {
   return static_cast<double>(divide_up(tasks, blocks)) * blocks / tasks;
 }
 
-// The number of parts into which the depth of a product into the residual stream is cut. Blocks
-// take whole tasks: with few of them, some blocks have twice as much to do as others. Parallel
-// layers: down and output have the same tiles and parts.
+// The number of parts into which the depth is cut, for a product into the residual stream. Blocks
+// take whole tasks: with few tasks, some blocks have twice as much to do as others. In parallel
+// layers, down and output have the same tiles and parts.
 int choose_parts(int tiles, std::initializer_list<int> units, int blocks) {
   int best = 1;
   for (int parts = 2; parts <= decode::kMostParts; parts *= 2) {
     if (std::any_of(units.begin(), units.end(), [&](int each) { return each % parts != 0; })) break;
-    // A tenth: more parts are more sums to read.
+    // It must gain a tenth: more parts mean more sums to read.
     if (imbalance(tiles * parts, blocks) < 0.9 * imbalance(tiles * best, blocks)) best = parts;
   }
   return best;
@@ -165,7 +165,7 @@ void plan_stages(const DecodeLayersArgs& args, DecodeLayersPlan& plan) {
 int most_tasks(const StageShape& stage, int blocks) {
   return divide_up(stage.tiles * stage.parts / stage.together, blocks) * stage.together;
 }
-// Parts of the depth that the tasks of a block reach over, at most.
+// The most parts of the depth that the tasks of a block extend over.
 int most_parts(const StageShape& stage, int blocks) {
   const int tasks = most_tasks(stage, blocks);
   return std::min(stage.parts, (tasks - 1 + stage.tiles - 1) / stage.tiles + 1);
@@ -182,7 +182,7 @@ void plan_shared_memory(DecodeLayerKind kind, DecodeLayersPlan& plan) {
   const auto slots = [&](int s) {
     return (most_tasks(call.stages[s], plan.blocks) + decode::kWarps) * kernel.rows;
   };
-  // A parallel layer has two norms at once, and sums of two products.
+  // A parallel layer has two norms at once, and the sums of two products.
   call.x_bytes = (parallel ? 2 : 1) * activation_bytes(decode::kQkv);
   call.slot_floats = !parallel ? 0
                                : std::max(slots(decode::kQkv) + slots(decode::kUp),
@@ -279,7 +279,7 @@ struct Scratch {
   }
 };
 
-// Places them behind `memory`, and returns how many bytes they have.
+// Places the pieces from `memory` on, and returns their total size in bytes.
 std::int64_t place_scratch(const PersistentKernel& kernel, char* memory, Call& call) {
   constexpr std::int64_t kHalf = 2, kFloat = 4;
   Scratch scratch;
@@ -321,7 +321,7 @@ std::optional<DecodeLayersPlan> plan_decode_layers(Context& ctx, const DecodeLay
   plan_stages(args, plan);
   plan_attention(args, plan);
   plan_shared_memory(args.kind, plan);
-  constexpr int kStaticBytes = 1024;  // at most, beside what a launch asks for
+  constexpr int kStaticBytes = 1024;  // at most, besides what a launch requests
   if (plan.kernel->shared_bytes(call) + kStaticBytes > state.limits().shared_bytes) return {};
   fill_call(args, call);
   Call placed = call;

@@ -18,7 +18,7 @@ struct DecodeLayersPlan {
   decode::Call call{};  // without scratch
 };
 
-// Nothing: no kernel takes the call.
+// Empty if no kernel takes the call.
 std::optional<DecodeLayersPlan> plan_decode_layers(Context& ctx, const DecodeLayersArgs& args);
 // Returns the kernel's name.
 const char* decode_layers(Context& ctx, const DecodeLayersPlan& plan);

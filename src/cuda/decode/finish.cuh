@@ -1,6 +1,6 @@
-// The finishers of the persistent kernel turn a product's sums into its result. They have no copies
-// of weights in flight, so a signal that they raise waits only for their own writes, and the
-// workers go on.
+// The finishers of the persistent kernel turn a product's sums into its result. They have no weight
+// copies in flight, so a signal that they raise waits only for their own writes, and the workers go
+// on.
 #pragma once
 
 #include "cuda/decode/call.h"
@@ -11,15 +11,15 @@
 
 namespace tessera::cuda::decode {
 
-// Where the rows of a weight begin among those of its product.
+// Where the rows of a weight begin among the rows of its product.
 template <typename Layer>
 __device__ inline int first_of(const Call& call, int weight) {
   if (!Layer::kSerial) return 0;
   return weight == kKeyWeight ? call.k.first : weight == kValueWeight ? call.v.first : 0;
 }
 
-// The sums of a block's rows become qkv, what is activated, or what is added to x. Parallel layers:
-// those of down are still there when output's come.
+// Turns the sums of a block's rows into qkv, activations, or addends of x. In parallel layers,
+// down's sums are kept until output's arrive.
 template <typename Kind, typename Layer>
 struct Finish {
   using T = typename Kind::Element;
@@ -27,8 +27,8 @@ struct Finish {
   const Places<Kind>& shared;
   const int thread = static_cast<int>(threadIdx.x) - kThreads;
 
-  // What belongs to a row besides its sum, and to the row that meets it: of parallel layers down's
-  // beside output's, of serial ones up's beside gate's.
+  // The other inputs of a row besides its sum, and of its partner row: in parallel layers, down's
+  // row for output's; in serial ones, up's row for gate's.
   struct Ends {
     RowEnds<T> own, other;
   };
@@ -64,7 +64,7 @@ struct Finish {
     }
     raise(Layer::signal_of(stage));
   }
-  // Row i of the block's in a product.
+  // Finishes row i of the block's rows in a product.
   __device__ void row(int stage, const Row* rows, int count, int i, const Ends& ends) const {
     const Row row = rows[i];
     const float* slots = shared.slots_of(stage);

@@ -21,16 +21,16 @@ struct ParallelLayer {
   enum Signal : int { kHaveQkv, kHaveActivated, kHaveAttended, kHaveSums, kSignals };
   static constexpr int kAttendsBefore = kDown;  // the product before which attention runs
   static constexpr int kNormVectors = 4;        // weights and biases
-  // Vectors of eight numbers of the residual stream that a thread has, at most.
+  // The most vectors of eight numbers of the residual stream that a thread has.
   static constexpr int kVectors = 1;
-  // Heads whose queries a block takes together, and keys that are on their way to half a warp. With
-  // a fifth key registers would not suffice.
+  // Heads whose queries a block takes together, and keys in flight to half a warp. A fifth key
+  // would need too many registers.
   static constexpr int kQueries = 1, kKeysAtOnce = 4;
-  // Below so many keys a split is not worth its merging.
+  // With fewer keys than this, a split does not pay for its merge.
   static constexpr int kFewestKeys = 96;
 
   __device__ static int stage(int i) { return i; }
-  // What a block raises after a product.
+  // The signal that a block raises after a product.
   __device__ static int signal_of(int stage) {
     return stage == kQkv ? kHaveQkv : stage == kUp ? kHaveActivated : kHaveSums;
   }
@@ -44,9 +44,9 @@ struct SerialLayer {
   static constexpr int kAttendsBefore = kOutput;
   static constexpr int kNormVectors = 2;
   static constexpr int kVectors = 2;
-  // More would read keys less often, but have fewer blocks at work: with two of the four queries
-  // that usually share a key, keys are read twice, the second time from the L2 cache. For a fourth
-  // key there are no registers.
+  // More queries would read keys less often, but keep fewer blocks busy. With two of the four
+  // queries that usually share a key, keys are read twice, the second time from the L2 cache. There
+  // are no registers for a fourth key.
   static constexpr int kQueries = 2, kKeysAtOnce = 3, kFewestKeys = 64;
 
   __device__ static int stage(int i) { return i == 1 ? kOutput : i > 1 ? i - 1 : kQkv; }

@@ -16,7 +16,7 @@ PersistentKernel kernel_of() {
           .shared_bytes = Places<Kind>::bytes,
           .start = [](Context& ctx, int blocks, const Call& call) {
             // Two such kernels on two streams must not get half of the GPU each: they would wait
-            // for ever.
+            // forever.
             Launch launch(ctx, "persistent");
             launch(persistent_kernel<Kind, Layer>,
                    {.blocks = blocks,

@@ -16,12 +16,12 @@
 //                                                wait HaveActivated: down   raise HaveSums
 //
 // In a parallel layer, a block has other work between raising a signal and waiting for it, except
-// at the end: one wait of four costs time. In a serial layer, all five do. Loads of weights never
-// wait: while a block waits, its ring fills up.
+// at the end: only one wait of four costs time. In a serial layer, all five do. Loads of weights
+// never wait: while a block waits, its ring fills up.
 //
-// The products into the residual stream have few rows (2560 are 160 tiles for 132 blocks), so their
-// depth is cut into parts. Each reader adds up the sums of the parts in order, for the same bits
-// every time.
+// The products into the residual stream have few rows (2560 rows are 160 tiles for 132 blocks), so
+// their depth is cut into parts. Each reader adds up the sums of the parts in order, for the same
+// bits every time.
 //
 // The technique: splitting keys and merging is step 8 of examples/learn (docs/LEARN.md).
 #pragma once
@@ -40,16 +40,16 @@ namespace tessera::cuda::decode {
 
 // ---- before a product ---------------------------------------------------------------------------
 
-// Brings a product's activations to shared memory: norms of x, or what other blocks have made.
+// Loads a product's activations into shared memory: norms of x, or other blocks' results.
 template <typename Kind, typename Layer>
 struct Activations {
   using T = typename Kind::Element;
   const Call& call;
   const Places<Kind>& shared;
   const KeyRange range;
-  const int items;        // of attention, which blocks share
-  T* const input;         // what a product reads
-  T* const second_input;  // parallel: what up reads, behind zeros of its own
+  const int items;        // of attention, which blocks divide
+  T* const input;         // a product's input
+  T* const second_input;  // parallel: up's input, after zeros of its own
 
   // Where the keys are is the same for all layers.
   __device__ Activations(const Call& from, const Places<Kind>& to)
@@ -75,7 +75,7 @@ struct Activations {
     using Vectors = NormVectors<Layer::kVectors>;
     const LayerWeights& layer = shared.layers[l];
     const int thread = static_cast<int>(threadIdx.x);
-    // Weights are on their way while the sums are.
+    // Weights are in flight while the sums are.
     if constexpr (Layer::kSerial) {
       const Vectors weight(call, layer.norm_weight[stage == kUp]);
       if (l > 0 || stage == kUp) {
@@ -96,7 +96,7 @@ struct Activations {
     if (stage == kQkv && block < items) {
       fetch_keys(call, layer, *shared.first_item, range.end - 1, shared.first_keys);
     }
-    if (thread < Places<Kind>::kZeros) {  // other products have overwritten those of second_input
+    if (thread < Places<Kind>::kZeros) {  // other products have overwritten second_input's zeros
       shared.x[thread] = T{};
       if constexpr (!Layer::kSerial) (second_input - Places<Kind>::kZeros)[thread] = T{};
     }
@@ -107,11 +107,11 @@ struct Activations {
     for (int i = block; i < items; i += static_cast<int>(gridDim.x)) {
       const Item item = i == block ? *shared.first_item : item_of<Layer>(call, range, i);
       attend<T, Layer>(call, layer, item, range.end - 1, i == block, shared.first_keys,
-                       shared.turns, reinterpret_cast<float*>(input));
+                       shared.rotations, reinterpret_cast<float*>(input));
     }
     Signals::hand_over(Layer::kHaveAttended);
   }
-  // Only the parts of the depth that the block needs.
+  // Loads only the parts of the depth that the block needs.
   __device__ void load_activated() const {
     Signals::receive(Layer::kHaveActivated);
     const int depth = call.stages[kDown].units * Kind::kDepth;
@@ -127,7 +127,7 @@ struct Activations {
     const int depth = call.stages[kOutput].units * Kind::kDepth;
     const int first = shared.stages[kOutput].first_part * depth;
     const int vectors = shared.stages[kOutput].parts * depth / 4;
-    // As many as there are vectors to a thread in the models that count.
+    // As many as a thread has vectors, in the models that matter.
     constexpr int kAtOnce = Layer::kSerial ? 3 : Kind::kFormat == Format::dense ? 2 : 1;
     for (int i = static_cast<int>(threadIdx.x); i < vectors; i += kAtOnce * kThreads) {
       const Attended<kAtOnce> attended(call, range.splits, first, vectors, i);
@@ -142,7 +142,7 @@ struct Activations {
 
 // ---- the kernel ---------------------------------------------------------------------------------
 
-// Tells the workers what other blocks have written.
+// Passes other blocks' signals on to the workers.
 template <typename Layer>
 __device__ inline void pass_signals_on(const Call& call) {
   for (int l = 1; l <= call.layers; ++l) {
@@ -175,8 +175,8 @@ __global__ void __launch_bounds__(kAllThreads, 1)
 #pragma unroll 1  // one copy of the product's instructions
     for (int i = 0; i < kStages; ++i) {
       const int s = Layer::stage(i);
-      // Whatever is loaded overwrites what the product before has read. Each load begins with a
-      // signal that all workers receive, so that none is still at that product.
+      // Each load overwrites the input of the product before it. It begins with a signal that all
+      // workers receive, so none of them is still at that product.
       activations.load(l, s, residual);
       Signals::sync_workers();
 
@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kAllThreads, 1)
     residual.add_sums(call.stages[kDown].parts);
     residual.store();
   }
-  // Whoever ends last leaves zeros behind.
+  // The last block to end resets the signals to zero.
   constexpr int kEnded = Layer::kSignals;
   if (thread == 0 && atomicAdd(call.signals + kEnded * kSignalPitch, 1) ==
                          static_cast<std::int32_t>(gridDim.x) - 1) {

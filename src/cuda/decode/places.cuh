@@ -1,5 +1,5 @@
-// The shared memory of a block of the persistent kernel, and the parts of it that are filled in
-// before the first layer, because they are the same for all layers.
+// The shared memory of a block of the persistent kernel. The parts that are the same for all layers
+// are filled in before the first layer.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::cuda::decode {
 
-// What lies in it, in this order.
+// The layout, in this order.
 template <typename Kind>
 struct Places {
   using T = typename Kind::Element;
@@ -26,13 +26,13 @@ struct Places {
   float* slots;               // sums
   Eight* residual;            // [hidden / 8]
   float2* partial;            // [kWarps], of a norm
-  CosSin* turns;              // [pairs]
-  Item* first_item;           // of attention, of the block's
+  CosSin* rotations;          // [pairs]
+  Item* first_item;           // the block's first item of attention
   std::uint64_t* first_keys;  // [kFirstKeys]: where the first keys of that item are
   Row* rows;                  // of all products
   WarpShare* shares;          // [kWarps][kStages]
   BlockStage* stages;         // [kStages]
-  LayerWeights* layers;       // [layers]: a read of a kernel's arguments may wait for memory
+  LayerWeights* layers;       // [layers]: reading a kernel's arguments may wait for memory
 
   __device__ explicit Places(const Call& call) { place(call, dynamic_shared<char>()); }
   static int bytes(const Call& call) {
@@ -54,7 +54,7 @@ struct Places {
     take(slots, call.slot_floats);
     take(residual, call.hidden / 8);
     take(partial, kWarps);
-    take(turns, call.pairs);
+    take(rotations, call.pairs);
     take(first_item, 1);
     take(first_keys, kFirstKeys);
     take(rows, call.most_rows);
@@ -67,16 +67,16 @@ struct Places {
 
 // ---- before the first layer ---------------------------------------------------------------------
 
-// Fills in what is the same for all layers. A token waits for it, so it is shared out: four warps
-// take the rows and shares of a product each, and all copy the layers' pointers. All threads call
-// it, then meet.
+// Fills in what is the same for all layers. Every token waits for this, so it is divided: four
+// warps each take the rows and shares of one product, and all copy the layers' pointers. All
+// threads call it, then sync.
 template <typename Kind, typename Layer>
 __device__ void share_out(const Call& call, const Places<Kind>& shared) {
   constexpr int kAllWarps = kAllThreads / 32, kOfStage = kAllThreads / kStages;
   static_assert(kWarps <= kOfStage);
   const int thread = static_cast<int>(threadIdx.x), s = thread / kOfStage;
-  // In a parallel layer the sums of qkv are still read while those of up come, and the sums of down
-  // are added to those of output.
+  // In a parallel layer, qkv's sums are still being read while up's arrive, and down's sums are
+  // added to output's.
   const bool behind = !Layer::kSerial && (s == kUp || s == kOutput);
   int first_row = 0, slots_before = 0;
   for (int before = 0; before < s; ++before) {
@@ -98,8 +98,8 @@ __device__ void share_out(const Call& call, const Places<Kind>& shared) {
                         .first_part = share.first_part,
                         .parts = share.last_part + 1 - share.first_part};
   }
-  // A warp reads a layer's pointers one by one: lanes that read arguments at different places would
-  // wait for each other.
+  // A warp reads a layer's pointers one by one: lanes that read different arguments would wait for
+  // each other.
   constexpr int kWords = sizeof(LayerWeights) / 8;
   for (int l = thread / 32; l < call.layers; l += kAllWarps) {
     const auto* from = reinterpret_cast<const std::uint64_t*>(&call.weights[l]);
@@ -115,7 +115,7 @@ __device__ void share_out(const Call& call, const Places<Kind>& shared) {
   }
 }
 
-// The same for what depends on the token: by the warps that do not multiply.
+// The same for what depends on the token, by the warps that do not multiply.
 template <typename Kind, typename Layer>
 __device__ void prepare_attention(const Call& call, const Places<Kind>& shared) {
   constexpr int kThreadsHere = kAllThreads - kThreads;
@@ -130,7 +130,7 @@ __device__ void prepare_attention(const Call& call, const Places<Kind>& shared) 
     find_first_keys(call, item, thread, kThreadsHere, shared.first_keys);
   }
   for (int i = thread; i < call.pairs; i += kThreadsHere) {
-    shared.turns[i] = cos_sin(position, call.inv_freq[i]);
+    shared.rotations[i] = cos_sin(position, call.inv_freq[i]);
   }
 }
 

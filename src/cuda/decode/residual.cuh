@@ -57,7 +57,7 @@ struct OwnVectors {
   __device__ static bool has(const Call& call, int v) { return 8 * at(v) < call.hidden; }
 };
 
-// Those of a norm's weight or bias, as they are stored.
+// The vectors of a norm's weight or bias, in their stored type.
 template <int vectors>
 struct NormVectors {
   uint4 words[vectors];
@@ -79,11 +79,11 @@ class Residual {
  public:
   __device__ Residual(const Call& call, Eight* x) : call_(call), x_(x) {}
 
-  // Of the embedding.
+  // Starts from the embedding.
   __device__ void start() {
     each([&](int v) { at(v) = in_floats<T>(static_cast<const uint4*>(call_.x)[Own::at(v)]); });
   }
-  // Adds what products have made of it, in as many parts.
+  // Adds the products' results, which are in `parts` parts.
   __device__ void add_sums(int parts) {
     const int pitch = call_.hidden / 4;
     Eight of_parts[vectors][kMostParts] = {};
@@ -102,9 +102,8 @@ class Residual {
     });
   }
 
-  // Two layer norms of x, as two products take them. `partial`: two floats of each warp. Squares
-  // are those of distances from the last layer's mean, so that nothing cancels where the mean is
-  // large.
+  // Two layer norms of x, for two products. `partial`: two floats of each warp. Squares are of
+  // distances from the last layer's mean, so that nothing cancels if the mean is large.
   __device__ void layer_norms(const NormVectors<vectors> (&weights)[2],
                               const NormVectors<vectors> (&biases)[2], float2* partial, T* first,
                               T* second) {
@@ -141,7 +140,7 @@ class Residual {
     });
   }
 
-  // The RMS norm of x, as a product takes it.
+  // The RMS norm of x, for a product.
   __device__ void rms_norm(const NormVectors<vectors>& weight, float2* partial, T* to) {
     float squares = 0;
     each([&](int v) { squares += total_of_squares(at(v)); });
@@ -164,7 +163,7 @@ class Residual {
   }
 
  private:
-  // Of the thread's vectors.
+  // Calls vector(v) for each of the thread's vectors.
   template <typename Do>
   __device__ void each(Do&& vector) {
 #pragma unroll
@@ -179,7 +178,7 @@ class Residual {
   Eight* x_;
 };
 
-// The norms of the next layer are fetched into the L2 cache, a few lines by each block.
+// Prefetches the next layer's norm weights into the L2 cache, a few lines in each block.
 template <typename Layer>
 __device__ inline void fetch_norms(const Call& call, const LayerWeights& layer, int warp,
                                    int lane) {

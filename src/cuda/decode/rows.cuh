@@ -10,7 +10,7 @@
 
 namespace tessera::cuda::decode {
 
-// A row of a block's tasks: which it is, and the slots of its sums. The same for all layers.
+// A row of a block's tasks: its number, and the slots of its sums. The same for all layers.
 struct Row {
   int n;               // of its weight
   std::uint16_t slot;  // the first of the row's floats among the slots
@@ -19,16 +19,16 @@ struct Row {
 };
 static_assert(sizeof(Row) == 8 && kMostWeights <= 16 && kMostParts <= 16);
 
-// What a block has of a product, also the same for all layers.
+// A block's part of a product, also the same for all layers.
 struct alignas(16) BlockStage {
   int first_row;  // among Places::rows
-  int rows;       // gate and up: of gate; those of up follow
+  int rows;       // gate and up: gate's rows; up's follow
   int first_slot;
   int first_part, parts;
 };
 
-// i: of all rows of the block's tasks. Where tasks are taken together, the rows of the first of
-// each come first.
+// i counts all rows of the block's tasks. If tasks are taken together, the rows of the first task
+// of each group come first.
 template <typename Kind, typename Layer>
 __device__ inline Row row_of(const Call& call, int stage, const BlockShare& share, int i) {
   const StageShape& shape = call.stages[stage];
@@ -45,11 +45,11 @@ __device__ inline Row row_of(const Call& call, int stage, const BlockShare& shar
           .part = static_cast<std::uint8_t>(part)};
 }
 
-// What belongs to a row besides its sum.
+// The other inputs of a row besides its sum.
 template <typename T>
 struct RowEnds {
   float scale = 0;
-  T bias{};  // as loaded: to convert it is to wait for it
+  T bias{};  // as loaded: converting it would wait for it
 };
 template <typename Kind>
 __device__ inline RowEnds<typename Kind::Element> load_ends(const LayerWeights& layer, int weight,

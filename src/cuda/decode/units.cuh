@@ -1,10 +1,10 @@
 // Kinds of weights in the persistent kernel. A unit is the part of a weight that a warp multiplies
-// at once. A lane asks for its own bytes of it (cp.async), and only that lane reads them, so it
-// waits only for its own copies.
+// at once. A lane copies its own bytes of it (cp.async), and only that lane reads them, so it waits
+// only for its own copies.
 //
-// The tensor cores multiply, although there is only one token. Instead of eight tokens, their eight
-// columns have the x of some depths each. The rest of a column is zeros, or leads to sums that are
-// not read.
+// The tensor cores multiply, although there is only one token. Instead of eight tokens, each of
+// their eight columns has x at some of the depths. The rest of a column is zeros, or leads to sums
+// that are not read.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ __device__ inline void e4m3_as_f16(std::uint32_t codes, Halves (&halves)[2]) {
 }
 
 // E2M1 tiles of 16 rows (tile_layout.h). A unit is a pair of slabs, 128 deep. A lane of A has a
-// block of 16 weights of two rows in each slab, and each block has a scale. So that a scale meets
-// the sum of its block, each block has a column of its own (linear/portable/stream_one_token.cuh):
+// block of 16 weights of two rows in each slab, and each block has a scale. To apply a scale to the
+// sum of its block, each block has its own column (linear/portable/stream_one_token.cuh):
 //
 //   column         0   1   2   3   4   5   6   7
 //   lanes t = 0    x   x'                            x: of slab 0
@@ -47,14 +47,14 @@ __device__ inline void e4m3_as_f16(std::uint32_t codes, Halves (&halves)[2]) {
 template <Format F, typename T>
 struct TileWeights {
   using Element = T;
-  static_assert(F == Format::nvfp4);  // others need scales of rows beside
+  static_assert(F == Format::nvfp4);  // other formats need row scales too
   static constexpr Format kFormat = F;
   static constexpr int kRows = kTileHeight, kDepth = kPair;
   static constexpr int kCodeBytes = kRows * kDepth / 2;
   static constexpr int kScaleBytes = 128;  // a word for each lane
   static constexpr int kUnitBytes = kCodeBytes + kScaleBytes;
   static constexpr int kUnits = kRingBytesOfWarp / kUnitBytes;
-  // Elements before x, for a lane's share of a slab where a column has none.
+  // Zeros before x, read as a lane's share of a slab if its column has none.
   static constexpr int kZeros = 16;
   // A weight of one is 2^-14 as f16 (fragments.cuh).
   static constexpr float kOfSums = 0x1p14f;
@@ -68,16 +68,16 @@ struct TileWeights {
              *reinterpret_cast<const uint4*>(from + 512 + lane * 16)},
             *reinterpret_cast<const std::uint32_t*>(from + kCodeBytes + lane * 4)};
   }
-  // codes, scales: the lane's.
+  // codes, scales: of the lane.
   __device__ static void ask(char* to, const char* codes, const char* scales, int lane) {
     copy_async(to + lane * 16, codes, true);
     copy_async(to + 512 + lane * 16, codes + 512, true);
     copy_async_word(to + kCodeBytes + lane * 4, scales);
   }
 
-  // A warp's sums of the task that it is at, of rows g and g + 8: those of the lane's blocks.
+  // A warp's sums of its current task, of rows g and g + 8: the sums of the lane's blocks.
   struct Sums {
-    const char* first;  // what the lane has of x, or zeros
+    const char* first;  // the lane's part of x, or zeros
     const char* at;
     int step;  // from unit to unit, in bytes: zeros stay where they are
     float sums[2][2] = {};
@@ -134,8 +134,8 @@ struct TileWeights {
 };
 
 // Dense rows. A unit is 256 neighbours of one row, eight in each lane. Lane 4 g + t of A has its
-// weights in rows g and g + 8, that of B its x in column g: what a lane has meets what the same
-// lane has of x on the diagonals of D, and only these count.
+// weights in rows g and g + 8, and the same lane of B has its x in column g. A lane's weights meet
+// its own x on the diagonals of D, and only these count.
 //
 //   D1 = A B1, D2 = A B2            a: weights (0 1), (2 3), (4 5), (6 7) of the lane
 //   row g     a0 x b0 + a2 x b1     of D1, with b: x (0 1), (4 5)

@@ -1,11 +1,11 @@
 // How weights pass through a warp of the persistent kernel. Every warp has a share of each product
-// of each layer, known from the start. It reads its shares in one long row, whatever the other
-// warps do:
+// of each layer, known from the start. It reads its shares as one long row, independent of other
+// warps:
 //
 //   layer 0 (parallel)                         layer 1
 //   | qkv      | up        | down     | out  | qkv      | ...
 //   | u u u u u|u u u u u u|u u u u u |u u   |u u u ...
-//            ^ multiplied       ^ asked for: kUnits ahead, so that memory is busy while blocks wait
+//            ^ multiplied       ^ requested: kUnits ahead, so that memory is busy while blocks wait
 //
 // units.cuh defines a unit.
 #pragma once
@@ -21,8 +21,8 @@ namespace tessera::cuda::decode {
 
 // ---- shares -------------------------------------------------------------------------------------
 
-// How the warps of a block share its units: evenly, or one each where there are fewer. No warp
-// before the last one with a share has none.
+// How the warps of a block divide its units: evenly, or one each if there are fewer units than
+// warps. Only the last warps may have no share.
 struct WarpShares {
   unsigned units;
 
@@ -34,7 +34,7 @@ struct WarpShares {
   }
 };
 
-// The tasks of a block, and the parts of the depth that they reach over.
+// The tasks of a block, and the parts of the depth that they extend over.
 struct BlockShare {
   int first, tasks;
   int first_part, last_part;
@@ -52,7 +52,7 @@ struct BlockShare {
   }
 };
 
-// What a warp has of it.
+// A warp's share of a block's tasks.
 struct WarpShare {
   int count = 0;           // of units
   int unit = 0;            // the first one's place in its task
@@ -94,8 +94,8 @@ class WeightRing {
     }
   }
 
-  // Finds the next units to be asked for. So many lie in a row, and may be taken before it is
-  // called again. It takes a while, so nobody should wait for its end.
+  // Finds the next units to request. Returns how many of them are consecutive: as many take() calls
+  // may follow before the next call. It takes a while, so nothing should wait for it.
   __device__ int find_run() {
     if (run_ == 0) {
       if (share_.count == 0) {
@@ -109,7 +109,7 @@ class WeightRing {
     return run_;
   }
   __device__ void count(int taken) { run_ -= taken; }
-  // The next unit, when it has landed. Its place is filled anew.
+  // Takes the next unit once it has arrived, and starts a copy into its place.
   __device__ typename Kind::Unit take() {
     wait_for_copies<Kind::kUnits - 1>();
     const typename Kind::Unit unit = Kind::read(ring_ + at_, lane_);
@@ -118,12 +118,12 @@ class WeightRing {
   }
 
  private:
-  // The next stage of which this warp has anything.
+  // Goes to the next stage in which this warp has a share.
   __device__ void start_stage() {
     while (layer_ < call_.layers && shares_[stage()].count == 0) next_stage();
     if (layer_ == call_.layers) {
       asks_ = false;
-      run_ = 0x7fffffff;  // for ever
+      run_ = 0x7fffffff;  // forever
       return;
     }
     share_ = shares_[stage()];
@@ -162,11 +162,11 @@ class WeightRing {
   char* ring_;
   const int lane_;
   int at_ = 0;  // the next unit to be multiplied, in bytes
-  // The next unit to be asked for; stage_ counts in the order of the layer.
+  // The next unit to request; stage_ counts in the order of the layer.
   bool asks_ = true;
   int layer_ = 0, stage_ = 0;
-  int run_ = 0;                  // units that are left of those that follow each other in memory
-  WarpShare share_{};            // count: after them
+  int run_ = 0;                  // consecutive units that are left
+  WarpShare share_{};            // count: the units after them
   const char* codes_ = nullptr;  // the lane's
   const char* scales_ = nullptr;
 };
@@ -175,7 +175,7 @@ class WeightRing {
 
 // A warp's share of a product with activations x, which lie in shared memory. The sums of a task go
 // into slot (task + warp), which has Kind::kRows of them: one step on is either the next task or
-// the next warp, so no two meet.
+// the next warp, so no two share a slot.
 template <typename Kind, typename Layer>
 __device__ void multiply_share(WeightRing<Kind, Layer>& ring, const StageShape& stage,
                                WarpShare share, const typename Kind::Element* x, float* slots,
@@ -189,7 +189,7 @@ __device__ void multiply_share(WeightRing<Kind, Layer>& ring, const StageShape& 
     sums.start(share.k / Kind::kDepth + share.unit);
 #pragma unroll 1
     while (left > 0) {
-      // Within a run there is nothing to decide: the loop that counts has no other branch.
+      // Within a run there is nothing to decide: the hot loop has no other branch.
       const int run = min(left, ring.find_run());
 #pragma unroll 1
       for (int i = 0; i < run; ++i) {

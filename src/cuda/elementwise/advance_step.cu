@@ -1,5 +1,5 @@
-// A warp for each row, and for each draw. Rows have numbers of their own only, so that no two warps
-// write to the same place.
+// One warp for each row, and one for each draw. Rows have only numbers of their own, so no two
+// warps write to the same place.
 #include "cuda/elementwise/advance_step.h"
 
 #include <algorithm>
@@ -21,21 +21,22 @@ __device__ void turn_pages(std::int32_t* pages, std::int64_t count) {
   for (std::int64_t begin = 0; begin < count; begin += kLanes) {
     const std::int64_t i = begin + lane;
     const std::int32_t page = i + 1 < count ? pages[i + 1] : first;
-    __syncwarp();  // all have read what a neighbour writes
+    __syncwarp();  // all lanes have read what a neighbour writes
     if (i < count) pages[i] = page;
     __syncwarp();
   }
 }
 
-// Writes to the host's memory. One warp does it for all, because all go to the same place.
+// Writes the ids to the host's memory. One warp does it for all, because all ids go to the same
+// place.
 __device__ void send_ids(const AdvanceStepCall& call, std::int64_t turn) {
   std::int32_t* const place = call.places[turn % 2];
   for (std::int64_t d = threadIdx.x; d < call.id_count; d += kLanes) place[d] = call.ids[d];
   if (threadIdx.x == 0) *call.turn = turn + 1;
 }
 
-// Where everything is settled, all is read and computed while the kernels ahead still run; only the
-// writing waits. Where pages are turned round, that comes first.
+// If everything is settled, all but the writes runs while earlier kernels still do. A row whose
+// pages turn computes its numbers after that.
 __global__ void __launch_bounds__(kLanes) advance_rows_and_draws(AdvanceStepCall call) {
   let_next_kernel_start();
   if (!call.settled) wait_for_earlier_kernels();
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(kLanes) advance_rows_and_draws(AdvanceStepCall
   const std::int64_t turn = sends ? *call.turn : 0;
   StepRow row;
   if (i < call.row_count) row = call.rows[i];
-  __syncwarp();  // all have read what the first lane writes
+  __syncwarp();  // all lanes have read what the first lane writes
   const bool has_row = row.token >= 0, turns = has_row && row.turns();
   StepRowNumbers numbers;
   if (has_row) {

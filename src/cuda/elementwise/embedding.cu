@@ -1,6 +1,6 @@
 // Rows of a table, by index: one block for each id. Packed rows are decoded as they are read. An id
 // out of range cannot be reported from here without waiting for the device; its row becomes NaN,
-// which no later op hides.
+// which later ops pass on.
 #include "cuda/elementwise/embedding.h"
 
 #include "core/drawn_ids.h"
@@ -22,7 +22,7 @@ struct Ids {
   DrawnIds drawn;
   std::int64_t first_row, all_rows;
 
-  // Of output row i; -1 where it is in no table, -2 where it is in that of another process.
+  // The table row of output row i; -1 if it is in no table, -2 if it is in another process's table.
   __device__ std::int64_t at(std::int64_t i) const {
     const void* row = dtype == DType::i32
                           ? static_cast<const void*>(rows.row<std::int32_t>(i / rows.cols()))
@@ -44,8 +44,8 @@ __device__ void store(void* to, DType dtype, std::int64_t i, float value) {
   }
 }
 
-// decoder(row, k) is a number of the table as f32. The dtype of out is looked at in the kernel: one
-// for each kind of table is enough.
+// decoder(row, k) is a number of the table as f32. The kernel branches on the dtype of out, so one
+// kernel for each kind of table is enough.
 template <typename Decoder>
 __global__ void __launch_bounds__(kThreads)
     decode_rows(Ids ids, Decoder decoder, Rows out, DType dtype) {

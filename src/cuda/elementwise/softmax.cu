@@ -24,7 +24,7 @@ __device__ void softmax_row(const In* x, Out* out, std::int64_t n, float scale) 
   bool nan = false;
   for (std::int64_t i = threadIdx.x; i < n; i += kThreads) {
     const float v = to_f32(x[i]);
-    largest = fmaxf(largest, v);  // passes over a NaN, hence `nan`
+    largest = fmaxf(largest, v);  // ignores a NaN, hence `nan`
     nan = nan || isnan(v);
   }
   largest = block_reduce<kWarps>(largest, Max());

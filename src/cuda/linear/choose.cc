@@ -17,22 +17,22 @@ namespace {
 
 // ---- crossover points ---------------------------------------------------------------------------
 
-// Up to this many tokens, cuda.stream is faster than cuda.strips, which does not wait for all
-// activations before the first product, but starts later. With a shallow weight there is little to
-// wait for, and its few bytes come faster through a ring (docs/notebook/linear.md).
+// Up to this many tokens, cuda.stream is faster than cuda.strips. cuda.strips does not wait for all
+// activations before its first product, but starts later. With a shallow weight there is little to
+// wait for, and its few bytes arrive faster through a ring (docs/notebook/linear.md).
 constexpr std::int64_t kStreamBest = 4, kShallowStreamBest = 1;
-constexpr std::int64_t kShallowDepth = 3072;  // measured at 768 and 2560; not so at 4096
+constexpr std::int64_t kShallowDepth = 3072;  // holds at 768 and 2560, not at 4096 (measured)
 
 std::int64_t stream_best(const Weight& weight) {
   return weight.in_features <= kShallowDepth ? kShallowStreamBest : kStreamBest;
 }
-// Up to this many tokens, cuda.stream is faster than the library with dense weights; at 8 the
-// library is.
+// With dense weights, cuda.stream is faster than the library up to this many tokens; at 8 the
+// library is faster.
 constexpr std::int64_t kDenseStreamBest = 4;
 
 // By the number of weights in tiles. Measured on an H200 (docs/notebook/linear.md):
 //   strips     up to this many tokens, cuda.strips is faster than cuda.panels, though it decodes
-//              weights anew for each 16 tokens
+//              weights again for every 16 tokens
 //   wide       from this many tokens on, cuda.wide is faster than the kernels for fewer
 //   library    from this many tokens on, decoding once and multiplying by the library is faster
 //              than cuda.panels, where cuda.wide does not pay or does not take the activations
@@ -52,8 +52,8 @@ constexpr Crossover kCrossovers[] = {
     {.weights = 120'000'000, .strips = 16, .wide = 129, .library = 1400, .after_mma = 129},
     {.weights = kNever, .strips = 16, .wide = 129, .library = 1700, .after_mma = 193},
 };
-// With fewer tokens than this, cuda.wide does not pay where half of its last 256 would be empty:
-// cuda.panels has 128 to a block.
+// With fewer tokens than this, cuda.wide does not pay if half of its last 256 tokens would be
+// empty: cuda.panels has 128 to a block.
 constexpr std::int64_t kWideAnyTokens = 1024, kPanelBlockTokens = 128;
 
 const Crossover& crossover(const Weight& weight) {
@@ -86,8 +86,8 @@ PlannedKernel planned(KernelId id, const LinearCall& call) {
   return planned(linear_kernel(id), call);
 }
 
-// The kernel that decodes tiles as it multiplies, for more than a few tokens; empty if no kernel
-// takes this call, or none pays.
+// The kernel that decodes tiles while it multiplies, for more than a few tokens; empty if no such
+// kernel takes the call or none pays.
 std::optional<KernelId> tile_kernel(const LinearCall& call) {
   if (call.m <= kPlainTokens || ends_better_elsewhere(call)) return {};
   const Product& product = call.product;
@@ -104,7 +104,7 @@ bool strips_fill_the_gpu(const LinearCall& call, const KernelPlan& plan) {
          3 * std::get<StripPlan>(plan).blocks >= 2 * state_of(call.ctx).limits().multiprocessors;
 }
 
-// The kernel that makes the product and its epilogue; no kernel if there is none.
+// The kernel that makes the product and its epilogue, if there is one.
 PlannedKernel plan_fused(const LinearCall& call) {
   const Weight& weight = call.product.weight;
   const bool strips_pay = call.m > stream_best(weight) && call.m <= crossover(weight).strips;
@@ -113,7 +113,7 @@ PlannedKernel plan_fused(const LinearCall& call) {
     if (strips_fill_the_gpu(call, strips.plan)) return strips;
   }
   const std::optional<KernelId> tiles = tile_kernel(call);
-  // With few tokens, cuda.panels pays where K is so long that there are too few strips.
+  // With few tokens, cuda.panels pays if K is so long that there are too few strips.
   const bool tiles_pay =
       tiles && *tiles != KernelId::mma && !call.product.gated() && pairs_of(weight) > kShallowPairs;
   const bool stream_pays = weight.format != Format::dense || call.m <= kDenseStreamBest;
@@ -123,10 +123,10 @@ PlannedKernel plan_fused(const LinearCall& call) {
   return tiles ? planned(*tiles, call) : PlannedKernel();
 }
 
-// For any weight.
+// The kernel that takes any weight.
 KernelId kernel_for_weight(const LinearCall& call) {
   const Weight& weight = call.product.weight;
-  if (weight.in_features == 0) return KernelId::decode;  // the library has no sum over nothing
+  if (weight.in_features == 0) return KernelId::decode;  // the library takes no empty sums
   const bool converts = weight.format != Format::dense || weight.data.dtype != call.product.x.dtype;
   return converts && call.m <= kPlainTokens ? KernelId::decode : KernelId::library;
 }
@@ -135,7 +135,7 @@ PlannedKernel plan_bare(const LinearCall& call) {
   return planned(tile_kernel(call).value_or(kernel_for_weight(call)), call);
 }
 
-// Each weight of the call by itself, as `plan` says: a function of a LinearCall.
+// Plans each weight of the call by itself. `plan`: a function of a LinearCall.
 template <typename Plan>
 LinearPlan plan_apart(const LinearCall& call, Plan&& plan) {
   const auto plan_weight = [&](const Weight& weight) {

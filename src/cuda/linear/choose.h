@@ -1,5 +1,5 @@
-// Which kernel runs a call, by shapes, layouts and one table of measured crossover points. The
-// choice is also the plan: nothing is chosen or planned again before the call runs.
+// Chooses the kernel of a call by shapes, layouts and one table of measured crossover points. The
+// choice includes the plan: nothing is chosen or planned again before the call runs.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct PlannedKernel {
 //            kRoundedTokens on, in the output's dtype; an epilogue pass follows
 struct LinearPlan {
   PlannedKernel product{};
-  PlannedKernel up{};  // of a gated product that is made apart
+  PlannedKernel up{};  // for a gated product that is made apart
   bool apart = false;
 
   // "cuda.mixed": gate and up by two kernels.
@@ -37,7 +37,7 @@ struct LinearPlan {
 
 LinearPlan plan_linear(const LinearCall& call);
 
-// Up to each of these numbers of tokens, other kernels may be chosen than for more.
+// Numbers of tokens above which another kernel may be chosen.
 std::array<std::int64_t, 18> tokens_of_other_kernels(const Product& product);
 
 }  // namespace tessera::cuda

@@ -1,4 +1,4 @@
-// Copies rows from one matrix to another, for products that run on some rows (linear.cc).
+// Copies rows from one matrix to another, for products over some of the rows (linear.cc).
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace tessera::cuda {
 
-// The rows of `from` [n, columns] into the first ones of `to` [m, columns], which has at least as
-// many, of the same dtype. The others become zeros.
+// Copies the rows of `from` [n, columns] to the first rows of `to` [m, columns], which has the same
+// dtype and at least as many rows. The other rows become zeros.
 void copy_rows(Context& ctx, const Tensor& from, const Tensor& to);
 
 }  // namespace tessera::cuda

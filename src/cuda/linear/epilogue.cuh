@@ -11,7 +11,7 @@
 
 namespace tessera::cuda {
 
-// exp(x), but never more than 2^126: the reciprocal of more would be zero.
+// exp(x), at most 2^126: the reciprocal of a larger number would be zero.
 __device__ inline float fast_exp(float x) { return fast_exp2(fminf(x * 1.44269504f, 126.f)); }
 
 // x / (1 + exp(-z)).
@@ -19,9 +19,9 @@ __device__ inline float times_sigmoid(float x, float z) {
   return x * fast_reciprocal(1.f + fast_exp(-z));
 }
 
-// x P(normal < x). Of both tails the smaller one is computed, as erfc(z) / 2 = exp(-z^2) times a
-// polynomial in t = 1 / (1 + 0.33 z), fitted for z up to 10: off by 1e-7 of itself. erfcf() has
-// branches and four times the instructions.
+// x P(normal < x). The smaller tail is computed, as erfc(z) / 2 = exp(-z^2) times a polynomial in t
+// = 1 / (1 + 0.33 z), fitted for z up to 10: its relative error is 1e-7. erfcf() has branches and
+// four times the instructions.
 __device__ inline float times_normal(float x) {
   constexpr float kTail[] = {-0.0676732039f, 0.230120202f, -0.175577974f, 0.204253174f,
                              0.0236084524f,  0.100612579f, 0.091477856f,  0.0931789101f};
@@ -39,7 +39,7 @@ __device__ inline float activate(Activation activation, float x) {
     case Activation::none:
       return x;
     case Activation::relu:
-      return x < 0.f ? 0.f : x;  // comparing, unlike a maximum, lets NaN through
+      return x < 0.f ? 0.f : x;  // a comparison, unlike a maximum, lets NaN through
     case Activation::gelu:
       return times_normal(x);
     case Activation::gelu_tanh:
@@ -51,16 +51,16 @@ __device__ inline float activate(Activation activation, float x) {
   return x;
 }
 
-// The same out of line, for the end of a kernel: there its many instructions would lie in the way
-// of sums that need none, and the assembler, which shares instructions out to units by what the
-// whole kernel has, would give a main loop the wrong ones. A template, so that every file may have
+// The same out of line, for the end of a kernel. Inline, its many instructions would get in the way
+// of sums without an activation. The assembler also balances instructions between units over the
+// whole kernel, and would choose badly for the main loop. A template, so that every file may define
 // it.
 template <typename = void>
 __device__ __noinline__ float activate_apart(Activation activation, float x) {
   return activate(activation, x);
 }
 
-// Each but the sum may be missing. R: Rows, or what is simpler and has its row<T>().
+// Every part but the sum may be missing. R: Rows, or a simpler type with the same row<T>().
 template <typename R>
 struct Epilogue {
   AnyFloats bias, up_bias;
@@ -81,7 +81,7 @@ struct Epilogue {
     if (has_residual) value += to_f32(residual.template row<const T>(m)[n]);
     out.template row<T>(m)[n] = from_f32<T>(value);
   }
-  // For kernels that are not made for one dtype of the output. All threads take the same branch.
+  // For kernels that are not compiled for one output dtype. All threads take the same branch.
   __device__ void store(float value, std::int64_t m, std::int64_t n) const {
     if (dtype == DType::f32) {
       store_as<float>(value, m, n);
@@ -93,7 +93,7 @@ struct Epilogue {
   }
 };
 
-// Of a product that is made of matrices.
+// The epilogue of a product of plain matrices.
 inline Epilogue<MatrixRows> epilogue_of(const Product& product) {
   return {.bias = AnyFloats(product.bias),
           .up_bias = AnyFloats(product.up_bias),

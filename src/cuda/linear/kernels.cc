@@ -32,7 +32,7 @@ constexpr LinearKernel kernel(const char* name) {
                     const KernelPlan& plan) { kRun(call, std::get<Plan>(plan)); }};
 }
 
-// A kernel whose plan says how much it needs, in one piece.
+// A kernel whose plan gives its scratch, in one piece.
 template <typename Plan, bool (*kTakes)(const LinearCall&), Plan (*kPlan)(const LinearCall&),
           RunWithScratch<Plan>* kRun>
 constexpr LinearKernel kernel_with_scratch(const char* name) {

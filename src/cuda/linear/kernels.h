@@ -22,10 +22,10 @@ using KernelPlan = std::variant<std::monostate, StreamPlan, StripPlan, PanelPlan
 
 struct LinearKernel {
   const char* name;
-  // Whether it can run the call, with its epilogue, whatever is fastest.
+  // Whether the kernel can run the call, with its epilogue, fastest or not.
   bool (*takes)(const LinearCall& call);
-  KernelPlan (*plan)(const LinearCall& call);  // of a call that it takes
-  // What the plan takes of the workspace. No plan for fewer tokens takes more.
+  KernelPlan (*plan)(const LinearCall& call);  // for a call that it takes
+  // The plan's bytes of the workspace. No plan for fewer tokens takes more.
   std::int64_t (*scratch)(const KernelPlan& plan);
   // Takes scratch() bytes of the workspace while it runs.
   void (*run)(const LinearCall& call, const KernelPlan& plan);
@@ -42,7 +42,7 @@ enum class KernelId : std::uint8_t { stream, strips, panels, wide, mma, library,
 
 std::span<const LinearKernel> linear_kernels();
 const LinearKernel& linear_kernel(KernelId id);
-// Throws Error (invalid_argument), with the names that there are.
+// Throws Error (invalid_argument), which lists the names, if there is none of this name.
 const LinearKernel& linear_kernel(std::string_view name);
 
 }  // namespace tessera::cuda

@@ -24,7 +24,7 @@ DType operand_dtype(const Product& product) {
   return differ ? DType::f32 : product.x.dtype;
 }
 
-// A dense factor as a matrix of this dtype: itself if it is one already.
+// A dense factor as a matrix of this dtype; the tensor itself if it is one already.
 Tensor operand(Context& ctx, Workspace::Frame& frame, const Tensor& dense, DType dtype) {
   const std::optional<Tensor> itself = as_matrix(dense);
   if (itself && dense.dtype == dtype) return *itself;
@@ -34,7 +34,7 @@ Tensor operand(Context& ctx, Workspace::Frame& frame, const Tensor& dense, DType
   return packed;
 }
 
-// A weight in tiles as it was published.
+// A weight in tiles, back in the published layout.
 struct Published {
   std::int64_t row_bytes, blocks;
 
@@ -106,7 +106,7 @@ std::optional<DirectOutput> direct_output(const Product& product) {
 
 bool takes_library(const LinearCall& call) {
   const Product& product = call.product;
-  if (product.weight.in_features == 0) return false;  // the library has no sum over nothing
+  if (product.weight.in_features == 0) return false;  // the library takes no empty sums
   return !product.out.defined() || direct_output(product).has_value();
 }
 

@@ -62,7 +62,7 @@ const char* run(Context& ctx, const Product& product) {
   return plan.name();
 }
 
-// What run() takes of the workspace for this many tokens.
+// The workspace of run() for this many tokens.
 std::int64_t scratch_bytes(const LinearCall& call) {
   const LinearPlan plan = plan_linear(call);
   if (!plan.apart) return plan.product.scratch_bytes();
@@ -75,7 +75,7 @@ std::int64_t scratch_bytes(const LinearCall& call) {
   return std::max(first, checked_add(both, plan.up.scratch_bytes()));
 }
 
-// With more tokens a kernel takes more; with fewer tokens it may be another kernel.
+// With more tokens a kernel takes more; with fewer tokens another kernel may run.
 std::int64_t most_scratch_bytes(Context& ctx, const Product& product) {
   const std::int64_t m = tokens_of(product.x);
   std::int64_t most = scratch_bytes({ctx, product, m});
@@ -88,7 +88,7 @@ std::int64_t most_scratch_bytes(Context& ctx, const Product& product) {
 // ---- fixed rows ---------------------------------------------------------------------------------
 
 // LinearArgs::fixed_rows. Kernels, plans and the library's choices depend on the number of tokens
-// and on where they lie. So all products have the same number of tokens, in memory of their own:
+// and on their addresses. So all products have the same number of tokens, in their own memory:
 //
 //   x   | r0 r1 .. r63 | r64 .. r70 |      the first rows, in groups of kFewGroup
 //       '-- group 0 ---'-- group 1, filled up with zeros --'
@@ -140,7 +140,7 @@ std::int64_t most_scratch_bytes(Context& ctx, const Product& product, std::int64
   if (fixed_rows < 0) return most_scratch_bytes(ctx, product);
   std::int64_t most = 0;
   for (const std::int64_t size : {kFewGroup, kManyGroup}) {
-    // Planned as it would be in aligned memory; nothing is read or written.
+    // Planned as if in aligned memory; nothing is read or written.
     Product group = product;
     const auto place = [&](const Tensor& like) {
       return Tensor(reinterpret_cast<void*>(Buffer::kAlignment), like.dtype, {size, like.size(-1)},

@@ -12,7 +12,7 @@ namespace tessera::cuda {
 const char* linear(Context& ctx, const LinearArgs& args);
 const char* gated_linear(Context& ctx, const GatedLinearArgs& args);
 
-// What each takes of the workspace at most, for as many tokens as x has or fewer.
+// The most workspace that each takes, for as many tokens as x has or fewer.
 std::int64_t linear_scratch_bytes(Context& ctx, const LinearArgs& args);
 std::int64_t gated_linear_scratch_bytes(Context& ctx, const GatedLinearArgs& args);
 

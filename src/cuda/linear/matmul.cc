@@ -24,9 +24,9 @@
 namespace tessera::cuda {
 namespace {
 
-// The most scratch memory an algorithm may ask for; NVIDIA's advice for Hopper.
+// The most scratch memory that an algorithm may use; NVIDIA's advice for Hopper.
 constexpr std::uint64_t kMaxWorkspace = 32 << 20;
-// What cuBLASLt asks of its scratch memory.
+// The alignment that cuBLASLt requires of its scratch memory.
 constexpr std::int64_t kAlignment = 256;
 
 void check_cublas(cublasStatus_t status, const char* attempt) {
@@ -42,13 +42,13 @@ using Operation = cublasLtMatmulDescOpaque_t;
 using Layout = cublasLtMatrixLayoutOpaque_t;
 using Preference = cublasLtMatmulPreferenceOpaque_t;
 
-// How a product is made: what the library has answered.
+// How a product is made: the library's answer.
 struct Choice {
   cublasLtMatmulAlgo_t algo{};
   std::size_t workspace = 0;
 };
 
-// What an answer depends on: sizes, strides, dtypes, alignments and what is added.
+// The inputs of an answer: sizes, strides, dtypes, alignments and addends.
 struct ProductShape {
   std::array<std::int64_t, 11> numbers{};
 
@@ -118,8 +118,8 @@ void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
                "stating a preference");
 }
 
-// The largest power of two up to Buffer::kAlignment that the matrix starts on a multiple of. All
-// scratch has that alignment: so the same product elsewhere in the workspace asks nothing anew.
+// The matrix's alignment: a power of two, at most Buffer::kAlignment. All scratch has that
+// alignment, so the same product elsewhere in the workspace needs no new answer.
 std::uint32_t alignment_of(const Tensor& matrix) {
   const auto address = reinterpret_cast<std::uintptr_t>(matrix.data) | Buffer::kAlignment;
   return std::uint32_t{1} << std::countr_zero(address);
@@ -133,7 +133,7 @@ Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& c, co
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(b));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(c));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(d));
-  // Parts of a sum that is split over blocks meet in f32, not in the output's dtype.
+  // Parts of a sum that is split over blocks are added in f32, not in the output's dtype.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   return preference;
@@ -141,7 +141,7 @@ Preference make_preference(const Tensor& a, const Tensor& b, const Tensor& c, co
 
 // ---- the choice ---------------------------------------------------------------------------------
 
-// The factors, what is added (the output itself, if nothing is) and the output of a product.
+// The factors, the addend (the output itself if there is none) and the output of a product.
 struct Operands {
   Tensor weight, x, added, out;
   Tensor bias;
@@ -177,10 +177,10 @@ struct Descriptions {
         d(make_layout(operands.out)) {}
 };
 
-// The number of tokens that the library is asked about in place of m. An answer takes it a good
-// part of a millisecond, and the kernel that it names takes some more to be loaded. Steps with
-// prompts have any number of tokens: two answers serve all numbers between two powers of two, and
-// one where there are few.
+// The number of tokens that stands in for m in a query to the library. An answer takes a good part
+// of a millisecond, and loading its kernel takes some more. Steps with prompts have any number of
+// tokens: two answers serve all numbers between two powers of two, and one answer serves small
+// numbers.
 std::int64_t asked_tokens(std::int64_t m) {
   constexpr std::int64_t kFew = 16;
   const auto power = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(m)));
@@ -205,7 +205,7 @@ Choice ask(cublasLtHandle_t handle, const Operands& operands) {
   return {best.algo, best.workspaceSize};
 }
 
-// The answer for this number of tokens, if it had to be asked for, or else for its range.
+// The answer for this exact number of tokens if one was needed, else the answer for its range.
 const Choice& choice_for(Library& library, const Operands& operands) {
   const auto own = library.choices.find(operands.shape());
   if (own != library.choices.end()) return own->second;
@@ -263,8 +263,8 @@ void matmul(Context& ctx, const Tensor& x, const Tensor& weight, const Tensor& o
                           .bias = addends.bias,
                           .adds = adds};
   cublasStatus_t status = multiply(ctx, library.handle, operands, choice_for(library, operands));
-  // An algorithm may not take the exact number of tokens: then the library is asked about that,
-  // once.
+  // An algorithm may not take the exact number of tokens. Then the library is queried for that
+  // number, once.
   if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
     Choice& own = library.choices[operands.shape()];
     own = ask(library.handle, operands);

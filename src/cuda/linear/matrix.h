@@ -27,13 +27,13 @@ inline std::optional<Tensor> as_matrix(const Tensor& tensor) {
   return Tensor(tensor.data, tensor.dtype, shape, strides, tensor.device);
 }
 
-// In a kernel.
+// A matrix in a kernel.
 struct MatrixRows {
   void* data = nullptr;
   std::int64_t stride = 0;
 
   MatrixRows() = default;
-  // Of a tensor that is a matrix, or of none.
+  // From a tensor that is a matrix, or from an undefined one.
   explicit MatrixRows(const Tensor& tensor) {
     if (!tensor.defined()) return;
     data = tensor.data;

@@ -1,4 +1,5 @@
-// linear() and gated_linear() as one: out = act(x W^T + bias) [* (x Wu^T + up_bias)] + residual.
+// linear() and gated_linear() in one form: out = act(x W^T + bias) [* (x Wu^T + up_bias)] +
+// residual.
 #pragma once
 
 #include "cuda/linear/matrix.h"
@@ -16,13 +17,13 @@ struct Product {
   bool gated() const { return up.defined(); }
 };
 
-// Whether the tensors are matrices, as far as they are given.
+// Whether all tensors that are given are matrices.
 inline bool made_of_matrices(const Product& product) {
   const auto fits = [](const Tensor& tensor) { return !tensor.defined() || as_matrix(tensor); };
   return fits(product.x) && fits(product.out) && fits(product.residual);
 }
 
-// Whether one kernel can go through gate and up side by side.
+// Whether one kernel can go through gate and up together.
 inline bool alike(const Weight& gate, const Weight& up) {
   return up.format == gate.format && up.layout == gate.layout && up.group == gate.group &&
          up.zeros.defined() == gate.zeros.defined();

@@ -1,7 +1,7 @@
 // LayerNorm and RMSNorm of any width and strides: one block for each row. (Rows of whole 16-byte
 // pieces stay in registers instead: norm_registers.cu.) Thread t takes elements t, t + 256, ... in
-// every pass, so a thread only ever rereads what it wrote itself, and no pass needs a barrier but
-// for the reductions. The row is small: after the first pass it comes from the L1 and L2 caches.
+// every pass, so a thread only ever rereads what it wrote itself, and only the reductions need
+// barriers. The row is small: after the first pass it comes from the L1 and L2 caches.
 //
 //   pass 1   s = ((x + r0) + r1) + r2, each partial sum rounded -> sum     total -> mean
 //            (x after dropout, if there is any)
@@ -49,7 +49,7 @@ __device__ void norm_row(const NormRows& args, std::int64_t row, bool centred) {
   const std::int64_t n = args.x.cols();
   const T* x = args.x.row<const T>(row);
   T* out = args.out.row<T>(row);
-  const T* s = x;  // what is normalised: the sum, where there are residuals
+  const T* s = x;  // the input of the norm: the sum, if there are residuals
   float total = 0;
   if (args.n_residuals > 0) {
     T* sum = args.sum.row<T>(row);

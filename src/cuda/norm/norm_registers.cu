@@ -8,7 +8,7 @@
 //
 // All loads of a thread (x, residuals, weight, bias) are started before the first is used. There
 // are enough blocks for all rows: a multiprocessor runs several at once, so that some load while
-// others add up. (Loading a team's next row ahead, in as many blocks as run at once, was slower.)
+// others compute. (Loading a team's next row ahead, in as many blocks as run at once, was slower.)
 #include "cuda/norm/norm_registers.h"
 
 #include <algorithm>
@@ -33,7 +33,7 @@ constexpr int kMaxThreads = 512;  // so that each may have 128 registers
 constexpr int kMaxWarps = kMaxThreads / kWarp;
 constexpr int kBlockWarps = 4;
 
-// Rows that lie evenly spaced.
+// Evenly spaced rows.
 struct EvenRows {
   char* data;
   std::int64_t step;  // bytes
@@ -129,7 +129,7 @@ struct Share {
       });
     }
   }
-  // The sum of fn(element), over those there are.
+  // The sum of fn(element) over the elements that exist.
   template <typename F>
   __device__ float sum(F&& fn) const {
     float total = 0;
@@ -145,7 +145,7 @@ struct Share {
 };
 
 // x and the residuals of a row, each partial sum rounded. All loads are started before the first is
-// used, where registers allow it; else those of one tensor.
+// used; if registers do not allow it, the loads of one tensor.
 template <typename T, int kPieces, int kResiduals, bool kDrops>
 __device__ void load_and_add(const NormCall& call, std::int64_t row, Share<T, kPieces>& share) {
   share.load(call.x.template row<const T>(row), share.pieces);
@@ -182,8 +182,8 @@ template <typename T, int kPieces, int kResiduals, bool kDrops>
 __global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces)) norm_teams(NormCall call) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  // Written before a barrier and read after it. There are two for the squares, used by turns,
-  // because there may be no other barrier between them.
+  // Written before a barrier and read after it. The squares have two arrays, used in turn, because
+  // there may be no other barrier between uses.
   __shared__ float totals[kMaxWarps], squares_of[2][kMaxWarps];
   constexpr bool kEarlyVectors = kPieces <= 2;  // weight and bias are loaded with the row
   const auto team_threads = static_cast<int>(blockDim.x), teams = static_cast<int>(blockDim.y);
@@ -195,7 +195,7 @@ __global__ void __launch_bounds__(kMaxThreads, least_blocks(kPieces)) norm_teams
   std::int64_t row = std::int64_t{blockIdx.x} * teams + team;
   Share<T, kPieces> share{
       .begin = thread * Piece<T>::kSize, .step = team_threads * Piece<T>::kSize, .end = call.width};
-  // A team whose rows are done still comes to the barriers: `first` is the block's.
+  // A team whose rows are done still takes part in the barriers: `first` is the block's.
   int turn = 0;
   for (std::int64_t first = row - team; first < call.rows; first += step, row += step, turn ^= 1) {
     if (row >= call.rows) share.end = 0;
@@ -240,9 +240,9 @@ struct TeamPlan {
   int pieces, warps;
 };
 
-// Few rows: the shortest way is one piece for each thread. Many: more, so that what each thread
-// does once for a row (sums over the team, the square root) weighs less; measured on an H200
-// (docs/notebook/elementwise.md). More still where a row would not fit otherwise.
+// Few rows: one piece for each thread is fastest. Many rows: more pieces, so that the work that
+// each thread does once for a row (sums over the team, the square root) weighs less; measured on an
+// H200 (docs/notebook/elementwise.md). More still if a row would not fit otherwise.
 TeamPlan plan_teams(std::int64_t pieces_of_row, std::int64_t rows) {
   constexpr std::int64_t kFewRows = 264;  // two blocks for each multiprocessor of a large GPU
   constexpr std::int64_t kManyRows = 4096;
@@ -288,7 +288,7 @@ void norm_in_registers(Context& ctx, const char* op, const NormArgs& args, bool 
   int n_residuals = 0;
   for (const Tensor& residual : args.residuals) n_residuals += residual.defined();
   const TeamPlan plan = plan_teams(width * size_of(args.x.dtype) / kPieceBytes,
-                                   args.fixed_rows ? 1 : rows);  // how few rows are planned
+                                   args.fixed_rows ? 1 : rows);  // planned as few rows
   const NormCall call{.x = EvenRows(args.x),
                       .residuals = {EvenRows(args.residuals[0]), EvenRows(args.residuals[1]),
                                     EvenRows(args.residuals[2])},

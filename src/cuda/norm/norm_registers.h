@@ -5,8 +5,8 @@
 
 namespace tessera::cuda {
 
-// Whether the kernel takes these tensors: rows of at most 16384 elements, a multiple of 16 bytes
-// each, that all start on 16 bytes.
+// Whether the kernel takes these tensors: rows of at most 16384 elements, each aligned to 16 bytes
+// and a multiple of 16 bytes long.
 bool fits_registers(const NormArgs& args);
 
 // centred: layer_norm; else rms_norm.

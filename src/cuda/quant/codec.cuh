@@ -1,7 +1,6 @@
 // Weights of every format in kernels: each format has a small object that returns any weight of the
-// matrix as f32. The result is bit for bit what src/quant decodes on the CPU: the scale of the
-// block in f32, then value * scale, each product rounded to f32 (__fmul_rn is never fused into a
-// sum).
+// matrix as f32. The bits equal those of src/quant on the CPU: the scale of the block in f32, then
+// value * scale, each product rounded to f32 (__fmul_rn is never fused into a sum).
 //
 //   with_decoder(weight, [&](auto decoder) { launch(kernel, grid, decoder); });
 //
@@ -46,8 +45,8 @@ __device__ inline unsigned high_first(const Bytes& codes, std::int64_t row, std:
   return codes.at(row, k / 2) >> (k % 2 == 0 ? 4 : 0) & 15u;
 }
 
-// The table of quant/e2m1.h, without memory. Below 1 there are 0 and 0.5; from 1 on, exponent and
-// mantissa bit are those of an f32, except for the bias.
+// The table of quant/e2m1.h, without memory. Below 1 there are 0 and 0.5. From 1 on, exponent and
+// mantissa bit are an f32's, except for the bias.
 __device__ inline float e2m1_value(unsigned code) {
   const unsigned magnitude = code & 7u;
   const unsigned bits = magnitude < 2 ? magnitude * 0x3f000000u : (magnitude + 252u) << 22;
@@ -67,7 +66,7 @@ struct FloatScales {
   }
 };
 
-// From a weight of a row to its block. Groups are nearly always powers of two, and a 64-bit
+// Maps a weight of a row to its block. Groups are nearly always powers of two, and a 64-bit
 // division takes a hundred instructions.
 struct Groups {
   std::int64_t group;  // 0: the whole row

@@ -1,5 +1,6 @@
-// From a weight of any format to a dense matrix: one block for each row. Thread t decodes weights
-// t, t + 256, ... of it, one at a time; neighbours read the same bytes, out of the cache.
+// Decodes a weight of any format to a dense matrix: one block for each row. Thread t decodes
+// weights t, t + 256, ... of the row, one at a time; neighbours read the same bytes, from the
+// cache.
 #include "cuda/quant/dequantize.h"
 
 #include "core/rows.h"

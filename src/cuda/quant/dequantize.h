@@ -1,4 +1,4 @@
-// From a weight of any format to a dense matrix, on a GPU. Arguments have been checked.
+// Decodes a weight of any format to a dense matrix, on a GPU. The arguments have been checked.
 #pragma once
 
 #include "tessera/quant.h"

@@ -1,5 +1,5 @@
-// From a dense matrix to a packed one. A team of sixteen threads encodes a block of weights by the
-// very functions of src/quant that the CPU runs, and gets the same bits: their sums have sixteen
+// Encodes a dense matrix to a packed one. A team of sixteen threads encodes a block of weights with
+// the same functions of src/quant as the CPU, and gets the same bits: their sums have sixteen
 // lanes, folded 8 on 8, 4 on 4, 2 on 2, 1 on 1, and here each lane is a thread.
 //
 //   block   | 0 | 1 | ... | 15 | 16 | 17 | ...     lane i % 16 adds up element i
@@ -30,14 +30,14 @@ constexpr std::uint32_t kInfinityBits = 0x7f800000u;
 
 // ---- the first pass -----------------------------------------------------------------------------
 
-// Magnitudes compare like their bits, and infinity and NaN lie above all numbers. The largest and
-// the smallest do not depend on the order in which threads arrive.
+// Magnitudes compare like their bits, with infinity and NaN above all numbers. The largest and the
+// smallest do not depend on the order of the threads.
 template <typename T>
 __global__ void __launch_bounds__(kThreads) find_extremes(Rows dense, ScanResult* result) {
   std::uint32_t largest = 0;
   for (std::int64_t row = blockIdx.x; row < dense.rows(); row += gridDim.x) {
     const T* x = dense.row<const T>(row);
-#pragma unroll 4  // so that several loads are on their way
+#pragma unroll 4  // so that several loads are in flight
     for (std::int64_t i = threadIdx.x; i < dense.cols(); i += kThreads) {
       const std::uint32_t bits = __float_as_uint(to_f32(x[i])) & 0x7fffffffu;
       largest = bits > largest ? bits : largest;
@@ -63,8 +63,8 @@ struct Team {
   __device__ int first_lane() const { return mask == 0xffffu ? 0 : kTeam; }
 };
 
-// The values of a block: in registers where it has at most 16 * kHeld of them, else in memory
-// (kHeld of 0).
+// The values of a block: in registers if it has at most 16 * kHeld of them, else in memory (kHeld
+// is 0).
 template <typename T, int kHeld>
 struct TeamValues {
   Team team;
@@ -96,7 +96,7 @@ struct TeamValues {
   }
 };
 
-// What quant::fold() returns for a std::span; every thread of the team gets it.
+// Returns what quant::fold() returns for a std::span, to every thread of the team.
 template <typename T, int kHeld, typename Term, typename Combine>
 __device__ float fold(const TeamValues<T, kHeld>& x, Term term, Combine combine) {
   float sum = 0;
@@ -216,8 +216,8 @@ struct Fp8Codec {
 
 // ---- the second pass ----------------------------------------------------------------------------
 
-// `codes` are the row's bytes; the block begins at code `begin`, which is even. Of two threads with
-// 4-bit codes of one byte, the even one, which has the first code, writes the byte.
+// `codes` are the row's bytes; the block begins at code `begin`, which is even. Two threads have
+// the 4-bit codes of a byte; the even one, which has the first code, writes the byte.
 template <typename Codec, typename T, int kHeld>
 __device__ void write_codes(const Codec& codec, const TeamValues<T, kHeld>& x, std::uint8_t* codes,
                             std::int64_t begin) {
@@ -247,7 +247,8 @@ __device__ void write_codes(const Codec& codec, const TeamValues<T, kHeld>& x, s
   }
 }
 
-// Several teams share a row of many blocks; rows of few share the threads of a block.
+// Several teams divide a row with many blocks; rows with few blocks divide the threads of a thread
+// block.
 template <typename Codec, typename T, int kHeld>
 __global__ void __launch_bounds__(kThreads)
     encode_rows(Rows dense, Weight weight, ScaleSearch search, int teams_of_row) {
@@ -290,7 +291,7 @@ void launch_encode(Context& ctx, const Tensor& dense, const Weight& weight, Scal
 
 void scan_elements(Context& ctx, const Tensor& dense, ScanResult* result) {
   const Rows rows(dense);
-  // As many blocks as a large GPU runs at once: each ends in an atomic step.
+  // As many blocks as a large GPU runs at once, because each ends with an atomic operation.
   constexpr std::int64_t kBlocks = 2048;
   const Launch launch(ctx, "quantize");
   with_float_type(dense.dtype, [&](auto type) {

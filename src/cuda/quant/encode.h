@@ -8,7 +8,7 @@
 
 namespace tessera::cuda {
 
-// What the first pass finds.
+// The result of the first pass.
 struct ScanResult {
   static constexpr unsigned long long kNone = ~0ull;
 

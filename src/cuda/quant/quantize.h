@@ -8,10 +8,10 @@
 namespace tessera::cuda {
 
 struct Scan {
-  float largest = 0;  // magnitude, where all are finite
+  float largest = 0;  // magnitude, if all are finite
   bool finite = true;
   std::int64_t row = 0, column = 0;  // of the first element that is not finite
-  float value = 0;                   // and what it is
+  float value = 0;                   // its value
 };
 // Waits for the device.
 Scan scan(Context& ctx, const Tensor& dense);

@@ -2,10 +2,9 @@
 //
 //                pairs, 32 at a time ->
 //              +---------------------------+   A thread takes one pair of every eighth head. It
-//              forms
-//   heads, 8   |  a0 b0   a1 b1   a2 b2 ...|   the pair's cosine and sine once, then rotates the
-//   pair at a time  |                           |   in all its heads. No other thread touches these
-//              +---------------------------+   elements: in place works.
+//   heads, 8   |  a0 b0   a1 b1   a2 b2 ...|   computes the pair's cosine and sine once, then
+//   at a time  |                           |   rotates the pair in all its heads. No other thread
+//              +---------------------------+   touches these elements, so it works in place.
 #include "cuda/rotary/rotary.h"
 
 #include "core/type_switch.h"
@@ -37,20 +36,21 @@ struct RotaryShape {
 };
 
 template <typename T>
-__device__ void turn_token(const RotaryShape& a, Heads<const T> x, Heads<T> out,
-                           std::int64_t position) {
+__device__ void rotate_token(const RotaryShape& a, Heads<const T> x, Heads<T> out,
+                             std::int64_t position) {
   for (std::int64_t pair = threadIdx.x; pair < a.pairs; pair += kPairs) {
-    const CosSin turn = cos_sin(position, a.inv_freq[pair]);
+    const CosSin rotation = cos_sin(position, a.inv_freq[pair]);
     const std::int64_t first = a.half_split ? pair : 2 * pair;
     const std::int64_t second = a.half_split ? pair + a.pairs : 2 * pair + 1;
     for (std::int64_t h = threadIdx.y; h < a.heads; h += kHeads) {
-      const TurnedPair pair_out = turned(to_f32(x.head(h)[first]), to_f32(x.head(h)[second]), turn);
+      const RotatedPair pair_out =
+          rotated(to_f32(x.head(h)[first]), to_f32(x.head(h)[second]), rotation);
       out.head(h)[first] = from_f32<T>(pair_out.first);
       out.head(h)[second] = from_f32<T>(pair_out.second);
     }
   }
   if (a.in_place) return;
-  for (std::int64_t h = threadIdx.y; h < a.heads; h += kHeads) {  // what is not turned
+  for (std::int64_t h = threadIdx.y; h < a.heads; h += kHeads) {  // what is not rotated
     for (std::int64_t i = 2 * a.pairs + threadIdx.x; i < a.dim; i += kPairs) {
       out.head(h)[i] = x.head(h)[i];
     }
@@ -58,14 +58,14 @@ __device__ void turn_token(const RotaryShape& a, Heads<const T> x, Heads<T> out,
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kPairs* kHeads) turn_tokens(RotaryShape a, const T* x, T* out) {
+__global__ void __launch_bounds__(kPairs* kHeads) rotate_tokens(RotaryShape a, const T* x, T* out) {
   for (std::int64_t i = blockIdx.x; i < a.batches * a.tokens; i += gridDim.x) {
     const std::int64_t batch = i / a.tokens, token = i % a.tokens;
     const std::int64_t position =
         index_at(a.positions, a.position_dtype, batch * a.position_stride + token);
-    turn_token<T>(a, {x + batch * a.x_strides[0] + token * a.x_strides[1], a.x_strides[2]},
-                  {out + batch * a.out_strides[0] + token * a.out_strides[1], a.out_strides[2]},
-                  position);
+    rotate_token<T>(a, {x + batch * a.x_strides[0] + token * a.x_strides[1], a.x_strides[2]},
+                    {out + batch * a.out_strides[0] + token * a.out_strides[1], a.out_strides[2]},
+                    position);
   }
 }
 
@@ -90,7 +90,7 @@ void rotary(Context& ctx, const RotaryArgs& args) {
   const Launch launch(ctx, "rotary");
   with_float_type(x.dtype, [&](auto type) {
     using T = decltype(type);
-    launch(turn_tokens<T>,
+    launch(rotate_tokens<T>,
            {.blocks = shape.batches * shape.tokens, .threads = dim3(kPairs, kHeads)}, shape,
            x.ptr<const T>(), out.ptr<T>());
   });

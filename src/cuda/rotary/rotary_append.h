@@ -1,5 +1,5 @@
-// Rotary position embedding and the write to a cache's pages in one kernel. Arguments have been
-// checked by src/ops/rotary_append.cc.
+// Rotary position embedding and the write to a cache's pages in one kernel.
+// src/ops/rotary_append.cc has checked the arguments.
 #pragma once
 
 #include "tessera/rotary_append.h"

@@ -3,7 +3,7 @@
 //   machine code ("-real")   runs on X.Z with Z >= Y
 //   PTX ("-virtual")         is compiled by the driver for X.Y and everything newer
 //   neither suffix           has both
-//   "a" (90a)                uses what X.Y alone has: runs there and nowhere else
+//   "a" (90a)                uses what only X.Y has: runs only there
 //   "f" (100f)               uses what its family has: X.Z with Z >= Y, as PTX too
 #include "cuda/runtime/architectures.h"
 
@@ -25,7 +25,8 @@ struct Architecture {
   bool code = true, ptx = true;
 };
 
-// Parses "90a-real". Nothing for the words that CMake accepts instead of numbers: native, all.
+// Parses "90a-real". Returns nothing for the words that CMake accepts instead of numbers: native,
+// all.
 std::optional<Architecture> parse(std::string_view text) {
   Architecture result;
   int number = 0;

@@ -1,5 +1,5 @@
-// How many blocks may wait for each other. It has a file of its own because tests on machines
-// without a GPU put another in its place (tests/emulated).
+// How many blocks may wait for each other. It has its own file because tests on machines without a
+// GPU replace it (tests/emulated).
 #pragma once
 
 #include "cuda/runtime/state.h"

@@ -14,12 +14,12 @@
 namespace tessera::cuda {
 namespace {
 
-// A capture under way: ops on the Context are recorded, and take their scratch and counters from
-// `memory`. If it ends before finish(), what was recorded is dropped.
+// A capture in progress: ops on the Context are recorded, and take their scratch and counters from
+// `memory`. If it ends before finish(), the recording is dropped.
 class Recording {
  public:
-  // Relaxed: a kernel that is loaded at its first use, a handle of cuBLASLt and new scratch may all
-  // allocate. That does not disturb a capture; stricter modes refuse it, even to other threads.
+  // Relaxed: loading a kernel at its first use, a cuBLASLt handle and new scratch may all allocate.
+  // That does not disturb a capture, but stricter modes refuse it, even in other threads.
   Recording(Context& ctx, GraphMemory& memory)
       : state_(state_of(ctx)), scratch_(ctx.workspace(), memory.scratch) {
     check(cudaStreamBeginCapture(state_.stream(), cudaStreamCaptureModeRelaxed),
@@ -29,7 +29,7 @@ class Recording {
   ~Recording() {
     if (!state_.captures()) return;
     end();
-    cudaGetLastError();  // the error that brought us here is the one to tell
+    cudaGetLastError();  // the error that led here is the one to report
   }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
@@ -70,7 +70,7 @@ std::shared_ptr<GraphMemory> shared_memory(Context& ctx, const Graph& with) {
 
 }  // namespace
 
-// A stream that cannot answer is broken, and says so at its next use.
+// A stream that cannot answer is broken, and reports it at its next use.
 bool is_capturing(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   if (cudaStreamIsCapturing(stream, &status) != cudaSuccess) return false;

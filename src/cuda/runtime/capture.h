@@ -1,5 +1,4 @@
-// CUDA graphs behind core/captured_graph.h, which says what a graph owns and what a capture
-// refuses.
+// CUDA graphs for core/captured_graph.h, which states what a graph owns and what a capture refuses.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -15,11 +14,11 @@
 
 namespace tessera::cuda {
 
-// Whether the stream is being captured, by capture() or by anybody else. What it is asked to do is
-// then recorded instead of done.
+// Whether the stream is being captured, by capture() or by other code. Its work is then recorded
+// instead of run.
 bool is_capturing(cudaStream_t stream);
 
-// What the kernels of a graph use besides the memory that their ops were given.
+// The memory that a graph's kernels use besides their ops' tensors.
 struct GraphMemory {
   Buffer counters;                   // zeros between two launches (make_counters)
   std::vector<Buffer> side_scratch;  // of branches
@@ -36,9 +35,9 @@ class Graph final : public BackendGraph {
 
   Device device() const { return device_; }
   const std::shared_ptr<GraphMemory>& memory() const { return memory_; }
-  // What was recorded, for tests and for whoever wants to print it.
+  // The recording, for tests and for printing.
   cudaGraph_t recorded() const { return recorded_.get(); }
-  // For tests: as cuda::check_counters(), for the graph's counters, after all launches on the
+  // For tests: like cuda::check_counters(), for the graph's counters, after all launches on the
   // stream.
   void check_counters(Context& ctx) const;
 

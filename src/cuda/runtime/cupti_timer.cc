@@ -3,7 +3,7 @@
 //
 // Each op call is a label ("external id") of the launches inside of it. CUPTI returns kernels with
 // the number of their launch, and labels with the number of the API call that they precede. It
-// writes a label only ahead of the record of an API call, so those are asked for as well. The
+// writes a label only before the record of an API call, so those records are requested as well. The
 // runtime's calls are our launches, the driver's those of cuBLASLt.
 #include "cuda/runtime/kernel_timer.h"
 
@@ -69,7 +69,7 @@ struct LaunchedKernel {
   std::uint32_t launch;
 };
 
-// CUPTI hands buffers of records to functions without an argument of ours, on a thread of its own.
+// CUPTI passes buffers of records to functions without a user argument, on its own thread.
 struct Collected {
   std::mutex mutex;
   std::vector<LaunchedKernel> kernels;
@@ -95,7 +95,7 @@ void CUPTIAPI give_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t*
 
 void keep(const CUpti_Activity* record, Collected& records) {
   if (record->kind == kKernels) {
-    // Fields up to the ones read here lie alike in the records of CUDA 12 and 13.
+    // Up to the fields read here, records have the same layout in CUDA 12 and 13.
     const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel9*>(record);
     records.kernels.push_back({.span = {.name = kernel->name != nullptr ? kernel->name : "",
                                         .start_ns = static_cast<std::int64_t>(kernel->start),
@@ -130,7 +130,7 @@ class CuptiTimer final : public KernelTimer, public OpListener {
   }
   ~CuptiTimer() override { detach(); }
 
-  // Who listened before hears on.
+  // The previous listener is still called.
   void begin(const char* op) noexcept override {
     if (before_ != nullptr) before_->begin(op);
     cupti().push_label(kLabels, static_cast<std::uint64_t>(calls_++));

@@ -23,7 +23,7 @@ std::string version_text(int version) {  // 13000 -> "13.0"
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
-// 0: there is none.
+// 0 if there is none.
 int driver_cuda_version() {
   int version = 0;
   return cudaDriverGetVersion(&version) == cudaSuccess ? version : 0;
@@ -65,8 +65,8 @@ struct Found {
   std::string status{};
 };
 
-// cudaGetLastError() clears an error that only answered a question, so that no later launch
-// is blamed for it.
+// cudaGetLastError() clears an error that was only an answer, so that no later launch is blamed for
+// it.
 Found find_devices() {
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {

@@ -1,4 +1,4 @@
-// The CUDA side of core/download.h: a copy into pinned memory, with an event behind it.
+// The CUDA side of core/download.h: a copy into pinned memory, followed by an event.
 #include "core/download.h"
 
 #include "core/cuda_runtime.h"

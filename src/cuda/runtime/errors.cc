@@ -12,12 +12,12 @@ std::string text_of(cudaError_t error) {
 
 bool ends_gpu_work(cudaError_t error) {
   switch (error) {
-    // A kernel did what the hardware refuses.
-    case cudaErrorIllegalAddress:       // accessed memory that is not there
+    // A kernel did something that the hardware refuses.
+    case cudaErrorIllegalAddress:       // accessed memory that does not exist
     case cudaErrorMisalignedAddress:    // an address that is no multiple of the access's size
     case cudaErrorInvalidAddressSpace:  // global, shared or local memory where another is needed
     case cudaErrorIllegalInstruction:
-    case cudaErrorInvalidPc:            // jumped to where no code is
+    case cudaErrorInvalidPc:            // jumped to an address without code
     case cudaErrorHardwareStackError:   // its stack is broken, or too small
     case cudaErrorTensorMemoryLeak:     // ended with tensor memory still held
     case cudaErrorLaunchFailure:        // anything else inside a kernel
@@ -44,7 +44,7 @@ void check(cudaError_t error, std::string_view attempt) {
   throw Error(ErrorCode::device, what_failed);
 }
 
-// Freeing a null pointer does nothing but report errors.
+// Freeing a null pointer does nothing except report errors.
 void check_not_lost(const std::string& attempt) {
   const cudaError_t error = cudaFree(nullptr);
   if (ends_gpu_work(error)) check(error, attempt);
@@ -53,7 +53,7 @@ void check_not_lost(const std::string& attempt) {
 
 void Launch::check(cudaError_t error) const {
   if (error == cudaSuccess) return;
-  cudaGetLastError();  // it is told here: no later call is blamed for it
+  cudaGetLastError();  // reported here: no later call is blamed for it
   if (error == cudaErrorNoKernelImageForDevice) {
     fail(ErrorCode::unsupported,
          "{}: this build has no kernels for this GPU: build with TESSERA_CUDA_ARCHITECTURES set to "

@@ -54,7 +54,7 @@ class EventTimer final : public KernelTimer, public OpListener {
     if (error != cudaSuccess) error_ = error;
     events_.push_back(event);
   }
-  // Since the first event.
+  // The time since the first event.
   std::int64_t nanoseconds(cudaEvent_t event) const {
     float ms = 0;
     const cudaError_t error = cudaEventElapsedTime(&ms, events_.front(), event);

@@ -1,11 +1,11 @@
-// Whether the kernels that only Hopper runs (attention/hopper, linear/hopper) can run.
+// Whether the kernels for Hopper (attention/hopper, linear/hopper) can run.
 #pragma once
 
 #include "cuda/runtime/state.h"
 
 namespace tessera::cuda {
 
-// Is this a GPU of compute capability 9.0, and the build one for it (90a)?
+// Whether this GPU has compute capability 9.0 and the build has kernels for it (90a).
 bool has_hopper_kernels(const DeviceLimits& gpu);
 
 }  // namespace tessera::cuda

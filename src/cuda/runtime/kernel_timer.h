@@ -4,7 +4,7 @@
 //               which is looked for when the first timer is made; nothing links it.
 //   by events   one span from the first to the last kernel of each op. Ops must not be captured.
 //
-// Threads: the one that makes it runs the ops and stops it. One timer at a time.
+// One thread makes the timer, runs the ops and stops it. One timer at a time.
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ class KernelTimer {
   virtual std::vector<KernelSpan> stop() = 0;
 };
 
-// Empty: CUPTI can be used. Or why not, in a sentence.
+// Empty if CUPTI can be used; else the reason, in a sentence.
 std::string why_no_cupti();
 
-// Begins at once. By CUPTI where that can be used, else by events.
+// Starts at once. Uses CUPTI if possible, else events.
 std::unique_ptr<KernelTimer> make_kernel_timer(Context& ctx);
-// By events in any case.
+// Always uses events.
 std::unique_ptr<KernelTimer> make_event_timer(Context& ctx);
 
 }  // namespace tessera::cuda

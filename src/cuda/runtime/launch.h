@@ -1,4 +1,4 @@
-// What the host side of every kernel needs: the right device, the Context's stream, and errors.
+// Launches for the host side of every kernel: the right device, the Context's stream, and errors.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -16,14 +16,14 @@
 namespace tessera::cuda {
 
 // Throws Error (device) "<attempt> failed: <CUDA's name and text>" unless `error` is success;
-// DeviceLost where the error ends GPU work (errors.h).
+// DeviceLost if the error ends GPU work (errors.h).
 void check(cudaError_t error, std::string_view attempt);
 
 // Makes a device the calling thread's current one until the object ends.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);
-  // For destructors, which go on without the device where it cannot be used.
+  // For destructors, which go on without the device if it cannot be used.
   DeviceGuard(Device device, std::nothrow_t) noexcept;
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
@@ -39,10 +39,10 @@ struct Grid {
   std::int64_t blocks;  // one for each item; see Launch
   dim3 threads;
   int shared_bytes = 0;
-  bool overlaps = false;  // may start before the kernel ahead ends (tile/grid_dependency.cuh)
+  bool overlaps = false;  // may start before the kernel before it ends
   int cluster = 1;        // neighbouring blocks that start together (tile/cluster.cuh)
-  // All blocks start together, or none does yet: they may wait for each other, whoever else uses
-  // the GPU. There are no more than fit on it (blocks_at_once.h). Neither overlaps nor cluster.
+  // All blocks start together, once there is room for all, so they may wait for each other. There
+  // are no more than fit on the GPU (blocks_at_once.h). Not together with overlaps or cluster.
   bool all_at_once = false;
 };
 

@@ -9,7 +9,7 @@
 namespace tessera::cuda {
 namespace {
 
-// A timer belongs to the thread that runs the ops, as CUPTI's labels do.
+// A timer belongs to the thread that runs the ops, like CUPTI's labels.
 thread_local OpListener* t_op_listener = nullptr;
 
 }  // namespace

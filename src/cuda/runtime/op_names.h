@@ -1,13 +1,13 @@
 // The names of ops, for tools that watch a GPU: NVTX ranges for Nsight, and a listener for the
 // kernel timer. core/cuda_runtime.h declares begin_op() and end_op(), which ops call.
 //
-// With no tool attached a range costs a few nanoseconds: the header-only library finds that nobody
-// listens, once, and returns.
+// With no tool attached a range costs a few nanoseconds: the header-only library finds out once
+// that no tool listens, and then returns.
 #pragma once
 
 namespace tessera::cuda {
 
-// Hears of every op of its thread.
+// Is called for every op of its thread.
 class OpListener {
  public:
   OpListener() = default;
@@ -19,7 +19,7 @@ class OpListener {
   virtual void end() noexcept = 0;
 };
 
-// Of the calling thread, from now on; null: nobody. Returns the one before.
+// Sets the listener of the calling thread; null: none. Returns the previous one.
 OpListener* set_op_listener(OpListener* listener) noexcept;
 
 }  // namespace tessera::cuda

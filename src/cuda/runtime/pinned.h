@@ -17,11 +17,11 @@ struct FreePinned {
 };
 using PinnedMemory = std::unique_ptr<char, FreePinned>;
 
-// Throws Error (out_of_memory) where the memory cannot be pinned. `use` begins the sentence:
-// "uploads to cuda:0 pass through".
+// Throws Error (out_of_memory) if the memory cannot be pinned. `use` begins the sentence: "uploads
+// to cuda:0 pass through".
 PinnedMemory make_pinned(std::int64_t bytes, Device device, std::string_view use);
 
-// Tells when a copy has passed; it keeps no time. Of the current device.
+// An event that marks the end of a copy and keeps no time, on the current device.
 OwnedEvent make_copy_event();
 
 }  // namespace tessera::cuda

@@ -1,5 +1,5 @@
-// The CUDA runtime behind core/cuda_runtime.h. All work goes to the stream it is given; nothing
-// uses the default stream.
+// The CUDA runtime for core/cuda_runtime.h. All work goes to the given stream; nothing uses the
+// default stream.
 #include <cuda_runtime_api.h>
 
 #include "core/cuda_runtime.h"
@@ -83,7 +83,7 @@ void copy(void* to, Device to_device, const void* from, Device from_device, std:
     return fmt::format("copying {} bytes from {} to {}", bytes, from_device, to_device);
   };
   const DeviceGuard guard(to_device.is_cuda() ? to_device : from_device);
-  // A CPU Context has no stream; nobody could wait for the copy later, so it is waited for here.
+  // A CPU Context has no stream on which to wait for the copy later, so this waits for it.
   const bool own_stream = stream != nullptr;
   const cudaStream_t on = own_stream ? static_cast<cudaStream_t>(stream) : cudaStreamPerThread;
   const cudaMemcpyKind kind = direction(to_device, from_device);

@@ -38,7 +38,7 @@ class EventSideStream final : public SideStream {
  private:
   static constexpr const char* kAttempt = "ordering two streams";
 
-  // What `to` does next comes behind what `from` has.
+  // The next work of `to` waits for the present work of `from`.
   static void pass(cudaEvent_t event, cudaStream_t from, cudaStream_t to) {
     check(cudaEventRecord(event, from), kAttempt);
     check(cudaStreamWaitEvent(to, event, 0), kAttempt);

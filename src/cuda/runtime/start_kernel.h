@@ -1,5 +1,5 @@
-// The one line that hands a kernel to the GPU. It has a file of its own because tests on machines
-// without a GPU put another in its place (tests/emulated).
+// The one line that starts a kernel on the GPU. It has its own file because tests on machines
+// without a GPU replace it (tests/emulated).
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -12,11 +12,11 @@
 
 namespace tessera::cuda {
 
-// The shared memory that a kernel may use without being allowed more.
+// The shared memory that a kernel may use without asking for more.
 inline constexpr std::size_t kUsualSharedBytes = 48 << 10;
 
-// Allows a kernel all the shared memory there is. Then it does not matter which launch comes first,
-// and one call is enough. A call that failed is made again at the next launch.
+// Allows a kernel all shared memory of a block. Then one call is enough, whichever launch comes
+// first. A call that failed is repeated at the next launch.
 inline cudaError_t allow_shared(State& state, const void* kernel) {
   if (state.large_kernels().count(kernel) > 0) return cudaSuccess;
   cudaFuncAttributes attributes{};
@@ -30,15 +30,15 @@ inline cudaError_t allow_shared(State& state, const void* kernel) {
   return error;
 }
 
-// What a launch asks for besides its sizes (launch.h: Grid).
+// The options of a launch besides its sizes (launch.h: Grid).
 struct LaunchWishes {
   bool overlaps = false;     // programmatic dependent launch
   int cluster = 1;           // a divisor of the blocks, at most 8
   bool all_at_once = false;  // a cooperative launch; not together with the others
 };
 
-// As kernel<<<grid, block, shared_bytes, stream>>>(args...). Returns what became of this launch;
-// cudaGetLastError() may tell of somebody else's.
+// Like kernel<<<grid, block, shared_bytes, stream>>>(args...). Returns the error of this launch;
+// cudaGetLastError() may report another call's.
 template <typename... Params>
 [[nodiscard]] cudaError_t start_kernel(State& state, void (*kernel)(Params...), dim3 grid,
                                        dim3 block, std::size_t shared_bytes, cudaStream_t stream,

@@ -32,8 +32,8 @@ DeviceLimits limits_of(Device device) {
 
 }  // namespace
 
-// The counters are made here and not when a kernel first wants them: that may be in a capture,
-// which would record how they are set to zero.
+// The counters are made here and not at their first use. That may be in a capture, which would
+// record their zeroing.
 State::State(Device device, ThreadPool& pool) : device_(device), limits_(limits_of(device)) {
   const DeviceGuard guard(device);
   cudaStream_t stream = nullptr;

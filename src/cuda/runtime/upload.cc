@@ -12,8 +12,8 @@
 namespace tessera::cuda {
 namespace {
 
-// What a thread copies at a time: a chunk has enough pieces to balance, and each is long enough for
-// the prefetchers.
+// The bytes that a thread copies at a time: a chunk has enough pieces to balance the threads, and
+// each is long enough for the prefetchers.
 constexpr std::int64_t kPieceBytes = 256 << 10;
 
 }  // namespace
@@ -34,7 +34,7 @@ PinnedRing::~PinnedRing() {
   for (const auto& event : sent_) cudaEventSynchronize(event.get());
 }
 
-// An event that was never recorded has passed.
+// An event that was never recorded counts as passed.
 char* PinnedRing::wait_for_slot() {
   const cudaError_t error = cudaEventSynchronize(sent_[turn_].get());
   if (error != cudaSuccess) check(error, fmt::format("waiting for an upload to {}", device_));
@@ -54,8 +54,8 @@ void PinnedRing::send(void* to, std::int64_t bytes, cudaStream_t stream) {
 // ---- Uploader -----------------------------------------------------------------------------------
 
 // A graph would read the slot at every launch, when it holds other bytes, and the slot's event
-// would belong to the graph: nobody could wait for it again. So this comes before anything is
-// changed.
+// would belong to the graph and could not be waited for again. So this check comes before anything
+// is changed.
 void Uploader::refuse_in_capture(std::int64_t bytes) const {
   if (!is_capturing(stream_)) return;
   fail(

@@ -1,6 +1,6 @@
-// Host memory to the GPU, without waiting for the GPU. A copy engine reads only pinned memory on
-// its own, and pinning what the caller has would cost more than the copy; so the bytes pass through
-// pinned memory that the Context keeps:
+// Copies host memory to the GPU without waiting for the GPU. A copy engine reads only pinned memory
+// on its own, and pinning the caller's memory would cost more than the copy. So the bytes pass
+// through pinned memory that the Context keeps:
 //
 //   small (token ids, a step of the KV cache)   one slot of a ring, copied by the calling thread
 //   large (weights)                             chunk by chunk, copied by all threads:
@@ -8,8 +8,8 @@
 //     threads   | copy 0 | copy 1 | copy 2 | copy 3 ...    into slots 0, 1, 2, 0, ...
 //     engine             | send 0 | send 1 | send 2 ...
 //
-// When a copy returns, the host memory has been read, the bytes are in order with all other work on
-// the stream, and up to all slots may still be on their way.
+// When a copy returns, the host memory has been read, and the bytes arrive in order with all other
+// work on the stream. All slots may still be in flight.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -30,18 +30,18 @@ class ThreadPool;  // src/core/thread_pool.h
 namespace tessera::cuda {
 
 // Pinned memory in slots of equal size, used in turn. A slot is used again only when the last copy
-// from it has passed.
+// from it is done.
 class PinnedRing {
  public:
-  // Throws Error (out_of_memory) where the memory cannot be pinned.
+  // Throws Error (out_of_memory) if the memory cannot be pinned.
   PinnedRing(Device device, std::int64_t slot_bytes, int slots);
-  ~PinnedRing();  // waits for the copies that are still on their way
+  ~PinnedRing();  // waits for the copies that are still in flight
   PinnedRing(const PinnedRing&) = delete;
   PinnedRing& operator=(const PinnedRing&) = delete;
 
-  // The slot whose turn it is, free to be written.
+  // Waits until the next slot may be written, and returns it.
   char* wait_for_slot();
-  // Enqueues the copy of that slot's first bytes; the next slot's turn begins.
+  // Enqueues the copy of that slot's first bytes and advances to the next slot.
   void send(void* to, std::int64_t bytes, cudaStream_t stream);
 
  private:
@@ -57,19 +57,19 @@ class PinnedRing {
 // The uploads of one Context. The first copy that needs pinned memory allocates it.
 class Uploader {
  public:
-  // A slot for a small copy holds the ids and KV tensors of a step of 8192 tokens. Sharing out less
-  // among threads would gain nothing: one thread copies it in about 20 us.
+  // A slot for a small copy holds the ids and KV tensors of a step of 8192 tokens. Dividing less
+  // than this among threads would gain nothing: one thread copies it in about 20 us.
   static constexpr std::int64_t kSmallBytes = 256 << 10;
   // Two small copies a step: the host may be eight steps ahead of the GPU.
   static constexpr int kSmallSlots = 16;
-  // At 50 GB/s a chunk travels for 160 us; enqueueing it takes some 5 us. All chunks together still
-  // fit into a server's last-level cache, so that the detour through pinned memory costs no memory
-  // bandwidth.
+  // At 50 GB/s a chunk takes 160 us to copy; enqueueing it takes some 5 us. All chunks together
+  // still fit into a server's last-level cache, so that the detour through pinned memory costs no
+  // memory bandwidth.
   static constexpr std::int64_t kChunkBytes = 8 << 20;
-  // One travels, one waits, one is written.
+  // One is being sent, one waits, one is being written.
   static constexpr int kChunkSlots = 3;
 
-  // The stream and the pool must outlive it.
+  // The stream and the pool must outlive the Uploader.
   Uploader(Device device, cudaStream_t stream, ThreadPool& pool)
       : device_(device), stream_(stream), pool_(pool) {}
 

@@ -1,5 +1,6 @@
 // Bias and penalties on a GPU. A block has a part of one draw's row: it writes the part with the
-// draw's penalties, then again the few tokens of it that have a bias, which comes before penalties.
+// draw's penalties, then rewrites the few tokens that have a bias, which is applied before
+// penalties.
 #include "cuda/sampling/adjust.h"
 
 #include "core/penalty.h"
@@ -20,14 +21,14 @@ struct AdjustCall {
   const float* bias;
   std::int64_t entries;
 
-  // The draw's counts, or null where it has no penalties.
+  // The draw's counts, or null if it has no penalties.
   __device__ const std::int32_t* counts_of(std::int64_t d) const {
     if (slots == nullptr || slots[d] < 0 || slots[d] >= counts.rows()) return nullptr;
     return counts.row<const std::int32_t>(slots[d]);
   }
 };
 
-// What a token's logit becomes, by its count.
+// A token's logit with its penalties, by its count.
 __device__ float with_penalty(float logit, std::int32_t count, const Penalties& p) {
   if (count == 0) return logit;
   return penalised_logit(logit, p.repetition, p.presence, p.frequency, count & ~kInPrompt);

@@ -1,4 +1,4 @@
-// Bias, penalties and the counts they go by on a GPU. src/ops has checked the arguments.
+// Bias, penalties and their counts on a GPU. src/ops has checked the arguments.
 #pragma once
 
 #include "tessera/adjust_logits.h"

@@ -9,7 +9,7 @@ namespace tessera::cuda {
 
 void logprobs(Context& ctx, const LogprobsArgs& args);
 
-// What it takes of the workspace, for these draws and for fewer.
+// The workspace that it takes, for these draws and for fewer.
 std::int64_t logprobs_scratch_bytes(Context& ctx, const LogprobsArgs& args);
 
 }  // namespace tessera::cuda

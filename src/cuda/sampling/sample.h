@@ -11,7 +11,7 @@ namespace tessera::cuda {
 void sample(Context& ctx, const SampleArgs& args);
 void sample_rows(Context& ctx, const SampleRowsArgs& args);
 
-// What they take of the workspace, for these draws and for fewer.
+// The workspace that they take, for these draws and for fewer.
 std::int64_t sample_scratch_bytes(const SampleArgs& args);
 std::int64_t sample_scratch_bytes(const SampleRowsArgs& args);
 

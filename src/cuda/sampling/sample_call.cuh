@@ -1,5 +1,5 @@
-// What the kernels of sample() and sample_rows() have in common: the call, what a draw has of its
-// own, the largest logit, which all weights are relative to, and sums of weights in shared memory.
+// What the kernels of sample() and sample_rows() have in common: the call, a draw's own options,
+// the largest logit, which all weights are relative to, and sums of weights in shared memory.
 #pragma once
 
 #include <cstdint>
@@ -69,11 +69,11 @@ struct SampleCall {
   }
 };
 
-// What all weights of a row are relative to.
+// The logit that all weights of a row are relative to.
 struct LargestLogit {
   Key key;  // 0: there is no row
 
-  // NaN or infinite: no token can be drawn.
+  // Whether it is NaN or infinite: no token can then be drawn.
   __device__ bool is_bad() const {
     return value_bits(key) >= kInfinityBits || value_bits(key) <= kLeastBits;
   }

@@ -13,19 +13,19 @@ namespace tessera::cuda {
 inline constexpr int kHeadThreads = 1024, kHeadWarps = kHeadThreads / kWarp;
 inline constexpr int kHeadCandidates = 4096;  // sorted at once, in 32 KiB of shared memory
 
-// The shared memory of a block that looks for the end.
+// The shared memory of a block that looks for the end of the head.
 struct HeadRoom {
   Key keys[kHeadCandidates];
   SharedWeights<256> digit_weights;
   std::uint32_t digit_counts[256];
   std::uint32_t found;
-  // What the thread that found the end tells the others.
+  // Written by the thread that found the end, for the others.
   int place;
   Key key, rest, weight;
   std::uint32_t count;
 };
 
-// The shortest head of a row's order that holds so many tokens, or so much weight.
+// The shortest head of a row's order that holds the wanted number of tokens, or weight.
 struct SampleHead {
   Key last;    // key
   Key weight;  // of all of it
@@ -42,7 +42,7 @@ class HeadSearch {
     return block_scan<kHeadWarps>(bin_weight(0) + bin_weight(1)).total;
   }
 
-  // `wanted` is at least 1, and at most what the row has of it.
+  // `wanted` is at least 1, and at most what the row has.
   template <bool kByWeight>
   __device__ SampleHead find(Key wanted) {
     find_bin<kByWeight>(wanted);
@@ -64,7 +64,7 @@ class HeadSearch {
   }
   __device__ Key bin_weight(int i) const { return call_.scratch.bin_weights[bin_at(i)]; }
   __device__ Key bin_count(int i) const { return call_.scratch.bin_counts[bin_at(i)]; }
-  // fn(key) for the thread's share of the bin's keys that begin with the prefix.
+  // Calls fn(key) for the thread's share of the bin's keys that begin with the prefix.
   template <typename F>
   __device__ void for_each(Key mask, Key prefix, F&& fn) const {
     const std::int32_t* const bins = call_.scratch.listed_bins + 2 * d_;
@@ -85,7 +85,8 @@ class HeadSearch {
   }
   __device__ Key weight_of(Key key) const { return largest_.weight(value_of(key), scale_); }
 
-  // room: the bin's count; what is wanted of it; the weight of all bins before it.
+  // Sets in the room: the bin and its count, what is wanted of it, and the weight of all bins
+  // before it.
   template <bool kByWeight>
   __device__ void find_bin(Key wanted) {
     const auto weights = block_scan<kHeadWarps>(bin_weight(0) + bin_weight(1));
@@ -109,7 +110,7 @@ class HeadSearch {
   // The same one level down: of keys that begin with the prefix, those with one next digit.
   template <bool kByWeight>
   __device__ void find_digit(int shift, Key mask, Key prefix) {
-    __syncthreads();  // all have read the room
+    __syncthreads();  // all threads have read the room
     for (int i = static_cast<int>(threadIdx.x); i < 256; i += kHeadThreads) {
       room_.digit_weights.low[i] = room_.digit_weights.high[i] = room_.digit_counts[i] = 0;
     }
@@ -135,7 +136,7 @@ class HeadSearch {
     __syncthreads();
   }
 
-  // The rest fit: sorted, each thread adds up some of them.
+  // The remaining keys fit: they are sorted, and each thread adds up some of them.
   template <bool kByWeight>
   __device__ SampleHead find_key(Key mask, Key prefix) {
     if (threadIdx.x == 0) room_.found = 0;

@@ -7,15 +7,15 @@
 //                      that hold the end of the head
 //   list_keys          the keys of these bins, in any order
 //   find_thresholds    a block for each draw: the last key that is kept (sample_head.cuh)
-//   write_largest      where sample() is asked for the most likely token: nothing else follows
+//   write_largest      if sample() wants the most likely token: nothing else follows
 //   draw_tokens        the weight that is kept of each part; the block that finishes last finds the
 //                      part in which the random number falls, and the token in it
 //
-// sample_rows() launches all kernels but write_largest, because what its draws need is known only
-// on the GPU. A block ends at once where its draw needs nothing of it.
+// sample_rows() launches all kernels but write_largest, because the needs of its draws are known
+// only on the GPU. A block ends at once if its draw does not need it.
 //
 // Weights are whole numbers (core/sample_weight.h), so that atomic additions give the same sums in
-// every order, and the CPU's.
+// every order, and the same as the CPU's.
 #include "cuda/sampling/sample_kernels.h"
 
 #include "core/rows.h"
@@ -64,8 +64,8 @@ __global__ void __launch_bounds__(kPartThreads) largest_of_parts(SampleCall call
   }
 }
 
-// Which bins' keys are listed. With top-k: all up to the one in which the head ends, because top-p
-// may cut it again. Else: that one. None where there are too many keys.
+// Chooses the bins whose keys are listed. With top-k: all up to the one in which the head ends,
+// because top-p may shorten the head. Else: only that one. None if there are too many keys.
 __device__ void choose_listed(const SampleCall& call, std::int64_t d, const DrawSetup& setup) {
   constexpr int kEach = kSampleBins / kPartThreads;
   const std::int64_t begin = kEach * std::int64_t{threadIdx.x};
@@ -206,7 +206,7 @@ class Draw {
     return block_scan<kPartWarps>(weight).total;
   }
 
-  // Called by one block, when the weight of every part has been written.
+  // Called by one block, once the weight of every part has been written.
   __device__ void draw(Index* id) const {
     __shared__ std::int64_t part;
     __shared__ Key rest;

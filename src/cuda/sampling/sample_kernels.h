@@ -17,7 +17,7 @@ inline std::int64_t sample_parts_of(std::int64_t width) {
   return (width + kSamplePart - 1) / kSamplePart;
 }
 
-// Of all draws; what belongs to draw d starts at d times the number in brackets.
+// For all draws; the part of draw d starts at d times the number in brackets.
 struct SampleScratch {
   unsigned long long* largest;      // [parts] the largest key of each part
   unsigned long long* weights;      // [parts] the weight that is kept of each part

@@ -9,11 +9,11 @@ namespace tessera::cuda {
 
 void argmax(Context& ctx, const ArgmaxArgs& args);
 void top_k(Context& ctx, const TopKArgs& args);
-// The largest of row rows[i] (i32) of x, for each i; of row 0 where there is no such row.
+// The largest of row rows[i] (i32) of x, for each i; of row 0 if there is no such row.
 void top_of_picked(Context& ctx, const char* op, const Tensor& x, const Tensor& rows,
                    const Tensor& values, const Tensor& indices);
 
-// What they take of the workspace at most, for x and for fewer rows.
+// The most workspace that they take, for x and for fewer rows.
 std::int64_t select_scratch_bytes(Context& ctx, const Tensor& x, std::int64_t k);
 std::int64_t select_scratch_bytes(Context& ctx, std::int64_t rows, std::int64_t width,
                                   std::int64_t k);

@@ -9,7 +9,7 @@
 // Few long rows are cut into parts, so that more of the GPU reads them: a block for each part
 // leaves its k largest keys in scratch memory, and one block for each row takes the k largest of
 // those. With many rows, each row has one block. Where keys crowd, and for k beyond 1024, each of
-// the k results takes a pass of its own: the largest key below the last.
+// the k results takes its own pass, which finds the largest key below the last result.
 #include "cuda/sampling/select_kernels.h"
 
 #include "core/rows.h"
@@ -31,7 +31,7 @@ constexpr Key kAll = ~Key{0};  // above every key
 
 // ---- many keys: for_each(fn) calls fn(key) for the thread's share of them -----------------------
 
-// Keys that other blocks have left; 0 is none.
+// Keys that other blocks have written; 0 is none.
 struct ListedKeys {
   const Key* keys;
   std::int64_t count;
@@ -53,8 +53,8 @@ __device__ Key largest_of_thread(const Keys& all, Key below) {
   return largest;
 }
 
-// Leaves the k largest in keys[0 .. k), sorted, and zeros where there are fewer. False where there
-// are more candidates than room.
+// Leaves the k largest in keys[0 .. k), sorted, and zeros if there are fewer. False if there are
+// more candidates than room.
 template <typename Keys>
 __device__ bool collect_top(const Keys& all, int k, Key* keys, int* count) {
   Key bound = 1;
@@ -62,7 +62,7 @@ __device__ bool collect_top(const Keys& all, int k, Key* keys, int* count) {
     keys[threadIdx.x] = largest_of_thread(all, kAll);
     sort_falling(keys, static_cast<int>(blockDim.x));
     bound = keys[k - 1] > 0 ? keys[k - 1] : 1;  // 0: fewer threads than k have any
-    __syncthreads();                            // all have read it
+    __syncthreads();                            // all threads have read it
   }
   if (threadIdx.x == 0) *count = 0;
   __syncthreads();

@@ -30,13 +30,13 @@ __device__ inline std::int64_t index_of(Key key) { return static_cast<std::uint3
 __device__ inline std::uint32_t value_bits(Key key) {
   return static_cast<std::uint32_t>(key >> 32);
 }
-// Not of a NaN.
+// The value of a key that is not a NaN's.
 __device__ inline float value_of(Key key) {
   const std::uint32_t bits = value_bits(key);
   return __uint_as_float(bits >> 31 ? bits & 0x7fffffffu : ~bits);
 }
 
-// Elements [begin, end) of a row: 16 bytes at a time where they are aligned.
+// Elements [begin, end) of a row: 16 bytes at a time if they are aligned.
 template <typename T>
 struct ElementKeys {
   const T* row;
@@ -53,7 +53,7 @@ struct ElementKeys {
     std::int64_t done = begin;  // up to here elements were in whole pieces
     if (reinterpret_cast<std::uintptr_t>(row + begin) % kPieceBytes == 0) {
       const std::int64_t pieces = (end - begin) / kSize;
-#pragma unroll 4  // so that several loads are on their way
+#pragma unroll 4  // so that several loads are in flight
       for (std::int64_t p = threadIdx.x; p < pieces; p += blockDim.x) {
         const std::int64_t at = begin + p * kSize;
         const Piece<T> piece = load_piece(row + at);
@@ -69,7 +69,7 @@ struct ElementKeys {
 };
 
 // Sorts keys[0 .. size), a power of two, largest first: bitonic. Pairs up to 32 apart lie among the
-// 64 keys of one warp's 32 pairs, so that only steps over wider ones need the whole block.
+// 64 keys of one warp's 32 pairs, so that only steps over wider pairs need the whole block.
 __device__ inline void sort_falling(Key* keys, int size) {
   const auto step = static_cast<int>(blockDim.x);
   bool wide = true;  // the step before

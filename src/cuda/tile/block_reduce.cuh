@@ -13,7 +13,7 @@ template <int warps, typename T, typename Fold>
 __device__ T block_reduce(T value, Fold fold) {
   __shared__ T of_warp[warps];
   value = warp_reduce(value, fold);
-  __syncthreads();  // whoever still reads the last call's values
+  __syncthreads();  // other warps may still read the last call's values
   if (threadIdx.x % kWarp == 0) of_warp[threadIdx.x / kWarp] = value;
   __syncthreads();
   value = of_warp[0];
@@ -21,8 +21,8 @@ __device__ T block_reduce(T value, Fold fold) {
   return value;
 }
 
-// What the threads before this one have, and what all have; exact for whole numbers. All threads of
-// a block of `warps` warps call it.
+// The sum over the threads before this one, and over all; exact for whole numbers. All threads of a
+// block of `warps` warps call it.
 template <typename T>
 struct Scanned {
   T before, total;
@@ -36,7 +36,7 @@ __device__ Scanned<T> block_scan(T value) {
     const T other = __shfl_up_sync(0xffffffffu, sum, distance);
     if (lane >= distance) sum += other;
   }
-  __syncthreads();  // whoever still reads the last call's values
+  __syncthreads();  // other warps may still read the last call's values
   if (lane == kWarp - 1) of_warp[warp] = sum;
   __syncthreads();
   T before = 0, total = 0;

@@ -1,9 +1,10 @@
-// Keys and values of 8 bits in kernels, E4M3 or int8 (quant/kv8.h): from codes to numbers, and from
-// a row to its codes.
+// Keys and values of 8 bits in kernels, E4M3 or int8 (quant/kv8.h): decodes codes to numbers, and
+// encodes a row.
 //
-// Tensor cores take codes as f16 or bf16, which hold them exactly, times a power of two (unit_of):
-// then all are below 2. The scale of a row, which is f32, leaves the product: scores are multiplied
-// by the scale of their key, and weights by that of their value.
+// Tensor cores take codes as f16 or bf16, which hold them exactly, times a power of two (unit_of)
+// that makes all of them less than 2. The scale of a row, which is f32, is applied outside the
+// product: scores are multiplied by the scale of their key, and weights by the scale of their
+// value.
 #pragma once
 
 #include <bit>
@@ -27,11 +28,11 @@ struct E4M3 {
 __device__ inline float to_f32(std::int8_t code) { return static_cast<float>(code); }
 __device__ inline float to_f32(E4M3 code) { return e4m3_decode(code.bits); }
 
-// What the code of 1 becomes. As a factor of scales it is undone by its inverse.
+// A code of 1 becomes the inverse of this number; scales are multiplied by the number to undo that.
 __device__ inline float inverse_unit(DType stored) { return stored == DType::i8 ? 128.f : 256.f; }
 
 // The lowest byte of x as a number times the unit. E4M3's exponent becomes the lowest four bits of
-// an f32's, which is 2^-120 of the number, subnormals included. Codes of NaN become 480.
+// an f32's exponent. That gives 2^-120 of the number, subnormals included. Codes of NaN become 480.
 __device__ inline float in_units(std::uint32_t x, DType stored) {
   if (stored == DType::i8) return 0x1p-7f * static_cast<float>(static_cast<std::int8_t>(x));
   const std::uint32_t bits = (x & 0x80u) << 24 | (x & 0x7fu) << 20;

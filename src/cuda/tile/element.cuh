@@ -1,5 +1,5 @@
 // Elements in kernels: f32 from and to f16 and bf16, by the hardware's conversions. Rounding is to
-// nearest, ties to even: bit for bit what core/half.h does on the CPU (NaN payloads aside).
+// nearest, ties to even, with the same bits as core/half.h on the CPU (NaN payloads aside).
 #pragma once
 
 #include <cuda_bf16.h>

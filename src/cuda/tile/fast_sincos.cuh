@@ -1,5 +1,5 @@
 // Sine and cosine of an angle between -pi and pi by the hardware's units, off by 2^-21 at most: far
-// less than a number of 16 bits can tell.
+// less than the rounding of a 16-bit number.
 #pragma once
 
 #include "cuda/rotary/rope.cuh"
@@ -7,9 +7,9 @@
 namespace tessera::cuda {
 
 __device__ inline CosSin fast_cos_sin(float radians) {
-  CosSin turn;
-  __sincosf(radians, &turn.sin, &turn.cos);
-  return turn;
+  CosSin rotation;
+  __sincosf(radians, &rotation.sin, &rotation.cos);
+  return rotation;
 }
 
 }  // namespace tessera::cuda

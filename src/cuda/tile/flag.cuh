@@ -1,5 +1,5 @@
-// Flags in global memory, by which a warp of one block tells a warp of another block that its work
-// can be read. They are zero before and after a kernel. (cuda::ptx has only the fence.)
+// Flags in global memory, with which a warp of one block signals a warp of another block that its
+// results can be read. They are zero before and after a kernel. (cuda::ptx has only the fence.)
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace tessera::cuda::tile {
 
-// Called by a whole warp, after all its lanes have written what the flag stands for.
+// Called by a whole warp, after all its lanes have written the results.
 __device__ inline void raise_flag(std::uint32_t* flag) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) {
@@ -16,7 +16,7 @@ __device__ inline void raise_flag(std::uint32_t* flag) {
 }
 
 // Called by a whole warp: each lane waits for its own flag and lowers it again. Afterwards the
-// others' writes can be read, past the first cache (__ldcg).
+// others' writes can be read, bypassing the L1 cache (__ldcg).
 __device__ inline void take_flags(std::uint32_t* flag) {
   std::uint32_t raised = 0;
   while (__any_sync(0xffffffffu, raised == 0)) {
@@ -24,7 +24,7 @@ __device__ inline void take_flags(std::uint32_t* flag) {
   }
   ::cuda::ptx::fence(::cuda::ptx::sem_acq_rel, ::cuda::ptx::scope_gpu);
   *flag = 0;
-  __syncwarp();  // a lane reads what other lanes' flags stand for too
+  __syncwarp();  // a lane also reads results of other lanes' flags
 }
 
 }  // namespace tessera::cuda::tile

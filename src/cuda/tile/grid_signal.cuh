@@ -1,15 +1,15 @@
 // Signals between the blocks of one grid, all of which run at the same time (Grid::all_at_once). A
-// signal is a counter in global memory: a block raises it by one when its part is written, and
-// another waits until as many blocks as it needs have done so. A block's warps share the work:
+// signal is a counter in global memory: a block increments it once its part is written, and another
+// block waits until enough blocks have done so. The warps of a block have different roles:
 //
 //   workers     make ... hand_over()            other work        receive() ... read
 //                             |                                      ^
 //   finishers          take_over() write ... raise() ---> signal     |
 //   listener                                              signal ---> pass_on()
 //
-// Before a thread raises a signal, all its earlier copies must have landed: a worker would wait for
-// its copies of weights. Reading a signal takes a round trip to the L2 cache: the listener has done
-// that before the workers need it. Warps of a block meet at the hardware's barriers, which also
+// Before a thread raises a signal, all its earlier copies must have arrived, so a worker would wait
+// for its copies of weights. Reading a signal takes a round trip to the L2 cache; the listener has
+// done that before the workers need it. Warps of a block sync at hardware barriers, which also
 // order their reads and writes. (cuda::ptx has neither red nor ld with an order, nor bar.)
 #pragma once
 
@@ -20,24 +20,24 @@ namespace tessera::cuda {
 // A block's threads: workers first, then finishers, then the listener's warp.
 template <int workers, int finishers>
 struct GridSignals {
-  // Barriers of a block have numbers; 0 is that of __syncthreads().
+  // Barriers of a block have numbers; 0 is __syncthreads().
   static constexpr int kOfWorkers = 1, kOfFinishers = 2, kFirst = 3;
 
   __device__ static void sync_workers() {
     asm volatile("bar.sync %0, %1;" ::"n"(kOfWorkers), "n"(workers) : "memory");
   }
 
-  // Called by all workers: what they have made belongs to the signal. They do not wait.
+  // Called by all workers: their results so far belong to the signal. They do not wait.
   __device__ static void hand_over(int number) {
     asm volatile("bar.arrive %0, %1;" ::"r"(kFirst + 2 * number), "n"(workers + finishers)
                  : "memory");
   }
-  // Called by all finishers: waits for that.
+  // Called by all finishers: waits for hand_over().
   __device__ static void take_over(int number) {
     asm volatile("bar.sync %0, %1;" ::"r"(kFirst + 2 * number), "n"(workers + finishers)
                  : "memory");
   }
-  // Called by all finishers: what workers and finishers have written can be read by other blocks.
+  // Called by all finishers: lets other blocks read what workers and finishers have written.
   __device__ static void raise(int /*number*/, std::int32_t* signal) {
     asm volatile("bar.sync %0, %1;" ::"n"(kOfFinishers), "n"(finishers) : "memory");
     if (threadIdx.x == workers) {
@@ -55,7 +55,8 @@ struct GridSignals {
     __syncwarp();
     asm volatile("bar.arrive %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(workers + 32) : "memory");
   }
-  // Called by all workers: waits for that. Others' writes are read past the first cache (__ldcg).
+  // Called by all workers: waits for pass_on(). Other blocks' writes are read bypassing the L1
+  // cache (__ldcg).
   __device__ static void receive(int number) {
     asm volatile("bar.sync %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(workers + 32) : "memory");
   }

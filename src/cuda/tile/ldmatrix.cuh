@@ -1,5 +1,5 @@
 // ldmatrix: four 8x8 matrices of 16-bit elements from shared memory to the registers of a warp, in
-// the layout that mma.sync takes its operands in. (cuda::ptx does not have it.)
+// the layout of mma.sync's operands. (cuda::ptx does not have it.)
 //
 //   lane l names a row of 8 elements (16 bytes, aligned): lanes 0..7 those of matrix 0, lanes 8..15
 //   those of matrix 1, and so on. Lane l receives of each matrix the elements [l / 4][2 (l % 4)]

@@ -6,9 +6,9 @@
 //                                        row 1 | - 0 1 2 3 4 5 6
 //                                        row 2 | 7 - 0 1 2 3 4 5
 //
-// The other way is to exchange chunks (place c ^ (r % 8)). That needs no gap, but an address is
-// then not a sum: it costs a register or an instruction for every column that is read, which the
-// attention kernels do not have (128 sums in registers: 560 bytes of spills against 250).
+// The alternative is to swizzle chunks (place c ^ (r % 8)). That needs no gap, but an address is
+// then not a sum: it costs a register or an instruction for every column that is read, and the
+// attention kernels have none to spare (128 sums in registers: 560 bytes of spills against 250).
 #pragma once
 
 namespace tessera::cuda {

@@ -1,6 +1,6 @@
-// Sixteen bytes of elements, the widest load there is: eight f16 or bf16, or four f32. They stay
-// packed in four registers, and are taken out one by one when they are needed. (Or four bytes,
-// where rows are aligned to no more.)
+// Sixteen bytes of elements, the widest load: eight f16 or bf16, or four f32. They stay packed in
+// four registers, and are unpacked one by one when needed. (Or four bytes, if rows are aligned only
+// to that.)
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@ namespace tessera::cuda {
 
 inline constexpr int kPieceBytes = 16;
 
-// Two elements in one word, the first in the low half; ptxas makes one conversion of it.
+// Two elements in one word, the first in the low half; ptxas makes it a single conversion.
 template <typename T>
 __device__ std::uint32_t pack(float first, float second) {
   return from_f32<T>(first).bits | std::uint32_t{from_f32<T>(second).bits} << 16;
@@ -48,7 +48,7 @@ struct Piece {
   }
 };
 
-// `from` and `to` lie on kBytes.
+// `from` and `to` are aligned to kBytes.
 template <int kBytes = kPieceBytes, typename T>
 __device__ Piece<T, kBytes> load_piece(const T* from) {
   if constexpr (kBytes == 4) {
@@ -73,7 +73,8 @@ inline bool on_piece(const void* data, int bytes = kPieceBytes) {
   return reinterpret_cast<std::uintptr_t>(data) % static_cast<unsigned>(bytes) == 0;
 }
 
-// Every row of the last dimension starts on a piece. A tensor that is not given has no rows.
+// Whether every row of the last dimension is aligned to a piece. A tensor that is not given has no
+// rows.
 inline bool rows_on_pieces(const Tensor& tensor, int bytes = kPieceBytes) {
   for (int d = 0; d < tensor.rank - 1; ++d) {
     const bool moves = tensor.shape[d] > 1;

@@ -16,7 +16,7 @@ __device__ inline float quad_sum(float x) {
 }
 
 // Lane c of a quad has word c of four groups, and gets all words of group c: 4 bytes in each of
-// four places become 16 bytes in one.
+// four places become 16 adjacent bytes.
 __device__ inline uint4 quad_transpose(std::uint32_t a, std::uint32_t b, std::uint32_t c,
                                        std::uint32_t d) {
   const bool odd = threadIdx.x & 1, high = threadIdx.x & 2;

@@ -1,6 +1,7 @@
 // Rows of 16-bit elements in shared memory, without gaps. Eight rows read at one column, as
-// ldmatrix reads them, must lie in different eighths of the banks (16 bytes each). So chunks of 16
-// bytes exchange places by row, unless row r begins at another eighth than row 0 anyway:
+// ldmatrix reads them, must lie in different eighths of the banks (16 bytes each). So 16-byte
+// chunks exchange places depending on the row, unless row r already begins at a different eighth
+// than row 0:
 //
 //   chunks of a row    begins at eighth    chunk c lies in place
 //   8, 16, 32          0                   c ^ (r % 8)
@@ -27,8 +28,8 @@ struct SwizzledRows {
     const int place = chunk ^ (row >> (3 - kBits) & kMask);
     return static_cast<std::uint32_t>(row * kRowBytes + 16 * place);
   }
-  // From at(row, c) to at(row, c + chunks), for c of 0 or 1 and an even number of chunks. Rows
-  // begin on multiples of as many bytes as are exchanged, and so must the address `at` is added to.
+  // Maps at(row, c) to at(row, c + chunks), for c of 0 or 1 and an even number of chunks. Rows are
+  // aligned to the bytes that exchange places, and so must the address be that `at` is added to.
   __device__ static std::uint32_t moved(std::uint32_t at, int chunks) {
     const auto bytes = [](int n) { return static_cast<std::uint32_t>(16 * n); };
     // One operation where possible: the compiler would keep the results of the first of two.

@@ -1,6 +1,6 @@
-// The thread's index and the block's, read again each time. What a kernel computes from them is
-// then not kept in registers between uses, where it would push out other values. (The functions of
-// cuda::ptx are not volatile.)
+// The thread's index and the block's, read again each time. Values computed from them are then not
+// kept in registers between uses, where they would displace others. (The functions of cuda::ptx are
+// not volatile.)
 #pragma once
 
 namespace tessera::cuda {

@@ -28,7 +28,7 @@ Tensor as_sequence(const Tensor& rows) {  // [rows, heads, dim] -> [1, rows, hea
 
 }  // namespace
 
-void ContextPass::turn_and_append(Context& ctx, const model::TurnAndAppendArgs& heads) const {
+void ContextPass::rotate_and_append(Context& ctx, const model::RotateAndAppendArgs& heads) const {
   const std::int64_t rows = step().tokens;
   // In runs of rows that are stored, or not. A GPU leaves out the latter by itself, the CPU refuses
   // a slot that is none.

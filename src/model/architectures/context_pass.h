@@ -35,7 +35,7 @@ class ContextPass {
   // The rows are spread over the ranks: model::run_split_pass() runs the pass.
   bool splits_rows() const { return spread_.splits_rows(); }
   // Rotates all queries and keys, and stores keys and values of rows on this rank's pages.
-  void turn_and_append(Context& ctx, const model::TurnAndAppendArgs& heads) const;
+  void rotate_and_append(Context& ctx, const model::RotateAndAppendArgs& heads) const;
   // Attention over the keys of all ranks.
   void attend(Context& ctx, const model::CachedAttentionArgs& heads) const;
   // The rows whose logits are wanted, of all ranks: [logits, hidden], from this rank's rows of x.

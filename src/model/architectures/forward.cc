@@ -60,7 +60,7 @@ void check_forward(const Context& ctx, const Model& model, const ForwardArgs& ar
 }
 
 // Rows [begin, end) of the step on their way into the cache. Queries are rotated in place.
-RotaryAppendArgs append_args(const CacheStep& step, const TurnAndAppendArgs& heads,
+RotaryAppendArgs append_args(const CacheStep& step, const RotateAndAppendArgs& heads,
                              std::int64_t begin, std::int64_t end, bool rope_on_read) {
   const auto rows = [&](const Tensor& tensor) { return tensor.slice(0, begin, end); };
   return {.q = rows(heads.q),
@@ -68,7 +68,7 @@ RotaryAppendArgs append_args(const CacheStep& step, const TurnAndAppendArgs& hea
           .v = rows(heads.v),
           .positions = rows(step.positions),
           .rope = heads.rope,
-          .turn_keys = !rope_on_read,
+          .rotate_keys = !rope_on_read,
           .slots = rows(step.slots),
           .k_pages = step.pool->keys(heads.layer),
           .v_pages = step.pool->values(heads.layer),
@@ -277,11 +277,11 @@ LayerPages layer_pages(const PagePool& pool, Tensor (PagePool::*of_layer)(std::i
 LayerPages key_pages(const PagePool& pool) { return layer_pages(pool, &PagePool::keys); }
 LayerPages value_pages(const PagePool& pool) { return layer_pages(pool, &PagePool::values); }
 
-void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads) {
-  if (args.context != nullptr) return args.context->turn_and_append(ctx, heads);
+void rotate_and_append(Context& ctx, const ForwardArgs& args, const RotateAndAppendArgs& heads) {
+  if (args.context != nullptr) return args.context->rotate_and_append(ctx, heads);
   const CacheStep& step = *args.step;
   const std::vector<AttentionGroup>& groups = step.groups;
-  // One call for neighbouring groups that agree on when keys are turned.
+  // One call for neighbouring groups that agree on when keys are rotated.
   for (std::size_t i = 0; i < groups.size();) {
     const bool on_read = groups[i].rope_on_read;
     const std::int64_t begin = groups[i].first_row;

@@ -59,14 +59,14 @@ Mask narrowed(const Mask& mask, std::int64_t window);
 LayerPages key_pages(const PagePool& pool);
 LayerPages value_pages(const PagePool& pool);
 
-struct TurnAndAppendArgs {
+struct RotateAndAppendArgs {
   std::int64_t layer = 0;  // of the cache
   Tensor q{}, k{}, v{};    // [tokens, heads, dim]; q is rotated in place
   Rope rope{};
 };
 // Rotates the step's queries, and its keys unless they are rotated as they are read. Appends keys
 // and values to the cache.
-void turn_and_append(Context& ctx, const ForwardArgs& args, const TurnAndAppendArgs& heads);
+void rotate_and_append(Context& ctx, const ForwardArgs& args, const RotateAndAppendArgs& heads);
 
 struct CachedAttentionArgs {
   std::span<const AttentionGroup> groups{};  // of the rows of q
@@ -80,7 +80,7 @@ struct CachedAttentionArgs {
 void cached_attention(Context& ctx, const ForwardArgs& args, const CachedAttentionArgs& heads);
 
 struct AppendAndAttendArgs {
-  TurnAndAppendArgs append{};
+  RotateAndAppendArgs append{};
   std::int64_t window = 0;  // as in CachedAttentionArgs
   Tensor out{};             // [tokens, heads, dim]
 };

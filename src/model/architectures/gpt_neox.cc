@@ -214,9 +214,9 @@ void GptNeox::attend(Context& ctx, const ForwardArgs& args, std::int64_t index, 
   const Tensor q = qkv.select(2, 0), k = qkv.select(2, 1), v = qkv.select(2, 2);
 
   const std::int64_t n = rows.count;
-  const TurnAndAppendArgs turned{.layer = index, .q = q, .k = k, .v = v, .rope = rope_};
-  if (append_and_attend(ctx, args, rows, {.append = turned, .out = mixed})) return;
-  turn_and_append(ctx, args, turned);
+  const RotateAndAppendArgs rotated{.layer = index, .q = q, .k = k, .v = v, .rope = rope_};
+  if (append_and_attend(ctx, args, rows, {.append = rotated, .out = mixed})) return;
+  rotate_and_append(ctx, args, rotated);
   if (n == 0) return;
   const Tensor finished = take_rows(ctx, frame, rows, qkv.view({tokens, 3 * heads * dim}));
   cached_attention(ctx, args,

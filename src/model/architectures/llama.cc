@@ -250,9 +250,9 @@ void Llama::run_layer(Context& ctx, const ForwardArgs& args, std::int64_t index,
 
   const std::int64_t n = rows.count, window = config_.windows[static_cast<std::size_t>(index)];
   const Tensor mixed = n > 0 ? frame.take(dtype_, {n, heads, dim}) : Tensor();
-  const TurnAndAppendArgs turned{.layer = index, .q = q, .k = k, .v = v, .rope = rope_};
-  if (!append_and_attend(ctx, args, rows, {.append = turned, .window = window, .out = mixed})) {
-    turn_and_append(ctx, args, turned);
+  const RotateAndAppendArgs rotated{.layer = index, .q = q, .k = k, .v = v, .rope = rope_};
+  if (!append_and_attend(ctx, args, rows, {.append = rotated, .window = window, .out = mixed})) {
+    rotate_and_append(ctx, args, rotated);
     if (n == 0) return;
     const Tensor finished = take_rows(ctx, frame, rows, products);
     cached_attention(ctx, args,

@@ -27,7 +27,7 @@ StepKind step_kind(std::int64_t tokens, bool fuses_layers) {
 
 namespace {
 
-// forward.cc: append_and_attend(), turn_and_append(), cached_attention().
+// forward.cc: append_and_attend(), rotate_and_append(), cached_attention().
 void add_attention(std::vector<StepCalls>& calls, std::int64_t layers, StepKind kind) {
   // Of the last layer of a few tokens, one row is computed to the end.
   const std::int64_t at_once = kind == StepKind::token          ? layers
@@ -35,11 +35,11 @@ void add_attention(std::vector<StepCalls>& calls, std::int64_t layers, StepKind 
                                                                 : 0;
   if (at_once > 0) {
     calls.push_back({"append_attention", at_once,
-                     "query and key turned, key and value into the cache, attention over it"});
+                     "query and key rotated, key and value into the cache, attention over it"});
   }
   if (at_once == layers) return;
   calls.push_back(
-      {"rotary_append", layers - at_once, "query and key turned, key and value into the cache"});
+      {"rotary_append", layers - at_once, "query and key rotated, key and value into the cache"});
   calls.push_back({"attention", layers - at_once, "over the cache"});
 }
 

@@ -47,7 +47,7 @@ TEST(AttentionTable, EveryNameIsThereOnce) {
   }
   EXPECT_EQ(names,
             "cuda.split.run cuda.hopper cuda.hopper+split cuda.hopper.decode cuda.split.codes "
-            "cuda.split.turned cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
+            "cuda.split.rotated cuda.split cuda.mma+split cuda.dense cuda.mma cuda.plain ");
 }
 
 TEST(AttentionTable, ChoosesByRowsDtypeAndLayout) {
@@ -125,22 +125,22 @@ TEST(AttentionTable, RunsUnderMasksThatHideLaterKeysAreTakenInTiles) {
   EXPECT_EQ(plan.partials.rows, 16);
 }
 
-// Keys that are turned as they are read, in registers where pairs allow it.
-TEST(AttentionTable, FewRowsOverKeysThatAreTurnedHaveAKernelOfTheirOwn) {
+// Keys that are rotated as they are read, in registers where pairs allow it.
+TEST(AttentionTable, FewRowsOverKeysThatAreRotatedHaveAKernelOfTheirOwn) {
   float frequencies[64];
-  const auto turned = [&](const Shape& s, std::int64_t pairs, RopeStyle style) {
+  const auto rotated = [&](const Shape& s, std::int64_t pairs, RopeStyle style) {
     AttentionArgs args = args_of(s);
     args.rope_on_read = {Tensor(frequencies, DType::f32, {pairs}, Device::cuda()), style};
     return args;
   };
   const RopeStyle halves = RopeStyle::half_split, neighbours = RopeStyle::interleaved;
   for (const DeviceLimits& gpu : {kAmpere, kHopper}) {
-    EXPECT_EQ(chosen(gpu, turned({.n_q = 1}, 32, halves)), "cuda.split.turned");
-    EXPECT_EQ(chosen(gpu, turned({.n_q = 1}, 5, neighbours)), "cuda.split.turned");
-    EXPECT_EQ(chosen(gpu, turned({.n_q = 1}, 5, halves)), "cuda.split");
-    EXPECT_EQ(chosen(gpu, turned({.n_q = 1, .dim = 60}, 30, halves)), "cuda.split");
-    EXPECT_EQ(chosen(gpu, turned({.n_q = 1, .dim = 256}, 64, halves)), "cuda.split");
-    EXPECT_EQ(chosen(gpu, turned({.n_q = 17}, 32, halves)), "cuda.mma");
+    EXPECT_EQ(chosen(gpu, rotated({.n_q = 1}, 32, halves)), "cuda.split.rotated");
+    EXPECT_EQ(chosen(gpu, rotated({.n_q = 1}, 5, neighbours)), "cuda.split.rotated");
+    EXPECT_EQ(chosen(gpu, rotated({.n_q = 1}, 5, halves)), "cuda.split");
+    EXPECT_EQ(chosen(gpu, rotated({.n_q = 1, .dim = 60}, 30, halves)), "cuda.split");
+    EXPECT_EQ(chosen(gpu, rotated({.n_q = 1, .dim = 256}, 64, halves)), "cuda.split");
+    EXPECT_EQ(chosen(gpu, rotated({.n_q = 17}, 32, halves)), "cuda.mma");
   }
 }
 

@@ -45,7 +45,7 @@ TEST_P(CudaAttentionTest, AKernelThatDoesNotExistCannotBeForced) {
   EXPECT_TRUE(refuses([&] { force("cuda.fast"); },
                       "there is no attention kernel cuda.fast; there are cuda.split.run, "
                       "cuda.hopper, cuda.hopper+split, cuda.hopper.decode, cuda.split.codes, "
-                      "cuda.split.turned, cuda.split, cuda.mma+split, cuda.dense, cuda.mma, "
+                      "cuda.split.rotated, cuda.split, cuda.mma+split, cuda.dense, cuda.mma, "
                       "cuda.plain"));
 }
 

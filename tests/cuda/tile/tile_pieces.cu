@@ -61,7 +61,7 @@ __global__ void multiply(SmallProducts<T> p) {
   for (int n = 0; n < 2; ++n) {
     float d[4] = {};
     mma_16x8x16(d, left, {right[2 * n], right[2 * n + 1]}, T());
-    write(p.turned, n, d);
+    write(p.transposed, n, d);
   }
 }
 

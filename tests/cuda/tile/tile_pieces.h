@@ -8,13 +8,13 @@
 
 namespace tessera::test {
 
-// All are [16, 16]: straight = a b^T, turned = a c, by one warp. Only `rows` rows of a exist; the
-// others count as zeros.
+// All are [16, 16]: straight = a b^T, transposed = a c, by one warp. Only `rows` rows of a exist;
+// the others count as zeros.
 template <typename T>
 struct SmallProducts {
   const T *a, *b, *c;
   int rows;
-  float *straight, *turned;
+  float *straight, *transposed;
 };
 template <typename T>
 void multiply_small(Context& ctx, const SmallProducts<T>& products);

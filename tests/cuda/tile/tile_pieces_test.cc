@@ -28,25 +28,25 @@ void check_tile_products(Context& ctx, DType dtype, int rows) {
   const TestTensor b(ctx, random_integers({kSide, kSide}, 2, -5, 6), dtype);
   const TestTensor c(ctx, random_integers({kSide, kSide}, 3, -5, 6), dtype);
   const TestTensor straight = TestTensor::poisoned(ctx, {kSide, kSide}, DType::f32);
-  const TestTensor turned = TestTensor::poisoned(ctx, {kSide, kSide}, DType::f32);
+  const TestTensor transposed = TestTensor::poisoned(ctx, {kSide, kSide}, DType::f32);
   multiply_small<T>(ctx, {.a = a.view().ptr<T>(),
                           .b = b.view().ptr<T>(),
                           .c = c.view().ptr<T>(),
                           .rows = rows,
                           .straight = straight.view().ptr<float>(),
-                          .turned = turned.view().ptr<float>()});
+                          .transposed = transposed.view().ptr<float>()});
   const Array x = a.read(), y = b.read(), z = c.read();
-  Array expected_straight({kSide, kSide}), expected_turned({kSide, kSide});
+  Array expected_straight({kSide, kSide}), expected_transposed({kSide, kSide});
   for (std::int64_t i = 0; i < rows; ++i) {
     for (std::int64_t j = 0; j < kSide; ++j) {
       for (std::int64_t k = 0; k < kSide; ++k) {
         expected_straight.at(i, j) += x.at(i, k) * y.at(j, k);
-        expected_turned.at(i, j) += x.at(i, k) * z.at(k, j);
+        expected_transposed.at(i, j) += x.at(i, k) * z.at(k, j);
       }
     }
   }
   EXPECT_TRUE(identical(straight.read(), expected_straight));
-  EXPECT_TRUE(identical(turned.read(), expected_turned));
+  EXPECT_TRUE(identical(transposed.read(), expected_transposed));
 }
 
 TEST_P(TilePiecesTest, CopiedRowsMultiply) {

@@ -262,7 +262,7 @@ TEST_P(DecodeLayersTest, TheTraceCountsWeightsNormsKeysAndValues) {
   FAIL() << "decode_layers has not run";
 }
 
-// Sinks turn keys as they are read, a step of several tokens is no token, int8 has no kernel, and
+// Sinks rotate keys as they are read, a step of several tokens is no token, int8 has no kernel, and
 // neither have keys of 8 bits.
 TEST_P(DecodeLayersTest, OtherStepsRunOpByOp) {
   if (!is_gpu()) GTEST_SKIP() << "the CPU has no kernel for it";

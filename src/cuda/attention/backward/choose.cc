@@ -29,7 +29,7 @@ void run_plain(Context& ctx, const BackwardRequest& request, Workspace::Frame& f
                              .delta = frame.take<float>(rows)});
 }
 
-// The first that takes a call runs it. The last takes every call.
+// The first kernel that takes a call runs it. The last one takes every call.
 constexpr BackwardKernel kBackwardKernels[] = {
     {.name = "cuda.hopper",  // dense batches on compute capability 9.0, in any order of sums
      .takes = backward::hopper_takes,

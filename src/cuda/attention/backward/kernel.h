@@ -1,9 +1,9 @@
 // A kernel of attention_backward() as the host sees it: one row of the table in choose.cc.
 //
-//   kernel.h       what a kernel is chosen by, and the table
+//   kernel.h       the facts that decide a kernel, and the table
 //   choose.cc      the table, and which kernel runs a call
 //   choose.h       kernels by name, for tests and benchmarks
-//   rows.h, .cu    what every query row has to know: its log-sum-exp and rowsum(dO O)
+//   rows.h, .cu    the values of every query row: its log-sum-exp and rowsum(dO O)
 //   portable.cuh   tensor cores of every GPU from sm_80 on: cuda.mma; its tiles and warps beside it
 //   hopper/        what only compute capability 9.0 has: cuda.hopper
 //
@@ -20,13 +20,13 @@
 
 namespace tessera::cuda {
 
-// A call, and what its kernel is chosen by.
+// A call, and the facts that decide its kernel.
 struct BackwardRequest {
   BackwardRequest(const DeviceLimits& gpu, const AttentionBackwardArgs& args);
 
   AttentionRequest forward;
   HeadRows d_out, d_q, d_k, d_v;
-  bool vectors;        // all rows, of gradients too, are whole chunks of 16 bytes and begin on one
+  bool vectors;        // all rows, of gradients too, are aligned, whole 16-byte chunks
   bool deterministic;  // the same bits every time
 
   const AttentionCall& call() const { return forward.call; }
@@ -35,7 +35,7 @@ struct BackwardRequest {
 struct BackwardKernel {
   const char* name;
   bool (*takes)(const BackwardRequest& request);
-  // Takes its scratch from the frame. By now the lists of a block pattern are on the device.
+  // Takes its scratch from the frame. The lists of a block pattern are already on the device.
   void (*run)(Context& ctx, const BackwardRequest& request, Workspace::Frame& frame);
 };
 

@@ -7,19 +7,20 @@
 //
 // Two kernels of one shape, so that one warp sums a gradient in one order, without atomics: the
 // same bits every time. A block has some rows of its own, of two tensors, and goes over tiles of 32
-// other rows. Query rows are those of all heads that share a key head (call.h), so the gradients of
-// a shared key are summed in place.
+// other rows. Query rows include all heads that share a key head (call.h), so the gradients of a
+// shared key are summed in place.
 //
 //                 own rows    other rows   first product  second product   sums
 //   Side::queries  Q, dO       K, V         S   = Q K^T    dP   = dO V^T    dQ += dS K
 //   Side::keys     K, V        Q, dO        S^T = K Q^T    dP^T = V dO^T    dK += dS^T Q,
 //                                                                           dV += P'^T dO
 //
-// That is seven products where five would do, but no sums in memory and no order to keep.
+// That is seven products where five would do, but it needs no sums in memory and no ordering
+// between blocks.
 //
-// Other rows have two places, so that the next tile arrives while this one is multiplied. Which
-// keys a row sees, and which of its weights dropout keeps, is a bit each. Both are found by the
-// whole block for tiles that need them, 32 keys of a row to a thread.
+// Other rows have two buffers, so that the next tile arrives while this one is multiplied. One bit
+// tells whether a row sees a key, another whether dropout keeps its weight. The whole block finds
+// these bits for the tiles that need them, 32 keys of a row to a thread.
 #pragma once
 
 #include <climits>
@@ -35,7 +36,7 @@
 namespace tessera::cuda::backward {
 
 // Finds tile `item`. Tiles that take longest under a causal mask come first in their head: the
-// first keys, the last queries. False if there are fewer.
+// first keys, the last queries. Returns false if there are fewer tiles.
 template <Side side>
 __device__ bool find_own(const AttentionCall& call, int item, int tile, SmallSequence* s,
                          int* kv_head, int* begin) {
@@ -96,8 +97,8 @@ __device__ void visit_tiles(const AttentionCall& call, const PortableGradients& 
           return first + r < n_rows ? place.query(gradients.d_out, first + r) : nullptr;
         });
   };
-  // The exponents of other rows, or their deltas: a number to a thread. They go by registers, and
-  // are put down after the products that run meanwhile.
+  // The exponents of other rows, or their deltas: one number to a thread. They are loaded to
+  // registers, and stored after the products that run meanwhile.
   const auto value = [&](int first) {
     const int r = first + thread % kOther;
     if (kQueries || thread >= 2 * kOther) return 0.f;
@@ -135,7 +136,7 @@ __device__ void visit_tiles(const AttentionCall& call, const PortableGradients& 
     __syncthreads();
     warp.visit(call, shared, stage, checked);
     put_down(1 - stage, next_value);
-    __syncthreads();  // nobody reads this tile and its bits any more
+    __syncthreads();  // no thread still reads this tile and its bits
     at = next;
     stage = 1 - stage;
   }

@@ -1,4 +1,4 @@
-// What the portable kernel for the gradients of attention is launched with.
+// The arguments of the portable kernel for the gradients of attention.
 #pragma once
 
 #include "cuda/attention/backward/rows.h"
@@ -7,14 +7,14 @@
 
 namespace tessera::cuda::backward {
 
-// Besides the call.
+// The arguments besides the call.
 struct PortableGradients {
   HeadRows d_out, d_q, d_k, d_v;
   RowValues values;
   bool vectors;
 };
 
-// Of heads up to `dim`; T is Half or BFloat16.
+// For heads up to `dim`; T is Half or BFloat16.
 template <typename T, int dim>
 void launch_portable(Context& ctx, const AttentionCall& call, const PortableGradients& gradients);
 

@@ -1,5 +1,5 @@
-// A tile of the portable kernel for the gradients of attention: what a block has in shared memory,
-// which tiles it visits, and which of their pairs see each other.
+// A tile of the portable kernel for the gradients of attention: a block's shared memory, which
+// tiles it visits, and which of their pairs see each other.
 #pragma once
 
 #include <climits>
@@ -16,8 +16,8 @@ enum class Side { queries, keys };  // whose gradients a block sums up
 inline constexpr int kWarps = 4, kThreads = 32 * kWarps;
 inline constexpr int kOther = 32;  // rows of the tiles that a block goes over
 
-// Two tiles of 16 rows share each element that a warp reads. With heads wider than 64, the sums of
-// two tiles would not fit into registers.
+// A warp uses each element that it reads for two tiles of 16 rows. With heads wider than 64, the
+// sums of two tiles would not fit into registers.
 constexpr int own_tiles(int dim) { return dim <= 64 ? 2 : 1; }
 constexpr int own_rows(int dim) { return 16 * own_tiles(dim) * kWarps; }
 
@@ -27,7 +27,8 @@ struct Shared {
   unsigned char own[2][kOwn * kRowBytes];
   unsigned char other[2][2][kOther * kRowBytes];  // [place][tensor]
   float exponent[2][kOther], delta[2][kOther];    // of other rows that are queries
-  // Bit b of a word: key b of 32. Of own queries one word each, of other ones kOwn / 32.
+  // Bit b of a word: key b of 32. A query of the own rows has one word, one of the other rows kOwn
+  // / 32.
   std::uint32_t seen[kOwn], kept[kOwn];
   KeyTileLoop loop;
   SmallSequence sequence;
@@ -62,7 +63,7 @@ __device__ inline std::int64_t value_at(const AttentionCall& call, const RowValu
 struct RowTileLoop {
   const MaskView& mask;
   int group, n_rows, shift, k0, k1;
-  int begin, end;  // rows outside see none, whatever the pattern
+  int begin, end;  // rows outside see no key, whatever the pattern
 
   __device__ RowTileLoop(const AttentionCall& call, const SmallSequence& s, int first_key,
                          int last_key)
@@ -86,7 +87,7 @@ struct RowTileLoop {
     const int last = std::min(r + kOther, n_rows) - 1;
     return mask.classify(r / group, last / group + 1, k0, k1, shift);
   }
-  // The first from row r on, a multiple of kOther; INT_MAX: there is none.
+  // The first tile from row r on, a multiple of kOther; INT_MAX if there is none.
   __device__ int next(int r) const {
     for (r = std::max(r, begin); r < end; r += kOther) {
       if (state(r) != TileState::skip) return r;
@@ -95,7 +96,7 @@ struct RowTileLoop {
   }
 };
 
-// The words of the tile of rows from r0 on and keys from k0 on: one to a thread.
+// Finds the words of the tile of rows from r0 on and keys from k0 on, one to a thread.
 template <int dim, Side side>
 __device__ void find_bits(const AttentionCall& call, Shared<dim>& shared, int r0, int k0) {
   constexpr int kWords = side == Side::queries ? 1 : Shared<dim>::kOwn / 32;

@@ -19,12 +19,12 @@ struct Warp {
   float second_sum[side == Side::keys ? kTiles : 1][dim / 8][4] = {};  // dV
   float exponent[kTiles][2], delta[kTiles][2];                         // of own queries
 
-  // Which of the block's rows the lane has.
+  // The row of the block that the lane has.
   __device__ static int row(int m, int half) {
     return 16 * (static_cast<int>(threadIdx.x) / 32 * kTiles + m) + 8 * half + lane_of_warp() / 4;
   }
 
-  // From the two products to P' and dS. `checked`: the tile has bits.
+  // Computes P' and dS from the two products. `checked`: the tile has bits.
   template <bool checked>
   __device__ void weigh(const AttentionCall& call, const Shared<dim>& shared, int place,
                         Scores<kTiles, kOther>& s, Scores<kTiles, kOther>& dp) const {
@@ -84,7 +84,7 @@ struct Warp {
     add_product<T, dim>(first_sum, dp, shared.other[place][0]);
   }
 
-  // Row r of the block's goes to row_of(r).
+  // Stores row r of the block to row_of(r).
   template <typename RowOf>
   __device__ static void store(const float (&sums)[kTiles][dim / 8][4], float factor, int size,
                                int actual_dim, bool vectors, RowOf row_of) {

@@ -8,7 +8,7 @@ namespace tessera::cuda::backward {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kLanes = 16;  // of a row: those of D 128 have one piece of 16 bytes each
+constexpr int kLanes = 16;  // of a row: at D 128 each has one piece of 16 bytes
 constexpr int kRows = kThreads / kLanes;
 
 template <typename T>
@@ -32,7 +32,7 @@ __device__ float dot_elements(const T* a, const T* b, int dim, int lane) {
   return sum;
 }
 
-// Rows are counted as [batch, rows, heads]: neighbours lie next to each other in memory.
+// Rows are counted as [batch, rows, heads]: neighbours are adjacent in memory.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     find_values(AttentionCall call, HeadRows d_out, bool vectors, RowValues to, std::int64_t n) {

@@ -1,4 +1,4 @@
-// What every query row has to know in a backward pass, found once: its log-sum-exp as an exponent
+// Two values of every query row, computed once for a backward pass: its log-sum-exp as an exponent
 // of 2, and delta = rowsum(dO O) = rowsum(P dP).
 #pragma once
 
@@ -9,9 +9,10 @@
 
 namespace tessera::cuda::backward {
 
-// Both [batch, heads, rows]. There may be more rows than the call has queries: those see nothing.
+// Both [batch, heads, rows]. There may be more rows than the call has queries; the extra rows see
+// nothing.
 struct RowValues {
-  float* exponent;  // +inf where a row sees nothing: 2^(score - inf) = 0
+  float* exponent;  // +inf if a row sees nothing: 2^(score - inf) = 0
   float* delta;
   std::int64_t rows;
 };

@@ -1,6 +1,6 @@
-// A block of the Hopper attention kernel: what it has in shared memory, and the barriers by which
-// fetching and computing warpgroups hand places in it to each other. "full": the copy engine has
-// filled a place. "free": everyone who reads the place has read it.
+// A block of the Hopper attention kernel: its shared memory, and the barriers with which fetching
+// and computing warpgroups hand places in it to each other. "full": the copy engine has filled a
+// place. "free": all readers of the place are done.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -26,19 +26,19 @@ struct Kernel {
   static constexpr int kWarpgroups = kTiles.warpgroups, kRows = 64 * kWarpgroups;
   static constexpr int kPanels = hopper_panels(dim);
   static constexpr bool kPattern = kTiles.pattern, kRagged = kTiles.ragged;
-  // One thread or warp finds out what an item is and tells all others. Under a band over equal
-  // sequences all threads find out by themselves.
+  // One thread or warp looks up an item and publishes it. Under a band over equally long sequences,
+  // every thread computes the item by itself.
   static constexpr bool kDealt = kPattern || kRagged;
   using Item =
       std::conditional_t<kPattern, PatternWork, std::conditional_t<kRagged, RaggedWork, Work>>;
-  // Does the softmax run beside the warpgroup's own products? Half of the registers cannot hold the
-  // weights of a tile beside the scores of the next: it then runs beside the other block's
-  // products.
+  // Whether the softmax runs beside the warpgroup's own products. With two blocks on a
+  // multiprocessor, a block's half of the registers cannot hold the weights of a tile beside the
+  // scores of the next. The softmax then runs beside the other block's products.
   static constexpr bool kOverlaps = kTiles.blocks == 1;
   static constexpr int kThreads = tile::kWarpgroup * (1 + kWarpgroups);
   static constexpr int kQueryPanel = 64 * 128, kKeyPanel = kKeys * 128;  // bytes
   static constexpr int kQueryBytes = kPanels * kQueryPanel, kKeyBytes = kPanels * kKeyPanel;
-  // The block starts with as many registers for each thread as its share of 64 K allows, in steps
+  // A block starts with as many registers for each thread as its share of 64 K allows, in multiples
   // of 8: 168 with three warpgroups, 128 with four, 80 with six in two blocks. The sum over
   // warpgroups must not exceed that.
   static constexpr int kFetchRegisters = kThreads * kTiles.blocks == 384 ? 40 : 32;
@@ -51,9 +51,9 @@ struct Kernel {
     std::uint64_t q_full[kWarpgroups], q_free[kWarpgroups];
     std::uint64_t k_full[kStages], k_free[kStages], v_full[kStages], v_free[kStages];
     std::uint64_t item_full[2], item_free[2];
-    int items[2];                // the work at hand, and the next
-    Item dealt[2];               // what they are, if they are dealt
-    int tile_of_stage[kStages];  // of a pattern: which tile of keys a place holds
+    int items[2];                // the current item and the next
+    Item dealt[2];               // their contents, if they are dealt
+    int tile_of_stage[kStages];  // of a pattern: the key tile in each stage
   };
   unsigned char *q, *k, *v;  // [warpgroups] and [stages] of [panels, rows, 128 bytes]
   Barriers* barriers;
@@ -88,7 +88,7 @@ struct Kernel {
   }
 };
 
-// Frees a place in shared memory, once a warp's products have read it.
+// Frees a place in shared memory once a warp's products have read it.
 __device__ inline void release(std::uint64_t& free) {
   if (threadIdx.x % 32 == 0) tile::arrive(free);
 }

@@ -1,5 +1,5 @@
-// What the kernels for Hopper have in common on the host: lengths that they can count, and rows of
-// heads as the copy engine takes them.
+// What the Hopper kernels have in common on the host: lengths that they can count, and rows of
+// heads in boxes for the copy engine.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace tessera::cuda {
 // Positions and lengths are ints in a kernel, and sums of three of them must not overflow.
 inline constexpr std::int64_t kMostHopperRows = std::int64_t{1} << 28;
 
-// A side of the band as a kernel has it.
+// A side of the band, as kernels store it.
 inline int band_side(std::int64_t width) {
   return static_cast<int>(std::min(width, kMostHopperRows));
 }

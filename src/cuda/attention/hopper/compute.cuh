@@ -25,7 +25,7 @@ class Warpgroup {
     if (K::kTiles.take_turns && index == 0) tile::barrier_arrive(1, 2 * tile::kWarpgroup);
   }
 
-  // One item after the other. Ahead: the next item is taken before this one is stored, and the
+  // Runs one item after the other. Ahead: the next item is taken before this one is stored, and the
   // scores of its first tile run beside the store.
   __device__ void run() {
     Job job;   // ahead: the next item
@@ -67,7 +67,7 @@ class Warpgroup {
         release(bar_.q_free[index_]);
         if constexpr (kAhead) {
           job = take_job();
-          // Nothing lies between this tile and the next item's first.
+          // No tile lies between this one and the next item's first.
           if (job.there && span.end == span.tiles && job.span.begin == 0 && job.span.end > 0) {
             add_last_and_begin(work, softmax, p, o, s);
             continue;
@@ -93,9 +93,9 @@ class Warpgroup {
 
  private:
   static constexpr bool kAhead = K::kTiles.ahead;
-  // Ahead, the next item is awaited with places still in hand: that of the last tile seen, and
-  // those of the tiles behind it that only other warpgroups see. The fetching thread needs places
-  // for all of them before it comes to the next item.
+  // Ahead: while a warpgroup waits for the next item it still holds places: that of the last tile
+  // it saw, and those of later tiles that only other warpgroups see. The fetching thread needs
+  // places for all of them before it gets to the next item.
   static constexpr int kTrailing = (K::kRows - 64 + K::kKeys - 1) / K::kKeys;
   static_assert(!kAhead || kTrailing <= K::kStages - 1);
   using Item = typename K::Item;
@@ -106,7 +106,7 @@ class Warpgroup {
   using Output = float[K::kDim / 2];
   using Weights = std::uint32_t[K::kKeys / 16][4];
 
-  // From one lane to all: so the compiler knows that the warp does not diverge here.
+  // Broadcast, so that the compiler knows that the warp does not diverge here.
   __device__ static int same_in_all(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
   __device__ int await_item() {
@@ -129,7 +129,7 @@ class Warpgroup {
     bool there;
   };
 
-  // What to do now: the job that was taken ahead, or the item of this number.
+  // The current work: the job that was taken ahead, or the item of this number.
   __device__ ItemOf work_of(const Job& job, int item) {
     if constexpr (K::kDealt) {
       return bar_.dealt[slot_.place];
@@ -154,17 +154,17 @@ class Warpgroup {
     return {work, find_span<K::kKeys>(call_, work, row_of(work)), item < call_.items};
   }
 
-  // Waits for the queries, and skips the tiles before the first one that is seen.
+  // Waits for the queries, and skips the tiles before the first visible one.
   __device__ void await_first_tile(const SpanOf& span) {
     if (span.tiles > 0) await_queries();
     pass_over(0, span.begin);
   }
 
-  // The scores of an item's first tile, with nothing else under way.
+  // Computes the scores of an item's first tile, with nothing else in flight.
   __device__ void begin(const SpanOf& span, Scores& s) {
     await_first_tile(span);
     if (span.begin < span.end) {
-      Scores fresh;  // products would make older ones live until here
+      Scores fresh;  // a reused array would stay live until here
       first_scores(span.begin, fresh);
       copy(fresh, s);
     } else {
@@ -173,8 +173,8 @@ class Warpgroup {
     }
   }
 
-  // The last output of an item, its store, and beside it the scores of the next one's first tile.
-  // No branches: the assembler would serialise the products.
+  // Adds the last output of an item and stores it while the scores of the next item's first tile
+  // run. No branches: the assembler would serialise the products.
   __device__ void add_last_and_begin(const Work& work, const Softmax& softmax, const Weights& p,
                                      Output& o, Scores& s) {
     const tile::Ring<K::kStages> last = stage_;
@@ -211,7 +211,7 @@ class Warpgroup {
     q_parity_ ^= 1;
   }
 
-  // The tile of keys that lies in the current place.
+  // The key tile in the current stage.
   __device__ int tile_at(const Item& work, int i) const {
     if constexpr (K::kPattern) {
       return same_in_all(bar_.tile_of_stage[stage_.place]);
@@ -236,7 +236,7 @@ class Warpgroup {
     }
   }
 
-  // The weights of tile i, with nothing else under way.
+  // Computes the weights of tile i, with nothing else in flight.
   __device__ void weigh(const Item& work, const SpanOf& span, int i, Softmax& softmax,
                         float (&rescale)[2], Weights& p) {
     Scores s;
@@ -263,9 +263,9 @@ class Warpgroup {
     to_operand<typename K::T>(s, p);
   }
 
-  // Tile i may reach behind the sequence's last key, into rows that belong to somebody else or
-  // were never written. Their weights are 0, which a NaN among the values would survive. Both
-  // warpgroups write these zeros: so neither has to wait for the other.
+  // Tile i may reach beyond the sequence's last key, into rows of another sequence or rows that
+  // were never written. Their weights are 0, but 0 * NaN is NaN, so their values become zeros. Both
+  // warpgroups write these zeros, so that neither has to wait for the other.
   __device__ void clear_values_behind(const Item& work, int i) {
     const int kept = same_in_all(work.lengths.n_k - work.tile(i) * K::kKeys);
     if (kept >= K::kKeys) return;
@@ -281,7 +281,7 @@ class Warpgroup {
     tile::barrier_sync(1 + K::kWarpgroups + index_, tile::kWarpgroup);
   }
 
-  // Tile i by itself.
+  // Tile i on its own: weights, then output.
   __device__ void weigh_and_add(const Item& work, const SpanOf& span, int i, Softmax& softmax,
                                 Output& o) {
     Weights p;
@@ -338,7 +338,7 @@ class Warpgroup {
     stage_.advance();
   }
 
-  // Turns at the tensor cores: barrier 1 + w calls warpgroup w. Each warpgroup takes one turn at
+  // Turns at the tensor cores: barrier 1 + w signals warpgroup w. Each warpgroup takes one turn at
   // every tile of an item, or at every tile but the first.
   __device__ static bool has_turn(int i) { return i > 0 || K::kTiles.first_turn; }
   __device__ void await_turn() const {

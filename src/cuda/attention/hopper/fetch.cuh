@@ -1,5 +1,5 @@
 // The fetching side of the Hopper attention kernel: one thread keeps the copy engine busy. Under a
-// pattern of blocks, or with sequences of lengths of their own, others look up what to fetch.
+// block pattern, or with sequences of different lengths, other threads look up what to fetch.
 #pragma once
 
 #include <cuda.h>
@@ -26,13 +26,13 @@ __device__ void fetch_rows(unsigned char* to, const CUtensorMap& map, int rows, 
   }
 }
 
-// A tile of keys or values.
+// Fetches a tile of keys or values.
 template <typename K>
 __device__ void fetch_keys(unsigned char* to, const CUtensorMap& map, const HopperCall&, int row,
                            int head, const auto& work, std::uint64_t& full) {
   fetch_rows<K>(to, map, K::kKeys, row, head, work.batch, full);
 }
-// The same in pages: each copy has a page of its own. Slots behind the page table have none.
+// The same from pages: each copy reads one page. Slots after the end of the page table have none.
 template <typename K>
 __device__ void fetch_keys(unsigned char* to, const CUtensorMap& map, const HopperCall& call,
                            int row, int head, const RaggedWork& work, std::uint64_t& full) {
@@ -58,7 +58,7 @@ struct Dealer {
 
   __device__ bool done() const { return item >= call.items; }
   __device__ void next() { item = static_cast<int>(gridDim.x) + atomicAdd(&call.counters[0], 1); }
-  // The last block leaves the counters as it found them.
+  // The last block resets the counters.
   __device__ void leave() const {
     if (atomicAdd(&call.counters[1], 1) == static_cast<int>(gridDim.x) - 1) {
       call.counters[0] = call.counters[1] = 0;
@@ -66,7 +66,7 @@ struct Dealer {
   }
 };
 
-// Where the fetching thread stands.
+// The state of the fetching thread.
 template <typename K>
 struct Fetcher {
   const HopperCall& call;
@@ -74,7 +74,7 @@ struct Fetcher {
   tile::Ring<K::kStages> stage{};
   std::uint32_t q_parity = 1;
 
-  // The tiles of an item; Item is Work, PatternWork or RaggedWork.
+  // Fetches the tiles of an item; Item is Work, PatternWork or RaggedWork.
   template <typename Item>
   __device__ void fetch_item(const Item& work) {
     auto& bar = *block.barriers;
@@ -104,7 +104,7 @@ struct Fetcher {
   }
 };
 
-// Tells the other warpgroups which item is next and, where it is dealt, what it is.
+// Publishes the number of the next item to the other warpgroups and, if it is dealt, its contents.
 template <typename K>
 __device__ void publish_item(K& block, tile::Ring<2>& slot, int item,
                              const typename K::Item& work = {}) {
@@ -116,7 +116,7 @@ __device__ void publish_item(K& block, tile::Ring<2>& slot, int item,
   slot.advance();
 }
 
-// Under a band all threads find out by themselves what an item is.
+// Under a band, every thread computes the item by itself.
 template <typename K>
 __device__ void fetch(const HopperCall& call, K& block) {
   Fetcher<K> fetcher{call, block};
@@ -130,8 +130,8 @@ __device__ void fetch(const HopperCall& call, K& block) {
   dealer.leave();
 }
 
-// One thread that has nothing else to do looks a pattern up for all of them: that takes several
-// trips to memory, each waiting for the last.
+// One otherwise idle thread looks up the pattern for all: that takes several loads, each waiting
+// for the one before.
 template <typename K>
 __device__ void deal_pattern(const HopperCall& call, K& block) {
   tile::Ring<2> slot;
@@ -145,7 +145,7 @@ __device__ void deal_pattern(const HopperCall& call, K& block) {
   dealer.leave();
 }
 
-// One warp for all of them. Beyond the last turn of a section of heads there is nothing left in it.
+// One warp looks items up for all. After the last turn of a section of heads, the section is done.
 template <typename K>
 __device__ void deal_ragged(const HopperCall& call, K& block) {
   const bool first_lane = threadIdx.x % 32 == 0;
@@ -167,7 +167,7 @@ __device__ void deal_ragged(const HopperCall& call, K& block) {
   if (first_lane) dealer.leave();
 }
 
-// Fetches what another thread has dealt.
+// Fetches the items that another thread has dealt.
 template <typename K>
 __device__ void fetch_dealt(const HopperCall& call, K& block) {
   auto& bar = *block.barriers;

@@ -11,10 +11,11 @@
 namespace tessera::cuda {
 namespace {
 
-// Keys and values of the heads that blocks work on at one time: what stays in an L2 of 50 MB.
+// Keys and values of the heads that blocks work on at one time: as much as stays in an L2 cache of
+// 50 MB.
 constexpr std::int64_t kSectionBytes = 32 << 20;
 
-// The head dims with a kernel. Others run as the next larger one, filled up with zeros.
+// The head dims with a kernel. Others run as the next larger one, padded with zeros.
 constexpr int compiled_dim(int dim) {
   return dim <= 64 ? 64 : dim <= 80 ? 80 : dim <= 96 ? 96 : dim <= 128 ? 128 : 256;
 }
@@ -34,7 +35,7 @@ void with_compiled_dim(int dim, F&& fn) {
   }
 }
 
-// Whether sequences have lengths of their own, or keys in pages.
+// Whether sequences have different lengths, or keys in pages.
 bool is_ragged(const AttentionCall& call) {
   return call.q_offsets != nullptr || call.page_table != nullptr;
 }
@@ -55,7 +56,7 @@ tile::BoxedTensor boxed_keys(const AttentionCall& call, const HeadRows& rows, in
   return keys;
 }
 
-// The rows of a page that one copy brings: as many as divide both a page and every tile of keys.
+// The rows of a page in one copy: as many as divide both a page and every key tile.
 int page_box(const AttentionCall& call) { return static_cast<int>(std::gcd(call.page_size, 64)); }
 
 HopperMask kind_of(const AttentionCall& call) {
@@ -65,18 +66,18 @@ HopperMask kind_of(const AttentionCall& call) {
   return mask.left >= 0 || mask.right >= 0 ? HopperMask::band : HopperMask::full;
 }
 
-// Blocks have to be made of whole tiles, and to cover all rows.
+// Blocks must be whole tiles and cover all rows.
 bool takes_pattern(const MaskView& mask, std::int64_t n_q) {
   return mask.block % kHopperPatternBlock == 0 && mask.k_blocks <= kMostHopperRows / mask.block &&
          mask.q_blocks >= tiles_of(n_q, mask.block);
 }
 
-// The kernel that runs it, which may be one for other masks too.
+// The instance that runs the mask, which may be a more general one.
 HopperMask instance_for(HopperMask mask, int dim, std::int64_t n_k) {
   return mask == HopperMask::full && dim > 64 && n_k <= kHopperFewKeys ? HopperMask::band : mask;
 }
 
-// Without a mask all items are as long, and those of one head are best taken together.
+// Without a mask all items take equally long, and the items of one head are best taken together.
 std::int64_t section_heads(const AttentionCall& call, HopperMask mask) {
   if (mask == HopperMask::full) return 1;
   const std::int64_t head_bytes = std::max<std::int64_t>(1, call.n_k * call.dim * 4 / call.group);
@@ -84,15 +85,16 @@ std::int64_t section_heads(const AttentionCall& call, HopperMask mask) {
   return std::clamp<std::int64_t>(kSectionBytes / head_bytes, 1, all);
 }
 
-// The tiles of rows of a head, in one sequence or, of a ragged batch, in all of them at most.
+// The row tiles of a head, in one sequence or, for a ragged batch, the most in all sequences.
 std::int64_t row_tiles_of(const AttentionCall& call, int rows) {
   if (call.q_offsets != nullptr) return call.n_q / rows + call.sequences;
   return tiles_of(call.n_q, rows) * (is_ragged(call) ? call.sequences : 1);
 }
 
-// The order in which to take a pattern's rows, so that blocks end together: those of most tiles
-// first. Null: from the last one down, which is the same under a causal mask, and where the pattern
-// has more rows than the call, so that its order names some that are not there.
+// The order in which to take a pattern's rows, so that blocks end together: rows with most tiles
+// first. Null: from the last row down. That is the same order under a causal mask. It is also used
+// if the pattern has more rows than the call, because the pattern's order would name rows that do
+// not exist.
 const std::int32_t* order_of_rows(const MaskView& mask, std::int64_t row_tiles, int rows) {
   if (mask.right >= 0 || mask.q_blocks * (mask.block / rows) != row_tiles) return nullptr;
   return mask.longest_first;
@@ -148,9 +150,9 @@ HopperCall hopper_call(const AttentionCall& call, const HopperPlan& plan, const 
   };
 }
 
-// Where sequences have lengths of their own. A hole would move keys across the boxes of a page, and
-// boxes of fewer rows than eight do not fit the swizzle. What fills the rows of a narrower head up
-// to a compiled one would be NaN.
+// For sequences of different lengths, or in pages. A hole would shift keys across the boxes of a
+// page, and boxes of fewer than eight rows do not fit the swizzle. The padding from a narrower head
+// to a compiled head dim would be NaN.
 bool takes_ragged(const AttentionCall& call) {
   if (call.mask.kind == Mask::Kind::blocks || call.dim != compiled_dim(call.dim)) return false;
   if (call.sequences < 1 || row_tiles_of(call, 128) > kMostHopperRows / call.heads) return false;
@@ -167,7 +169,7 @@ bool hopper_takes(const AttentionRequest& request) {
   if (call.capped || call.dropping || call.inv_freq != nullptr || call.has_codes()) return false;
   if (is_ragged(call) && !takes_ragged(call)) return false;
   if (call.mask.kind == Mask::Kind::blocks && !takes_pattern(call.mask, call.n_q)) return false;
-  // The largest score is the largest product only where the scale is positive.
+  // The largest score is the largest product only if the scale is positive.
   if (!(call.scale > 0) || call.dim % 8 != 0 || call.dim > 256) return false;
   if (call.n_q > kMostHopperRows || call.n_k > kMostHopperRows || call.n_q < 1 || call.n_k < 1)
     return false;

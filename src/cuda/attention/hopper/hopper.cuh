@@ -1,9 +1,9 @@
 // Attention, forward, for Hopper (sm_90a): cuda.hopper.
 //
-// The idea: one warpgroup fetches while the others compute, so that copies run beside products; and
-// products are ordered so that the softmax runs beside them too.
+// The idea: one warpgroup fetches while the others compute, so that copies run beside products.
+// Products are ordered so that the softmax runs beside them too.
 //
-//   warpgroup 0       fetches: the copy engine brings tiles of q, k and v as soon as their place in
+//   warpgroup 0       fetches: the copy engine loads tiles of q, k and v as soon as their place in
 //                     shared memory is free
 //   warpgroups 1 ..   compute, 64 query rows each:
 //
@@ -17,13 +17,13 @@
 //   warpgroup 2            S1 | S2 O1 | S3 O2   by turns with warpgroup 1
 //
 // Two overlaps keep the tensor cores busy. Within a warpgroup, the next tile's S starts before this
-// tile's O, and the softmax of the next tile runs beside O. Among warpgroups, they take turns in
+// tile's O, and the softmax of the next tile runs beside O. Between warpgroups: they take turns in
 // starting products, so that one's softmax runs beside the other's products.
 //
-// There are as many blocks as multiprocessors, or twice as many where two fit on one. They stay:
-// each takes one item of work after the other. While the last tile of an item is finished and
-// stored, the first tiles of the next are on their way, and where it pays (HopperTiles::ahead) its
-// first scores are under way.
+// There are as many blocks as multiprocessors, or twice as many where two fit on one. They are
+// persistent: each takes one item of work after the other. While the last tile of an item is
+// finished and stored, the first tiles of the next are in flight and, where it pays
+// (HopperTiles::ahead), so are its first scores.
 //
 // examples/learn teaches this in two steps: step 7 (a warp that fetches) and step 8 (wgmma).
 #pragma once
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(K::kThreads, K::kTiles.blocks)
     Warpgroup<K>(call, block, warpgroup - 1).run();
   }
 #else
-  __trap();  // the host launches this on Hopper alone
+  __trap();  // the host launches this only on Hopper
 #endif
 }
 

@@ -4,8 +4,8 @@
 // 256, pages of a multiple of 8 rows without a hole, all masks but patterns.
 //
 //   tiles.h        tile sizes, and the plan of a call
-//   call.h         what a kernel is launched with
-//   hopper.cc      from an attention call to that; when the kernels can be used
+//   call.h         the arguments of a kernel
+//   hopper.cc      from an attention call to those; when the kernels can be used
 //   hopper.cuh     the kernel, and how its warpgroups work together
 //   block.cuh      shared memory and the barriers in it
 //   fetch.cuh      one warpgroup fetches
@@ -14,11 +14,11 @@
 //   softmax.cuh    the softmax on fragments in registers
 //   work.cuh       which rows, which keys
 //   pattern.cuh    the same under a pattern of blocks
-//   ragged.cuh     the same in sequences of lengths of their own, and in pages
+//   ragged.cuh     the same for sequences of different lengths, and for pages
 //   instances/     its instances
 //
-// Keys that a row does not see have the weight 0. If a value among them is not finite, and they lie
-// in one tile with keys that the row does see, the row's output is NaN.
+// A key that a row does not see has the weight 0. If its value is not finite, and its tile also has
+// keys that the row sees, the row's output is NaN.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@
 
 namespace tessera::cuda {
 
-// A block computes 128 rows or more, however few there are. Dense calls with fewer queries than
-// this gain nothing from it. In a ragged or paged batch a sequence is computed by it if it has more
-// rows than cuda.split takes, whatever is beside it: so its bits are the same in any company.
+// A block computes 128 rows or more, even if a call has fewer. Dense calls with fewer queries than
+// this gain nothing. In a ragged or paged batch, this kernel computes every sequence with more rows
+// than cuda.split takes, whatever else is in the batch. So its bits do not depend on the batch.
 inline constexpr std::int64_t kHopperQueries = 17;
 
 bool hopper_takes(const AttentionRequest& request);

@@ -1,4 +1,4 @@
-// What every file of instances of the Hopper kernel includes.
+// Included by every instance file of the Hopper kernel.
 #pragma once
 
 #include <type_traits>

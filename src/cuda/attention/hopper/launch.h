@@ -1,4 +1,4 @@
-// The instances of the Hopper kernel, each compiled in a file of its own.
+// The instances of the Hopper kernel, each compiled in its own file.
 #pragma once
 
 #include "cuda/attention/hopper/call.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::cuda {
 
-// Starts `blocks` blocks, which share out call.items. T is Half or BFloat16.
+// Starts `blocks` blocks, which divide call.items among themselves. T is Half or BFloat16.
 template <typename T, int dim>
 void launch_hopper_kernel(const Launch& launch, const HopperCall& call, HopperMask mask,
                           int blocks);

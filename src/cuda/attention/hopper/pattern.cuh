@@ -1,6 +1,6 @@
-// Which tiles of keys a tile of rows sees under a pattern of blocks. One thread looks that up in
-// the pattern's lists and leaves it in shared memory. The thread that fetches reads it there, and
-// so do the warpgroups, which have to know how many tiles there are and which of them hide keys.
+// Which key tiles a row tile sees under a block pattern. One thread looks that up in the pattern's
+// lists and writes it to shared memory. The fetching thread reads it there. So do the computing
+// warpgroups, which need the number of tiles and which of them hide keys.
 #pragma once
 
 #include <cstdint>
@@ -10,23 +10,23 @@
 
 namespace tessera::cuda::hopper {
 
-// Tiles of keys in a row of blocks.
+// The key tiles of a row of blocks.
 struct PatternRow {
   const std::int32_t* blocks;
   int count, block_keys;
 
-  // How many lie before tile `end`.
+  // How many of the tiles lie before tile `end`.
   __device__ int tiles_before(int end) const {
     const int whole = blocks_before(end);
     return whole == 0
                ? 0
                : (whole - 1) * block_keys + min(block_keys, end - blocks[whole - 1] * block_keys);
   }
-  // The i-th.
+  // The i-th tile.
   __device__ int tile(int i) const { return blocks[i / block_keys] * block_keys + i % block_keys; }
 
  private:
-  // The number of blocks that begin before tile `end`. Most often all do.
+  // The number of blocks that begin before tile `end`. Usually all do.
   __device__ int blocks_before(int end) const {
     int low = 0, high = count;
     int middle = count - 1;
@@ -42,11 +42,11 @@ struct PatternRow {
   }
 };
 
-// A tile of rows of one head, and the tiles of keys it visits, from the last one down.
+// A row tile of one head, and the key tiles it visits, from the last one down.
 struct PatternWork {
   int batch, head, row;
   int visited;
-  int partial;  // this many of them, the first ones, have hidden keys
+  int partial;  // the first this many tiles have hidden keys
   PatternRow list;
 
   __device__ int tiles() const { return visited; }
@@ -64,7 +64,7 @@ __device__ PatternWork find_pattern_work(const HopperCall& call, int item) {
   const Place place = find_place(call, item);
   work.batch = place.batch;
   work.head = place.head;
-  // Tiles of rows lie where blocks do: the last one may not be full.
+  // Row tiles are aligned to blocks: the last one may not be full.
   const int block_row = place.turn / call.block_rows, within = place.turn % call.block_rows;
   const int row_tile = call.longest_first == nullptr
                            ? call.row_tiles - 1 - place.turn
@@ -96,7 +96,7 @@ struct PatternSpan {
 
 template <int keys>
 __device__ PatternSpan find_span(const HopperCall&, const PatternWork& work, int) {
-  // From one lane to all: so the compiler knows that the warp does not diverge here.
+  // Broadcast, so that the compiler knows that the warp does not diverge here.
   const int tiles = __shfl_sync(0xffffffffu, work.visited, 0);
   return {tiles, __shfl_sync(0xffffffffu, work.partial, 0), tiles};
 }

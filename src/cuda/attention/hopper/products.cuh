@@ -1,4 +1,4 @@
-// The two products of attention on a warpgroup's 64 rows, and its output's way to memory.
+// The two products of attention on a warpgroup's 64 rows, and the store of its output.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,7 @@ __device__ void store(const HopperCall& call, const Item& work, int first_row,
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int row = first_row + 16 * warp + lane / 4 + 8 * r;
-    // Tiles of rows end with the last row, or begin with the first.
+    // Row tiles end with the last row or, under a pattern, begin with the first.
     const bool inside = K::kPattern ? row < call.n_q : row >= 0;
     const float sum = tile::quad_sum(softmax.sum[r]);
     const float factor = sum == 0.f ? 0.f : 1.f / sum;

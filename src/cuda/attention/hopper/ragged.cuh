@@ -1,16 +1,15 @@
-// Sequences of lengths of their own: ragged batches, and keys in pages.
+// Sequences of different lengths: ragged batches, and keys in pages.
 //
 //   q, out      |  sequence 0  | 1 |     sequence 2      |      one after the other
 //   row tiles     | 2 | 1 | 0 |      | 3 | 2 | 1 | 0 |        from the last rows up: a tile that is
 //                                                             not full reaches into the sequence
 //                                                             before, whose rows are not stored
-//   keys        [page 7][page 0][page 4]                      by the sequence's row of the page
-//   table
+//   keys        [page 7][page 0][page 4]           by the sequence's row of the page table
 //
-// Offsets and lengths are in device memory. One warp looks up what an item is and leaves it in
-// shared memory, where the thread that fetches and the warpgroups read it. They may hold anything:
-// they are clamped, and a page that is not in the pool is outside of the tensor map, which makes
-// its keys NaN.
+// Offsets and lengths are in device memory. One warp looks up an item and writes it to shared
+// memory, where the fetching thread and the computing warpgroups read it. Offsets and lengths may
+// hold anything, so they are clamped. A page that is not in the pool is outside the tensor map,
+// which makes its keys NaN.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +26,7 @@ struct RaggedWork : Work {
   const std::int32_t* pages;  // null: none
 };
 
-// From one lane to all: so the compiler knows that the warp does not diverge here.
+// Broadcast, so that the compiler knows that the warp does not diverge here.
 __device__ inline int from_first_lane(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
 __device__ inline Lengths lengths_of(const HopperCall&, const RaggedWork& work) {
@@ -37,7 +36,7 @@ __device__ inline int first_query(const RaggedWork& work) { return work.q_begin;
 
 template <int keys>
 __device__ Span find_span(const HopperCall& call, const RaggedWork& work, int row) {
-  RaggedWork same;  // as far as a span depends on it
+  RaggedWork same;  // the part that a span depends on
   same.lengths = work.lengths;
   same.band_end = from_first_lane(work.band_end);
   same.band_tiles = from_first_lane(work.band_tiles);
@@ -56,7 +55,7 @@ __device__ inline QueryRange queries_of(const HopperCall& call, int sequence) {
   return {begin, clamped(call.q_offsets[sequence + 1], begin, call.n_q) - begin};
 }
 
-// The tiles of rows of a sequence that this kernel computes.
+// The number of a sequence's row tiles that this kernel computes.
 template <int rows>
 __device__ int tiles_of_sequence(const HopperCall& call, int sequence) {
   const int n_q = queries_of(call, sequence).count;

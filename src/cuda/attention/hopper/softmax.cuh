@@ -1,6 +1,6 @@
 // The softmax of a warpgroup's 64 rows over a tile of keys, on the fragment that the tensor cores
-// leave in registers (tile/wgmma.cuh): a lane has elements of two rows, and the four lanes of a
-// quad share them.
+// leave in registers (tile/wgmma.cuh): a lane has elements of two rows, which the four lanes of a
+// quad share.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace tessera::cuda::hopper {
 
-// What a lane carries over the keys for its two rows. `sum` covers the lane's own elements only.
+// The state that a lane carries from key to key for its two rows. `sum` covers the lane's own
+// elements only.
 struct Softmax {
   float largest[2] = {-INFINITY, -INFINITY};
   float sum[2] = {0.f, 0.f};
 
-  // Scores become weights. The caller multiplies what was summed with earlier weights by `rescale`.
+  // Turns scores into weights. The caller multiplies sums over earlier weights by `rescale`.
   template <int n>
   __device__ void weigh(float (&s)[n], float exponent_scale, float (&rescale)[2]) {
-    float most[4] = {s[0], s[1], s[2], s[3]};  // four chains: one alone would wait for itself
+    float most[4] = {s[0], s[1], s[2], s[3]};  // four chains: one would wait for itself
 #pragma unroll
     for (int j = 4; j < n; ++j) most[j % 4] = fmaxf(most[j % 4], s[j]);
     float origin[2], sums[4];
@@ -43,7 +44,7 @@ struct Softmax {
   }
 };
 
-// Weights as the left operand of the next product.
+// Converts weights to the left operand of the next product.
 template <typename T, int steps>
 __device__ void to_operand(const float (&s)[8 * steps], std::uint32_t (&p)[steps][4]) {
 #pragma unroll

@@ -5,10 +5,10 @@
 
 namespace tessera::cuda::hopper {
 
-// A tile of rows of one head, and the tiles of keys it sees: band_tiles of them from band_end down,
-// then those of the sinks down to 0. Tiles of rows are counted from the last row up. The tile that
-// is not full is then that of the first rows, which see the fewest keys under a causal mask: `row`
-// may be negative.
+// A row tile of one head, and the key tiles it sees: band_tiles tiles from band_end down, then the
+// sinks' tiles down to 0. Row tiles are counted from the last row up. The tile that is not full
+// then has the first rows, which see the fewest keys under a causal mask; its `row` may be
+// negative.
 struct Work {
   int batch, head, row;
   int band_end, band_tiles, sink_tiles;
@@ -19,7 +19,7 @@ struct Work {
   }
 };
 
-// An item's head, and which of the head's tiles of rows it is in the order of work.
+// An item's head, and the number of its row tile in the head's order of work.
 struct Place {
   int batch, head, turn;
 };
@@ -69,8 +69,8 @@ __device__ Work find_work(const HopperCall& call, int item) {
   return work;
 }
 
-// Which of an item's tiles a warpgroup's 64 rows see a part of, and which of those they see whole.
-// Counted as Work::tile() does.
+// The tiles of an item that a warpgroup's 64 rows see in part, and those they see whole. Numbered
+// like Work::tile().
 struct Span {
   int tiles;  // of the item
   int begin, end;
@@ -102,7 +102,7 @@ __device__ Span find_span(const HopperCall& call, const Item& work, int row) {
   return span;
 }
 
-// s = -inf where a key is hidden, in a tile of scores of the warpgroup whose rows start at `row`.
+// s = -inf for hidden keys, in a tile of scores of the warpgroup whose rows start at `row`.
 template <int keys, typename Seen>
 __device__ void hide_unless(float (&s)[keys / 2], int r, Seen seen) {
 #pragma unroll
@@ -120,7 +120,7 @@ __device__ void hide(const HopperCall& call, Lengths lengths, float (&s)[keys / 
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const int p = row + 16 * warp + lane / 4 + 8 * r + lengths.shift();
-    // Relative to the lane's columns, so that below there are only constants to compare with.
+    // Relative to the lane's columns, so that the comparisons below are with constants.
     const int end = (call.right < 0 ? lengths.n_k : min(lengths.n_k, p + call.right + 1)) - column;
     if (call.left < 0) {
       hide_unless<keys>(s, r, [=](int c) { return c < end; });

@@ -5,12 +5,12 @@
 // relative to it, and the output sum; no score is ever stored.
 //
 //                  keys ->  32     32     32
-//                +------+------+------+------+    A full tile asks the mask nothing more, a partial
-//   32 rows:     | full | full | part | skip |    tile asks for each pair, and a skipped one is not
+//                +------+------+------+------+    A full tile needs no mask, a partial tile checks
+//   32 rows:     | full | full | part | skip |    the mask for each pair, and a skipped tile is not
 //   warp w has   | full | full | part | skip |    loaded. One place in shared memory holds first
 //   four         +------+------+------+------+    the keys of a tile, then its values.
 //
-// Rows become f32 as they are loaded, whatever they are stored as: codes of 8 bits too.
+// Rows are converted to f32 as they are loaded, whatever their stored type: 8-bit codes too.
 // Exponents have base 2, with the factor log2(e) folded into q.
 //
 // examples/learn teaches this in step 3 (the running softmax) and step 4 (tiles that a mask skips).
@@ -35,15 +35,15 @@ struct QueryRows {
   }
 };
 
-// One row's softmax over the keys so far. `sum` is of this lane's keys alone until the end.
+// One row's softmax over the keys so far. `sum` covers only this lane's keys until the end.
 struct Running {
   float largest = -INFINITY, sum = 0.f;
 };
 
-// From a score to a weight, for the row's 32 keys in the 32 lanes. `rescale` is what the sums over
-// earlier keys must be multiplied by.
+// From a score to a weight, for the row's 32 keys in the 32 lanes. `rescale` is the factor for the
+// sums over earlier keys.
 __device__ float update(Running& row, float score, bool visible, float* rescale) {
-  const auto larger = [](float a, float b) { return fmaxf(a, b); };  // passes over a NaN
+  const auto larger = [](float a, float b) { return fmaxf(a, b); };  // ignores a NaN
   const float largest = fmaxf(row.largest, warp_reduce(visible ? score : -INFINITY, larger));
   const float origin = largest == -INFINITY ? 0.f : largest;  // nothing seen: not inf - inf
   const float weight = visible ? exp2f(score - origin) : 0.f;
@@ -53,7 +53,7 @@ __device__ float update(Running& row, float score, bool visible, float* rescale)
   return weight;
 }
 
-// What a warp carries over the keys for its rows.
+// The state that a warp carries from key to key for its rows.
 template <int chunks>
 struct WarpRows {
   Running running[kRowsOfWarp];
@@ -106,7 +106,7 @@ __device__ void store_rows(const QueryRows& rows, const WarpRows<chunks>& state)
   }
 }
 
-// to [n, dim] = keys or values [k0, k0 + n), whatever they are stored as.
+// to [n, dim] = keys or values [k0, k0 + n), whatever their stored type.
 template <typename T, int chunks>
 __device__ void load_keys(const AttentionCall& call, const Tile& tile, const HeadRows& from,
                           const KeyScales& scales, std::int64_t k0, int n, float* to) {
@@ -136,7 +136,7 @@ __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* 
   const Sequence& s = tile.sequence;
   const QueryRows rows{call, tile};
   const bool idle = warp() >= tile.size;  // this warp has no rows, but loads keys with the others
-  __syncthreads();                        // whoever still reads the last tile
+  __syncthreads();                        // other warps may still read the last tile
   load_rows<T, chunks, kRows>(queries, tile.size, call.dim, call.q_factor, [&](int r) {
     return call.query_row<const T>(call.q, s, rows.query(r), rows.head(r));
   });
@@ -149,9 +149,9 @@ __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* 
     const bool full = call.mask.classify(q0, q1, k0, k0 + n, s.shift()) == TileState::full;
     k = k0 + kTileRows;
 
-    __syncthreads();  // whoever still reads the last values
+    __syncthreads();  // other warps may still read the last values
     load_keys<T, chunks>(call, tile, call.k, call.k_scales, k0, n, keys);
-    if (call.inv_freq != nullptr) turn_rows<chunks>(call, keys, n, k0);
+    if (call.inv_freq != nullptr) rotate_rows<chunks>(call, keys, n, k0);
     __syncthreads();
     float weights[kRowsOfWarp];
     unsigned seen[kRowsOfWarp];
@@ -160,7 +160,7 @@ __device__ void attend_tile(const AttentionCall& call, const Tile& tile, float* 
       find_weights(rows, k0, n, full, state, weights, seen);
     }
 
-    __syncthreads();  // whoever still reads the keys
+    __syncthreads();  // other warps may still read the keys
     load_keys<T, chunks>(call, tile, call.v, call.v_scales, k0, n, values);
     __syncthreads();
     if (!idle) add_weighted<chunks>(values, n, weights, seen, state.sums);
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kThreads) attend(AttentionCall call, std::int6
   const auto count = [&](const Sequence& s) { return s.n_q * call.group; };
   for (std::int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     Tile tile;
-    if (!find_tile(call, item, kRows, count, &tile)) return;  // and none of the items after it
+    if (!find_tile(call, item, kRows, count, &tile)) return;  // nor any item after it
     attend_tile<T, chunks>(call, tile, shared);
   }
 }

@@ -22,10 +22,10 @@ namespace {
 constexpr int kRowsOfWarp = 2;               // two kinds of rows, and at most two gradients of each
 constexpr int kRows = kRowsOfWarp * kWarps;  // 16 rows of each kind, and tiles of 32: 99 KB
 
-// One query of one head, as the pairs it is part of need it.
+// One query of one head: the values that its pairs need.
 struct Row {
   std::int64_t i, head;
-  float exponent;  // lse in base 2, +inf where nothing is visible: 2^(s - inf) = 0
+  float exponent;  // lse in base 2, +inf if nothing is visible: 2^(s - inf) = 0
   float delta;
 };
 
@@ -47,7 +47,7 @@ struct Pair {
   float d_score;  // dS
 };
 
-// From the two products of a query and a key, q k (times q_factor) and dO v.
+// Computes a pair from its two products: q k (times q_factor) and dO v.
 __device__ Pair pair_of(const AttentionCall& call, const Sequence& s, const Row& row,
                         std::int64_t j, float product, float d_weight) {
   float score = product, slope = 1.f;
@@ -90,7 +90,7 @@ __device__ void visit_queries(const AttentionCall& call, const AttentionGradient
                                      tile.kv_head * call.group + row % call.group);
     });
   };
-  __syncthreads();  // whoever still reads the last tile
+  __syncthreads();  // other warps may still read the last tile
   load_queries(call.q, call.q_factor, queries);
   load_queries(gradients.d_out, 1.f, d_out);
   __syncwarp();  // a warp's own rows are those it loaded
@@ -116,7 +116,7 @@ __device__ void visit_queries(const AttentionCall& call, const AttentionGradient
     const bool full = call.mask.classify(q0, q1, k0, k0 + n, s.shift()) == TileState::full;
     k = k0 + kTileRows;
     const auto load_keys = [&](const HeadRows& from, float* to) {
-      __syncthreads();  // whoever still reads what was there
+      __syncthreads();  // other warps may still read the old rows
       load_rows<T, chunks, kTileRows>(to, n, call.dim, 1.f, [&](int j) {
         return call.key_row<const T>(from, s, k0 + j, tile.kv_head);
       });
@@ -163,7 +163,7 @@ __device__ void visit_keys(const AttentionCall& call, const AttentionGradients& 
       return call.key_row<const T>(from, s, tile.begin + j, tile.kv_head);
     });
   };
-  __syncthreads();  // whoever still reads the last tile
+  __syncthreads();  // other warps may still read the last tile
   load_keys(call.k, keys);
   load_keys(call.v, values);
 
@@ -181,7 +181,7 @@ __device__ void visit_keys(const AttentionCall& call, const AttentionGradients& 
                                        tile.kv_head * call.group + (r0 + r) % call.group);
       });
     };
-    __syncthreads();  // whoever still reads the last queries
+    __syncthreads();  // other warps may still read the last queries
     load_queries(call.q, call.q_factor, queries);
     load_queries(gradients.d_out, 1.f, d_out);
     __syncthreads();
@@ -214,7 +214,7 @@ __device__ void visit_keys(const AttentionCall& call, const AttentionGradients& 
     const int at = warp() + r * kWarps;
     if (at >= tile.size) continue;
     const std::int64_t j = k0 + at;
-    // The queries have q_factor folded in, where the gradient needs scale.
+    // The queries have q_factor folded in, but the gradient needs scale.
     store_row(call.key_row<T>(gradients.d_k, s, j, tile.kv_head), call.dim,
               call.scale / call.q_factor, d_k[r]);
     store_row(call.key_row<T>(gradients.d_v, s, j, tile.kv_head), call.dim, 1.f, d_v[r]);

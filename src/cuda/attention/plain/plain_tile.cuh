@@ -1,4 +1,4 @@
-// What the plain attention kernels are made of: rows of f32 in shared memory, and two products.
+// The pieces of the plain attention kernels: rows of f32 in shared memory, and two products.
 //
 //   a block: 8 warps     warp w has some rows of its own: w, w + 8, ...  All warps share a tile of
 //                        32 other rows (for a tile of queries 32 keys, or the other way round).
@@ -28,8 +28,8 @@ inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kWarps * kWarp;
 inline constexpr int kTileRows = kWarp;  // of the tile that all warps share: one for each lane
 
-// A row takes kWarp * chunks floats and a gap of 4: then rows begin an odd number of float4 apart,
-// and eight lanes that read a float4 each of their own rows meet all 32 banks once.
+// A row takes kWarp * chunks floats and a gap of 4. Rows then begin an odd number of float4 apart,
+// and eight lanes that each read a float4 of their own row touch all 32 banks once.
 template <int chunks>
 inline constexpr int kStride = kWarp* chunks + 4;
 
@@ -37,7 +37,7 @@ __device__ inline int lane() { return threadIdx.x % kWarp; }
 __device__ inline int warp() { return threadIdx.x / kWarp; }
 
 // rows[j] = factor_of(j) * row_of(j), for j in [0, n); a null row becomes NaN. The remaining rows
-// up to `most`, and the elements of each row beyond dim, become zero. All loads are on their way
+// up to `most`, and the elements of each row beyond dim, become zero. All loads are in flight
 // before the first element is stored.
 template <typename T, int chunks, int most, typename FactorOf, typename RowOf>
 __device__ void load_scaled_rows(float* rows, int n, int dim, FactorOf factor_of, RowOf row_of) {
@@ -70,14 +70,14 @@ __device__ void load_rows(float* rows, int n, int dim, float factor, RowOf row_o
 
 // Rotates row j, for j in [0, n), by position k0 + j. A warp rotates the rows it loaded.
 template <int chunks>
-__device__ void turn_rows(const AttentionCall& call, float* rows, int n, std::int64_t k0) {
+__device__ void rotate_rows(const AttentionCall& call, float* rows, int n, std::int64_t k0) {
   __syncwarp();
   for (int j = warp(); j < n; j += kWarps) {
     for (int pair = lane(); pair < call.pairs; pair += kWarp) {
-      const CosSin turn = cos_sin(k0 + j, call.inv_freq[pair]);
+      const CosSin rotation = cos_sin(k0 + j, call.inv_freq[pair]);
       float* first = rows + j * kStride<chunks> + (call.half_split ? pair : 2 * pair);
       float* second = first + (call.half_split ? call.pairs : 1);
-      const TurnedPair pair_out = turned(*first, *second, turn);
+      const RotatedPair pair_out = rotated(*first, *second, rotation);
       *first = pair_out.first;
       *second = pair_out.second;
     }
@@ -138,7 +138,7 @@ __device__ void store_row(T* row, int dim, float factor, const float (&sums)[chu
   }
 }
 
-// What dropout multiplies a weight by: 0, or 1 / (1 - p).
+// The factor by which dropout multiplies a weight: 0, or 1 / (1 - p).
 __device__ inline float kept(const AttentionCall& call, const Sequence& s, std::int64_t head,
                              std::int64_t i, std::int64_t j) {
   const auto u32 = [](std::int64_t x) { return static_cast<std::uint32_t>(x); };
@@ -156,7 +156,7 @@ void with_chunks(int dim, F&& fn) {
   fn(std::integral_constant<int, 8>());
 }
 
-// Bytes of shared memory for so many rows. The most asked for, 96 rows of 260 floats, fits into the
+// Bytes of shared memory for this many rows. The largest use, 96 rows of 260 floats, fits into the
 // 99 KB of the smallest GPU.
 constexpr int row_bytes(int rows, int stride) {
   return rows * stride * static_cast<int>(sizeof(float));

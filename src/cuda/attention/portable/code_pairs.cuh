@@ -1,11 +1,11 @@
-// Codes of 8 bits in registers, from the bytes of a word to pairs of 16-bit numbers, as mma.sync
-// takes them: both kinds, for f16 and bf16, by as few instructions as there are.
+// Decodes 8-bit codes in registers, from the bytes of a word to the pairs of 16-bit numbers that
+// mma.sync takes: both kinds of codes, to f16 and bf16, in as few instructions as possible.
 //
 //   a word      | c0 | c1 | c2 | c3 |          the lowest byte first
 //   its pairs     c0 c1 and c2 c3,             or, where that takes less (kSpread),
 //                 c0 c2 and c1 c3
 //
-// A sum over pairs does not care, as long as the other factor has the same order.
+// The order does not matter to a sum over pairs, as long as the other factor has the same order.
 #pragma once
 
 #include <cstdint>
@@ -20,30 +20,30 @@ namespace tessera::cuda {
 template <typename T, DType stored>
 struct CodePairs;
 
-// What both dtypes of a kind have in common: the bytes of a sum's pair.
+// What both dtypes of a kind have in common: which bytes form a pair of a sum.
 template <bool spread>
 struct PairOrder {
   static constexpr bool kSpread = spread;
 
-  // Codes 0 and 1 of x beside those of y: the word whose first pair is the two codes 0, and whose
-  // second pair is the two codes 1.
+  // Interleaves codes 0 and 1 of x and y: the first pair of the word is both codes 0, the second
+  // pair is both codes 1.
   __device__ static std::uint32_t join_low(std::uint32_t x, std::uint32_t y) {
     return __byte_perm(x, y, spread ? 0x5410 : 0x5140);
   }
-  // The same of codes 2 and 3.
+  // The same for codes 2 and 3.
   __device__ static std::uint32_t join_high(std::uint32_t x, std::uint32_t y) {
     return __byte_perm(x, y, spread ? 0x7632 : 0x7362);
   }
-  // Numbers 0 and 1, and 2 and 3, of 16 bits become those of the first and second pair.
+  // The 16-bit numbers 0 and 1 form the first pair, 2 and 3 the second.
   __device__ static void order(std::uint32_t x, std::uint32_t y, Halves& first, Halves& second) {
     first = spread ? __byte_perm(x, y, 0x5410) : x;
     second = spread ? __byte_perm(x, y, 0x7632) : y;
   }
 };
 
-// int8 / 128. With 128 added, a byte is the end of a mantissa. f16: 8 + (code + 128) / 128, from
-// which 9 is subtracted. bf16: the lowest eight bits alone, n, are the number n 2^-133, subnormal
-// or not; times 2^126, less 1. Both are exact. 2.5 instructions for a pair.
+// int8 / 128. With 128 added, a byte is the low end of a mantissa. f16: 8 + (code + 128) / 128,
+// then subtract 9. bf16: the lowest eight bits alone, n, are the number n 2^-133, subnormal or not;
+// multiply by 2^126 and subtract 1. Both are exact. They take 2.5 instructions for a pair.
 template <typename T>
 struct CodePairs<T, DType::i8> : PairOrder<false> {
   static constexpr float kUnit = 1.f / 128;  // what the code of 1 becomes
@@ -61,8 +61,8 @@ struct CodePairs<T, DType::i8> : PairOrder<false> {
   }
 };
 
-// E4M3 as f16: one instruction for a pair from sm_89 on. Before, the exponent becomes the lowest
-// four bits of f16's, which is 2^-8 of the number, subnormals included.
+// E4M3 as f16: one instruction for a pair from sm_89 on. On older GPUs, the exponent becomes the
+// lowest four bits of f16's exponent. That gives 2^-8 of the number, subnormals included.
 template <>
 struct CodePairs<Half, DType::f8e4m3> : PairOrder<false> {
   static constexpr float kUnit = 1.f;
@@ -84,9 +84,10 @@ struct CodePairs<Half, DType::f8e4m3> : PairOrder<false> {
   }
 };
 
-// E4M3 as bf16: the exponent becomes the lowest four bits of bf16's, which is 2^-120 of the number,
-// subnormals included, and is brought back at once: sums of such numbers would leave f32. The upper
-// byte of each half lies right already, so that spread pairs take half an instruction less.
+// E4M3 as bf16: the exponent becomes the lowest four bits of bf16's exponent. That gives 2^-120 of
+// the number, subnormals included. It is scaled back at once, because sums of such numbers would
+// leave the range of f32. The upper byte of each half is already in place, so spread pairs take
+// half an instruction less.
 template <>
 struct CodePairs<BFloat16, DType::f8e4m3> : PairOrder<true> {
   static constexpr float kUnit = 1.f;
@@ -100,8 +101,8 @@ struct CodePairs<BFloat16, DType::f8e4m3> : PairOrder<true> {
   }
 };
 
-// Weights times scales are small numbers where values are. The largest code times this is about
-// 128, so that f16 does not lose them. bf16 loses nothing.
+// A weight times its scale is small where the values are small. The largest code times this gain is
+// about 128, so f16 does not lose such products. bf16 loses nothing.
 template <typename T, DType stored>
 constexpr float code_gain() {
   return !std::is_same_v<T, Half> ? 1.f : stored == DType::i8 ? 128.f : 256.f;

@@ -1,14 +1,14 @@
-// Keys and values of 8 bits on their way into shared memory, where the tensor core kernels find
-// them as rows of 16 bits.
+// Loads 8-bit keys and values into shared memory, where they become the 16-bit rows that the tensor
+// core kernels read.
 //
 //   global   | codes of a row, 1 byte each |
-//               | cp.async, 16 bytes at a time: nobody waits
+//               | cp.async, 16 bytes at a time: no waiting
 //   shared   | codes                       |   free until then       |
 //               | registers: each thread reads its codes, all wait, each writes twice as much
 //   shared   | 16-bit numbers: codes times a power of two (tile/codes.cuh)        | pad |
 //
-// Rows that are not made of whole chunks of 16 bytes go through registers at once, as those of 16
-// bits do (shared_rows.cuh).
+// Rows that are not made of whole 16-byte chunks go straight through registers, as 16-bit rows do
+// (shared_rows.cuh).
 #pragma once
 
 #include <cstdint>
@@ -18,13 +18,13 @@
 
 namespace tessera::cuda {
 
-// What scores and weights of a key are multiplied by.
+// The factors for a key's scores and weights.
 struct KeyFactors {
   float k = 0.f, v = 0.f;
 };
 
-// Of key j. Beyond the last key they are 0. The row of a page that is not in the pool becomes NaN
-// by itself (lose_row).
+// The factors of key j; 0 beyond the last key. A row of a page that is not in the pool becomes NaN
+// elsewhere (lose_row).
 __device__ inline KeyFactors find_key_factors(const AttentionCall& call, const KeyUnits& units,
                                               const SmallSequence& s, int kv_head, int j) {
   if (j >= s.n_k) return {};
@@ -35,7 +35,7 @@ __device__ inline KeyFactors find_key_factors(const AttentionCall& call, const K
           unit * call.v_scales.at(place.batch, place.row, kv_head)};
 }
 
-// `threads` threads bring `rows` rows of codes, which become rows of T.
+// `threads` threads load `rows` rows of codes, which become rows of T.
 template <typename T, int dim, int rows, int threads>
 struct CodedRows {
   using Rows = PaddedRows<dim>;
@@ -46,7 +46,8 @@ struct CodedRows {
   DType stored;
   bool vectors;
 
-  // Starts the copies of the rows that row_at(r) names, from `base` on. Closes no group.
+  // Starts the copies of the rows that row_at(r) names, relative to `base`. Does not close the copy
+  // group.
   template <typename RowAt>
   __device__ void copy(unsigned char* to, const void* base, RowAt row_at) const {
     const auto* codes = static_cast<const unsigned char*>(base);
@@ -54,7 +55,7 @@ struct CodedRows {
     for (int turn = 0; turn < kTurns; ++turn) {
       const int item = thread + turn * threads, chunk = item % kChunks;
       const int row = item / kChunks;
-      const std::uint32_t units = row_at(row < rows ? row : 0);  // all lanes ask
+      const std::uint32_t units = row_at(row < rows ? row : 0);  // all lanes call it
       if (row >= rows) continue;
       const int left = actual_dim - 16 * chunk;
       const bool there = units < kLostRow && left > 0;
@@ -67,7 +68,7 @@ struct CodedRows {
       }
     }
   }
-  // Codes that were copied become numbers, in place. All threads call it; wait() is their barrier.
+  // Decodes the copied codes in place. All threads call it; wait() is their barrier.
   template <typename Wait>
   __device__ void expand(unsigned char* to, Wait wait) const {
     if (!vectors) return;
@@ -88,7 +89,7 @@ struct CodedRows {
   }
 
  private:
-  // Sixteen codes from `from` on. Those from n on do not exist.
+  // Sixteen codes from `from` on. Only the first n exist.
   __device__ static uint4 by_elements(const unsigned char* from, int n) {
     std::uint32_t words[4] = {};
 #pragma unroll

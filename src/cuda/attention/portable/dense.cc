@@ -9,7 +9,7 @@
 namespace tessera::cuda::dense {
 namespace {
 
-// Rows are counted in 32 bits, and so is the distance of two.
+// Rows are counted in 32 bits, and the stride in bytes between two rows must fit too.
 bool has_short_rows(const HeadRows& rows, std::int64_t n) {
   constexpr std::int64_t kMost = INT32_MAX / 2;  // elements of two bytes
   return n <= 1 || std::abs(rows.row_stride) <= kMost;
@@ -28,7 +28,7 @@ bool takes(const AttentionRequest& request) {
   }
   // The largest score is the largest product only where the scale is positive.
   if (!(call.scale > 0) || !request.units.vectors) return false;
-  // A block has the rows of one head: few queries of many heads are better taken together, as
+  // A block has the rows of one head. A few queries of many heads are better handled together, as
   // mma.cuh does.
   constexpr std::int64_t kManyQueries = 128;
   if (call.group > 1 && call.n_q < kManyQueries) return false;

@@ -1,9 +1,10 @@
 // Attention, forward, by mma.sync, for dense batches: cuda.dense, f16 and bf16 on every GPU from
 // sm_80 on.
 //
-// The idea: mma.cuh for simple calls. Rows lie at equal distances, the mask is a band, and nothing
-// comes between the scores and their softmax. All addresses then follow from one, and the registers
-// that everything else would take leave room to compute weights beside products (dense_warp.cuh).
+// The idea: mma.cuh for simple calls. Rows are equally spaced, the mask is a band, and nothing
+// comes between the scores and their softmax. All addresses then follow from one address. The
+// registers that the other cases would need leave room to compute weights while products run
+// (dense_warp.cuh).
 //
 //                  keys ->  tile 0  tile 1  tile 2  tile 3
 //                         +-------+-------+-------+-------+
@@ -13,7 +14,7 @@
 //                   warp 3|       |       | part  | skip  |   warp has 16 or 32 of the rows.
 //                         +-------+-------+-------+-------+
 //
-// Values have two places in shared memory where there is room, so that they arrive a tile ahead:
+// Where shared memory has room, values have two buffers, so that they arrive one tile ahead:
 //
 //   copies      K0 V0 | V1     | K1              | V2     | K2
 //   products            Q K0   |  softmax, P V0    Q K1   |  softmax, P V1
@@ -40,21 +41,22 @@ template <int dim, DenseTiles tiles>
 struct Shared {
   static constexpr int kRowBytes = SwizzledRows<dim>::kRowBytes;
   static constexpr int kPlace = tiles.keys * kRowBytes;
-  unsigned char q[tiles.rows() * kRowBytes];  // and then the output
+  unsigned char q[tiles.rows() * kRowBytes];  // later the output
   unsigned char k[kPlace], v[tiles.value_places][kPlace];
-  // Read when they are needed, so as not to take registers from the sums.
+  // Read when needed, so that they take no registers from the sums.
   const unsigned char *first_key, *first_value;  // of the head
   int batch, head, first_row;                    // of the block
 };
 
-// Which tiles of keys some rows see a part of, and which of those they see whole.
+// The key tiles that some of the rows see in part, and the tiles among them that all rows see
+// whole.
 struct TileSpan {
   int begin, end, full_begin, full_end;
 
   __device__ bool full(int tile) const { return tile >= full_begin && tile < full_end; }
 };
 
-// Of rows [first, last] of a head.
+// The tiles of rows [first, last] of a head.
 template <int keys>
 __device__ TileSpan find_tiles(const DenseCall& call, int first, int last) {
   const int n_k = call.n_k, shift = n_k - call.n_q;  // from a row to its position
@@ -67,7 +69,7 @@ __device__ TileSpan find_tiles(const DenseCall& call, int first, int last) {
   return {begin / keys, (end + keys - 1) / keys, (full_begin + keys - 1) / keys, full_end / keys};
 }
 
-// Starts the copies of `rows` rows from `from` on. Rows from `there` on become zeros.
+// Starts the copies of `rows` rows from `from` on. Rows from `there` on are filled with zeros.
 template <int dim, int rows>
 __device__ void load_rows(unsigned char* to, const unsigned char* from, int row_stride, int there,
                           int chunks) {
@@ -83,7 +85,7 @@ __device__ void load_rows(unsigned char* to, const unsigned char* from, int row_
     const int left = column + chunk < chunks ? there - row : 0;
 #pragma unroll
     for (int i = 0; i < rows / kAtOnce; ++i) {
-      // Rows eight apart exchange chunks in the same way.
+      // Rows that are eight apart have the same swizzle.
       const std::uint32_t place =
           kAtOnce % 8 == 0 ? Layout::at(row, column + chunk) + i * kAtOnce * Layout::kRowBytes
                            : Layout::at(row + i * kAtOnce, column + chunk);
@@ -93,7 +95,7 @@ __device__ void load_rows(unsigned char* to, const unsigned char* from, int row_
   }
 }
 
-// Scores of tile `tile` that a row does not see become -inf. `first` is the block's first row.
+// Sets the scores of tile `tile` that a row does not see to -inf. `first` is the block's first row.
 template <int row_tiles, int n_keys>
 __device__ void hide(const DenseCall& call, float (&s)[row_tiles][n_keys][4], int first, int tile) {
   const int thread = fresh_thread_index(), lane = thread % 32, n_k = call.n_k;
@@ -104,7 +106,7 @@ __device__ void hide(const DenseCall& call, float (&s)[row_tiles][n_keys][4], in
     for (int side = 0; side < 2; ++side) {
       const int p =
           first + 16 * (thread / 32 * row_tiles + m) + 8 * side + lane / 4 + n_k - call.n_q;
-      // Relative to the lane's columns, so that below there are only constants to compare with.
+      // Relative to the lane's columns, so that the comparisons below are with constants.
       const int end = (call.right < 0 ? n_k : std::min(n_k, p + call.right + 1)) - column;
       const int begin = call.left < 0 ? INT_MIN : p - call.left - column;
 #pragma unroll
@@ -119,7 +121,7 @@ __device__ void hide(const DenseCall& call, float (&s)[row_tiles][n_keys][4], in
   }
 }
 
-// Stores a warp's rows, from `first` on, through their places in shared memory.
+// Stores a warp's rows, from `first` on, by way of their places in shared memory.
 template <typename T, int dim, DenseTiles tiles>
 __device__ void store(const DenseCall& call, const Warp<T, dim, tiles>& warp, unsigned char* shared,
                       int batch, int head, int first) {
@@ -207,13 +209,13 @@ __global__ void __launch_bounds__(kDenseThreads, 2) attend(const __grid_constant
     if (t < all.end) load(shared.v[t % kPlaces], shared.first_value, call.v.row_stride, t);
     close_copy_group();
   };
-  // Waits until the keys of tile t are there and nobody reads the last tile's values any more.
+  // Waits until the keys of tile t have arrived and no warp still reads the last tile's values.
   const auto await_keys = [&](int t) {
     wait_for_copies<0>();
     __syncthreads();
     load_values(t + tiles.value_places - 1);
   };
-  // Waits until its values are there and nobody reads its keys any more.
+  // Waits until the tile's values have arrived and no warp still reads its keys.
   const auto await_values = [&](int t) {
     wait_for_copies<tiles.value_places - 1>();
     __syncthreads();
@@ -242,7 +244,7 @@ __global__ void __launch_bounds__(kDenseThreads, 2) attend(const __grid_constant
     await_values(t);
   }
   wait_for_copies<0>();
-  __syncthreads();  // where there were no keys, others may still have been bringing queries
+  __syncthreads();  // without keys, other threads may still be loading queries
   const int warp_row = fresh_thread_index() / 32 * kWarpRows;
   store(call, warp, shared.q + warp_row * S::kRowBytes, shared.batch, shared.head,
         shared.first_row + warp_row);

@@ -1,4 +1,4 @@
-// What the dense attention kernel is launched with, and how it cuts up the work.
+// The arguments of the dense attention kernel, and how it divides the work.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ struct DenseTiles {
   constexpr int rows() const { return 16 * row_tiles * kDenseWarps; }
 };
 
-// The one place that chooses tiles: as many keys as registers hold scores for beside the sums
-// (4 * row_tiles * (dim + keys) / 8 of 255). Two blocks share a multiprocessor, and the largest
+// The one place that chooses tiles: as many keys as there are registers for scores beside the sums
+// (4 * row_tiles * (dim + keys) / 8 of 255). Two blocks share a multiprocessor; the largest block
 // fits into 99 KB.
 constexpr DenseTiles dense_tiles(int dim) {
   if (dim <= 64) return {.row_tiles = 2, .keys = 128, .value_places = 2};
@@ -39,7 +39,7 @@ struct DenseRows {
 struct DenseCall {
   DenseRows<const void> q, k, v;
   DenseRows<void> out;
-  float* lse;  // null: not asked for
+  float* lse;  // null: not wanted
   std::int64_t lse_batch_stride, lse_head_stride, lse_row_stride;
   int heads, group, n_q, n_k;
   int row_tiles;         // tiles of rows of a head

@@ -1,4 +1,4 @@
-// What every file of instances of the dense kernel includes.
+// Included by every instance file of the dense kernel.
 #pragma once
 
 #include "cuda/attention/call.h"
@@ -8,7 +8,7 @@
 
 namespace tessera::cuda::dense {
 
-// Strides of 16-bit elements in bytes; one that nobody steps along may be anything.
+// Strides of 16-bit elements, in bytes. The stride of a dimension of size 1 may be anything.
 template <typename Void>
 DenseRows<Void> in_bytes(const HeadRows& rows, std::int64_t n) {
   return {.data = rows.data,

@@ -57,7 +57,8 @@ class Warp {
     }
   }
 
-  // Adds a tile by its scores. Its values lie `place` bytes after the first tile's.
+  // Adds a tile's values, weighted by its scores. They lie `place` bytes after the first tile's
+  // values.
   __device__ void add(const Scores<kM, kKeys>& s, std::uint32_t place) {
     take_in<T>(scale_, s, rows, [&](int k, int n, std::uint32_t(&b)[4]) {
       load_matrices_transposed(

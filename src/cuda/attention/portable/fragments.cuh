@@ -6,7 +6,7 @@
 //   16 x tiles  |     S      |      (t = lane % 4) of rows lane / 4 (side 0) and lane / 4 + 8
 //      rows     +------------+      (side 1): elements 2 * side and 2 * side + 1.
 //
-// Weights P enter the product with V in the layout in which scores leave the product with K.
+// The weights P enter the product with V in the same layout as the scores leave the product with K.
 #pragma once
 
 #include "core/philox.h"
@@ -38,7 +38,7 @@ struct QueryRows {
 template <int tiles, int keys>
 using Scores = float[tiles][keys / 8][4];
 
-// What a warp carries over the keys.
+// The state that a warp carries from key to key.
 template <int tiles, int dim>
 struct WarpRows {
   float out[tiles][dim / 8][4];
@@ -57,7 +57,7 @@ struct WarpRows {
       sum[m][0] = sum[m][1] = 0.f;
     }
   }
-  // Which of the warp's rows this lane holds.
+  // The row of the warp that this lane holds.
   __device__ static int row(int m, int side) { return 16 * m + 8 * side + lane_of_warp() / 4; }
 };
 
@@ -162,7 +162,7 @@ __device__ void scale_columns(float (&scores)[tiles][n_keys][4], FactorOf factor
   }
 }
 
-// How a score becomes an exponent of 2: positive_factor * bent(score).
+// Turns a score into an exponent of 2: positive_factor * bent(score).
 struct ScoreScale {
   const AttentionCall& call;
 
@@ -177,8 +177,8 @@ struct ScoreScale {
   }
 };
 
-// Scores of keys from k0 on that a row does not see become -inf. The warp's rows are those of
-// `rows` from `first` on. Loop: has seen() as KeyTileLoop.
+// Sets the scores of keys from k0 on that a row does not see to -inf. The warp's rows are the rows
+// of `rows` from `first` on. Loop has a seen() like KeyTileLoop's.
 template <int tiles, int n_keys, typename Loop>
 __device__ void hide(const QueryRows& rows, int first, const Loop& loop, int k0,
                      float (&scores)[tiles][n_keys][4]) {
@@ -206,8 +206,8 @@ __device__ void hide(const QueryRows& rows, int first, const Loop& loop, int k0,
   }
 }
 
-// From scores to weights 2^(factor * score - largest), with factor > 0. Earlier sums are rescaled
-// to the same largest, unless no row of the warp has a new one: that would multiply by 1.
+// From scores to weights 2^(factor * score - largest), with factor > 0. Rescales earlier sums to
+// the same largest score, unless no row of the warp has a new one: the factor would be 1.
 template <int tiles, int n_keys, int dim>
 __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
                        WarpRows<tiles, dim>& rows) {
@@ -219,7 +219,7 @@ __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
     for (int side = 0; side < 2; ++side) {
       float largest = fmaxf(scores[m][0][2 * side], scores[m][0][2 * side + 1]);
 #pragma unroll
-      for (int n = 1; n < n_keys; ++n) {  // fmaxf passes over a NaN
+      for (int n = 1; n < n_keys; ++n) {  // fmaxf ignores a NaN
         largest = fmaxf(largest, fmaxf(scores[m][n][2 * side], scores[m][n][2 * side + 1]));
       }
       const float before = rows.largest[m][side];
@@ -251,12 +251,12 @@ __device__ void update(float factor, float (&scores)[tiles][n_keys][4],
   }
 }
 
-// ---- the same with less waiting: weights are computed beside the products with the values.
+// ---- the same with less waiting: weights are computed while the products with the values run.
 
-// The largest scores, and what is subtracted from exponents: the largest score of the row, or an
-// earlier one that has been exceeded by less than 2^8. In the latter case earlier sums need not be
-// rescaled: weights stay below 2^8, which f16 holds and sums in f32 do not notice. All rows of a
-// warp change at the same time.
+// Finds the largest scores and the origins that are subtracted from exponents. An origin is the
+// largest score of the row, or an earlier one that has been exceeded by less than 2^8. In the
+// latter case earlier sums need no rescaling: weights stay below 2^8, which f16 holds and sums in
+// f32 tolerate. All rows of a warp change at the same time.
 template <int tiles, int n_keys, int dim>
 __device__ void find_origins(float factor, const float (&scores)[tiles][n_keys][4],
                              WarpRows<tiles, dim>& rows, float (&origin)[tiles][2]) {
@@ -267,10 +267,10 @@ __device__ void find_origins(float factor, const float (&scores)[tiles][n_keys][
   for (int m = 0; m < tiles; ++m) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
-      const auto pair = [&](int n) {  // fmaxf passes over a NaN
+      const auto pair = [&](int n) {  // fmaxf ignores a NaN
         return fmaxf(scores[m][n][2 * side], scores[m][n][2 * side + 1]);
       };
-      float most[2] = {pair(0), pair(1)};  // two chains: one alone would wait for itself
+      float most[2] = {pair(0), pair(1)};  // two chains, because one would wait for its own results
 #pragma unroll
       for (int n = 2; n < n_keys; ++n) most[n % 2] = fmaxf(most[n % 2], pair(n));
       const float before = rows.largest[m][side];
@@ -303,10 +303,10 @@ __device__ void find_origins(float factor, const float (&scores)[tiles][n_keys][
   }
 }
 
-// update() and multiply_values() at once, for the scores of a tile. While the values of 16 keys are
-// added, the weights of the next 16 are computed, a piece of 16 x 8 at a time. So a warp does not
-// wait for the tensor cores while the unit that computes 2^x idles, or the other way round.
-// load(k, n, b) reads values of keys from 16 k on, columns from 16 n on.
+// update() and multiply_values() in one, for the scores of a tile. While the values of 16 keys are
+// added, the weights of the next 16 are computed, a piece of 16 x 8 at a time. So neither the
+// tensor cores nor the unit that computes 2^x idles while a warp waits for the other. load(k, n, b)
+// reads values of keys from 16 k on, columns from 16 n on.
 template <typename T, int tiles, int n_keys, int dim, typename LoadValues>
 __device__ void take_in(float factor, const float (&scores)[tiles][n_keys][4],
                         WarpRows<tiles, dim>& rows, LoadValues load) {
@@ -344,8 +344,8 @@ __device__ void take_in(float factor, const float (&scores)[tiles][n_keys][4],
   }
 }
 
-// Dropout: weights become 0 or are divided by 1 - p. Rows as for hide(). The random words are drawn
-// in a loop that is not unrolled, because there are many, and leave a bit each.
+// Dropout: weights become 0 or are divided by 1 - p. Rows are as for hide(). The random words are
+// drawn in a loop that is not unrolled, because there are many; each leaves one bit.
 template <int tiles, int n_keys>
 __device__ void drop(const QueryRows& rows, int first, int k0, float (&weights)[tiles][n_keys][4]) {
   const AttentionCall& call = rows.call;

@@ -25,7 +25,8 @@ void with_tensor_core_types(const AttentionCall& call, F&& fn) {
   return with_dim(BFloat16());
 }
 
-// The same mask in numbers that are ints: nothing lies farther apart than positions do.
+// Limits the mask's numbers to the largest position, so that they fit ints. No two positions lie
+// farther apart.
 inline void keep_within_positions(MaskView& mask) {
   for (std::int64_t* number : {&mask.left, &mask.right, &mask.n_sink, &mask.block}) {
     *number = std::min<std::int64_t>(*number, kMostPositions);

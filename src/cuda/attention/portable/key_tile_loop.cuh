@@ -1,5 +1,5 @@
 // The loop over the key tiles that some queries visit, and which of their keys each query sees.
-// Positions are ints here: longer sequences are left to the plain kernel.
+// Positions are ints; the plain kernel runs longer sequences.
 #pragma once
 
 #include <algorithm>
@@ -18,23 +18,24 @@ inline constexpr int kKeysOfWord = 64;  // one bit each
 //   KeyTileLoop::Cursor cursor;
 //   for (int k0 = loop.next(0, n, cursor); k0 < loop.end; k0 = loop.next(k0 + n, n, cursor))
 //
-// All masks but blocks are a band of keys with the sinks before it: a question takes a few
-// comparisons. The same holds where all queries lie in one row of a pattern whose blocks are whole
-// tiles. These are plain numbers, so that a loop can lie in shared memory and takes no registers.
+// All masks but block patterns are a band of keys with the sinks before it, so a query of the mask
+// takes a few comparisons. So does one where all queries lie in one row of a pattern whose blocks
+// are whole tiles. The members are plain numbers, so that a loop can live in shared memory and take
+// no registers.
 struct KeyTileLoop {
   int q0, q1, shift, n_k;
   int left, right, n_sink;   // of the mask; left and right -1: open
   int begin, end;            // keys of the band that some query sees; `end` is after the sinks too
-  int full_begin, full_end;  // those that every query sees
-  int sinks;                 // the first keys, which some query sees beside the band
+  int full_begin, full_end;  // the keys that every query sees
+  int sinks;                 // the first keys, which some query sees besides the band
 
   // Of a pattern of blocks.
-  bool blocks, one_row;  // is there one; do all queries lie in one row of it, in whole tiles
+  bool blocks, one_row;  // whether there is one; all queries are in one row of whole tiles
   int block, row0, row1, q_blocks;  // keys of a block; rows of the pattern, both ends included
   const std::int64_t* offsets;
   const std::int32_t* indices;
 
-  // Where a loop over one row of a pattern stands.
+  // The position of a loop over one row of a pattern.
   struct Cursor {
     int at = -1, end = 0;  // the next of the row's blocks
     int block_end = 0;     // of the current one, in keys
@@ -48,8 +49,7 @@ struct KeyTileLoop {
     return first_query / size == last_query / size && size % tile_keys == 0;
   }
 
-  // `tiles_of_one_row`: lie_in_one_row() holds, and only tiles that next() has named are asked
-  // about.
+  // `tiles_of_one_row`: lie_in_one_row() holds, and callers pass only tiles that next() returned.
   __device__ void start(const MaskView& mask, const SmallSequence& s, int first_query,
                         int last_query, bool tiles_of_one_row) {
     q0 = first_query;
@@ -76,7 +76,7 @@ struct KeyTileLoop {
     indices = mask.indices;
   }
 
-  // The first tile of n keys from key k on, a multiple of n; INT_MAX: there is none.
+  // The first tile of n keys from key k on, a multiple of n; INT_MAX if there is none.
   __device__ int next(int k, int n, Cursor& cursor) const {
     if (k >= end) return INT_MAX;
     if (!blocks) return k < sinks ? k : std::max(k, begin / n * n);
@@ -90,13 +90,13 @@ struct KeyTileLoop {
     if (k0 >= end || k0 + n <= begin) return false;
     return !blocks || one_row || in_pattern(k0, n) != TileState::skip;
   }
-  // Whether every query sees every one of them.
+  // Whether every query sees all n keys from k0 on.
   __device__ bool full(int k0, int n) const {
     if (k0 < full_begin || k0 + n > full_end) return false;
     return !blocks || one_row || in_pattern(k0, n) == TileState::full;
   }
 
-  // Bit b: does query i see key k0 + b?
+  // Bit b: whether query i sees key k0 + b.
   __device__ std::uint64_t seen(int i, int k0) const {
     const int p = i + shift;
     const auto up_to = [&](int key) { return ones(clamped(key) - k0); };
@@ -107,17 +107,17 @@ struct KeyTileLoop {
   }
 
  private:
-  // A key's number, or the end of the sequence that it lies beyond.
+  // A key's number, clamped to the sequence.
   __device__ int clamped(int key) const { return lesser(std::max(key, 0), n_k); }
-  // By value: std::min takes addresses, which are of two kinds of memory here.
+  // By value: std::min takes addresses, and here the two may point to different kinds of memory.
   __device__ static int lesser(int a, int b) { return a < b ? a : b; }
   // The lowest n bits.
   __device__ static std::uint64_t ones(int n) {
     return n <= 0 ? 0 : n >= kKeysOfWord ? ~std::uint64_t{0} : (std::uint64_t{1} << n) - 1;
   }
 
-  // ---- patterns of blocks. The longer functions are not inlined: even code that most calls jump
-  // over has to be loaded, and a kernel of a few microseconds waits for its instructions.
+  // ---- patterns of blocks. The longer functions are not inlined: even code that most calls skip
+  // has to be loaded, and a kernel of a few microseconds waits for its instructions.
 
   struct BlockRow {
     const std::int32_t *begin, *end;
@@ -136,14 +136,14 @@ struct KeyTileLoop {
       return low;
     }
   };
-  // The first key of a block, or the end of the sequence that it lies beyond. A pattern may be
-  // larger than the sequence: then the product need not be an int.
+  // The first key of a block, clamped to the end of the sequence. A pattern may be larger than the
+  // sequence; the product then may not fit an int.
   __device__ int first_key(std::int32_t k_block) const {
     const std::int64_t key = std::int64_t{k_block} * block;
     return key < n_k ? static_cast<int>(key) : n_k;
   }
-  // A row outside of the pattern is empty. On a GPU, nobody may have been able to check that there
-  // is no such row.
+  // A row outside the pattern is empty. On a GPU, the host may not have been able to rule such rows
+  // out.
   __device__ BlockRow row_of(int row) const {
     if (row >= q_blocks) return {indices, indices};
     return {indices + offsets[row], indices + offsets[row + 1]};
@@ -182,7 +182,7 @@ struct KeyTileLoop {
     }
     return none ? TileState::skip : all ? TileState::full : TileState::partial;
   }
-  // The keys of a word from k0 on that the pattern lets query i see.
+  // The keys, from k0 on, that the pattern lets query i see, one bit each.
   __device__ __noinline__ std::uint64_t pattern(int i, int k0) const {
     std::uint64_t bits = 0;
     const BlockRow row = row_of(i / block);
@@ -196,8 +196,7 @@ struct KeyTileLoop {
   }
 };
 
-// The steps of a sequence, of so many keys each: those of the sinks, if any, then those of the
-// band.
+// The steps of a sequence, `keys` keys each: first the sinks' steps, if any, then the band's.
 template <int keys>
 struct KeySteps {
   int sink_steps, begin, count;

@@ -3,15 +3,14 @@
 // The idea: the running softmax on tensor cores. A block of four warps takes a tile of query rows
 // and goes over the tiles of keys that they may see. For each row it keeps the largest score so
 // far, the sum of weights relative to it, and the output sum. The plain kernel (plain/plain.cu) is
-// the same loop without tensor cores; dense.cuh is a faster one for simple calls. key_tile_loop.cuh
-// says which tiles are visited.
+// the same loop without tensor cores; dense.cuh is a faster kernel for simple calls.
+// key_tile_loop.cuh determines which tiles are visited.
 //
 //                          keys
 //                 d  +------------+
 //                    |    K^T     |     Warp w has 32 rows (16 where heads are wider than 128). Its
 //          d         +------------+     scores S and outputs O stay in registers, in mma's layout:
-//    +-----------+   +------------+     a row of a 16 x 8 piece lies in a quad of lanes, and S
-//    comes
+//    +-----------+   +------------+     a row of a 16 x 8 piece lies in a quad of lanes. S comes
 //  w0|    Q      |   |     S      |     out in the layout in which P goes in.
 //  w1|           |   +------------+
 //  w2| in shared |      P = exp2(S - largest), rounded to 16 bits
@@ -19,7 +18,7 @@
 //    +-----------+   keys |     V     |   O = O * rescale + P V
 //                         +-----------+
 //
-// K and V have one place each in shared memory. A tile's values arrive while its scores are
+// K and V have one buffer each in shared memory. A tile's values arrive while its scores are
 // computed, and the next tile's keys arrive while P V is computed:
 //
 //   copies      K0 | V0     | K1              | V1     | K2
@@ -43,11 +42,11 @@ namespace tessera::cuda::mma {
 inline constexpr int kWarps = 4;
 inline constexpr int kThreads = 32 * kWarps;
 
-// Two tiles of 16 rows share each element of K and V that a warp reads. With heads wider than 128,
-// the sums of two tiles would not fit into registers.
+// A warp uses each element of K and V that it reads for two tiles of 16 rows. With heads wider than
+// 128, the sums of two tiles would not fit into registers.
 constexpr int row_tiles(int dim) { return dim <= 128 ? 2 : 1; }
-// As many keys as registers hold scores for beside the sums; at 256 dims, as many as fit into 99
-// KB.
+// As many keys as there are registers for scores beside the sums; at 256 dims, as many as fit into
+// 99 KB.
 constexpr int keys_of_tile(int dim) { return dim <= 64 ? 128 : dim <= 128 ? 64 : 32; }
 // The same where dropout, a softcap or the like need registers too.
 constexpr int keys_of_rich_tile(int dim) { return dim <= 96 ? 64 : 32; }
@@ -74,8 +73,7 @@ struct Shared {
 
 __device__ inline int warp() { return static_cast<int>(threadIdx.x) / 32; }
 
-// A warp brings its rows into their places in shared memory, and from there to `out` in whole
-// chunks.
+// A warp writes its rows to their places in shared memory, and from there to `out` in whole chunks.
 template <typename T, int dim>
 __device__ void store(const QueryRows& rows, const WarpRows<row_tiles(dim), dim>& state,
                       unsigned char* shared, bool vectors) {
@@ -123,7 +121,7 @@ __device__ CodedRows<T, dim, keys, kThreads> coded_rows(const AttentionCall& cal
   return {fresh_thread_index(), call.dim, call.stored, vectors};
 }
 
-// Starts the copies of a tile's keys or values: the rows that `at` names.
+// Starts the copies of a tile's keys or values, the rows that `at` names.
 template <typename T, int dim, int keys, bool lean>
 __device__ void load(const AttentionCall& call, bool vectors, unsigned char* to, const void* first,
                      const std::uint32_t* at) {
@@ -179,7 +177,7 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
   if (k0 < loop.end) load_keys(0);
   while (k0 < loop.end) {
     wait_for_copies<0>();
-    // The keys are there, and nobody reads the last values any more.
+    // The keys have arrived, and no thread still reads the last values.
     const bool some_lost = __syncthreads_or(lost ? 1 : 0) != 0;
     expand(shared.k);
     if (some_lost) {
@@ -190,12 +188,12 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
     const int next = loop.next(k0 + keys, keys, cursor);
     lost = next < loop.end && find_rows_of(1 - slot, next);
     if (!lean && call.inv_freq != nullptr) {
-      turn_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
+      rotate_keys<dim, keys, T>(call, shared.k, k0, static_cast<int>(threadIdx.x), kThreads);
       __syncthreads();
     }
     const auto await_values = [&] {
       wait_for_copies<0>();
-      __syncthreads();  // the values are there, and nobody reads the keys any more
+      __syncthreads();  // the values have arrived; no thread still reads the keys
       expand(shared.v);
       if (next < loop.end) load_keys(1 - slot);
     };
@@ -225,14 +223,14 @@ __device__ void attend_tile(const AttentionCall& call, const KeyUnits& units,
     slot = 1 - slot;
   }
   wait_for_copies<0>();
-  __syncthreads();  // nobody reads queries any more
+  __syncthreads();  // no thread still reads queries
   store<T, dim>(shared.query_rows(call), state, shared.q, units.vectors);
 }
 
-// Finds tile `item` of the batch. Sequences come one after the other, and so do the heads of a
-// sequence: blocks that run at the same time share keys. The last rows of a head come first: under
-// a causal mask they take longest. False if there are fewer tiles. `leave_few`: sequences of few
-// rows are left to the split kernel.
+// Finds tile `item` of the batch. The order is by sequence, then by head, so blocks that run at the
+// same time share keys. The last rows of a head come first: under a causal mask they take longest.
+// Returns false if there are fewer tiles. `leave_few`: the split kernel takes the sequences of few
+// rows.
 __device__ inline bool find_rows(const AttentionCall& call, int item, int tile_rows, bool leave_few,
                                  SmallSequence* s, int* kv_head, int* begin) {
   const int kv_heads = static_cast<int>(call.kv_heads), group = static_cast<int>(call.group);
@@ -307,7 +305,7 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   constexpr int kKeys = keys_of_tile(dim), kSmall = std::min(64, kKeys);
   if (!is_lean(call))
     return launch_tiles<T, dim, keys_of_rich_tile(dim), false>(ctx, call, options);
-  // Tiles are skipped whole. Where the blocks of a pattern are not made of whole tiles, smaller
+  // Only whole tiles are skipped. Where a pattern's blocks are not multiples of a tile, smaller
   // tiles skip more.
   if (call.mask.kind == Mask::Kind::blocks && call.mask.block % kKeys != 0) {
     return launch_tiles<T, dim, kSmall, true>(ctx, call, options);

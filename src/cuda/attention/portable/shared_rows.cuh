@@ -1,8 +1,8 @@
-// Rows of q, k and v on their way into shared memory, 16 bytes at a time.
+// Loads rows of q, k and v into shared memory, 16 bytes at a time.
 //
-// Rows that begin on 16 bytes and are a multiple of 8 elements long travel by cp.async; all others
-// element by element, through registers. Zeros fill the elements beyond the head dim and the rows
-// that do not exist: they add nothing to a product. Keys of a page that is not in the pool become
+// Rows that are aligned to 16 bytes and a multiple of 8 elements long are copied by cp.async; all
+// others element by element, through registers. Elements beyond the head dim and rows that do not
+// exist are zeros, which add nothing to a product. Keys of a page that is not in the pool become
 // NaN afterwards (lose_row). The thread that found such a key does that, at no cost to the others.
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace tessera::cuda {
 
-// Where a row lies, in units from the first row of its head (KeyUnits); or one of these.
-inline constexpr std::uint32_t kElsewhere = 0xfffffffdu;  // not copied: it comes another way
+// Where a row lies, in units from the first row of its head (KeyUnits), or one of these values.
+inline constexpr std::uint32_t kElsewhere = 0xfffffffdu;  // not copied: loaded another way
 inline constexpr std::uint32_t kLostRow = 0xfffffffeu;    // of a page that is not in the pool
 inline constexpr std::uint32_t kNoRow = 0xffffffffu;      // beyond the last key
 
@@ -58,7 +58,7 @@ __device__ inline KeyPlace find_key_place(const AttentionCall& call, const KeyUn
   });
 }
 
-// Where key j and its value lie, at this place if there is such a key.
+// Where key j and its value lie, if there is such a key.
 template <typename FindPlace>
 __device__ KeyRow find_key_row(const KeyUnits& units, const SmallSequence& s, int j,
                                FindPlace find_place) {
@@ -69,13 +69,13 @@ __device__ KeyRow find_key_row(const KeyUnits& units, const SmallSequence& s, in
           at.batch * units.v_batch + at.row * units.v_row};
 }
 
-// Where the keys and values of a tile lie. Found once for each row, not by every thread that copies
-// a part of it.
+// Where the keys and values of a tile lie. Each row is looked up once, not by every thread that
+// copies a part of it.
 template <int keys>
 struct KeyRowTable {
   std::uint32_t k[keys], v[keys];
 
-  // Thread t finds row t; the others have nothing to do. True if the row is lost.
+  // Thread t finds row t; other threads do nothing. True if the row is lost.
   __device__ bool find(const AttentionCall& call, const KeyUnits& units, const SmallSequence& s,
                        int k0) {
     const int row = static_cast<int>(threadIdx.x);
@@ -88,7 +88,7 @@ struct KeyRowTable {
   }
 };
 
-// Row `row` of the keys becomes NaN, and so do the scores of all queries that see it.
+// Sets row `row` of the keys to NaN, and thereby the scores of all queries that see it.
 template <int dim>
 __device__ void lose_row(unsigned char* keys, int row) {
   for (int chunk = 0; chunk < dim / 8; ++chunk) {
@@ -97,7 +97,7 @@ __device__ void lose_row(unsigned char* keys, int row) {
   }
 }
 
-// Eight elements from `from` on. Those from n on do not exist.
+// Eight elements from `from` on. Only the first n exist.
 template <typename T>
 __device__ uint4 eight_elements(const T* from, int n) {
   std::uint32_t pairs[4];
@@ -110,8 +110,8 @@ __device__ uint4 eight_elements(const T* from, int n) {
   return make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
 }
 
-// `threads` threads copy `rows` rows. Each has one chunk of every kAtOnce-th row, so that all of
-// its addresses follow from one. Places: where a row lies in shared memory.
+// `threads` threads copy `rows` rows. Each has one chunk of every kAtOnce-th row, so that all its
+// addresses follow from one. Places gives a row's place in shared memory.
 template <int dim, int rows, int threads, typename Places = PaddedRows<dim>>
 struct RowCopy {
   using Rows = Places;
@@ -123,8 +123,8 @@ struct RowCopy {
   __device__ RowCopy(int thread, int actual_dim)
       : row(thread / Rows::kChunks), chunk(thread % Rows::kChunks), left(actual_dim - 8 * chunk) {}
 
-  // to [rows, dim] = base + the rows that row_at(r) names. Each thread first asks for all of its
-  // rows, then starts all copies. Closes no group.
+  // to [rows, dim] = the rows that row_at(r) names, relative to base. Each thread first looks up
+  // all its rows, then starts all copies. Does not close the copy group.
   template <typename T, typename RowAt>
   __device__ void by_vectors(unsigned char* to, const T* base, RowAt row_at) const {
     std::uint32_t units[kTurns];
@@ -140,7 +140,7 @@ struct RowCopy {
                  there);
     }
   }
-  // The same of rows that follow each other, `stride` units apart. All exist.
+  // The same for consecutive rows, `stride` units apart, that all exist.
   template <typename T>
   __device__ void neighbours(unsigned char* to, const T* base, std::uint32_t first,
                              std::uint32_t stride) const {
@@ -182,8 +182,8 @@ struct RowCopy {
   }
 };
 
-// to [rows, dim] = query rows; row_of(r) is null where there is none. Each row is loaded once, so
-// this code need not save instructions.
+// to [rows, dim] = query rows; row_of(r) is null for a row that does not exist. Each row is loaded
+// once, so this code need not save instructions.
 template <int dim, int rows, int threads, typename T, typename RowOf>
 __device__ void load_queries(unsigned char* to, int actual_dim, bool vectors, RowOf row_of) {
   using Rows = PaddedRows<dim>;
@@ -207,15 +207,15 @@ __device__ void load_queries(unsigned char* to, int actual_dim, bool vectors, Ro
 // the rotation of one position; over at most 64 steps that is off by 64 roundings of f32. Thread
 // `thread` of `threads` calls it.
 template <int dim, int rows, typename T>
-__device__ void turn_keys(const AttentionCall& call, unsigned char* keys, int k0, int thread,
-                          int threads) {
+__device__ void rotate_keys(const AttentionCall& call, unsigned char* keys, int k0, int thread,
+                            int threads) {
   using Rows = PaddedRows<dim>;
   const auto at = [&](int row, int d) {
     return reinterpret_cast<T*>(keys + Rows::at(row, d / 8)) + d % 8;
   };
   const int pairs = static_cast<int>(call.pairs);
   if (pairs == 0) return;
-  const int runs = std::max(1, threads / pairs);  // of keys, as long as there are threads
+  const int runs = std::max(1, threads / pairs);  // of keys, as many as there are threads for
   const int length = (rows + runs - 1) / runs;
   for (int item = thread; item < runs * pairs; item += threads) {
     const int pair = item % pairs, begin = item / pairs * length;
@@ -223,13 +223,13 @@ __device__ void turn_keys(const AttentionCall& call, unsigned char* keys, int k0
     const int first = call.half_split ? pair : 2 * pair;
     const int second = call.half_split ? pair + pairs : 2 * pair + 1;
     const CosSin step = cos_sin(1, call.inv_freq[pair]);
-    CosSin turn = cos_sin(k0 + begin, call.inv_freq[pair]);
+    CosSin rotation = cos_sin(k0 + begin, call.inv_freq[pair]);
     for (int r = begin; r < end; ++r) {
-      const TurnedPair pair_out = turned(to_f32(*at(r, first)), to_f32(*at(r, second)), turn);
+      const RotatedPair pair_out = rotated(to_f32(*at(r, first)), to_f32(*at(r, second)), rotation);
       *at(r, first) = from_f32<T>(pair_out.first);
       *at(r, second) = from_f32<T>(pair_out.second);
-      const TurnedPair next = turned(turn.cos, turn.sin, step);
-      turn = {next.first, next.second};
+      const RotatedPair next = rotated(rotation.cos, rotation.sin, step);
+      rotation = {next.first, next.second};
     }
   }
 }

@@ -1,6 +1,6 @@
-// A sequence whose numbers are all ints, as the tensor core kernels take them. It costs half the
-// instructions of Sequence, which matters to a kernel of a few microseconds that cannot start to
-// load before.
+// A sequence in ints, for the tensor core kernels. It takes half the instructions of Sequence. That
+// matters in a kernel of a few microseconds, which cannot start to load before it has these
+// numbers.
 #pragma once
 
 #include "cuda/attention/call.h"
@@ -14,7 +14,7 @@ struct SmallSequence {
   int hole_begin, hole_size;
 
   __device__ int shift() const { return n_k - n_q; }
-  // As AttentionCall::sequence().
+  // Like AttentionCall::sequence().
   __device__ static SmallSequence of(const AttentionCall& call, int index) {
     const auto clamped = [](int x, int low, int high) { return std::min(std::max(x, low), high); };
     const int n_q = static_cast<int>(call.n_q), n_k = static_cast<int>(call.n_k);
@@ -33,13 +33,13 @@ struct SmallSequence {
     if (call.holes != nullptr) {
       s.hole_begin = clamped(call.holes[index * call.hole_stride], 0, n_k);
       s.hole_size = clamped(call.holes[index * call.hole_stride + 1], 0, n_k);
-      // Keys from the hole on end with the pages.
+      // Keys after the hole end with the last page.
       s.n_k = std::min(s.n_k, std::max(s.hole_begin, n_k - s.hole_size));
     }
     return s;
   }
-  // Some of its queries, as a sequence of their own. It ends with the last key that they see under
-  // a mask that hides later ones, so that positions stay the same.
+  // Some of the queries, as a sequence of their own. It ends with the last key that they see under
+  // a mask that hides later keys, so that positions stay the same.
   __device__ SmallSequence run(int first, int queries) const {
     const int begin = std::min(first, n_q), end = std::min(first + queries, n_q);
     SmallSequence s = *this;

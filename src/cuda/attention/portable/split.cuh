@@ -3,21 +3,21 @@
 //
 // The idea: there is little to compute and much to read, so the keys of a sequence are split among
 // blocks, and among the four warps of a block. Each warp streams its keys and values through its
-// own ring in shared memory and waits for nobody:
+// own ring in shared memory and never waits for another warp:
 //
 //   keys, in steps of 16   |  0  1  2  3   4  5  6  7 |  8  9 10 11  12 13 14 15 |
 //   block                  |            0             |             1            |
 //   warp of it             |  0  1  2  3   0  1  2  3 |  0  1  2  3   0  1  2  3 |
 //
-// Memory is fast only if much of it is on its way at a time, so a ring has as many stages as let
-// two blocks share a multiprocessor. Neighbouring blocks have neighbouring heads of the same keys,
-// which lie side by side in memory.
+// Memory is fast only if many loads are in flight, so a ring has as many stages as still let two
+// blocks share a multiprocessor. Neighbouring blocks have neighbouring heads of the same keys,
+// which are adjacent in memory.
 //
 // All query heads that share a key head are rows of the same mma.sync, which has 16 rows. The
 // results of a block's warps are merged in shared memory: softmaxes over parts of the keys combine
-// by their (largest, sum, out). If the block had all keys, that is the output. Otherwise it goes to
-// the workspace, and the parts of each row are merged (split_merge.cuh): by the block that finishes
-// last, or by a second kernel where there are many rows.
+// by their (largest, sum, out). If the block had all keys, the merged result is the output.
+// Otherwise it goes to the workspace, and the parts of each row are merged (split_merge.cuh) by the
+// block that finishes last, or by a second kernel where there are many rows.
 //
 // examples/learn has no step for it. Step 3 teaches the running softmax, whose rescaling is the
 // merge; docs/design/attention_kernels.md has the algebra.
@@ -39,15 +39,16 @@
 
 namespace tessera::cuda::split {
 
-// Blocks that share a multiprocessor: as many as its registers allow where there are more blocks
-// than it can start at once. A step is little work with many waits, and more warps hide more of
-// them. Fewer blocks have longer rings instead.
+// Blocks that share a multiprocessor: as many as its registers allow, if there are more blocks than
+// it can start at once. A step is little work with many waits, and more warps hide more of the
+// waits. Fewer blocks have longer rings instead.
 template <int dim, bool lean, bool append>
 constexpr int most_sharing() {
   return dim <= 128 && lean && !append ? 3 : 2;
 }
 
-// The queries as an operand of mma.sync. Wide heads leave no registers for it: they read it again.
+// The queries as an operand of mma.sync. Wide heads leave no registers for them; the queries are
+// then read again in each step.
 template <typename T, int dim>
 struct QueryOperand {
   static constexpr bool kKept = dim <= 96;
@@ -79,8 +80,8 @@ struct QueryOperand {
   }
 };
 
-// One warp's loop over its tiles of keys. There is one place that starts copies, because a kernel
-// of a few microseconds waits for its instructions.
+// One warp's loop over its tiles of keys. Only one place starts copies, because a kernel of a few
+// microseconds waits for its instructions to load.
 template <typename T, int dim, bool lean, bool append>
 struct WarpTileLoop {
   const Part& part;
@@ -88,7 +89,7 @@ struct WarpTileLoop {
   const Loader<T, dim, lean, append>& load;
   Shared<dim>& shared;
   int stages;
-  bool early;  // the kernel ahead may still run
+  bool early;  // the kernel before may still run
   WarpSteps<lean> loading{part, loop, part.begin + warp_of_block()};
   WarpSteps<lean> computing{part, loop, part.begin + warp_of_block()};
   int into = 0, from = 0, started = 0;  // stages of the ring, and steps whose copies were started
@@ -107,10 +108,10 @@ struct WarpTileLoop {
       start();
       if (started < stages) continue;
       if (load.has_codes() && started == stages) factors = next_factors();
-      if (append && started == stages) load_turned_queries<dim>(load.fresh, shared.q);
+      if (append && started == stages) load_rotated_queries<dim>(load.fresh, shared.q);
       wait_for_all_but(stages - 1);
       if (started == stages) {
-        __syncthreads();  // the queries are there
+        __syncthreads();  // the queries have arrived
         queries.load(shared.q);
       }
       const int k0 = computing.take();
@@ -136,7 +137,7 @@ struct WarpTileLoop {
       if (append && load.fresh.in_step(k0)) {
         load.fresh.template store<dim>(k0, stage.k, stage.v);
       }
-      __syncwarp();  // nobody reads the stage any more
+      __syncwarp();  // no lane still reads the stage
       from = next(from);
     }
     wait_for_copies<0>();
@@ -144,29 +145,29 @@ struct WarpTileLoop {
 
  private:
   __device__ int next(int stage) const { return stage + 1 == stages ? 0 : stage + 1; }
-  // Starts the copies of the next step, a group of their own.
+  // Starts the copies of the next step, as one group.
   __device__ void start() {
     const int k0 = loading.take();
     const bool lost_now = k0 >= 0 && load.step(k0, shared.ring(stages)[into]);
     lost = lost << 1 | (lost_now ? 1u : 0u);
-    if (!append && started == 0) load.queries(shared.q);  // the first keys take longest to come
+    if (!append && started == 0) load.queries(shared.q);  // the first keys take longest to arrive
     close_copy_group();
     into = next(into);
     ++started;
   }
-  // Whether that step has keys that the kernel ahead writes.
+  // Whether the next step has keys that the kernel before writes.
   __device__ bool next_is_fresh() const {
     WarpSteps<lean> ahead = loading;
     const int k0 = ahead.take();
     return k0 >= 0 && load.fresh.in_step(k0);
   }
-  // Asked for a step ahead, as memory answers late.
+  // Loaded one step ahead, to hide the latency.
   __device__ KeyFactors next_factors() const {
     WarpSteps<lean> ahead = computing;
     const int k0 = ahead.take();
     return k0 >= 0 ? load.factors(k0 + lane_of_warp() % kStepKeys) : KeyFactors{};
   }
-  // What has to be done to keys in shared memory.
+  // Finishes the keys in shared memory.
   __device__ void prepare(int k0, Stage<dim>& stage) {
     load.expand(stage);
     const bool is_lost = (lost >> (stages - 1) & 1u) != 0;
@@ -175,17 +176,17 @@ struct WarpTileLoop {
       __syncwarp();
     }
     if (append && load.fresh.in_step(k0)) {
-      load.fresh.template turn_keys<dim>(k0, stage.k);
+      load.fresh.template rotate_keys<dim>(k0, stage.k);
       __syncwarp();
     }
     if (!lean && part.rows.call.inv_freq != nullptr) {
-      turn_keys<dim, kStepKeys, T>(part.rows.call, stage.k, k0, lane_of_warp(), 32);
+      rotate_keys<dim, kStepKeys, T>(part.rows.call, stage.k, k0, lane_of_warp(), 32);
       __syncwarp();
     }
   }
 };
 
-// Block i has item i. Append: tokens are new, and the call is lean.
+// Block i has item i. Append: the call has new tokens and is lean.
 template <typename T, int dim, bool lean, bool append>
 __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
     attend(const __grid_constant__ AttentionCall call, const __grid_constant__ KeyUnits units,
@@ -197,16 +198,16 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
   if (!early) wait_for_earlier_kernels();
   const Assignment own(call, partials, !lean);
   if (own.is_empty()) {
-    if (early) wait_for_earlier_kernels();  // else the next kernel might not wait for the one ahead
+    if (early) wait_for_earlier_kernels();  // or the next kernel might not wait for the last
     return;
   }
   if (!lean && threadIdx.x == 0) shared.loop = own.loop;
   const Part part = own.part(call);
   const QueryRows& rows = part.rows;
-  const NewRows<T> fresh{tokens, rows, shared.turns(stages)};
+  const NewRows<T> fresh{tokens, rows, shared.rotations(stages)};
   if (call.page_table != nullptr) list_pages(part, units, shared.pages);
   if constexpr (append) {
-    make_turns(fresh, shared.turns(stages));
+    make_rotations(fresh, shared.rotations(stages));
     clear_queries<dim>(shared.q);
   }
   __syncthreads();
@@ -220,7 +221,7 @@ __global__ void __launch_bounds__(kThreads, (most_sharing<dim, lean, append>()))
                                           {lane_of_warp(), call.dim}};
   WarpRows<1, dim> state;
   state.clear();
-  // In shared memory where functions that are not inlined read it, else in registers.
+  // In shared memory if functions that are not inlined read it, else in registers.
   const KeyTileLoop& loop = lean ? own.loop : shared.loop;
   WarpTileLoop<T, dim, lean, append>{part, loop, load, shared, stages, early}.run(state);
   __syncthreads();  // the rings are free
@@ -268,8 +269,8 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
   const DeviceLimits& gpu = state_of(ctx).limits();
   const int stages =
       stages_of_call<dim, Stage<dim>>(gpu, call, partials, most_sharing<dim, true, false>());
-  const int turns = tokens != nullptr ? static_cast<int>(call.n_q) * tokens->pairs : 0;
-  const Grid grid = grid_of_call(gpu, call, partials, shared_bytes<dim>(stages, turns));
+  const int rotations = tokens != nullptr ? static_cast<int>(call.n_q) * tokens->pairs : 0;
+  const Grid grid = grid_of_call(gpu, call, partials, shared_bytes<dim>(stages, rotations));
   const NewTokens none;
   if (dim <= kMostCodes && options.codes_in_registers) {
     launch_codes<T, std::min(dim, kMostCodes)>(ctx, call, options, partials);

@@ -4,7 +4,7 @@
 
 #include "core/checked.h"
 #include "cuda/attention/portable/instance.h"
-#include "cuda/attention/portable/split_turned.h"
+#include "cuda/attention/portable/split_rotated.h"
 
 namespace tessera::cuda {
 namespace mma {
@@ -33,9 +33,9 @@ std::int64_t all_rows(const PartialShape& shape) {
 }
 
 PartialShape partial_shape(const AttentionCall& call, bool fixed, const QueryTiles& tiles = {}) {
-  // A group of more heads than the kernel takes rows never comes to it.
+  // A group with more heads than the kernel has rows never gets here.
   if (call.group > kFewRows) return {};
-  const std::int64_t heads = call.kv_heads * tiles.count;  // of one sequence, each with own blocks
+  const std::int64_t heads = call.kv_heads * tiles.count;  // of a sequence, each with own blocks
   const std::int64_t slots = checked_mul(call.sequences, heads);
   const SplitRule rule = split_rule(heads, fixed ? heads : slots);
   const std::int64_t queries = std::min<std::int64_t>(call.n_q, tiles.queries);
@@ -46,7 +46,7 @@ PartialShape partial_shape(const AttentionCall& call, bool fixed, const QueryTil
           .rows = static_cast<int>(std::min(kFewRows, queries * call.group))};
 }
 
-// As many queries as have rows for one block, and as many such tiles as the call has.
+// As many queries as one block has rows for, and as many such tiles as the call needs.
 QueryTiles query_tiles(const AttentionCall& call) {
   const std::int64_t queries = kFewRows / call.group;
   return {.count = static_cast<int>(tiles_of(call.n_q, queries)),
@@ -121,21 +121,21 @@ AttentionPlan plan_codes(const AttentionRequest& request) {
   return of_codes;
 }
 
-bool takes_turned(const AttentionRequest& request) {
-  return takes(request) && suits_turning(request.call, request.units);
+bool takes_rotated(const AttentionRequest& request) {
+  return takes(request) && suits_rotating(request.call, request.units);
 }
 
-void run_turned(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
+void run_rotated(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
   const Partials partials = take_partials(ctx, frame, plan);
   with_tensor_core_types(plan.call, [&](auto type, auto dim) {
-    constexpr int kDim = std::min<int>(dim(), kMostTurned);  // wider heads do not come here
-    launch_turned<decltype(type), kDim>(ctx, plan.call, plan.options, partials);
+    constexpr int kDim = std::min<int>(dim(), kMostRotated);  // wider heads never get here
+    launch_rotated<decltype(type), kDim>(ctx, plan.call, plan.options, partials);
   });
 }
 
 void run_few(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
-  if (suits_turning(plan.call, plan.options.units)) {
-    run_turned(ctx, plan, frame);
+  if (suits_rotating(plan.call, plan.options.units)) {
+    run_rotated(ctx, plan, frame);
   } else {
     run(ctx, plan, frame);
   }
@@ -149,11 +149,11 @@ bool takes_run(const AttentionRequest& request) {
          call.sequences <= INT32_MAX / (kMostSplits * kRunQueries) / call.kv_heads;
 }
 
-// Each tile reads the keys again, from the second cache, where the kernels for many rows read them
-// once; but these leave most multiprocessors idle over few heads, however many keys there are. With
+// Each tile reads the keys again, from the L2 cache, while the kernels for many rows read them
+// once. But with few heads those leave most multiprocessors idle, however many keys there are. With
 // pages the other kernel is cuda.hopper, which is faster over short sequences. Measured on an H200
 // (docs/notebook/attention_portable.md). In a ragged batch such a sequence goes to the kernels for
-// many rows, so it does so alone where its bits must not depend on that.
+// many rows. Where its bits must not depend on the batch, it goes there alone too.
 bool run_pays(const AttentionRequest& request) {
   const AttentionCall& call = request.call;
   if (request.fixed_splits || call.group > kFewRows) return false;

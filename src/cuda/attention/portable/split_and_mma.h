@@ -19,19 +19,19 @@ bool takes(const AttentionRequest& request);
 AttentionPlan plan(const AttentionRequest& request);
 std::int64_t scratch(const AttentionPlan& plan);
 void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
-// The same where the call's tokens are not in the cache yet.
+// The same for a call whose tokens are not in the cache yet.
 void run_with_tokens(Context& ctx, const AttentionPlan& plan, const NewTokens& tokens,
                      Workspace::Frame& frame);
 
-// The same where keys and values are codes that are decoded in registers (split_codes.cuh).
+// The same for keys and values that are codes and are decoded in registers (split_codes.cuh).
 bool takes_codes(const AttentionRequest& request);
 AttentionPlan plan_codes(const AttentionRequest& request);
 
-// The same where keys are turned in registers as they are read (split_turned.cuh).
-bool takes_turned(const AttentionRequest& request);
-void run_turned(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
+// The same for keys that are rotated in registers as they are read (split_rotated.cuh).
+bool takes_rotated(const AttentionRequest& request);
+void run_rotated(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
 
-// One of the three, whichever suits.
+// Runs whichever of the three suits.
 void run_few(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);
 
 // The same for runs of more rows than a block has, in tiles (QueryTiles).
@@ -39,7 +39,7 @@ bool takes_run(const AttentionRequest& request);
 bool run_pays(const AttentionRequest& request);
 AttentionPlan plan_run(const AttentionRequest& request);
 
-// Sequences of few rows by this kernel, the others by mma.
+// Runs sequences of few rows by cuda.split, the others by cuda.mma.
 bool takes_mixed(const AttentionRequest& request);
 AttentionPlan plan_mixed(const AttentionRequest& request);
 void run_mixed(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame);

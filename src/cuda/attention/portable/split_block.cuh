@@ -1,5 +1,5 @@
-// A block of the split kernel (split.cuh): what it has in shared memory, which keys are its own,
-// and how they get there.
+// A block of the split kernel (split.cuh): its shared memory, its share of the keys, and how they
+// are loaded.
 #pragma once
 
 #include <algorithm>
@@ -28,14 +28,14 @@ struct Stage {
   unsigned char v[kStepKeys * PaddedRows<dim>::kRowBytes];
 };
 
-// A part of a sequence's page table. A ring is filled step by step: each would wait for its entry
-// of the table before it can ask for its keys.
+// A part of a sequence's page table. Without it, each step of a ring would wait for its table entry
+// before it could load its keys.
 struct PageList {
   static constexpr int kMost = 256;
   std::uint32_t first;  // in the table
   std::int32_t pages[kMost];
 
-  // All threads call it. Entries up to `last` are wanted.
+  // Loads the entries up to `last`. All threads call it.
   __device__ void fill(const std::int32_t* table, std::uint32_t from, std::uint32_t last) {
     for (std::uint32_t i = threadIdx.x; i < kMost && from + i <= last; i += kThreads) {
       pages[i] = table[from + i];
@@ -55,29 +55,29 @@ struct alignas(16) Shared {
   KeyTileLoop loop;
   PageList pages;
 
-  // Behind it: the warps' rings and, when all keys have been seen, their results.
+  // After this struct: the warps' rings and, after the last key, their results.
   __device__ Step* ring(int stages) {
     return reinterpret_cast<Step*>(this + 1) + warp_of_block() * stages;
   }
   __device__ float* out(int warp, int row) {
     return reinterpret_cast<float*>(this + 1) + (warp * kRows + row) * dim;
   }
-  // Behind the rings: the turns of new tokens.
-  __device__ CosSin* turns(int stages) {
+  // After the rings: the rotations of new tokens.
+  __device__ CosSin* rotations(int stages) {
     return reinterpret_cast<CosSin*>(reinterpret_cast<Step*>(this + 1) + kWarps * stages);
   }
 };
 
 template <int dim, typename Step = Stage<dim>>
-constexpr int shared_bytes(int stages, int turns) {
-  const int rings = kWarps * stages * static_cast<int>(sizeof(Step)) + turns * 8;
+constexpr int shared_bytes(int stages, int rotations) {
+  const int rings = kWarps * stages * static_cast<int>(sizeof(Step)) + rotations * 8;
   const int results = kWarps * kRows * dim * 4;
   return static_cast<int>(sizeof(Shared<dim, Step>)) + std::max(rings, results);
 }
 
-// Steps on their way in a warp: as many as let `sharing` blocks be on a multiprocessor, whose
-// shared memory is hardly more than the most that one block may have; at least two if one block can
-// have them. A warp that has fewer steps than that needs no more.
+// The number of stages of a warp: as many as let `sharing` blocks share a multiprocessor, whose
+// shared memory is hardly more than the most one block may have; at least two if one block has room
+// for them. A warp with fewer steps needs no more stages than steps.
 template <int dim, typename Step = Stage<dim>>
 constexpr int stages_for(std::int64_t most_bytes, int sharing, int steps_of_warp) {
   constexpr int kMost = 4, kReserved = 1024;  // the system's part of a block
@@ -96,7 +96,7 @@ inline std::int64_t slots_of_call(const AttentionCall& call, const Partials& par
   return call.sequences * call.kv_heads * partials.tiles.count;
 }
 
-// Of a call. Where not more blocks than two for each multiprocessor start, these have longer rings.
+// The stages of a call. With at most two blocks for each multiprocessor, rings are longer.
 template <int dim, typename Step>
 int stages_of_call(const DeviceLimits& gpu, const AttentionCall& call, const Partials& partials,
                    int most_sharing) {
@@ -115,7 +115,7 @@ inline Grid grid_of_call(const DeviceLimits& gpu, const AttentionCall& call,
           .overlaps = gpu.capability >= 90};
 }
 
-// Waits until at most `left` groups are under way, of up to three.
+// Waits until at most `left` groups are in flight; `left` is at most three.
 __device__ inline void wait_for_all_but(int left) {
   if (left == 0) {
     wait_for_copies<0>();
@@ -134,7 +134,7 @@ using Steps = KeySteps<kStepKeys>;
 struct Part {
   QueryRows rows;
   Steps steps;
-  int begin, end;  // of the steps
+  int begin, end;  // its steps
 };
 
 // A split of a key head of a tile of a sequence: item ((sequence * splits + split) * kv_heads +
@@ -148,7 +148,7 @@ struct Item {
     const auto splits = static_cast<std::uint32_t>(most_splits);
     const auto tiles = static_cast<std::uint32_t>(of_queries.count);
     tile = 0;
-    if (tiles > 1) {  // else there is nothing to divide
+    if (tiles > 1) {  // else no division is needed
       tile = static_cast<int>(item % tiles);
       item /= tiles;
     }
@@ -174,9 +174,9 @@ struct Assignment {
   Item item;
   SmallSequence sequence;
   int rows;          // of queries
-  KeyTileLoop loop;  // over the keys that they see
+  KeyTileLoop loop;  // over the keys that the rows see
   Steps steps;
-  int each, begin;  // steps of a block, and where this one begins
+  int each, begin;  // steps of each block, and the first step of this one
 
   // Patterns: the mask may be a pattern of blocks.
   __device__ Assignment(const AttentionCall& call, const Partials& partials, bool patterns)
@@ -188,7 +188,7 @@ struct Assignment {
         each(steps_of_split(steps.count, partials.rule)),
         begin(item.split * each) {}
 
-  // Nothing to do, left to the kernel for many rows, or no steps left.
+  // Nothing to do: no queries, so many that another kernel has them, or no steps left.
   __device__ bool is_empty() const {
     return rows == 0 || rows > kRows || (begin >= steps.count && item.split > 0);
   }
@@ -202,13 +202,13 @@ struct Assignment {
                                           bool patterns) {
     KeyTileLoop loop;
     loop.start(call.mask, s, 0, s.n_q - 1, false);
-    if (!patterns) loop.blocks = false;  // as the compiler cannot know
+    if (!patterns) loop.blocks = false;  // tells the compiler
     return loop;
   }
 };
 
 // The steps of one warp: every fourth of the block's steps that some row sees. Lean: there is no
-// pattern of blocks, and all are seen.
+// block pattern, and every step is seen.
 template <bool lean>
 struct WarpSteps {
   const Part& part;
@@ -237,8 +237,8 @@ __device__ inline void list_pages(const Part& part, const KeyUnits& units, PageL
             page_slot(s, last_key) / units.page_size);
 }
 
-// The first row of a step whose keys are neighbours: all of them exist, before key `end`, in one
-// page that is there. Then one address is enough, which saves half of the instructions of a step.
+// The first row of a step whose keys are neighbours: all exist before key `end`, in one page of the
+// pool. One address is then enough, which saves half the instructions of a step.
 struct Neighbours {
   bool found;
   std::uint32_t batch, row;
@@ -273,8 +273,8 @@ __device__ void copy_queries(const QueryRows& rows, bool vectors, unsigned char*
   });
 }
 
-// Starts the copies of steps. Lean: is_lean(), no pattern of blocks, and rows are copied in
-// vectors. Append: the keys of new tokens do not come from their pages.
+// Starts the copies of steps. Lean: is_lean(), no block pattern, and rows are copied in vectors.
+// Append: keys of new tokens are not read from their pages.
 template <typename T, int dim, bool lean, bool append>
 struct Loader {
   const QueryRows& rows;
@@ -308,7 +308,7 @@ struct Loader {
   // True if the lane's key is lost.
   __device__ bool step(int k0, Stage<dim>& stage) const {
     if (lean && copy_neighbours(k0, stage)) return false;
-    // Of the lane's key; two lanes have each.
+    // For the lane's key; each key has two lanes.
     const int key = k0 + lane_of_warp() % kStepKeys;
     const SmallSequence& s = rows.sequence;
     KeyRow mine = find_key_row(units, s, key, [&](int j) {
@@ -327,11 +327,11 @@ struct Loader {
     if (append && fresh.in_step(k0)) fresh.template copy<dim>(k0, stage.k, stage.v);
     return mine.k == kLostRow;
   }
-  // What scores and weights of a key are multiplied by, where it is made of codes.
+  // The factors for the scores and weights of a key that is made of codes.
   __device__ KeyFactors factors(int key) const {
     return find_key_factors(rows.call, units, rows.sequence, rows.kv_head, key);
   }
-  // Codes become numbers, when all lanes' copies have landed.
+  // Decodes the codes, once all lanes' copies have arrived.
   __device__ void expand(Stage<dim>& stage) const {
     if (!has_codes()) return;
     coded().expand(stage.k, [] { __syncwarp(); });

@@ -1,17 +1,17 @@
 // Attention, forward, where a sequence has few query rows and its keys and values are codes of 8
-// bits: cuda.split.codes. It is the split kernel (split.cuh) with another way from memory to the
-// tensor cores:
+// bits: cuda.split.codes. It is the split kernel (split.cuh) with a different path from memory to
+// the tensor cores:
 //
 //   global     | codes | scales |
-//                 | cp.async, into a ring of each warp: nobody waits
+//                 | cp.async, into a ring of each warp: no waiting
 //   shared     | codes | scales |
 //                 | vectors, as they lie
 //   registers  | codes |  -->  | pairs of f16 or bf16 |  -->  mma.sync (code_pairs.cuh)
 //
-// Codes are never written again. ldmatrix, which brings 16-bit numbers to the lanes that need them,
-// cannot do so for bytes. But which element is which along an operand of mma.sync is free, as long
-// as both operands agree, so each lane gets what lies side by side. A step has 16 keys. Lane 4 g +
-// t has, at head dim 128,
+// Decoded values are never written back. ldmatrix, which moves 16-bit numbers to the lanes that
+// need them, cannot do so for bytes. But the order of elements along an operand of mma.sync is
+// free, as long as both operands agree, so each lane takes adjacent bytes. A step has 16 keys. Lane
+// 4 g + t has, at head dim 128,
 //
 //   of keys     key g and key g + 8                 of values     keys 2t, 2t + 1, 2t + 8, 2t + 9
 //
@@ -22,7 +22,7 @@
 //   along the head dim. The queries are put in        16 g + i. Bytes of two keys are put side by
 //   the same order, once (QueryFragments).            side first, because pairs are along keys.
 //
-// Scores are multiplied by the scale of their key, and weights by that of their value, in f32.
+// Scores are multiplied by the scale of their key, and weights by the scale of their value, in f32.
 #pragma once
 
 #include <cstdint>
@@ -42,11 +42,11 @@
 
 namespace tessera::cuda::split {
 
-// Blocks that share a multiprocessor: what 168 registers of a thread allow.
+// Blocks that share a multiprocessor, with 168 registers for each thread.
 inline constexpr int kCodesSharing = 3;
 
 // The queries as an operand of mma.sync, in the order of KeyCodes. Wide heads leave no registers
-// for it: they keep it in shared memory, where the rows were.
+// for them; they stay in shared memory, where the rows were.
 template <int dim, typename Pairs>
 struct QueryFragments {
   static constexpr bool kKept = dim <= 96;
@@ -59,13 +59,13 @@ struct QueryFragments {
 #pragma unroll
       for (int s = 0; s < kSteps; ++s) load_in_code_order<dim, Pairs>(q, s, a[s]);
     } else {
-      constexpr int kOwn = kSteps / kWarps;  // a warp makes these
+      constexpr int kOwn = kSteps / kWarps;  // each warp makes this many
       std::uint32_t own[kOwn][4];
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
         load_in_code_order<dim, Pairs>(q, warp_of_block() * kOwn + i, own[i]);
       }
-      __syncthreads();  // nobody reads the rows any more
+      __syncthreads();  // no thread still reads the rows
 #pragma unroll
       for (int i = 0; i < kOwn; ++i) {
         place(q, warp_of_block() * kOwn + i) =
@@ -74,7 +74,7 @@ struct QueryFragments {
       __syncthreads();
     }
   }
-  // Those of step s.
+  // The operand of step s.
   __device__ const std::uint32_t (&step(unsigned char* q, int s))[4] {
     if constexpr (kKept) return a[s];
     const uint4 x = place(q, s);
@@ -116,7 +116,7 @@ struct CodeTileLoop {
       if (started < stages) continue;
       wait_for_all_but(stages - 1);
       if (started == stages) {
-        __syncthreads();  // the queries are there
+        __syncthreads();  // the queries have arrived
         queries.load(shared.q);
       }
       const int k0 = computing.take();
@@ -130,7 +130,7 @@ struct CodeTileLoop {
       update(factor, scores, state);
       scale(stage.scales + kStepKeys, kGain, scores);
       multiply_values(scores[0], stage, state.out[0]);
-      __syncwarp();  // nobody reads the stage any more
+      __syncwarp();  // no lane still reads the stage
       from = next(from);
     }
     wait_for_copies<0>();
@@ -139,7 +139,7 @@ struct CodeTileLoop {
  private:
   __device__ int next(int stage) const { return stage + 1 == stages ? 0 : stage + 1; }
 
-  // Multiplies what belongs to a key by its scale.
+  // Multiplies the scores or weights of each key by its scale.
   __device__ static void scale(const float* scales, float gain, Scores<1, kStepKeys>& scores) {
     scale_columns(scores, [&](int c) { return gain * scales[c]; });
   }
@@ -182,7 +182,7 @@ struct CodeTileLoop {
                                                  sums);
     }
   }
-  // The pieces of `bytes` bytes of each of the lane's values, from piece `piece` on.
+  // Adds the pieces in `bytes` bytes of each of the lane's values, from piece `piece` on.
   template <int bytes, int piece = 0>
   __device__ static void add_columns(const unsigned char* from, const std::uint32_t (&a)[4],
                                      float (&sums)[dim / 8][4]) {
@@ -190,7 +190,7 @@ struct CodeTileLoop {
     std::uint32_t words[4][kWords];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int key = i / 2 * 8 + i % 2;  // beside the lane's first
+      const int key = i / 2 * 8 + i % 2;  // relative to the lane's first
       read_words<bytes>(from + key * ValueCodes<dim>::kRowBytes, words[i]);
     }
     add_code_columns<T, Pairs, bytes, piece>(words, a, sums);

@@ -1,5 +1,5 @@
 // A block of the split kernel for codes (split_codes.cuh): where the codes of a step lie in shared
-// memory, which of them a lane reads, and how they get there.
+// memory, which ones a lane reads, and how they are loaded.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::cuda::split {
 
-// Reads bytes that begin on a multiple of their number.
+// Reads `bytes` bytes that are aligned to `bytes`.
 template <int bytes>
 __device__ void read_words(const unsigned char* from, std::uint32_t* to) {
   if constexpr (bytes == 16) {
@@ -31,8 +31,8 @@ __device__ void read_words(const unsigned char* from, std::uint32_t* to) {
   }
 }
 
-// The codes of 16 keys in shared memory. Eight keys, and four lanes of each, are read at a time.
-// With these distances between rows all of them lie in different banks.
+// The codes of 16 keys in shared memory. Eight keys are read at a time, each by four lanes. With
+// this row stride they all lie in different banks.
 template <int dim>
 struct KeyCodes {
   static constexpr int kChunks = dim / 16, kRowBytes = dim == 128 ? 144 : dim == 64 ? 64 : 96;
@@ -45,7 +45,7 @@ struct KeyCodes {
   __device__ static int vector(int v, int t) {
     return kBytes * (kBytes == 16 ? t * kVectors + v : 4 * v + t);
   }
-  // The first of the four elements that are lane t's in step s.
+  // The first of the four elements that lane t has in step s.
   __device__ static int element(int s, int t) {
     constexpr int kOfVector = kBytes / 4;
     const int v = s / kOfVector;
@@ -61,17 +61,17 @@ struct KeyCodes {
   }
 };
 
-// The codes of 16 values in shared memory. Every other value, and some or all of eight places in
-// it, are read at a time: a row is an odd number of chunks of 16 bytes.
+// The codes of 16 values in shared memory. Every other value is read at a time, at up to eight
+// places. A row is an odd number of 16-byte chunks, so the banks differ.
 template <int dim>
 struct ValueCodes {
   static constexpr int kChunks = dim / 16, kRowBytes = 16 * (kChunks | 1);
-  // A lane has kBytes of a value's first kWhole, and kRest of what follows.
+  // A lane has kBytes of a value's first kWhole bytes, and kRest of the bytes after them.
   static constexpr int kBytes = dim == 128 ? 16 : 8, kWhole = 8 * kBytes;
   static constexpr int kRest = (dim - kWhole) / 8;
 
   __device__ static int at(int row, int chunk) { return row * kRowBytes + 16 * chunk; }
-  // The element of out that is this column of this piece of 16 x 8.
+  // The element of out in this column of this 16 x 8 piece.
   __device__ static int element(int piece, int column) {
     return piece < kBytes ? kBytes * column + piece : kWhole + kRest * column + piece - kBytes;
   }
@@ -91,8 +91,8 @@ __device__ void load_in_code_order(const unsigned char* q, int s, std::uint32_t 
   }
 }
 
-// sums += weights times the columns that these bytes of the lane's four values are: those of the
-// pieces from `piece` on, in the order of ValueCodes.
+// sums += weights times the columns in these bytes of the lane's four values: the pieces from
+// `piece` on, in the order of ValueCodes.
 template <typename T, typename Pairs, int bytes, int piece, int words_of_value, int pieces>
 __device__ void add_code_columns(const std::uint32_t (&words)[4][words_of_value],
                                  const std::uint32_t (&weights)[4], float (&sums)[pieces][4]) {
@@ -129,10 +129,10 @@ struct CodeLoader {
   const KeyUnits& units;
   const PageList& list;
   const unsigned char *k, *v;  // the head's first row
-  // A lane brings one scale of a step: lanes below 16 that of a key, the others that of a value.
+  // A lane loads one scale of a step: lanes below 16 the scale of a key, the others of a value.
   const float* scales;
   std::int64_t scale_batch;
-  // Pairs of codes are copied as elements of 16 bits would be.
+  // Pairs of codes are copied like 16-bit elements.
   RowCopy<dim / 2, kStepKeys, 32, KeyCodes<dim>> k_copies;
   RowCopy<dim / 2, kStepKeys, 32, ValueCodes<dim>> v_copies;
 
@@ -155,7 +155,7 @@ struct CodeLoader {
     const auto page_at = [&](std::uint32_t i) {
       return list.page(rows.call.page_table + rows.sequence.index * rows.call.table_stride, i);
     };
-    const int place = lane_of_warp() % kStepKeys;  // of the lane's key in the step
+    const int place = lane_of_warp() % kStepKeys;  // the lane's key in the step
     const Neighbours near = find_neighbours(rows, units, k0, rows.sequence.n_k, page_at);
     if (near.found) {
       k_copies.neighbours(stage.k, k, near.batch * units.k_batch + near.row * units.k_row,
@@ -178,8 +178,8 @@ struct CodeLoader {
     if (!at.lost) {
       copy_scale(at.batch, at.row, stage);
     } else {
-      // The scores of a key in a page that is not in the pool are NaN, for all queries that see
-      // it. Beyond the last key everything is 0.
+      // The scores of a key in a page that is not in the pool are NaN for all queries that see it.
+      // Beyond the last key everything is 0.
       const bool fails = mine.k == kLostRow && brings_key_scale();
       stage.scales[lane_of_warp()] = fails ? __uint_as_float(0x7fffffffu) : 0.f;
     }

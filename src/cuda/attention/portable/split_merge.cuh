@@ -1,5 +1,5 @@
-// Softmaxes over parts of a row's keys become one over all of them (split.cuh): those of a block's
-// warps in shared memory, then those of blocks in the workspace.
+// Merges the softmaxes over parts of a row's keys into one over all keys (split.cuh): first the
+// warps of a block in shared memory, then the blocks in the workspace.
 #pragma once
 
 #include "cuda/attention/call.h"
@@ -14,7 +14,7 @@ namespace tessera::cuda::split {
 struct Merged {
   float largest = -INFINITY, sum = 0.f;
 
-  // What a part's sums are multiplied by.
+  // The factor for a part's sums.
   __device__ float weight(float part_largest) const {
     return part_largest == -INFINITY ? 0.f : fast_exp2(part_largest - largest);
   }
@@ -25,8 +25,8 @@ __device__ inline float log_sum_exp(const Merged& merged) {
   return merged.sum == 0.f ? -INFINITY : (merged.largest + log2f(merged.sum)) * kLn2;
 }
 
-// One warp merges the parts of one row, some parts at a time: all their loads are on their way at
-// once, and earlier sums are rescaled to the same largest.
+// One warp merges the parts of one row, several parts at a time: their loads are in flight
+// together, and earlier sums are rescaled to the same largest score.
 template <typename T, int dim>
 __device__ void merge_row(const QueryRows& rows, int row, std::uint32_t slot,
                           const Partials& partials, int splits) {
@@ -80,7 +80,7 @@ __device__ void merge_row(const QueryRows& rows, int row, std::uint32_t slot,
   }
 }
 
-// The warps' results go to shared memory. write(side, row) stores the sums of a side.
+// Stores the warps' results to shared memory. write(side, row) stores the sums of a side.
 template <int dim, typename Shared, typename Write>
 __device__ void share(const WarpRows<1, dim>& state, int rows, Shared& shared, Write write) {
   const int warp = warp_of_block();
@@ -137,8 +137,8 @@ __device__ void merge_warps(const Part& part, Shared& shared, const Partials& pa
   }
 }
 
-// What a block does with the results of its warps, when all of them are in shared memory: merges
-// them, and, if it is the last of its slot to come here, the parts of all blocks.
+// Finishes a block once the results of all its warps are in shared memory: merges them and, if the
+// block is the last of its slot, the parts of all blocks.
 template <typename T, int dim, typename Shared>
 __device__ void finish(const Assignment& own, const Part& part, Shared& shared,
                        const Partials& partials) {

@@ -1,11 +1,10 @@
-// The tokens that a call brings along (NewTokens): their queries and keys are turned on the way,
-// and their keys and values go into the cache. A step of the split kernel that has such keys takes
-// them from where the product left them:
+// The new tokens of a call (NewTokens): the kernel rotates their queries and keys, and writes their
+// keys and values to the cache. A step of the split kernel with such keys reads them from the
+// product's output:
 //
-//   cache    | k0 | k1 | k2 | k3 |  - |             the page's row is not read: nobody has written
-//   it product                       | k |             copied beside the others, turned in shared
-//   memory,
-//                                                   and stored into the row from there
+//   cache    | k0 | k1 | k2 | k3 |  - |        the page's row is not read: it is not written yet
+//   product                      |  k |        copied beside the others, rotated in shared memory,
+//                                              and stored into the row from there
 #pragma once
 
 #include <algorithm>
@@ -25,14 +24,14 @@ template <typename T>
 struct NewRows {
   const NewTokens& tokens;
   const QueryRows& rows;
-  const CosSin* turns;  // [n_q, pairs]
+  const CosSin* rotations;  // [n_q, pairs]
 
-  // Among the call's tokens.
+  // The token's number among the call's tokens.
   __device__ std::int64_t token(int i) const {
     const SmallSequence& s = rows.sequence;
     return std::int64_t{s.q_batch} * rows.call.n_q + s.q_begin + i;
   }
-  // The first of their keys; below zero where the sequence has fewer keys than queries.
+  // The first of the new keys; negative if the sequence has fewer keys than queries.
   __device__ int first() const { return rows.sequence.shift(); }
   __device__ bool has(int key) const { return key >= first() && key < rows.sequence.n_k; }
   __device__ bool in_step(int k0) const {
@@ -63,21 +62,21 @@ struct NewRows {
       }
     });
   }
-  // Turns the keys of a step that are new, in place. A warp calls it.
+  // Rotates the new keys of a step, in place. A warp calls it.
   template <int dim>
-  __device__ void turn_keys(int k0, unsigned char* k) const {
+  __device__ void rotate_keys(int k0, unsigned char* k) const {
     for_each(k0, [&](int r, int i) {
       T* row = reinterpret_cast<T*>(k + PaddedRows<dim>::at(r, 0));
       for (int pair = lane_of_warp(); pair < tokens.pairs; pair += 32) {
         const Pair at = tokens.pair(pair);
-        const TurnedPair out =
-            turned(to_f32(row[at.first]), to_f32(row[at.second]), turns[i * tokens.pairs + pair]);
+        const RotatedPair out = rotated(to_f32(row[at.first]), to_f32(row[at.second]),
+                                        rotations[i * tokens.pairs + pair]);
         row[at.first] = from_f32<T>(out.first);
         row[at.second] = from_f32<T>(out.second);
       }
     });
   }
-  // Stores them into their pages. A warp calls it.
+  // Stores the new keys and values of a step into their pages. A warp calls it.
   template <int dim>
   __device__ void store(int k0, const unsigned char* k, const unsigned char* v) const {
     const AttentionCall& call = rows.call;
@@ -97,19 +96,19 @@ struct NewRows {
   }
 };
 
-// The turns of a sequence's tokens, once for all heads. All threads of a block call it.
+// Makes the rotations of a sequence's tokens, once for all heads. All threads of a block call it.
 template <typename T>
-__device__ void make_turns(const NewRows<T>& fresh, CosSin* turns) {
+__device__ void make_rotations(const NewRows<T>& fresh, CosSin* rotations) {
   const NewTokens& tokens = fresh.tokens;
   const int count = fresh.rows.sequence.n_q * tokens.pairs;
   for (int i = static_cast<int>(threadIdx.x); i < count; i += 32 * kWarps) {
     const std::int64_t position =
         index_at(tokens.positions, tokens.position_dtype, fresh.token(i / tokens.pairs));
-    turns[i] = cos_sin(position, tokens.inv_freq[i % tokens.pairs]);
+    rotations[i] = cos_sin(position, tokens.inv_freq[i % tokens.pairs]);
   }
 }
 
-// Queries that do not exist, and elements beyond the head dim, are zeros.
+// Sets queries that do not exist, and elements beyond the head dim, to zero.
 template <int dim>
 __device__ void clear_queries(unsigned char* q) {
   constexpr int kVectors = static_cast<int>(kFewRows) * PaddedRows<dim>::kRowBytes / 16;
@@ -118,9 +117,10 @@ __device__ void clear_queries(unsigned char* q) {
   }
 }
 
-// The queries, turned, as the cache's keys are: rounded to T. All threads of a block call it.
+// Loads and rotates the queries, rounded to T like the cache's keys. All threads of a block call
+// it.
 template <int dim, typename T>
-__device__ void load_turned_queries(const NewRows<T>& fresh, unsigned char* q) {
+__device__ void load_rotated_queries(const NewRows<T>& fresh, unsigned char* q) {
   const NewTokens& tokens = fresh.tokens;
   const int units = fresh.rows.call.dim - tokens.pairs;  // of a row: pairs, then single elements
   for (int i = static_cast<int>(threadIdx.x); i < fresh.rows.size * units; i += 32 * kWarps) {
@@ -134,8 +134,8 @@ __device__ void load_turned_queries(const NewRows<T>& fresh, unsigned char* q) {
       continue;
     }
     const Pair at = tokens.pair(unit);
-    const TurnedPair out = turned(to_f32(from[at.first]), to_f32(from[at.second]),
-                                  fresh.turns[query * tokens.pairs + unit]);
+    const RotatedPair out = rotated(to_f32(from[at.first]), to_f32(from[at.second]),
+                                    fresh.rotations[query * tokens.pairs + unit]);
     to[at.first] = from_f32<T>(out.first);
     to[at.second] = from_f32<T>(out.second);
   }

@@ -16,20 +16,19 @@ namespace tessera::cuda {
 // The rows of one sequence and key head that the split kernel takes: one mma.sync.
 inline constexpr std::int64_t kFewRows = 16;
 
-// The most keys, or queries times heads, of a sequence: sums of four such numbers are ints.
+// The most keys, or queries times heads, of a sequence: a sum of four such numbers fits an int.
 inline constexpr int kMostPositions = 1 << 28;
 
-// Strides of keys and values in units for which 32 bits are enough: units of 16 bytes where every
-// row is made of whole chunks of 16 bytes and begins on one (`vectors`), else of one element.
+// Strides of keys and values in units that make them fit 32 bits: 16 bytes if all rows are aligned,
+// whole 16-byte chunks (`vectors`), else one element.
 struct KeyUnits {
   bool vectors;
   std::uint32_t k_batch, k_row, v_batch, v_row;
   std::uint32_t page_size;
 };
 
-// Whether nothing comes between scores and their softmax. Code that a kernel might run takes
-// registers, and time to load its instructions, even where it does not run: there are instances
-// without it.
+// Whether nothing comes between scores and their softmax. Code that a call does not run still takes
+// registers, and time to load its instructions, so there are instances without it.
 inline bool has_plain_scores(const AttentionCall& call) {
   return !call.capped && !call.dropping && call.inv_freq == nullptr && call.q_factor > 0.f;
 }
@@ -41,7 +40,7 @@ inline bool is_pattern(const AttentionCall& call) { return call.mask.kind == Mas
 struct TensorCoreOptions {
   KeyUnits units;
   bool leave_few = false;           // mma leaves sequences of few rows to the split kernel
-  bool codes_in_registers = false;  // the split kernel is that of split_codes.cuh
+  bool codes_in_registers = false;  // the split kernel is split_codes.cuh
 };
 
 namespace mma {
@@ -53,31 +52,31 @@ void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& op
 
 namespace split {
 
-// A step is 16 keys. A sequence's steps are shared out evenly among blocks of four warps.
+// A step is 16 keys. A sequence's steps are divided evenly among blocks of four warps.
 inline constexpr int kStepKeys = 16, kWarps = 4, kMostSplits = 32;
 
-// Short sequences have up to so many steps.
+// Short sequences have up to this many steps.
 inline constexpr int kShortSteps = 128;
 
-// About two for each multiprocessor of the largest GPU, which all run at the same time.
+// About two for each multiprocessor of the largest GPU. All run at the same time.
 inline constexpr int kBlocksAtOnce = 256;
 
 // The most queries of a run that is taken in tiles of kFewRows rows.
 inline constexpr std::int64_t kRunQueries = 16;
 
-// How the keys of a head are shared out.
+// How the keys of a head are divided among blocks.
 struct SplitRule {
-  int limit = 1;  // of blocks, so that those of all heads of a sequence run at the same time
-  // The fewest steps of a warp, of short sequences and of long ones. A block begins and ends, and
-  // partial results have to be merged: that takes as long as some steps. Long sequences have enough
-  // blocks even with more steps each.
+  int limit = 1;  // of blocks, so that the blocks of all heads of a sequence run at the same time
+  // The fewest steps of a warp, for short and for long sequences. Starting and ending a block and
+  // merging its partial results takes as long as some steps. Long sequences have enough blocks even
+  // with more steps each.
   int least_short = 1, least_long = 1;
 };
 
-// `slots`: the key heads of all sequences; of one sequence, where the bits of a result must not
-// depend on what else is in the batch (AttentionArgs::fixed_splits). Few slots need many blocks
-// each to keep all of memory busy. Many slots do without: at 32 sequences of 512 keys and 32 heads
-// of 80, blocks of 8 steps take 57 us, blocks of 2 steps 82. Measured on an H200
+// `slots`: the key heads of all sequences, or of one sequence if the bits of a result must not
+// depend on the rest of the batch (AttentionArgs::fixed_splits). Few slots need many blocks each to
+// keep all of memory busy. Many slots do not: at 32 sequences of 512 keys and 32 heads of 80,
+// blocks of 8 steps take 57 us, blocks of 2 steps 82. Measured on an H200
 // (docs/notebook/attention_portable.md).
 constexpr SplitRule split_rule(std::int64_t kv_heads, std::int64_t slots) {
   const int least = slots <= 32 ? 2 : slots <= 128 ? 4 : 8;
@@ -95,8 +94,9 @@ TESSERA_HOST_DEVICE constexpr int splits_of(int steps, const SplitRule& rule) {
   const int each = steps_of_split(steps, rule);
   return std::max(1, (steps + each - 1) / each);  // a sequence without keys has an output too
 }
-// The most splits of a sequence with up to this many keys. Besides the last step, at most one is
-// not full: the one that ends the sinks. Fewer steps may have more splits, if these are short.
+// The most splits of a sequence with up to this many keys. Besides the last step, at most one step
+// is not full: the one that ends the sinks. A sequence with fewer steps may have more splits if it
+// is short.
 constexpr int most_splits(std::int64_t keys, const SplitRule& rule) {
   const auto of = [&](std::int64_t steps, int least) {
     return static_cast<int>(std::min<std::int64_t>(rule.limit, (steps + least - 1) / least));
@@ -106,14 +106,14 @@ constexpr int most_splits(std::int64_t keys, const SplitRule& rule) {
   return std::max(of_short, of(steps, kWarps * rule.least_long));
 }
 
-// The queries of a sequence in tiles that a block can take: a run of more rows than it has is made
-// of several, each a sequence of its own (SmallSequence::run). Its blocks are neighbours: one reads
-// keys from memory, the others find them in the second cache.
+// The queries of a sequence in tiles of as many rows as a block has. A run with more rows is cut
+// into several tiles, each a sequence of its own (SmallSequence::run). The blocks of the tiles are
+// neighbours: one reads keys from memory, the others find them in the L2 cache.
 struct QueryTiles {
   int count = 1, queries = kMostPositions;  // of a sequence, and of a tile
 };
 
-// How large the Partials of a call are at most: [slots, splits, rows].
+// The largest size of a call's Partials: [slots, splits, rows].
 struct PartialShape {
   SplitRule rule{};
   QueryTiles tiles{};
@@ -130,9 +130,9 @@ struct Partials {
   float* largest_and_sum = nullptr;
   SplitRule rule{};
   QueryTiles tiles{};
-  int splits = 1;  // for this number of keys; 1: there are no partials
+  int splits = 1;  // for this number of keys; 1: no partials
   int rows = 1;    // at most, of a slot
-  // A zero for each slot: the block that finishes last merges. Null: a second kernel merges.
+  // A zero for each slot if the block that finishes last merges. Null: a second kernel merges.
   std::int32_t* counters = nullptr;
 };
 
@@ -142,13 +142,13 @@ struct TokenHeads {
   std::int64_t token_stride = 0, head_stride = 0;
 };
 
-// Two elements of a head that are turned together.
+// Two elements of a head that are rotated together.
 struct Pair {
   int first, second;
 };
 
-// The tokens of a call as the product left them, where the kernel turns them and writes keys and
-// values into the cache (append_attention). Token i is query i, in the order of q.
+// The new tokens of a call as the product left them; the kernel rotates them and writes keys and
+// values to the cache (append_attention). Token i is query i, in the order of q.
 struct NewTokens {
   TokenHeads q, k, v;
   const void* positions = nullptr;
@@ -164,21 +164,21 @@ struct NewTokens {
   }
 };
 
-// The most turns of a sequence's new tokens, which a block keeps in shared memory.
-inline constexpr int kMostTurns = 512;
+// The most rotations of a sequence's new tokens that a block keeps in shared memory.
+inline constexpr int kMostRotations = 512;
 
-// Up to this many rows, the last block merges by itself, two rows to a warp.
+// Up to this many rows, the last block does the merge, two rows to a warp.
 inline constexpr std::int64_t kMergedRows = 8;
 
-// The widest heads whose codes are decoded in registers. Wider ones leave none for that.
+// The widest heads whose codes are decoded in registers. Wider heads leave no registers for it.
 inline constexpr int kMostCodes = 128;
 
-// The blocks of a call with codes_in_registers. Their parts remain to be merged.
+// Launches the blocks of a call with codes_in_registers. Their parts still have to be merged.
 template <typename T, int dim>
 void launch_codes(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
                   const Partials& partials);
 
-// `tokens`: null where the cache has all keys.
+// `tokens`: null if the cache has all keys.
 template <typename T, int dim>
 void launch(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
             const Partials& partials, const NewTokens* tokens);

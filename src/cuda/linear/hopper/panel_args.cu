@@ -11,10 +11,11 @@
 namespace tessera::cuda {
 namespace {
 
-// So that all shared pairs of slabs, of less than two tiles to a multiprocessor, count in 31 bits.
+// So that the number of all shared pairs of slabs, of fewer than two tiles to a multiprocessor,
+// fits 31 bits.
 constexpr std::int64_t kMostDepth = 1 << 26;
 
-// Two neighbours at once.
+// Whether two neighbours can be accessed at once.
 bool in_twos(const Tensor& tensor) {
   if (!tensor.defined()) return true;
   const Tensor matrix = *as_matrix(tensor);
@@ -22,13 +23,13 @@ bool in_twos(const Tensor& tensor) {
          matrix.shape[1] % 2 == 0 && (matrix.shape[0] == 1 || matrix.strides[0] % 2 == 0);
 }
 
-// Whether the kernels take such a weight. The groups and zero points of int8 are rare: they take
-// another road.
+// Whether the kernels take such a weight. int8 with groups or zero points is rare and runs
+// elsewhere.
 bool takes_weight(const Weight& weight) {
   const bool int8_by_rows =
       weight.format != Format::int8 || (weight.group == 0 && !weight.zeros.defined());
   const bool int4_in_groups = weight.format != Format::int4 || weight.group != 0;
-  const auto aligned = [](const Tensor& part) {  // as tensor maps want it
+  const auto aligned = [](const Tensor& part) {  // as tensor maps require
     return reinterpret_cast<std::uintptr_t>(part.data) % 16 == 0;
   };
   return weight.layout == WeightLayout::cuda_tiles && int8_by_rows && int4_in_groups &&
@@ -84,7 +85,7 @@ PanelSizes panel_sizes(const LinearCall& call, int warps) {
 
 PanelWork even_work(std::int64_t tiles, int pairs, int token_blocks, int blocks) {
   const int all = static_cast<int>(tiles);
-  // Two rounds or less are shared.
+  // The last tiles, fewer than two for each block, are divided.
   const int whole = all % blocks == 0 ? all : std::max(0, all / blocks - 1) * blocks;
   return {.pairs = pairs,
           .token_blocks = token_blocks,

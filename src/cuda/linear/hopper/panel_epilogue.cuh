@@ -1,11 +1,11 @@
 // The end of a tile of panels.cuh. Sums of parts of the tile go to memory and are added up; the
-// whole goes through the epilogue to the output.
+// full sums go through the epilogue to the output.
 //
-// wgmma leaves sums as features by tokens, but in the output features lie side by side. So 16-bit
-// numbers are transposed, eight features by eight tokens at a time. The epilogue is a loop over
-// groups of tokens. Its code runs once for each tile and comes from memory, and unrolled code would
-// take longer to fetch than to run. So sums go through shared memory, where an index can select
-// them.
+// wgmma leaves sums as features by tokens, but in the output the features of a token are adjacent.
+// So 16-bit numbers are transposed, eight features by eight tokens at a time. The epilogue is a
+// loop over groups of tokens. Its code runs once for each tile and has to be fetched from memory;
+// unrolled code would take longer to fetch than to run. So sums go through shared memory, where an
+// index can select them.
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"
@@ -15,13 +15,13 @@
 #include "cuda/tile/flag.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/hopper/warpgroup.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda {
 
 // ---- parts --------------------------------------------------------------------------------------
 
-// Of each run at most one: [eight tokens][thread] of four sums, and a flag for each warp.
+// At most one part for each run: [eight tokens][thread] of four sums, and a flag for each warp.
 struct PanelParts {
   float4* sums;
   std::uint32_t* flags;
@@ -42,7 +42,7 @@ __device__ inline void announce_part(const PanelParts& parts, int run) {
   tile::raise_flag(parts.flags + run * kWarps + threadIdx.x / 32);
 }
 
-// Waits until `count` parts are there, from `first` on.
+// Waits until `count` parts, from `first` on, are written.
 template <int kWarps>
 __device__ inline void wait_for_parts(const PanelParts& parts, int first, int count) {
   const int lane = threadIdx.x % 32;
@@ -69,8 +69,8 @@ struct PanelOutput {
   Epilogue<MatrixRows> epilogue;
   const float* row_scales;
   std::int64_t m, n;
-  // Of 16-bit numbers: they may be read and written two at a time; they may be written eight at a
-  // time, and nothing is added to them.
+  // For 16-bit numbers. twos: they may be read and written two at a time. eights: they may be
+  // written eight at a time, and nothing is added to them.
   bool twos, eights;
   // cuda.wide: by lines (wide_epilogue.cuh).
   bool lines = false;
@@ -80,9 +80,9 @@ struct PanelOutput {
 // A warp's share of a tile: 16 features of kTokens tokens.
 struct WarpOutput {
   std::int64_t first_token, first_feature;
-  int tokens, features;  // that there are from there on
+  int tokens, features;  // that exist from there on
 
-  // Up to token `end_token` and feature `end_feature` at most.
+  // Ends at token `end_token` and feature `end_feature` at the latest.
   __device__ WarpOutput(const PanelOutput& output, std::int64_t token, std::int64_t end_token,
                         std::int64_t feature, std::int64_t end_feature)
       : first_token(token),
@@ -96,8 +96,8 @@ struct WarpOutput {
   }
 };
 
-// Sums of two groups of eight tokens, of which the second is `step` tokens on: number i of a lane
-// is that of feature lane / 4 + side_of(i) * 8 and token token_of(i, lane, step).
+// Sums of two groups of eight tokens; the second group is `step` tokens further. Sum i of a lane
+// belongs to feature lane / 4 + side_of(i) * 8 and token token_of(i, lane, step).
 constexpr int kGroupSums = 4;
 constexpr int side_of(int i) { return i / 2 % 2; }
 __device__ inline int token_of(int i, int lane, int step) {
@@ -107,7 +107,7 @@ using TwoGroups = float[2 * kGroupSums];
 
 // Writers take two groups each time and go on to the next two. kBrief: in few instructions.
 
-// Each number where it is: a warp's store fills 32 bytes of each of four tokens.
+// Stores each number from its own lane: a warp's store fills 32 bytes of each of four tokens.
 struct FloatsWriter {
   static constexpr bool kBrief = false;
   const PanelOutput& output;
@@ -131,7 +131,7 @@ struct FloatsWriter {
   }
 };
 
-// Numbers of 16 bits are f16 or bf16, which is not known when this is compiled: two of them.
+// Rounds two numbers to f16 or bf16, which is known only at run time.
 __device__ inline Halves halves_as(bool f16, float first, float second) {
   return f16 ? halves_of<Half>(first, second) : halves_of<BFloat16>(first, second);
 }
@@ -140,7 +140,7 @@ __device__ inline float value_as(bool f16, std::uint32_t bits) {
   return f16 ? to_f32(Half{half}) : to_f32(BFloat16{half});
 }
 
-// Two neighbours of 16 bits, of which `count` are there.
+// Two 16-bit neighbours, of which the first `count` exist.
 __device__ inline Halves load_two(const std::uint16_t* from, int count, bool aligned) {
   if (aligned) return count > 0 ? *reinterpret_cast<const Halves*>(from) : 0;
   const Halves low = count > 0 ? from[0] : 0, high = count > 1 ? from[1] : 0;
@@ -155,8 +155,8 @@ __device__ inline void store_two(std::uint16_t* to, Halves two, int count, bool 
   if (count > 1) to[1] = static_cast<std::uint16_t>(two >> 16);
 }
 
-// Of token lane / 4 and of features lane % 4 * 2 on: as lanes hold them when an 8 x 8 matrix has
-// been turned. With what is added to them.
+// Writes two features, from lane % 4 * 2 on, of token lane / 4, as lanes hold them once an 8 x 8
+// matrix has been transposed. Adds the residual first.
 struct TwosWriter {
   static constexpr bool kBrief = false;
   const PanelOutput& output;
@@ -177,11 +177,11 @@ struct TwosWriter {
       if (epilogue.has_residual) {
         const auto* residual =
             epilogue.residual.row<const std::uint16_t>(at.first_token + token) + at.first_feature;
-        const Halves added = tile::turn_8x8(load_two(residual + first, count, output.twos));
+        const Halves added = tile::transpose_8x8(load_two(residual + first, count, output.twos));
         values[i] += value_as(f16, added);
         values[i + 1] += value_as(f16, added >> 16);
       }
-      const Halves two = tile::turn_8x8(halves_as(f16, values[i], values[i + 1]));
+      const Halves two = tile::transpose_8x8(halves_as(f16, values[i], values[i + 1]));
       auto* out =
           epilogue.out.row<std::uint16_t>(at.first_token + token) + at.first_feature + first;
       store_two(out, two, count, output.twos);
@@ -190,11 +190,10 @@ struct TwosWriter {
   }
 };
 
-// By way of this warp's shared memory, where 16 features of 16 tokens come together: a lane then
-// stores eight of them. Rows are apart by 16 bytes more than their length: then eight of them lie
-// in different banks.
+// By way of this warp's shared memory, which collects 16 features of 16 tokens; a lane then stores
+// eight features. Rows are padded by 16 bytes, so that eight of them lie in different banks.
 inline constexpr int kStagedPitch = 2 * kTileHeight + 16;  // bytes
-inline constexpr int kStagedBytes = 1024;                  // of a warp: this, or two groups of sums
+inline constexpr int kStagedBytes = 1024;  // of a warp: these rows, or two groups of sums
 static_assert(16 * kStagedPitch <= kStagedBytes && 2 * kGroupSums * 32 * 4 <= kStagedBytes);
 
 struct EightsWriter {
@@ -202,12 +201,13 @@ struct EightsWriter {
   char *put, *take;
   std::uint16_t* out;
   std::int64_t advance;
-  int tokens, two_steps;  // tokens: how many there are from this lane's on
+  int tokens, two_steps;  // tokens: how many exist from this lane's on
   bool f16;
 
   __device__ EightsWriter(const PanelOutput& output, const WarpOutput& at, int step, char* staged) {
     const int lane = threadIdx.x % 32;
-    // stmatrix: of lanes 0 to 15 features 0 to 7 and 8 to 15 of eight tokens, then of the others.
+    // stmatrix: lanes 0 to 15 address features 0 to 7 and 8 to 15 of the first eight tokens, the
+    // other lanes those of the second eight.
     put = staged + (lane / 16 * 8 + lane % 8) * kStagedPitch + lane / 8 % 2 * 16;
     take = staged + lane / 2 * kStagedPitch + lane % 2 * 16;
     const int token = lane / 16 * step + lane / 2 % 8, feature = lane % 2 * 8;
@@ -223,8 +223,8 @@ struct EightsWriter {
     Halves halves[4];
 #pragma unroll
     for (int p = 0; p < 4; ++p) halves[p] = halves_as(f16, values[2 * p], values[2 * p + 1]);
-    __syncwarp();  // what was there has been read
-    tile::store_turned(put, halves);
+    __syncwarp();  // the old contents have been read
+    tile::store_transposed(put, halves);
     __syncwarp();
     if (tokens > 0) *reinterpret_cast<uint4*>(out) = *reinterpret_cast<const uint4*>(take);
     out += advance;
@@ -232,7 +232,8 @@ struct EightsWriter {
   }
 };
 
-// Calls fn(writer) with the one for this output. step: from the first group to the second of two.
+// Calls fn(writer) with the writer for this output. step: tokens from the first group to the
+// second.
 template <typename F>
 __device__ inline void with_writer(const PanelOutput& output, const WarpOutput& at, int step,
                                    char* staged, F&& fn) {
@@ -245,7 +246,7 @@ __device__ inline void with_writer(const PanelOutput& output, const WarpOutput& 
   }
 }
 
-// Reads ahead for a tile what no kernel writes.
+// Prefetches what a tile needs and no kernel writes.
 __device__ inline void prefetch_for_tile(const PanelOutput& output, std::int64_t first_feature) {
   const std::int64_t feature = first_feature + threadIdx.x % 16;
   if (threadIdx.x % 32 >= 16 || feature >= output.n) return;
@@ -254,7 +255,7 @@ __device__ inline void prefetch_for_tile(const PanelOutput& output, std::int64_t
   if (bias.given()) prefetch(static_cast<const char*>(bias.data) + feature * size_of(bias.dtype));
 }
 
-// What the sums of a lane's two features are multiplied with, and what is added.
+// The factors and biases of a lane's two features.
 struct FeatureEnds {
   float scales[2], biases[2];
 
@@ -271,7 +272,7 @@ struct FeatureEnds {
     }
   }
 
-  // Waits until they are there. Otherwise the compiler would wait where they are used.
+  // Waits until they have arrived. Otherwise the compiler would wait where they are used.
   __device__ void load() {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
@@ -290,7 +291,8 @@ struct FeatureEnds {
   }
 };
 
-// Two groups of a warp's sums, by a number that the compiler does not know: through memory.
+// Selects two groups of a warp's sums by an index that the compiler does not know, by way of
+// memory.
 template <int n>
 __device__ inline void pick_groups(const float (&sums)[n], int first, TwoGroups& two,
                                    char* staged) {
@@ -308,7 +310,7 @@ __device__ inline void pick_groups(const float (&sums)[n], int first, TwoGroups&
   }
 }
 
-// All of a warp's sums, from registers.
+// The epilogue of all of a warp's sums, from registers.
 template <int n>
 __device__ inline void tile_epilogue(const PanelOutput& output, const FeatureEnds& ends,
                                      const WarpOutput& at, const float (&sums)[n], char* staged) {
@@ -338,13 +340,13 @@ __device__ inline void tile_epilogue(const PanelOutput& output, const FeatureEnd
 
 // ---- gated products -----------------------------------------------------------------------------
 
-// Where the warps of gate and up of a block meet, which have the same features and tokens: a warp
-// of up leaves two groups at a time in its shared memory, one of gate multiplies with them.
+// Combines the gate and up warps of a block that have the same features and tokens: the up warp
+// puts two groups at a time into its shared memory, the gate warp multiplies with them.
 struct GatedMeeting {
   static constexpr int kBarrier = 6;
-  bool up;      // what this warp has
+  bool up;      // this warp has up, not gate
   int threads;  // of both
-  char* place;  // kStagedBytes of the warp of up
+  char* place;  // kStagedBytes of the up warp
 
   template <typename Writer>
   __device__ void write(const FeatureEnds& ends, Activation activation, TwoGroups& two,
@@ -367,7 +369,7 @@ struct GatedMeeting {
       }
       writer(two);
     }
-    tile::barrier_sync(kBarrier, threads);  // it has been read
+    tile::barrier_sync(kBarrier, threads);  // the groups have been read
   }
 };
 

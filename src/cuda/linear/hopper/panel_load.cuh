@@ -1,33 +1,34 @@
-// The loading warps of a block of panels.cuh. For each pair of slabs, one thread asks the copy
-// engine for codes, scales and activations. Three warps then bring the activations into the order
-// of tile_layout.h:
+// The loading warps of a block of panels.cuh. For each pair of slabs, one thread starts the copies
+// of codes, scales and activations. Three warps then put the activations into the order of
+// tile_layout.h:
 //
 //   of a slab, element   16 t + 4 j + 2 h + e   (t, j: 0 to 3; h, e: 0 or 1)
 //   goes to              16 j + 8 h + 2 t + e
 //
-// of its token. Lane 4 r + t takes the 16 elements t of token r, eight words, of which number 2 j +
-// h becomes word t of 16 bytes in their new place. stmatrix does this with the words of four lanes.
+// of its token. Lane 4 r + t takes the 16 elements t of token r, which are eight words. Word 2 j +
+// h becomes word t of 16 bytes in the new place. stmatrix does this with the words of four lanes.
 #pragma once
 
 #include "cuda/linear/hopper/panel_stage.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/hopper/mbarrier.cuh"
 #include "cuda/tile/hopper/tma.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda {
 
-// Besides the warp that asks.
+// Besides the warp that starts copies.
 inline constexpr int kPanelOrderWarps = 3;
-// Pairs whose weights are asked for at once.
+// Pairs whose weights are requested at the start.
 inline constexpr int kPanelsAhead = 2;
-// Who arrives when a pair is there: the thread that asks, for weights, and each of these warps, or
-// each lane of them where they write activations one by one (copy_pairs()).
+// The number of arrivals for a pair: one by the thread that starts the copies of weights, and one
+// by each ordering warp, or by each of its lanes if they write activations one by one
+// (copy_pairs()).
 __device__ inline std::uint32_t panel_arrivals(bool boxed) {
   return 1 + kPanelOrderWarps * (boxed ? 1 : 32);
 }
 
-// Goes from pair to pair of all that the block has to do.
+// Goes through all pairs of the block's work.
 struct PanelCursor {
   Segments segments;
   Segment segment;
@@ -46,7 +47,7 @@ __device__ inline int first_tile(const PanelArgs& args, const Segment& segment) 
   return segment.tile / args.work.token_blocks * args.panel_tiles;
 }
 
-// Those of one weight, whose codes begin at place `first` of the block's tiles.
+// Loads the tiles of one weight, whose codes begin at place `first` of the block's tiles.
 template <typename Stage>
 __device__ inline void load_tiles(const TileBoxes& boxes, int pair, int tile, int first,
                                   char* stage, std::uint64_t& barrier) {
@@ -76,7 +77,7 @@ __device__ inline void load_weights(const PanelArgs& args, const PanelCursor& at
   }
 }
 
-// As it lies in memory, swizzled; zeros for what is beyond the matrix.
+// Loads x in memory order, swizzled, with zeros beyond the matrix.
 template <typename Stage>
 __device__ inline void load_x(const PanelArgs& args, const PanelCursor& at, char* stage,
                               std::uint64_t& barrier) {
@@ -93,8 +94,8 @@ __device__ inline void load_x(const PanelArgs& args, const PanelCursor& at, char
 template <typename Stage>
 __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBarriers& barriers) {
   if (args.x.boxed) tile::prefetch_map(&args.x_map);
-  // The first weights do not wait for the kernels ahead. Only a few: x comes behind all that has
-  // been asked for by then.
+  // The first weights do not wait for earlier kernels. Only a few, because x queues behind
+  // everything requested before it.
   static_assert(Stage::kStages >= kPanelsAhead);
   PanelCursor weights_at{Segments(args.work)};
   int ahead = 0;
@@ -106,8 +107,8 @@ __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBa
   for (PanelCursor at{Segments(args.work)}; at.valid; at.advance(), ring.advance(), --ahead) {
     char* stage = stages + ring.place * Stage::kBytes;
     if (ahead <= 0) {
-      // Not for a place that has its weights: where others bring x, it may have been used by now,
-      // and its barrier be a phase ahead.
+      // Not for a place that has its weights already: if other warps load x, the place may have
+      // been used by now, and its barrier may be a phase ahead.
       tile::wait(barriers.empty[ring.place], ring.parity ^ 1);
       load_weights<Stage>(args, at, stage, barriers.full[ring.place]);
     }
@@ -117,10 +118,10 @@ __device__ void ask_for_pairs(const PanelArgs& args, char* stages, const PanelBa
 
 // ---- the order of activations -------------------------------------------------------------------
 
-// Vector p, of 16 bytes, of row r in eight rows that are swizzled.
+// The offset of 16-byte vector p of row r, in eight swizzled rows.
 __device__ inline int swizzled(int r, int p) { return r * 128 + (p ^ r) * 16; }
 
-// Eight tokens of a slab, in their place.
+// Reorders eight tokens of a slab in place.
 __device__ inline void order_tokens(char* tokens) {
   const int lane = threadIdx.x % 32;
   std::uint32_t words[2][4];
@@ -131,15 +132,15 @@ __device__ inline void order_tokens(char* tokens) {
     words[half][0] = vector.x, words[half][1] = vector.y;
     words[half][2] = vector.z, words[half][3] = vector.w;
   }
-  __syncwarp();  // all have read what others overwrite
+  __syncwarp();  // all lanes have read what others overwrite
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     tile::store_8x8(tokens + swizzled(lane % 8, half * 4 + lane / 8), words[half]);
   }
 }
 
-// A token of both slabs from memory that the copy engine does not take: a lane for each two
-// elements.
+// Copies a token of both slabs from memory that the copy engine cannot read: two elements to a
+// lane.
 __device__ inline void copy_token(const PanelX& x, std::int64_t token, int first_k,
                                   char* eight_tokens, int slab_bytes) {
   const int lane = threadIdx.x % 32;
@@ -152,8 +153,8 @@ __device__ inline void copy_token(const PanelX& x, std::int64_t token, int first
   }
 }
 
-// Both by each of kPanelOrderWarps warps, of which this is number `warp`. Tokens beyond the
-// matrix are zeros or stay as they are: their sums go nowhere.
+// Each of kPanelOrderWarps warps calls order_pairs() or copy_pairs(); `warp` is its number. Tokens
+// beyond the matrix are zero or left unchanged: their sums are never stored.
 template <typename Stage>
 __device__ void order_pairs(const PanelArgs& args, char* stages, const PanelBarriers& barriers,
                             int warp) {
@@ -191,8 +192,8 @@ __device__ void copy_pairs(const PanelArgs& args, char* stages, const PanelBarri
       copy_token(args.x, first + token, at.segment.first * kPair, x + token / 8 * 1024,
                  Stage::kXBytes / 2);
     }
-    // Each lane for itself: compute-sanitizer's racecheck does not see that one lane's arrival
-    // stands for what others wrote before they met it.
+    // Each lane arrives by itself: compute-sanitizer's racecheck does not see that one lane's
+    // arrival also covers what the others wrote before they synced with it.
     tile::publish_shared();
     tile::arrive(barriers.full[ring.place]);
   }

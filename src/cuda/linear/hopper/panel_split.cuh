@@ -1,7 +1,7 @@
 // A tile whose pairs of slabs the blocks of a cluster share (panels.cuh), for calls with so few
 // tiles that each can have a cluster. At the end, each block runs the epilogue for a part of the
-// tile: every split-th group of eight tokens. So each block sends the other blocks their sums, all
-// at the same time. Sums are added up in the order of blocks, the same each time.
+// tile: every split-th group of eight tokens. So all blocks send the other blocks their sums at the
+// same time. Sums are added in the order of blocks, the same every time.
 //
 // The sums overwrite the stages, which are no longer needed: [sending block][group][thread] of
 // four.
@@ -21,29 +21,30 @@ namespace tessera::cuda {
 template <int kTokens>
 struct PanelSplit {
   static constexpr int kThreads = kPanelWarps * 32;
-  static constexpr int kMeetBarrier = 1 + kPanelWarps / 4;  // the others are of warpgroups
-  // Of all that is sent to a block.
+  static constexpr int kMeetBarrier = 1 + kPanelWarps / 4;  // the earlier ones belong to warpgroups
+  // The bytes of everything that is sent to a block.
   static constexpr int most_bytes() {
     int groups = 0;
     for (const int split : kPanelSplits) {
       groups = std::max(groups, split * ((kTokens / 8 + split - 1) / split));
     }
-    return (groups + 1) * kThreads * 16;  // and one that is read for nothing
+    return (groups + 1) * kThreads * 16;  // and one that is read but not used
   }
 
   int split, rank;  // blocks of the cluster, and which of them this is
   int room;         // groups of a block, at most
-  int groups;       // of tokens that there are
+  int groups;       // of tokens that exist
   float4* received;
   std::uint64_t* barriers;  // one for each warp
 
-  // Groups of this block.
+  // The number of this block's groups.
   __device__ int count() const { return (groups - rank + split - 1) / split; }
   __device__ float4* place(int from, int group) const {
     return received + (from * room + group) * kThreads + threadIdx.x;
   }
 
-  // All three once, by all warps with sums. Until all have done with their stages:
+  // All warps with sums call meet(), send() and receive(), once each. meet() waits until all are
+  // done with their stages.
   __device__ void meet(int warps) const {
     if (split > 1) {
       tile::cluster_meet();
@@ -79,7 +80,8 @@ struct PanelSplit {
     tile::wait(barrier, 0);
   }
 
-  // Then its groups, two by two: number `group` is the tile's group `rank + group * split`.
+  // Then add_up() of the block's groups, two at a time: its group `group` is the tile's group `rank
+  // + group * split`.
   __device__ void add_up(int group, TwoGroups& sums) const {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {

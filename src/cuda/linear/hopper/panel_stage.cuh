@@ -15,10 +15,10 @@
 namespace tessera::cuda {
 
 inline constexpr int kPanelWarps = kPanelTiles;
-inline constexpr int kPanelThreads = kPanelWarps * 32 + 128;  // and a warpgroup that loads
+inline constexpr int kPanelThreads = kPanelWarps * 32 + 128;  // and a loading warpgroup
 
-// Registers: a block of so many threads gets 96 for each; who loads gives most of them to the
-// others.
+// Registers: a block of this size starts with 96 for each thread; the loading warpgroup gives most
+// of its registers to the others.
 inline constexpr int kPanelRegisters = 112, kPanelLoadRegisters = 32;
 static_assert(kPanelWarps * 32 * kPanelRegisters + 128 * kPanelLoadRegisters <= kPanelThreads * 96);
 
@@ -35,21 +35,21 @@ __device__ inline int panel_warps(int block_tiles) { return (block_tiles + 3) / 
 
 struct PanelArgs {
   TileBoxes boxes{};
-  TileBoxes up_boxes{};  // of a gated product: as many tiles of it
+  TileBoxes up_boxes{};  // of a gated product: as many tiles of up
   CUtensorMap x_map{};   // of [m, k]
   int tiles = 0;         // of the weight
-  int panel_tiles = 0;   // of a panel, at most kPanelTiles
+  int panel_tiles = 0;   // of a panel: at most kPanelTiles
   PanelX x{};
   PanelWork work{};
   PanelParts parts{};
   PanelOutput output;
 
-  // Then a block has panel_tiles tiles of gate and as many of up, each from the same tile on.
+  // If so, a block has panel_tiles tiles of gate and as many of up, both from the same tile on.
   __device__ bool gated() const { return output.up_row_scales != nullptr; }
 };
 
-// Each stage has three: x has come; all is there and in order; all has been used. Each warp has
-// one: its sums have come from other blocks (panel_split.cuh).
+// Each stage has three: x has arrived; everything is ready and in order; everything has been used.
+// Each warp has one: its sums have arrived from other blocks (panel_split.cuh).
 struct PanelBarriers {
   std::uint64_t *raw, *full, *empty, *split;
 
@@ -57,11 +57,11 @@ struct PanelBarriers {
       : raw(memory), full(raw + stages), empty(full + stages), split(empty + stages) {}
 };
 
-// Bytes of a tile's pair, at most.
+// The most bytes of a tile's pair.
 template <Format F, ScaleMode S, bool Z, typename T>
 struct PackedPair {
   static constexpr int kCodeBytes = TileFormat<F, T>::kWords * 4 * 32 * 2;
-  // Of f32 there are 2 or, where blocks are less than a slab, up to 8 to a row.
+  // A row has 2 scales of f32 or, if blocks are smaller than a slab, up to 8.
   static constexpr int kMostScaleBytes = S == ScaleMode::none   ? 0
                                          : F == Format::nvfp4   ? 128
                                          : F == Format::mxfp4   ? 64
@@ -70,13 +70,13 @@ struct PackedPair {
   static constexpr int kMostZeroBytes = Z ? kMostScaleBytes / 4 : 0;
 };
 
-// What lies in shared memory for one pair.
+// The shared memory of one pair.
 template <Format F, ScaleMode S, bool Z, typename T, int tokens, bool gated>
 struct PanelStage : PackedPair<F, S, Z, T> {
   using Packed = PackedPair<F, S, Z, T>;
   static constexpr int kTokens = tokens;
   static constexpr bool kGated = gated;
-  // Of a block: of a gated product half are gate's, the other half up's.
+  // The tiles of a block: in a gated product, half are gate's and half are up's.
   __device__ static int block_tiles(const PanelArgs& args) {
     return kGated ? 2 * args.panel_tiles : args.panel_tiles;
   }
@@ -85,14 +85,14 @@ struct PanelStage : PackedPair<F, S, Z, T> {
   static constexpr int kCodes = kX + kXBytes;
   static constexpr int kScales = kCodes + kPanelTiles * Packed::kCodeBytes;
   static constexpr int kZerosAt = kScales + kPanelTiles * Packed::kMostScaleBytes;
-  // Where those of up begin: the copy engine writes to multiples of 128 bytes.
+  // Where the scales of up begin: the copy engine writes to multiples of 128 bytes.
   static constexpr int kUpScales = kPanelTiles / 2 * Packed::kMostScaleBytes;
   static constexpr int kUpZeros = kPanelTiles / 2 * Packed::kMostZeroBytes;
   static_assert(kUpScales % 128 == 0 && kUpZeros % 128 == 0);
   static constexpr int kBytes =
       (kZerosAt + kPanelTiles * Packed::kMostZeroBytes + 1023) / 1024 * 1024;
 
-  // Besides the stages: the table of nf4, room where sums are put in order, barriers.
+  // Besides the stages: the nf4 table, room to reorder sums, barriers.
   static constexpr int kTableBytes = F == Format::nf4 ? kNf4TableBytes : 0;
   static constexpr int kOutputBytes = kPanelWarps * kStagedBytes;
   static constexpr int kBarrierBytes = (3 * 8 + kPanelWarps) * 8;

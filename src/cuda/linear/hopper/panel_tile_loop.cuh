@@ -1,4 +1,4 @@
-// The tile loop of panels.cuh and wide.cuh: a warp visits the tiles of which its block has a share
+// The tile loop of panels.cuh and wide.cuh: a warp visits the tiles that its block has a share of
 // (panel_work.cuh).
 #pragma once
 
@@ -8,8 +8,8 @@
 namespace tessera::cuda {
 
 // Calls for each segment: start(segment), multiply(first pair, end, sums) once or more, and
-// epilogue(segment, sums) if this is the block to do so; by then the parts of others have been
-// added. In clusters that share a tile (PanelWork::split) all blocks do.
+// epilogue(segment, sums) if this block ends the tile; the other blocks' parts have been added by
+// then. In clusters that share a tile (PanelWork::split), all blocks end it.
 template <int kTokens, int kWarps, typename Start, typename Multiply, typename Epilogue>
 __device__ inline void tile_loop(const PanelWork& work, const PanelParts& parts, Segments segments,
                                  Start&& start, Multiply&& multiply, Epilogue&& epilogue) {
@@ -21,7 +21,7 @@ __device__ inline void tile_loop(const PanelWork& work, const PanelParts& parts,
 #pragma unroll
     for (float& sum : sums) sum = 0;
     for (int pair = segment.first; pair < segment.end;) {
-      // A part's sums are on their way: one more pair, and they have arrived.
+      // A part's sums are being written: after one more pair they have arrived.
       const int end = unannounced ? pair + 1 : segment.end;
       multiply(pair, end, sums);
       if (unannounced) announce_part<kWarps>(parts, segments.run());

@@ -1,23 +1,23 @@
-// How the blocks of panels.cuh share their work: evenly, to within one pair of slabs.
+// How the blocks of panels.cuh divide their work: evenly, to within one pair of slabs.
 //
 // A tile is the part of the output that one block computes at a time: a panel of features by a
-// block of tokens. It takes all pairs of slabs along K. If there are many tiles, most go whole to
-// the blocks in turn. The rest, fewer than two per block, form one long row of pairs, and each
-// block takes a run of equal length:
+// block of tokens. It takes all pairs of slabs along K. If there are many tiles, most are dealt out
+// whole, one block after the other. The rest, fewer than two per block, form one long row of pairs,
+// and each block takes a run of equal length:
 //
 //   tile 0                tile 1                tile 2
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
 //   [ run 0        ][ run 1        ][ run 2        ][ run 3    ]
 //
-// A run that starts within a tile begins with a part of it, which goes to memory. The run with the
-// tile's first pair comes to the tile last, when the other parts have long been written. It adds
-// them in their order, the same each time, and runs the epilogue.
+// A run that starts inside a tile begins with a part of that tile, whose sums go to memory. The run
+// with the tile's first pair gets to the tile last, long after the other parts were written. It
+// adds them in order, the same every time, and runs the epilogue.
 //
 // Runs are numbered in reverse order of blocks, so a block waits only for blocks that have started
 // before it.
 //
-// If there are so few tiles that each can have a cluster of blocks, the cluster shares its pairs,
-// and exchanges sums (panel_split.cuh).
+// If there are so few tiles that each can have a cluster of blocks, the cluster divides the tile's
+// pairs and exchanges sums (panel_split.cuh).
 #pragma once
 
 namespace tessera::cuda {
@@ -25,15 +25,15 @@ namespace tessera::cuda {
 struct PanelWork {
   int pairs = 0;         // of a tile
   int token_blocks = 0;  // tiles of a panel
-  int whole_tiles = 0;   // dealt out first
-  // Of the tiles that are not: pairs of a run; the first runs have one more.
+  int whole_tiles = 0;   // dealt out whole, first
+  // For the other tiles: pairs of a run; the first runs have one more.
   int run_pairs = 0, longer_runs = 0;
-  // If not zero, the blocks of a cluster, which has one tile; and how many groups of eight tokens a
-  // block writes at most.
+  // If not zero: the blocks of a cluster, which has one tile, and the most groups of eight tokens
+  // that a block writes.
   int split = 0, split_groups = 0;
 };
 
-// Tiles of a block's turn: pairs [first, end) of one.
+// A block's share of a tile: pairs [first, end).
 struct Segment {
   int tile = 0, first = 0, end = 0;
 };
@@ -57,7 +57,7 @@ class Segments {
   __device__ explicit Segments(const PanelWork& work)
       : Segments(work, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)) {}
 
-  // False when there is none left.
+  // False if there is none left.
   __device__ bool next(Segment& segment) {
     if (whole_ < work_.whole_tiles) {
       segment = {.tile = whole_, .first = 0, .end = work_.pairs};
@@ -73,8 +73,8 @@ class Segments {
   }
 
   __device__ int run() const { return run_; }
-  // Whether a run has part of a tile; those after the one that has its first pair do, up to the
-  // end.
+  // Whether a run has a part of a tile. The runs after the one with the tile's first pair do, up to
+  // the tile's end.
   __device__ bool reaches(int run, int tile) const {
     return run < blocks_ && begin_of(run) < (tile - work_.whole_tiles + 1) * work_.pairs;
   }

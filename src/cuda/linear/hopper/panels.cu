@@ -33,7 +33,7 @@ void run_panels(const LinearCall& call, const PanelPlan& plan, void* scratch) {
                                     work_of(plan, pairs_of(product.weight)), scratch);
   const Grid grid{.blocks = plan.blocks,
                   .threads = kPanelThreads,
-                  .shared_bytes = 0,  // of the kernel that is chosen
+                  .shared_bytes = 0,  // set by the chosen kernel
                   .overlaps = true,
                   .cluster = std::max(1, plan.split)};
   const bool f16 = product.x.dtype == DType::f16;

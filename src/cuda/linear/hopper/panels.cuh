@@ -1,8 +1,8 @@
 // cuda.panels: linear() of dozens to hundreds of tokens on Hopper. Weights are decoded in registers
-// and go from there into the tensor cores (wgmma), which take the activations from shared memory.
+// and go from there to the tensor cores (wgmma), which read the activations from shared memory.
 //
 // A block makes a tile of up to 256 features by kTokens tokens at a time. The weights are A, 64
-// features to a warpgroup, whose registers hold what its lanes have decoded; x is B:
+// features to a warpgroup, decoded by its lanes into registers; x is B:
 //
 //                     kTokens tokens (32 to 128)
 //                   +--------------------------+
@@ -20,9 +20,9 @@
 // While the products of some warpgroups run, others decode. With 128 tokens each warpgroup also
 // decodes its own next step.
 //
-// Four more warps run ahead (panel_load.cuh). For each pair of slabs they bring the codes and
-// scales of the block's tiles and the activations into one of kStages stages; the warps release a
-// stage when their products with it have ended. The host plans how blocks share the work
+// Four more warps run ahead (panel_load.cuh). For each pair of slabs they load the codes and scales
+// of the block's tiles and the activations into one of kStages stages. The computing warps release
+// a stage when their products with it have ended. The host plans how blocks divide the work
 // (panel_plan.h). panel_epilogue.cuh describes the epilogue.
 //
 // The technique: warps that only load are step 7 of examples/learn, wgmma is step 8
@@ -49,7 +49,7 @@ namespace tessera::cuda {
 
 // ---- the warpgroups -----------------------------------------------------------------------------
 
-// The place of one warp's share in a stage, and its progress through them.
+// The place of one warp's share in a stage, and its progress through the stages.
 template <Format F, ScaleMode S, bool Z, typename T, int kTokens, bool kGated>
 struct PanelWarp {
   using Stage = PanelStage<F, S, Z, T, kTokens, kGated>;
@@ -57,7 +57,7 @@ struct PanelWarp {
   using Element = std::conditional_t<std::is_same_v<T, Half>, __half, __nv_bfloat16>;
   static constexpr int kWords = TileFormat<F, T>::kWords;
   // Steps of the tensor cores, 16 deep, that are decoded and started together, and how many such
-  // groups there are registers for. Measured: with up to 64 tokens one group at a time is best, the
+  // groups there are registers for. Measured: with up to 64 tokens one group at a time is best; the
   // other warpgroups fill the time.
   static constexpr int kSteps = kTokens > 64 ? 1 : kTokens > 32 ? 2 : 4;
   static constexpr int kAhead = kTokens > 64 ? 2 : 1;
@@ -82,11 +82,11 @@ struct PanelWarp {
                                 raw);
   }
 
-  // Steps [first, first + kSteps) of a slab; the compiler leaves out what goes into others. The
-  // scales of blocks always meet the fragments here.
+  // Decodes steps [first, first + kSteps) of a slab; the compiler drops the work for other steps.
+  // Block scales are always applied to the fragments here.
   __device__ void decode(std::uint32_t (&words)[kWords], const RawScales& raw, int slab, int first,
                          RowState& rows, Halves (&a)[kSteps][4]) const {
-    // Words of their own, lest all steps are decoded at once and kept.
+    // A copy of the words, lest the compiler decode all steps at once and keep them.
 #pragma unroll
     for (std::uint32_t& word : words) asm volatile("" : "+r"(word));
     Fragments all;
@@ -119,7 +119,7 @@ struct PanelWarp {
     Halves a[kAhead][kSteps][4];
     int before = -1;  // the place before this one
     for (int pair = first_pair; pair < end; ++pair, ring.advance()) {
-      // Known to the compiler as the same in all lanes, as descriptors have to be.
+      // Uniform for the compiler, which descriptors must be.
       const int place = __shfl_sync(0xffffffffu, ring.place, 0);
       const char* stage = stages + place * Stage::kBytes;
       tile::wait(barriers.full[place], ring.parity);
@@ -143,7 +143,7 @@ struct PanelWarp {
     tile::pin(sums);
   }
 
-  // Of a gated product, the second half of the block's tiles is up's.
+  // In a gated product, the second half of the block's tiles is up's.
   __device__ bool is_up() const { return kGated && warp >= args.panel_tiles; }
   __device__ int tile_of_weight(const Segment& segment) const {
     return first_tile(args, segment) + (is_up() ? warp - args.panel_tiles : warp);
@@ -169,7 +169,7 @@ struct PanelWarp {
   // Warps that only fill up a warpgroup write nothing.
   __device__ bool is_spare() const { return kGated && warp >= 2 * args.panel_tiles; }
 
-  // With what the other blocks of the cluster have of the same tile.
+  // The epilogue with the other blocks' sums of the same tile.
   __device__ void split_epilogue(const Segment& segment, const float (&sums)[kTokens / 2],
                                  char* staged) const {
     const int warps = panel_warps(Stage::block_tiles(args));
@@ -208,7 +208,7 @@ struct PanelWarp {
     RowState rows = no_rows<F, T>(nf4_table, lane);
     const auto start = [&](const Segment& segment) {
       const int tile = tile_of_weight(segment);
-      // Tiles beyond the matrix repeat the last one's.
+      // Tiles beyond the matrix repeat the last tile.
       const int last = min(tile, args.tiles - 1);
       const float* scales = is_up() ? args.output.up_row_scales : args.output.row_scales;
       start_tile<F, S, Z, T>({}, scales + last * kTileHeight, last, lane, rows);

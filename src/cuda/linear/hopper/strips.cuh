@@ -1,11 +1,11 @@
 // cuda.strips: linear() of a few tokens on Hopper. Weights and activations pass through shared
-// memory side by side, and as many warps as possible decode.
+// memory together, and as many warps as possible decode.
 //
 // A block makes a strip of up to 28 tiles (16 output features each, tile_layout.h) at a time, for
-// up to 16 tokens. With more tokens, each strip is made for each group of 16. The block goes along
-// K by pairs of slabs (128 deep). For each pair, the copy engine brings the codes and scales of the
-// strip's tiles, and the activations, into one of several stages. Each tile has some warps, which
-// take its pairs in turn (strip_plan.h). With three warps to a tile:
+// up to 16 tokens. With more tokens, each strip is made once for each group of 16. The block goes
+// along K by pairs of slabs (128 deep). For each pair, the copy engine loads the codes and scales
+// of the strip's tiles, and the activations, into one of several stages. Each tile has some warps,
+// which take its pairs in turn (strip_plan.h). With three warps to a tile:
 //
 //            pair 0      pair 1      pair 2      pair 3
 //          +-----------+-----------+-----------+-----------+
@@ -17,10 +17,10 @@
 //
 // A warp decodes 16 x 128 weights in registers and multiplies them with mma.sync (slab.cuh): the 16
 // features are the rows of A, kTokens tokens the columns of B. At the end of a strip the sums of a
-// tile's warps are added up in their order, the same each time, and the epilogue is applied.
+// tile's warps are added in order, the same every time, and the epilogue is applied.
 //
-// The limit is instructions: about 220 for a warp's pair, most of them decoding. With 16 tokens,
-// four-bit weights take about as long to decode as to read.
+// Instructions are the limit: about 220 for a warp's pair, most of them for decoding. With 16
+// tokens, four-bit weights take about as long to decode as to read.
 //
 // The technique: mma.sync is step 5 of examples/learn, a ring of stages that separate warps fill
 // through the copy engine is step 7 (docs/LEARN.md).
@@ -54,8 +54,8 @@ struct StripArgs {
   std::int64_t n = 0;
 };
 
-// Weights that are asked for before the kernels ahead have ended. Only a few pairs: activations
-// come behind all that has been asked for by then.
+// Pairs of weights that are requested before earlier kernels have ended. Only a few, because
+// activations queue behind everything requested before them.
 inline constexpr int kStripsAhead = 3;
 // The block's barrier of the warps that multiply.
 inline constexpr int kStripBarrier = 1;
@@ -69,8 +69,8 @@ struct StripStage {
   static constexpr int kXBytes = 2 * kSlabBytes;                            // then codes, scales
 };
 
-// What lies in it, in this order (strip_plan.cc counts it); stages on a boundary of 1024 bytes, as
-// swizzled boxes have to be.
+// The layout, in this order (strip_plan.cc counts it). Stages are aligned to 1024 bytes, as
+// swizzled boxes must be.
 struct StripPlaces {
   char* stages;
   float* slots;                 // [warp][slot]
@@ -132,7 +132,7 @@ __device__ void for_each_pair(const StripArgs& args, const StripPlaces& shared, 
   }
 }
 
-// One thread runs each, of different warps: asking for a copy takes long.
+// Each of the two functions is run by one thread, in different warps: starting a copy takes long.
 template <typename Stage, bool kScales, bool kZeros>
 __device__ void load_weights(const StripArgs& args, const StripPlaces& shared) {
   const StripPlan& plan = args.plan;
@@ -178,7 +178,7 @@ struct StripWarp {
 
   const StripArgs& args;
   const StripPlaces& shared;
-  int lane, tile, share;  // of the strip's tiles, and of the warps of that
+  int lane, tile, share;  // tile: of the strip; share: of the tile's warps
 
   __device__ void load_pair(const char* stage, SlabPair<Tiles::kWords>& pair) const {
     const char* codes = stage + Stage::kXBytes;
@@ -192,7 +192,8 @@ struct StripWarp {
                                 args.boxes.block_shift, lane, pair.scales);
   }
 
-  // Of one slab of x: 16 neighbours of a token for each lane, in two vectors of a swizzled row.
+  // Multiplies with one slab of x: a lane has 16 neighbours of a token, in two vectors of a
+  // swizzled row.
   __device__ void multiply(const Decoded<S>& decoded, const char* x,
                            float (&sums)[kTiles][4]) const {
     const int row = lane / 4, vector = lane % 4 * 2;
@@ -205,9 +206,9 @@ struct StripWarp {
     }
   }
 
-  // The pairs of a strip, of which the first one is number `first` of the block's. A stage always
-  // belongs to the warps of the same share (there are a multiple of `shares`), which so see each of
-  // its phases: who missed one would take the next for it.
+  // Runs the pairs of a strip, whose first pair is number `first` of the block's. The number of
+  // stages is a multiple of `shares`, so a stage always belongs to the warps of the same share, and
+  // these see all its phases. A warp that missed a phase would mistake the next one for it.
   __device__ void run(int first, RowState& rows, float (&sums)[kTiles][4]) const {
     const StripPlan& plan = args.plan;
     int number = first + (share + plan.shares - first % plan.shares) % plan.shares;
@@ -232,7 +233,7 @@ struct StripWarp {
 
 // ---- the end of a strip -------------------------------------------------------------------------
 
-// What belongs to a feature: each thread reads that of one at the start, for the end.
+// The scale and bias of features: each thread reads one feature's at the start, for the end.
 struct StripEnd {
   std::int64_t n = -1;  // none
   float row_scale = 0, bias = 0;
@@ -244,7 +245,7 @@ struct StripEnd {
     n = mine;
     row_scale = args.row_scales[n];
   }
-  // Once the kernels ahead have ended: one of them may have written it.
+  // Called once earlier kernels have ended: one of them may have written the bias.
   __device__ void load_bias(const StripArgs& args) {
     if (n >= 0 && args.epilogue.bias.given()) bias = args.epilogue.bias[n];
   }
@@ -255,7 +256,7 @@ struct StripEnd {
   }
 };
 
-// A thread for each tile, token (of a power of two of them) and feature.
+// One thread for each tile, token (their number rounded up to a power of two) and feature.
 template <int kTokens>
 __device__ void strip_epilogue(const StripArgs& args, const StripItem& item, float gain,
                                const StripPlaces& shared) {
@@ -270,7 +271,7 @@ __device__ void strip_epilogue(const StripArgs& args, const StripItem& item, flo
     if (m >= args.m || n >= args.n) continue;
     const float* from = shared.slots + v * plan.shares * kSlot + of_group * kSlotPitch + row;
     float sum = 0;
-#pragma unroll 1  // a short way to the end of the kernel, for instructions too
+#pragma unroll 1  // a short end of the kernel, in instructions too
     for (int s = 0; s < plan.shares; ++s) sum += from[s * kSlot];
     float value = sum * (gain * shared.row_scales[feature]) + shared.bias[feature];
     if (args.epilogue.activation != Activation::none) {
@@ -322,7 +323,7 @@ __global__ void __launch_bounds__(kMostStripThreads, 1)
        number += static_cast<int>(gridDim.x), first += args.pairs) {
     const StripItem item(plan, number);
     StripEnd end(args, item.strip);
-    // Tiles beyond the matrix repeat the last one's.
+    // Tiles beyond the matrix repeat the last tile.
     const int tile = min(item.strip * plan.tiles + mine.tile, args.tiles - 1);
     start_tile<F, S, Z, T>({}, args.row_scales + tile * kTileHeight, tile, lane, rows);
     if (first == 0) wait_for_earlier_kernels();

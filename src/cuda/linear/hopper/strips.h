@@ -1,4 +1,4 @@
-// The kernel for a few tokens on Hopper (strips.cuh), from the host.
+// The kernel for a few tokens on Hopper (strips.cuh), as the host sees it.
 #pragma once
 
 #include "cuda/linear/call.h"
@@ -6,8 +6,8 @@
 
 namespace tessera::cuda {
 
-// Whether it takes this call: as takes_panels(), with up to kMostStripTokens tokens of whole slabs
-// that the copy engine can read.
+// Whether the kernel takes this call: like takes_panels(), with up to kMostStripTokens tokens, in
+// whole slabs that the copy engine can read.
 bool takes_strips(const LinearCall& call);
 StripPlan plan_strips(const LinearCall& call);
 void run_strips(const LinearCall& call, const StripPlan& plan);

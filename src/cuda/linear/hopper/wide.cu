@@ -34,7 +34,7 @@ void run_wide(const LinearCall& call, const WidePlan& plan, void* scratch) {
                                     work_of(plan, pairs_of(product.weight)), scratch);
   const Grid grid{.blocks = std::int64_t{plan.clusters} * kWideCluster,
                   .threads = kWideThreads,
-                  .shared_bytes = 0,  // of the kernel that is chosen
+                  .shared_bytes = 0,  // set by the chosen kernel
                   .overlaps = true,
                   .cluster = kWideCluster};
   const auto start = product.x.dtype == DType::f16 ? wide_f16 : wide_bf16;

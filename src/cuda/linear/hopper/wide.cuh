@@ -1,6 +1,6 @@
 // cuda.wide: linear() of hundreds of tokens on Hopper. Weights are decoded into shared memory, and
-// the tensor cores (wgmma) take both factors from there. So weights that are decoded once serve 256
-// tokens, and the activations stay as they are.
+// the tensor cores (wgmma) read both factors from there. So weights that are decoded once serve 256
+// tokens, and the activations need no reordering.
 //
 // A block makes a tile of 128 features by 256 tokens at a time, 64 deep at each step:
 //
@@ -18,12 +18,12 @@
 //      decoded by warpgroup 2
 //
 // Three things run at the same time, each on its own slab: the copy engine (wide_load.cuh), a
-// warpgroup that decodes (wide_decode.cuh), two warpgroups that multiply. Up to kSlabs slabs are in
-// flight. Each slab has a barrier for the arrival of x and weights, and another for the end of
-// their use.
+// warpgroup that decodes (wide_decode.cuh), and two warpgroups that multiply. Up to kSlabs slabs
+// are in flight. Each slab has a barrier for the arrival of x and weights, and another for the end
+// of their use.
 //
-// Two blocks form a cluster, on the same tokens. Each brings half of x to both, because the L2
-// cache cannot feed all of x to every block. Clusters share tiles of 256 features as the blocks of
+// Two blocks form a cluster, on the same tokens. Each loads half of x into both, because the L2
+// cache cannot feed all of x to every block. Clusters divide tiles of 256 features as the blocks of
 // panels.cuh do (panel_work.cuh). panel_epilogue.cuh describes the epilogue.
 //
 // The technique: warps that only load are step 7 of examples/learn, wgmma is step 8
@@ -57,7 +57,7 @@ struct WideMultiplier {
   int lane, warp;
   tile::Ring<Stage::kSlabs> ring{};
 
-  // Those of the cluster's first blocks come first.
+  // The parts of the clusters' first blocks come first.
   __device__ PanelParts parts_of_block() const {
     const int before = wide_rank() * (static_cast<int>(gridDim.x) / kWideCluster);
     return {.sums = args.parts.sums +
@@ -65,12 +65,12 @@ struct WideMultiplier {
             .flags = args.parts.flags + before * kWideMultiplyWarps};
   }
 
-  // To all blocks that bring something into it.
+  // Signals all blocks that write into the place.
   __device__ void give_back(int place) const {
     if (lane < kWideCluster) tile::arrive_at(tile::shared_of(lane, &barriers.empty[place]));
   }
 
-  // Of the first slab; others are so many times 16 bytes on.
+  // The descriptor of the first slab. Others add the distance in units of 16 bytes.
   __device__ std::uint64_t uniform(std::uint64_t descriptor) const {
     const auto low = static_cast<std::uint32_t>(descriptor);
     return (descriptor & 0xffffffff00000000u) | __shfl_sync(0xffffffffu, low, 0);
@@ -84,7 +84,7 @@ struct WideMultiplier {
     int before = -1;
 #pragma unroll 1
     for (int slab = 0; slab < 2 * pairs; ++slab, ring.advance()) {
-      // Known to the compiler as the same in all lanes, as descriptors have to be.
+      // Uniform for the compiler, which descriptors must be.
       const int place = __shfl_sync(0xffffffffu, ring.place, 0);
       tile::wait(barriers.full[place], ring.parity);
       const std::uint64_t a = tile::moved(a0, place * Stage::kBytes),
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
     wide_kernel(const __grid_constant__ PanelArgs args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   using Stage = WideStage<F, S, Z, T>;
-  // On a boundary that the tensor cores want; known when this is compiled, unlike
+  // Aligned as the tensor cores require. The address is known at compile time, unlike
   // dynamic_shared()'s.
   extern __shared__ __align__(1024) char slabs[];
   char* packed = slabs + Stage::kSlabs * Stage::kBytes;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
                                     .warp = warp - kWideMultiplyWarps};
     decoder.run(reinterpret_cast<const Halves*>(table));
   }
-  // Nobody may end while others still write into its memory.
+  // A block must not end while another still writes into its memory.
   __syncwarp();
   tile::cluster_part();
 #endif

@@ -1,10 +1,10 @@
-// The decoding warps of wide.cuh. They turn packed pairs of slabs into rows of weights, f16 or
+// The decoding warps of wide.cuh. They decode packed pairs of slabs into rows of weights, f16 or
 // bf16, that the tensor cores read. A lane has 16 neighbours along K of two features
-// (tile_layout.h): two vectors of 16 bytes of each. In a panel swizzled by 128 bytes eight lanes
-// that store at the same time, of two rows, never meet in a bank.
+// (tile_layout.h): two 16-byte vectors of each. In a panel swizzled by 128 bytes, the eight lanes
+// that store at the same time, in two rows, never hit the same bank.
 //
-// There is one such warp for each scheduler, so it must avoid waiting: it reads the next pair
-// before it decodes this one, and announces a slab after the next one has been decoded.
+// Each scheduler has one such warp, so it must avoid waiting: it reads the next pair before it
+// decodes this one, and announces a slab after it has decoded the next one.
 #pragma once
 
 #include "cuda/linear/hopper/panel_load.cuh"
@@ -25,7 +25,7 @@ struct WideDecoder {
   static constexpr int kWords = TileFormat<F, T>::kWords;
   static constexpr int kTilesEach = kWideTiles / kWideDecodeWarps;
 
-  // Of the warp's tiles.
+  // The packed words of the warp's tiles.
   struct PackedWords {
     RawScales raw[kTilesEach];
     std::uint32_t codes[2][kTilesEach][kWords];
@@ -54,7 +54,7 @@ struct WideDecoder {
                                 raw);
   }
 
-  // The next pair, when it has come.
+  // Loads the next pair once it has arrived.
   __device__ void load_pair(PackedWords& words) {
     const char* from = packed + packed_ring.place * Stage::kPackedBytes;
     tile::wait(barriers.packed[packed_ring.place], packed_ring.parity);
@@ -65,14 +65,14 @@ struct WideDecoder {
       load_codes(from, tile_of(i), 1, words.codes[1][i]);
     }
   }
-  // It has been read.
+  // Signals that the pair has been read.
   __device__ void give_back_pair() {
     __syncwarp();
     if (lane == 0) tile::arrive(barriers.unpacked[packed_ring.place]);
     packed_ring.advance();
   }
 
-  // 16 neighbours of each of two features: two vectors of 16 bytes, swizzled.
+  // Stores 16 neighbours of each of two features: two 16-byte vectors, swizzled.
   __device__ void store(const Fragments& a, char* rows) const {
     const int g = lane / 4, vector = lane % 4 * 2;
 #pragma unroll
@@ -86,8 +86,9 @@ struct WideDecoder {
     }
   }
 
-  // The tensor cores may read what this lane has written. Each lane for itself: compute-sanitizer's
-  // racecheck does not see that one lane's arrival stands for what others wrote before they met it.
+  // Lets the tensor cores read what this lane has written. Each lane arrives by itself:
+  // compute-sanitizer's racecheck does not see that one lane's arrival also covers what the others
+  // wrote before they synced with it.
   __device__ void announce(int place) const {
     tile::publish_shared();
     tile::arrive(barriers.full[place]);
@@ -98,7 +99,7 @@ struct WideDecoder {
     for (int i = 0; i < kTilesEach; ++i) {
       const bool up = is_up(args, tile_of(i));
       const float* scales = up ? args.output.up_row_scales : args.output.row_scales;
-      // Tiles beyond the matrix repeat the last one's.
+      // Tiles beyond the matrix repeat the last tile.
       const int tile =
           min(wide_first_tile(args, segment) + tile_of(i) - (up ? args.panel_tiles : 0),
               args.tiles - 1);

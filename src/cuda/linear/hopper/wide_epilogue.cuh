@@ -1,30 +1,30 @@
 // How wide.cuh ends a tile whose output is 16-bit numbers in rows of 16-byte vectors. (Any other
-// output: panel_epilogue.cuh.) A warpgroup has 64 features of all tokens, as wgmma leaves them:
-// features by tokens. In the output features lie side by side, and a line of memory, 128 bytes, has
-// 64 of them. So the sums of some tokens at a time are rounded and transposed in shared memory.
-// Then a thread takes eight features of a token, and eight threads store a line:
+// output: panel_epilogue.cuh.) A warpgroup has 64 features of all tokens, in wgmma's order:
+// features by tokens. In the output the features of a token are adjacent, and a line of memory, 128
+// bytes, holds 64 of them. So the sums of some tokens at a time are rounded and transposed in
+// shared memory. Then a thread takes eight features of a token, and eight threads store a line:
 //
 //            64 features
 //   token 0 |v0 v1 v2 v3 v4 v5 v6 v7|   a line of the output
 //   token 1 |v8 v9 ..               |
 //   ...                                 vectors of 16 bytes, swizzled
 //
-// An activation and a residual are applied to the rounded sums, as in the pass over products that
-// are made apart (epilogue_pass.cu).
+// The activation and the residual are applied to the rounded sums, as in the pass over products
+// that are made apart (epilogue_pass.cu).
 //
-// Of a gated product, the first warpgroup has 64 features of gate and the second the same of up.
-// Both meet here, in shared memory, and share the lines between them.
+// In a gated product, the first warpgroup has 64 features of gate and the second the same features
+// of up. They are combined here, in shared memory, and the warpgroups divide the lines.
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"
 #include "cuda/linear/hopper/panel_epilogue.cuh"
 #include "cuda/tile/hopper/warpgroup.cuh"
 #include "cuda/tile/swizzle.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda {
 
-// Eight numbers of 16 bits, with their arithmetic in f32.
+// Eight 16-bit numbers, with arithmetic in f32.
 template <typename T>
 struct EightHalves {
   float x[8];
@@ -42,11 +42,11 @@ struct EightHalves {
   }
 };
 
-// act(x), or act(x) * up, of some of a thread's vectors in shared memory, in their place.
+// Computes act(x), or act(x) * up, of some of a thread's vectors in shared memory, in place.
 struct StagedVectors {
   char* first;
   int step, count;  // bytes from one to the next
-  int up;           // bytes from a vector to the one it is multiplied with; none if zero
+  int up;           // bytes from a vector to its factor in up; 0: none
 };
 
 template <Activation activation, typename T>
@@ -66,7 +66,7 @@ __device__ inline void activate_staged(const StagedVectors& vectors) {
   }
 }
 
-// Out of line, as activate_apart() is.
+// Out of line, like activate_apart().
 template <typename T>
 __device__ __noinline__ void activate_staged_apart(Activation activation,
                                                    const StagedVectors vectors) {
@@ -84,22 +84,22 @@ __device__ __noinline__ void activate_staged_apart(Activation activation,
   }
 }
 
-// Of a warpgroup, or of both warpgroups of a gated product. T: of the output.
+// For a warpgroup, or for both warpgroups of a gated product. T: the output's type.
 template <typename T, int kTokens, int kPieceTokens, bool kGated>
 struct LinesWriter {
   static constexpr int kThreads = kGated ? 2 * tile::kWarpgroup : tile::kWarpgroup;
   static constexpr int kPieceBytes = kPieceTokens * 128;  // of a warpgroup
-  // Of a thread in a piece: vectors, and tokens and bytes from one to the next.
+  // Of a thread in a piece: the number of vectors, and tokens and bytes from one to the next.
   static constexpr int kVectors = kPieceBytes / 16 / kThreads, kStep = kThreads / 8;
   static constexpr int kStepBytes = kStep * 128;
-  static_assert(kStep % 8 == 0);  // so that all of them are swizzled alike
+  static_assert(kStep % 8 == 0);  // so that all of them have the same swizzle
 
-  char *to, *from;  // where the sums of a lane are put, and what a thread takes
+  char *to, *from;  // where a lane puts its sums, and where a thread reads
   std::uint16_t* out;
   const std::uint16_t* residual;
   int left;  // tokens from the thread's first one on; none if there are no such features
 
-  // memory: of the block. first_feature: of the lines.
+  // memory: the block's. first_feature: the lines' first.
   __device__ LinesWriter(const PanelOutput& output, char* memory, std::int64_t first_token,
                          std::int64_t first_feature) {
     const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
@@ -116,11 +116,11 @@ struct LinesWriter {
   }
 
   __device__ static void meet() {
-    // 1 and 2: of each warpgroup.
+    // Barriers 1 and 2 belong to single warpgroups.
     tile::barrier_sync(kGated ? 3 : 1 + static_cast<int>(threadIdx.x) / tile::kWarpgroup, kThreads);
   }
 
-  // Sums of a piece, rounded, where the lines are put together.
+  // Puts the rounded sums of a piece where the lines are assembled.
   template <int n>
   __device__ void put(const FeatureEnds& ends, const float (&sums)[n], int piece) const {
 #pragma unroll
@@ -133,11 +133,11 @@ struct LinesWriter {
         halves[p] = halves_of<T>(sums[at] * ends.scales[side] + ends.biases[side],
                                  sums[at + 1] * ends.scales[side] + ends.biases[side]);
       }
-      tile::store_turned(to + q * 16 * 128, halves);
+      tile::store_transposed(to + q * 16 * 128, halves);
     }
   }
 
-  // The lines of a piece that is there, and on to the next.
+  // Stores the lines of an assembled piece, and advances to the next.
   __device__ void take(const Epilogue<MatrixRows>& epilogue) {
     if (kGated || epilogue.activation != Activation::none) {
       activate_staged_apart<T>(

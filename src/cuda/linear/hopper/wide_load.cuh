@@ -1,5 +1,5 @@
-// The loads of wide.cuh, by the copy engine: pairs of packed slabs, two ahead of the decoding; and
-// slabs of x, as soon as there is room for them.
+// The loads of wide.cuh, by the copy engine: pairs of packed slabs, two ahead of the decoding, and
+// slabs of x as soon as there is room.
 #pragma once
 
 #include "cuda/linear/hopper/panel_load.cuh"
@@ -13,7 +13,7 @@ namespace tessera::cuda {
 
 // ---- where a block is ---------------------------------------------------------------------------
 
-// Clusters share the work; of a cluster's features a block has its own.
+// Clusters divide the work; each block has its own part of the cluster's features.
 __device__ inline Segments wide_segments(const PanelArgs& args) {
   return Segments(args.work, static_cast<int>(blockIdx.x) / kWideCluster,
                   static_cast<int>(gridDim.x) / kWideCluster);
@@ -26,13 +26,13 @@ __device__ inline int wide_first_token(const PanelArgs& args, const Segment& seg
   return segment.tile % args.work.token_blocks * kWideTokens;
 }
 
-// Of a gated product, the first half of a block's tiles is gate's and the second one up's, each
-// from the same tile of its weight on.
+// In a gated product, the first half of a block's tiles is gate's and the second half up's, both
+// from the same tile of their weight on.
 __device__ inline bool is_up(const PanelArgs& args, int tile_of_block) {
   return tile_of_block >= args.panel_tiles;
 }
 
-// Goes from pair to pair of all that the block has to do.
+// Goes through all pairs of the block's work.
 struct WideCursor {
   const PanelArgs& args;
   PanelCursor at;
@@ -48,7 +48,7 @@ struct WideCursor {
     at.advance();
     update();
   }
-  // Dividing is for when there is a reason to.
+  // Divides only when the tile has changed.
   __device__ void update() {
     if (tile == at.segment.tile) return;
     tile = at.segment.tile;
@@ -58,14 +58,14 @@ struct WideCursor {
 
 // ---- copies -------------------------------------------------------------------------------------
 
-// The warps that decode ask for copies too, each for its own: asking takes its time.
+// The decoding warps also start copies, each for certain data: starting a copy takes time.
 struct WideDuties {
   bool x[2];    // of each slab of a pair
   bool codes;   // of the pairs to come
   bool scales;  // and zero points
 
   __device__ bool packed() const { return codes || scales; }
-  // Of a lane.
+  // The duties of a lane.
   __device__ WideDuties(int warp, bool first_lane)
       : x{warp == 0 && first_lane, warp == 1 && first_lane},
         codes(warp == 2 && first_lane),
@@ -79,7 +79,7 @@ struct WideLoader {
   char *slabs, *packed;
   WideBarriers<Stage> barriers;
   WideDuties duties;
-  WideCursor packed_at;  // the next pair to ask for, and where it goes
+  WideCursor packed_at;  // the next pair to request, and where it goes
   tile::Ring<Stage::kPackedPairs> packed_ring{};
 
   __device__ void load_codes() const {
@@ -113,7 +113,7 @@ struct WideLoader {
                      barrier);
     }
   }
-  // Each block of a cluster brings its share of the tokens, to all of them.
+  // Each block of a cluster loads its share of the tokens into all of them.
   __device__ void load_x(int k, int token, int place) const {
     constexpr int kShare = kWideTokens / kWideCluster;
     char* to = slabs + place * Stage::kBytes + Stage::kX + wide_rank() * kShare * 128;
@@ -124,7 +124,7 @@ struct WideLoader {
     tile::load_box_for(kAllBlocks, to, &args.x_map, at, barrier);
   }
 
-  // The first weights do not wait for the kernels ahead.
+  // The first weights do not wait for earlier kernels.
   __device__ void start() {
     if (!duties.packed()) {
       if (duties.x[0] || duties.x[1]) wait_for_earlier_kernels();
@@ -132,7 +132,7 @@ struct WideLoader {
     }
     for (int i = 0; i < Stage::kPackedPairs; ++i) next_packed();
   }
-  // Asks for a pair of packed slabs, when there is room.
+  // Requests a pair of packed slabs once there is room.
   __device__ void next_packed() {
     if (!packed_at.valid()) return;
     if (duties.codes || (duties.scales && Packed::kMostScaleBytes > 0)) {

@@ -1,5 +1,4 @@
-// What the warps of a block of wide.cuh have in common: who they are, and what lies in shared
-// memory.
+// Shared by the warps of a block of wide.cuh: their roles, and the layout of shared memory.
 #pragma once
 
 #include "cuda/linear/hopper/panel_stage.cuh"
@@ -10,13 +9,13 @@
 
 namespace tessera::cuda {
 
-// Warps that multiply, in warpgroups of 64 features each, and warps that decode and ask for copies.
+// Warps that multiply, in warpgroups of 64 features each, and warps that decode and start copies.
 inline constexpr int kWideMultiplyWarps = 8, kWideDecodeWarps = 4;
 inline constexpr int kWideThreads = (kWideMultiplyWarps + kWideDecodeWarps) * 32;
 static_assert(kWideMultiplyWarps == kWideTiles);
 
-// Registers: a block of so many threads gets 168 for each. Sums of 64 x 256 are 128 for each thread
-// that multiplies.
+// Registers: a block of this size starts with 168 for each thread. Sums of 64 x 256 take 128 in
+// each thread that multiplies.
 inline constexpr int kWideMultiplyRegisters = 184, kWideDecodeRegisters = 136;
 static_assert(kWideMultiplyWarps * kWideMultiplyRegisters +
                   kWideDecodeWarps * kWideDecodeRegisters <=
@@ -37,12 +36,13 @@ struct WideStage {
   static constexpr int kZerosAt = kScales + kWideTiles * Packed::kMostScaleBytes;
   static constexpr int kPackedBytes = kZerosAt + kWideTiles * Packed::kMostZeroBytes;
   static constexpr int kPackedPairs = 2;
-  // Where those of up begin, of a gated product: the copy engine writes to multiples of 128 bytes.
+  // Where the scales of up begin in a gated product: the copy engine writes to multiples of 128
+  // bytes.
   static constexpr int kUpScales = kWideTiles / 2 * Packed::kMostScaleBytes;
   static constexpr int kUpZeros = kWideTiles / 2 * Packed::kMostZeroBytes;
   static_assert(kUpScales % 128 == 0 && kUpZeros % 128 == 0);
 
-  // Beside the slabs: packed pairs, the table of nf4, where sums become rows of the output,
+  // Besides the slabs: packed pairs, the nf4 table, room to turn sums into rows of the output,
   // barriers.
   static constexpr int kTableBytes = F == Format::nf4 ? kNf4TableBytes : 0;
   static constexpr int kBarrierBytes = 128;
@@ -54,8 +54,8 @@ struct WideStage {
     const int slabs = (227 * 1024 - besides(tokens)) / kBytes;
     return slabs < 4 ? slabs : 4;
   }
-  // Tokens whose output is put together at a time (wide_epilogue.cuh): more of them meet less
-  // often, but no slab is given up for them.
+  // Tokens whose output is assembled at a time (wide_epilogue.cuh). More tokens sync less often,
+  // but no slab is given up for them.
   static constexpr int kFewTokens = 32, kManyTokens = 64;
   static constexpr int kSlabs = slabs_beside(kFewTokens);
   static_assert(kSlabs >= 3);
@@ -66,8 +66,8 @@ struct WideStage {
   static constexpr int kAllBytes = kSlabs * kBytes + besides(kPieceTokens);
 };
 
-// Each slab has two: x has come and weights are decoded; both have been multiplied. Each packed
-// pair has two: it has come; it has been read.
+// Each slab has two: x has arrived and weights are decoded; both have been multiplied. Each packed
+// pair has two: it has arrived; it has been read.
 template <typename Stage>
 struct WideBarriers {
   std::uint64_t *full, *empty, *packed, *unpacked;
@@ -82,7 +82,7 @@ struct WideBarriers {
 
   __device__ void init() const {
     for (int i = 0; i < Stage::kSlabs; ++i) {
-      tile::init_barrier(full[i], 1 + kWideDecodeWarps * 32);  // who asks for x; lanes that decode
+      tile::init_barrier(full[i], 1 + kWideDecodeWarps * 32);  // x's loader; lanes that decode
       tile::init_barrier(empty[i], kWideCluster * kWideMultiplyWarps);
     }
     for (int i = 0; i < Stage::kPackedPairs; ++i) {

@@ -1,5 +1,6 @@
-// A warp for each pair of slabs of a tile: decoded as for the tensor cores (fragments.cuh), where a
-// lane has 16 neighbours of two features, then multiplied by the feature's scale and rounded to T.
+// One warp for each pair of slabs of a tile. It decodes as for the tensor cores (fragments.cuh): a
+// lane has 16 neighbours of two features. Then it multiplies by the feature's scale and rounds to
+// T.
 #include "cuda/linear/layout/decode_tiles.h"
 
 #include "cuda/linear/layout/fragments.cuh"
@@ -54,8 +55,8 @@ __device__ uint4 from_neighbour(const uint4& vector) {
           __shfl_xor_sync(kAll, vector.z, 1), __shfl_xor_sync(kAll, vector.w, 1)};
 }
 
-// For rows of whole vectors of 16 bytes: both stores of two neighbouring lanes fill 32 bytes, the
-// least that memory takes at once. First what the even lane has, then what the odd one has.
+// For rows of whole 16-byte vectors: the stores of two neighbouring lanes fill 32 bytes, the
+// smallest unit of memory. First the even lane's numbers, then the odd lane's.
 template <typename T>
 __device__ void store_vectors(const DecodeArgs& args, std::int64_t row, int k,
                               const Sixteen& values, T* out) {

@@ -1,4 +1,4 @@
-// From a weight in tiles to a dense matrix, for products that a library makes.
+// Decodes a weight in tiles to a dense matrix, for products by a library.
 #pragma once
 
 #include "tessera/context.h"

@@ -1,5 +1,5 @@
-// Turns packed codes into operands of the tensor cores: in registers, by shifts and masks, as f16
-// or bf16 (T). Every function turns the words of one lane and one slab (tile_layout.h) into four
+// Decodes packed codes to operands of the tensor cores: in registers, by shifts and masks, to f16
+// or bf16 (T). Every function decodes the words of one lane and one slab (tile_layout.h) to four
 // steps of A: a[j][0] and a[j][2] of row g, a[j][1] and a[j][3] of row g + 8.
 #pragma once
 
@@ -21,8 +21,7 @@ namespace tessera::cuda {
 using Halves = std::uint32_t;
 using Fragments = Halves[4][4];  // [step][register of A]
 
-// (x & mask) | base: one instruction, where the compiler would make two for the sake of two
-// constants.
+// (x & mask) | base in one instruction; the compiler would make two because of the two constants.
 __device__ inline std::uint32_t and_or(std::uint32_t x, std::uint32_t mask, std::uint32_t base) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t result;
@@ -77,8 +76,8 @@ __device__ inline Halves halves_of(float first, float second) {
 
 // ---- E2M1 ---------------------------------------------------------------------------------------
 
-// Exponent and mantissa bit are brought to the lowest exponent bits and the highest mantissa bit of
-// T, where they mean the same number times a power of two, subnormals included: 2^-14 in f16,
+// Exponent and mantissa bit are shifted to the lowest exponent bits and the highest mantissa bit of
+// T. There they mean the same number times a power of two, subnormals included: 2^-14 in f16,
 // 2^-126 in bf16.
 __device__ inline void e2m1_halves(std::uint32_t w, Halves (&halves)[4], Half) {
   constexpr std::uint32_t kSign = 0x80008000u, kMagnitude = 0x0e000e00u;
@@ -97,19 +96,19 @@ __device__ inline void e2m1_halves(std::uint32_t w, Halves (&halves)[4], BFloat1
 
 // ---- int4 ---------------------------------------------------------------------------------------
 
-// f16: a code as the low bits of a mantissa: 1024 + code; the same number with the zero point is
-// subtracted. A code may lie four bits higher, where it counts sixteenfold:
-// (1024 + 16 code) / 16 - (64 + zero), exact as well.
+// f16: a code as the low bits of a mantissa is 1024 + code, from which 1024 + the zero point is
+// subtracted. A code four bits higher counts sixteenfold: (1024 + 16 code) / 16 - (64 + zero), also
+// exact.
 //
-// bf16: the lowest eight bits alone, n, are the number n 2^-133, be it subnormal or not. Times a
-// power of two, n 2^-13 comes out, and from that the zero point is subtracted, exactly.
+// bf16: the lowest eight bits alone, n, are the number n 2^-133, subnormal or not. A power of two
+// makes that n 2^-13, from which the zero point is subtracted, exactly.
 struct Int4Offsets {
   Halves low, high;
 };
 
 inline constexpr float kBf16Integer = 0x1p-13f;            // what an integer 1 becomes
 inline constexpr Halves kLowBitsToInteger = 0x7b807b80u;   // 2^120
-inline constexpr Halves kHighBitsToInteger = 0x79807980u;  // 2^116, for what lies four bits higher
+inline constexpr Halves kHighBitsToInteger = 0x79807980u;  // 2^116, for bits four places higher
 
 template <typename T>
 __device__ inline Int4Offsets int4_offsets(std::uint32_t zero) {
@@ -142,8 +141,8 @@ __device__ inline void int4_halves(std::uint32_t w, const Int4Offsets& offsets, 
 
 // ---- nf4 ----------------------------------------------------------------------------------------
 
-// All twos of codes, by the byte they make. Each lane has a copy in a bank of its own, so that no
-// lookups collide: table[byte * 32 + lane].
+// All pairs of codes, indexed by the byte they form. Each lane has a copy in its own bank, so that
+// lookups never collide: table[byte * 32 + lane].
 inline constexpr int kNf4TableBytes = 256 * 32 * 4;
 
 template <typename T>
@@ -160,7 +159,7 @@ __device__ inline void nf4_halves(std::uint32_t w, const Halves* lane_table, Hal
 
 // ---- 8-bit codes --------------------------------------------------------------------------------
 
-// Stored with 128 added, so that a byte is the end of a mantissa. bf16: as of int4.
+// Stored with 128 added, so that a byte is the low end of a mantissa. bf16: as for int4.
 __device__ inline void int8_halves(std::uint32_t w, int zero, Halves (&halves)[2], Half) {
   const auto offset = static_cast<std::uint32_t>(0x6400 + 128 + zero);  // 1024 + 128 + zero
   halves[0] = subtract<Half>(__byte_perm(w, 0x64646464u, 0x4140), offset << 16 | offset);
@@ -173,8 +172,9 @@ __device__ inline void int8_halves(std::uint32_t w, int zero, Halves (&halves)[2
   halves[1] = multiply_subtract<BFloat16>(__byte_perm(w, 0, 0x4342), kLowBitsToInteger, offsets);
 }
 
-// E4M3's exponent becomes the lowest four bits of T's: 2^-8 of the number in f16; in bf16 2^-120,
-// which is brought back at once, because sums of such numbers would leave f32.
+// E4M3's exponent becomes the lowest four bits of T's exponent. That gives 2^-8 of the number in
+// f16. In bf16 it gives 2^-120, which is scaled back at once, because sums of such numbers would
+// leave the range of f32.
 __device__ inline void e4m3_halves(std::uint32_t w, Halves (&halves)[2], Half) {
 #pragma unroll
   for (unsigned i = 0; i < 2; ++i) {
@@ -193,27 +193,27 @@ __device__ inline void e4m3_halves(std::uint32_t w, Halves (&halves)[2], BFloat1
 
 // ---- a slab -------------------------------------------------------------------------------------
 
-// How the scales of blocks meet the product.
+// Where block scales enter the product.
 enum class ScaleMode : std::uint8_t {
-  none,       // there are none: a row's one scale comes at the end
+  none,       // there are none: a row's single scale is applied at the end
   fragments,  // each weight is multiplied, in T: exact for E2M1, rounded for others
   sums,       // the sum over a slab is multiplied, in f32; blocks are multiples of a slab
 };
 
-// What decoding a format needs besides the codes.
+// The inputs of decoding besides the codes.
 struct DecodeState {
   const Halves* nf4_table = nullptr;  // this lane's
   Int4Offsets int4[2] = {};           // of rows g and g + 8
   int zeros[2] = {};                  // int8
 };
 
-// Words of a lane in one slab, and what the decoded numbers have to be multiplied with.
+// The words of a lane in one slab, and the factor for decoded numbers.
 template <Format F, typename T>
 struct TileFormat {
   static constexpr bool kFourBits = F != Format::int8 && F != Format::fp8 && F != Format::dense;
   static constexpr int kWords = F == Format::dense ? 16 : kFourBits ? 4 : 8;
   static constexpr bool kE2m1 = F == Format::nvfp4 || F == Format::mxfp4;
-  // Of E2M1's 2^-14 or 2^-126, block scales make up for all but 2^-8 (scales.cuh).
+  // Block scales undo E2M1's 2^-14 or 2^-126 but for 2^-8 (scales.cuh).
   static constexpr bool kHalf = std::is_same_v<T, Half>;
   static constexpr bool kInteger = F == Format::int4 || F == Format::int8;
   static constexpr float kGain = kE2m1 || (F == Format::fp8 && kHalf) ? 256.f

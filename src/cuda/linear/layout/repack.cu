@@ -1,4 +1,5 @@
-// A thread for each word of codes, each scale, each row: once for a weight, when it is loaded.
+// One thread for each word of codes, each scale, each row. Runs once for a weight, when it is
+// loaded.
 #include "cuda/linear/layout/repack.h"
 
 #include <cmath>
@@ -29,7 +30,7 @@ __device__ unsigned published_code(const Bytes& codes, bool high, std::int64_t r
   return high ? high_first(codes, row, k) : low_first(codes, row, k);
 }
 
-// Eight neighbours of a row at a time.
+// Packs eight neighbours of a row at a time.
 __global__ void pack_words(Bytes codes, bool high, WordOrder order, Sizes sizes,
                            std::uint32_t* words) {
   const std::int64_t eighths = sizes.slabs * (kSlab / 8);
@@ -56,7 +57,7 @@ __global__ void unpack_words(const std::uint32_t* words, bool high, WordOrder or
   }
 }
 
-// `flip` is what all bits of a code are changed by: int8 is stored with 128 added.
+// `flip` is XORed with every code: int8 is stored with 128 added.
 __global__ void pack_bytes(Bytes codes, std::uint8_t flip, Sizes sizes, std::uint8_t* bytes) {
   const std::int64_t depth = sizes.slabs * kSlab;
   for (std::int64_t i = first_item(); i < sizes.tiles * kTileHeight * depth; i += item_step()) {
@@ -76,7 +77,7 @@ __global__ void unpack_bytes(const std::uint8_t* bytes, std::uint8_t flip, Sizes
 
 // ---- scales and zero points ---------------------------------------------------------------------
 
-// From: a row and a block to a number of T.
+// From: maps a row and a block to a number of T.
 template <typename From, typename T>
 __global__ void pack_scales(From scales, std::int64_t rows, std::int64_t row_blocks,
                             std::int64_t tiles, std::int64_t blocks, std::int64_t group, T* to) {
@@ -96,17 +97,17 @@ __global__ void unpack_scales(const T* from, std::int64_t rows, std::int64_t row
 
 // ---- scales of rows -----------------------------------------------------------------------------
 
-// 2^n, the largest with 2^n <= x, for scales of blocks to be divided by; 1 for 0. Its inverse is a
-// number of f32 too.
+// The largest power of two that is at most x, as the divisor of block scales; 1 for 0. Its inverse
+// is an f32 number too.
 __device__ float power_below(float x) {
   if (x == 0.f) return 1.f;
   return ldexpf(1.f, max(-126, min(126, ilogbf(x))));
 }
 
-// Where a row has one scale, that scale. nvfp4: the tensor's. Others: the power of two that the
-// row's largest scale is divided by, so that f16 holds what is left. NaN, which then reaches every
-// sum of the row as it should, where a scale is not finite or a code is none: the fast decoders
-// know no NaN.
+// The scale of a row. If the row has a single scale: that scale. nvfp4: the tensor's scale. Others:
+// a power of two by which the row's scales are divided, so that f16 holds the quotients. If a scale
+// is not finite or a code is NaN: NaN, which then reaches every sum of the row, as it should. The
+// fast decoders have no NaN.
 __global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std::int64_t depth,
                                 Bytes bytes, FloatScales scales, std::int64_t blocks,
                                 float tensor_scale, std::int64_t rows, std::int64_t padded_rows,
@@ -130,10 +131,10 @@ __global__ void make_row_scales(Format format, bool whole_rows, Bytes codes, std
   }
 }
 
-// linear()'s kernels read tiles before they wait for what is ahead of them in the stream, and a
-// kernel that overlaps starts when all blocks of the one ahead have ended, not when their writes
-// can be seen. This kernel does not overlap: it starts when they can. So whatever comes behind it,
-// at any distance, sees them too.
+// The kernels of linear() read tiles before they wait for earlier kernels in the stream. A kernel
+// that overlaps starts when all blocks of the one before have ended, which is before their writes
+// are visible. This kernel does not overlap: it starts when they are visible. So every later kernel
+// sees them too.
 __global__ void settle_tiles() {}
 
 // `tiled` has whole tiles.

@@ -6,10 +6,10 @@
 
 namespace tessera::cuda {
 
-// Both weights are on the Context's device; the target's tensors have their sizes and are
+// Both weights are on the Context's device; the target's tensors have the right sizes and are
 // contiguous.
 void repack(Context& ctx, const Weight& published, const Weight& tiled);
-// Bit for bit what was published, but that scales of 16 bits come back as f32.
+// Restores the published weight bit for bit, except that 16-bit scales come back as f32.
 void unpack(Context& ctx, const Weight& tiled, const Weight& published);
 
 }  // namespace tessera::cuda

@@ -1,4 +1,4 @@
-// A lane's codes of a slab decoded and multiplied with the scales of their blocks: for kernels that
+// Decodes a lane's codes of a slab and multiplies them with their block scales, for kernels that
 // never apply scales to sums (panels.cuh, wide.cuh, mma.cuh).
 #pragma once
 
@@ -10,9 +10,9 @@
 namespace tessera::cuda {
 
 // int4 without zero points, in bf16: a code's bits, n 2^-133 (fragments.cuh), times the scale less
-// eight times the scale, in one instruction instead of two. The product is exact and so is the
-// other, so this rounds once, to the same number as (n - 8) times the scale does. In f16, where
-// codes are 1024 + n, what has to be subtracted would not be exact.
+// eight times the scale, in one instruction instead of two. Both products are exact, so this rounds
+// once, to the same number as (n - 8) times the scale. In f16, where codes are 1024 + n, the
+// subtracted product would not be exact.
 __device__ inline void int4_scaled(const std::uint32_t (&words)[4], const Halves (&scales)[2],
                                    Fragments& a) {
   constexpr Halves kEightOnes = 0x3a803a80u;  // 8 times what an integer 1 becomes: 2^-10

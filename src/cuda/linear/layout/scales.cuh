@@ -1,5 +1,5 @@
-// The scales and zero points that a lane needs for a slab: those of rows g and g + 8, which lie
-// side by side (tile_layout.h). Loading is separate from decoding, so that loads can run ahead.
+// The scales and zero points that a lane needs for a slab: those of rows g and g + 8, which are
+// adjacent (tile_layout.h). Loading is separate from decoding, so that loads can run ahead.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ struct RawScales {
   std::uint32_t zeros;
 };
 
-// Loads those of pair number `pair`, counted through all tiles. Z: there are zero points.
+// Loads the scales of pair number `pair`, counted through all tiles. Z: there are zero points.
 template <Format F, ScaleMode S, bool Z>
 __device__ inline void load_scales(const TileScales& from, int pair, int lane, RawScales& raw) {
   if constexpr (F == Format::nvfp4) {
@@ -67,8 +67,8 @@ __device__ inline void load_scales(const TileScales& from, int pair, int lane, R
   }
 }
 
-// E8M0: an exponent, of which the smallest is f32's largest subnormal power. Unlike e8m0_decode()
-// without NaN, which the scale of the row stands for.
+// E8M0: an exponent, whose smallest value is f32's largest subnormal power. Unlike e8m0_decode(),
+// it has no NaN: the row's scale covers that case.
 __device__ inline float e8m0_value(std::uint32_t code) {
   return std::bit_cast<float>(code == 0 ? 0x00400000u : code << 23);
 }
@@ -83,18 +83,20 @@ __device__ inline void scale_values(const RawScales& raw, int slab, float (&valu
   }
 }
 
-// 1 / x for a power of two; anything for NaN, by which the sums are multiplied in the end.
+// 1 / x for a power of two; anything for NaN, because the sums are multiplied with that NaN in the
+// end.
 __device__ inline float inverse_power(float x) {
   return std::bit_cast<float>((254u << 23) - std::bit_cast<std::uint32_t>(x));
 }
 
-// For fragments: each scale twice, as T, with what E2M1 fragments lack but for 2^-8.
-// `inverse` is 1 / row_scale of each row, a power of two, which brings scales of any size into T.
+// For fragments: each scale twice, as T, times the factor that E2M1 fragments lack, but for 2^-8.
+// `inverse` is 1 / row_scale of each row, a power of two, which brings scales of any size into T's
+// range.
 template <Format F, typename T>
 __device__ inline void scale_halves(const RawScales& raw, int slab, const float (&inverse)[2],
                                     Halves (&halves)[2]) {
   if constexpr (F == Format::nvfp4) {
-    // Both at once by their bits, as e4m3_halves() does.
+    // Converts both at once by their bits, like e4m3_halves().
     const std::uint32_t x = __byte_perm(raw.words[0], 0, slab == 0 ? 0x1404 : 0x3424);
     Halves both;
     if constexpr (std::is_same_v<T, Half>) {
@@ -135,7 +137,7 @@ inline constexpr std::uint32_t kNoInt4Zeros = 8 << 8 | 8;
 
 // ---- a lane's share -----------------------------------------------------------------------------
 
-// What belongs to rows g and g + 8 of a tile.
+// The state of rows g and g + 8 of a tile.
 struct RowState {
   float inverse[2] = {1, 1};  // of row_scales
   DecodeState decode{};       // with the zero points of the rows, if they have them
@@ -149,7 +151,7 @@ __device__ inline RowState no_rows(const Halves* nf4_table, int lane) {
   return rows;
 }
 
-// row_scales: those of the tile.
+// row_scales: the tile's.
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void start_tile(const TileScales& scales, const float* row_scales, int tile,
                                   int lane, RowState& rows) {
@@ -162,7 +164,7 @@ __device__ inline void start_tile(const TileScales& scales, const float* row_sca
   }
 }
 
-// The codes of a lane in one slab, without the scales of their blocks.
+// Decodes a lane's codes of one slab, without block scales.
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void decode_words(const std::uint32_t (&words)[TileFormat<F, T>::kWords],
                                     const RawScales& raw, int slab, RowState& rows, Fragments& a) {
@@ -170,7 +172,7 @@ __device__ inline void decode_words(const std::uint32_t (&words)[TileFormat<F, T
   TileFormat<F, T>::decode(words, rows.decode, a);
 }
 
-// Each fragment times the scale of its block.
+// Multiplies each fragment with its block's scale.
 template <Format F, typename T>
 __device__ inline void scale_fragments(const RawScales& raw, int slab, const float (&inverse)[2],
                                        Fragments& a) {
@@ -185,8 +187,8 @@ __device__ inline void scale_fragments(const RawScales& raw, int slab, const flo
 
 // ---- every format -------------------------------------------------------------------------------
 
-// Calls fn.operator()<format, scale mode, zero points>() with what a weight has: the one list of
-// the kinds that there are.
+// Calls fn.operator()<format, scale mode, zero points>() for the kind of a weight: the one list of
+// all kinds.
 template <typename Fn>
 void with_tile_kind(Format format, ScaleMode mode, bool zeros, Fn&& fn) {
   const auto call = [&]<Format F, ScaleMode S>() {
@@ -216,14 +218,14 @@ void with_tile_kind(Format format, ScaleMode mode, bool zeros, Fn&& fn) {
   }
 }
 
-// Dense weights have no tiles; rare kinds take another road (takes_panels()) and have no instances
-// of kernels that load by the copy engine.
+// Dense weights have no tiles. Rare kinds run elsewhere (takes_panels()): kernels that load with
+// the copy engine have no instances for them.
 template <Format F, ScaleMode S, bool Z>
 inline constexpr bool kHasPanels = F == Format::int8   ? S == ScaleMode::none && !Z
                                    : F == Format::int4 ? S != ScaleMode::none
                                                        : F != Format::dense;
 
-// The same for those kinds.
+// The same for the kinds with panels.
 template <typename Fn>
 void with_panel_kind(Format format, ScaleMode mode, bool zeros, Fn&& fn) {
   with_tile_kind(format, mode, zeros, [&]<Format F, ScaleMode S, bool Z>() {

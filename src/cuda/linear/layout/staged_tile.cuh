@@ -18,7 +18,7 @@ __device__ inline void load_staged_words(const char* codes, int slab, int lane,
   }
 }
 
-// shift: TileScales::shift. zeros: where they would be, if there are none.
+// shift: TileScales::shift. zeros: where zero points would be, if there are none.
 template <Format F, ScaleMode S, bool Z>
 __device__ inline void load_staged_scales(const char* scales, const char* zeros, int shift,
                                           int lane, RawScales& raw) {

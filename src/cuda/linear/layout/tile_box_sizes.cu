@@ -11,7 +11,7 @@ TileBoxes tile_box_sizes(const Weight& weight) {
   const ScaleMode mode = scale_mode(weight);
   TileBoxes boxes{.code_bytes = pair_bytes(weight.format), .block_shift = scales.shift};
   if (mode == ScaleMode::none) return boxes;
-  // The scales of 16 rows and as many blocks as the pair has, or one that pairs share.
+  // The scales of 16 rows, for all blocks of the pair or for one block that pairs share.
   const int blocks = mode == ScaleMode::fragments ? 2 << scales.shift : scales.shift == 0 ? 2 : 1;
   boxes.scale_bytes = blocks * kTileHeight * size_of(weight.scales.dtype);
   boxes.scale_shift = mode == ScaleMode::sums && scales.shift > 1 ? scales.shift - 1 : 0;

@@ -16,7 +16,7 @@ struct TileBoxes {
   int block_shift = 0;                     // TileScales::shift
 };
 
-// The bytes alone, and all, for boxes of so many tiles.
+// Only the sizes; then everything, for boxes of the given number of tiles.
 TileBoxes tile_box_sizes(const Weight& weight);
 TileBoxes tile_boxes(const Weight& weight, int tiles);
 

@@ -1,6 +1,6 @@
 // Decodes any weight of a matrix in tiles (tile_layout.h) to f32, for reading single rows. The bits
-// are those of the decoders of cuda/quant/codec.cuh for the published layout; 16-bit scales have
-// become f32, which changes no value.
+// equal those of the decoders of cuda/quant/codec.cuh for the published layout. 16-bit scales are
+// stored as f32 here, which changes no value.
 #pragma once
 
 #include <cstdint>

@@ -11,9 +11,9 @@
 //   ...
 //   row 8          lane 0     lane 1     lane 2     lane 3
 //
-// So a block of scales, which is a multiple of 16, never divides a lane's share. Four steps of the
+// So a scale block, whose size is a multiple of 16, never splits a lane's share. Four steps of the
 // tensor cores, each 16 deep, consume a slab: lane t gives step j its elements 4 j .. 4 j + 3. This
-// order along K differs from the tensor cores' own, and the activations come in the same order.
+// order along K differs from the tensor cores' own order; the activations use the same one.
 //
 //   data    [tiles, slabs][lane][16 bytes]             4-bit codes
 //           [tiles, slabs][row >= 8][lane][16 bytes]   8-bit codes
@@ -85,15 +85,15 @@ TESSERA_HOST_DEVICE inline std::int64_t tile_scale(std::int64_t row, std::int64_
 
 // ---- eight codes in a word ----------------------------------------------------------------------
 
-// Two neighbours, which the tensor cores take together, lie 16 bits apart; there are four such
-// twos. The bits of an E2M1 code are apart, so that one shift and a mask bring them to where f16
-// and bf16 have theirs (fragments.cuh):
+// Two neighbours, which the tensor cores take together, lie 16 bits apart; a word has four such
+// twos. The bits of an E2M1 code are apart, so that one shift and a mask bring them to their places
+// in f16 and bf16 (fragments.cuh):
 //
 //   bit of a half word   15 14 13 12 11 10  9  8  7  6  5  4  3  2  1  0
 //                        s0 s1 s3 s2 [mag 0 ] [mag 1 ] [mag 2 ] [mag 3 ]
 //
-// int4 codes lie side by side, two 0 lowest. nf4 codes make bytes, for a table of twos: byte p is
-// two p, its first code in the low four bits.
+// int4 codes are adjacent, two 0 lowest. nf4 codes form bytes, the index into a table of twos: byte
+// p is two p, its first code in the low four bits.
 TESSERA_HOST_DEVICE inline int sign_bit(int two) {
   return two == 0 ? 15 : two == 1 ? 14 : two == 2 ? 12 : 13;
 }

@@ -1,4 +1,4 @@
-// Which weights have tiles (tile_layout.h), and how large they are. For the host alone.
+// Which weights have tiles (tile_layout.h), and their sizes. For the host only.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +11,8 @@
 
 namespace tessera::cuda {
 
-// Whole rows, and groups of a power of two that divide no lane's share and, of 8-bit codes, no
-// slab.
+// Whole rows, and groups whose size is a power of two, that split no lane's share and, for 8-bit
+// codes, no slab.
 inline bool has_tiles(Format format, std::int64_t group) {
   if (format == Format::dense) return false;
   const bool power = std::has_single_bit(static_cast<std::uint64_t>(group));
@@ -29,7 +29,7 @@ struct TileSizes {
   std::int64_t tiles, slabs;
   std::int64_t tile_bytes;   // of codes
   std::int64_t tile_scales;  // and of zero points
-  std::int64_t padded_n;     // with those that fill the last tile
+  std::int64_t padded_n;     // with padding to whole tiles
 };
 
 inline TileSizes tile_sizes(int bits, std::int64_t group, std::int64_t n, std::int64_t k) {

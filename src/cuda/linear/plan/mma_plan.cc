@@ -13,13 +13,13 @@ struct Costs {
   int tokens;
   double pair, sharer;  // of a multiprocessor: a block's pairs, one of each warp; activations of
                         // one sharer
-  double alone;         // so much longer with one block than with all that run at once
-  int at_once;          // blocks of a multiprocessor
+  double alone;         // extra time with one block instead of all that run at once
+  int at_once;          // blocks that a multiprocessor runs at once
 };
 constexpr Costs kCosts[] = {{.tokens = 32, .pair = 1.25, .sharer = 0, .alone = 1.5, .at_once = 2},
                             {.tokens = 64, .pair = 1.7, .sharer = 0.15, .alone = 1, .at_once = 1},
                             {.tokens = 128, .pair = 2.6, .sharer = 0.65, .alone = 1, .at_once = 1}};
-// The cost of parts through memory, and of each byte that the last block of a tile reads.
+// The cost of passing parts through memory, and of each byte that a tile's last block reads.
 constexpr double kParts = 5, kPartByte = 1 / 40e3;
 
 double cost_of(const MmaPlan& plan, const MmaWork& work, const Costs& costs) {
@@ -59,7 +59,8 @@ MmaPlan plan_mma(const MmaWork& work) {
   double least = 0;
   for (const Costs& costs : kCosts) {
     for (const int sharers_log2 : {0, 1}) {
-      // A block for each tile; or as many as run at once, unless a tile had too many parts.
+      // A block for each tile, or as many blocks as run at once, unless a tile would have too many
+      // parts.
       const MmaPlan one = mma_plan_of(work, costs.tokens, sharers_log2, 1);
       if (mma_shared_bytes(work, one) > work.shared_bytes) continue;
       const std::int64_t at_once = std::int64_t{costs.at_once} * work.multiprocessors;

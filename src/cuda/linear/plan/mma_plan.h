@@ -1,9 +1,9 @@
-// How the blocks of mma.cuh share a product: chosen by the host, ahead of each call.
+// How the blocks of mma.cuh divide a product: planned by the host before each call.
 //
-// A tile of the output is features (in a gated product, gate and up of each) by tokens, and takes
-// all pairs of slabs along K. Either each warp of a block has its own features, or two warps share
-// features and take every other pair; a tile then has half as many features. Blocks share the pairs
-// of all tiles evenly, in one long row:
+// A tile of the output is some features (in a gated product, gate and up of each) by some tokens,
+// and takes all pairs of slabs along K. Either each warp of a block has its own features, or two
+// warps share features and take every other pair; a tile then has half as many features. Blocks
+// divide the pairs of all tiles evenly, in one long row:
 //
 //   tile 0                tile 1                tile 2
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
@@ -22,32 +22,31 @@ namespace tessera::cuda {
 inline constexpr int kMmaWarps = 8;
 inline constexpr int kMmaThreads = kMmaWarps * 32;
 inline constexpr int kMmaWarpFeatures = 32;  // two tiles of 16
-// With more tiles than this, each has a block of its own.
+// With more tiles than this, each tile has its own block.
 inline constexpr int kMmaSharedTiles = 8192;
 
-// Activations in shared memory: elements from token to token, 16 bytes more than a pair of slabs,
-// so that the eight tokens of a fragment lie in different banks.
+// The pitch of activations in shared memory, in elements: 16 bytes more than a pair of slabs, so
+// that the eight tokens of a fragment lie in different banks.
 inline constexpr int kMmaPitch = kPair + 8;
 TESSERA_HOST_DEVICE constexpr int mma_stage_bytes(int tokens) { return tokens * kMmaPitch * 2; }
-// Stages of a sharer: one to work on, one on its way.
+// Stages of a sharer: one in use, one in flight.
 inline constexpr int kMmaStages = 2;
-// Sums at the end, of all tokens of a tile or of as many as there is room for: [sharer][token]
-// [feature]. Tokens are so far apart that what a warp's lanes write at once lies in different
-// banks.
+// The sums at the end, of all tokens of a tile or of as many as fit: [sharer][token][feature]. The
+// pitch of tokens is chosen so that a warp's lanes write to different banks.
 TESSERA_HOST_DEVICE constexpr int mma_pass_tokens(int tokens) {
   return tokens == 128 ? 64 : tokens;
 }
 TESSERA_HOST_DEVICE constexpr int mma_sum_pitch(int features) { return features + 4; }
 
-// What there is to do.
+// The work of a call.
 struct MmaWork {
-  std::int64_t n = 0;  // features of whole tiles; of a gated product, those of gate and up
+  std::int64_t n = 0;  // features of whole tiles; in a gated product, of gate and up
   int pairs = 0;       // of slabs, along K
   std::int64_t m = 0;
   int tile_bytes = 0;   // of a tile's pair: codes, scales, zero points
   int table_bytes = 0;  // of nf4, in shared memory
   int multiprocessors = 0;
-  std::int64_t shared_bytes = 0;  // that a block may have
+  std::int64_t shared_bytes = 0;  // that a block may use
 };
 
 struct MmaPlan {
@@ -70,16 +69,16 @@ struct MmaPlan {
   }
   std::int64_t tiles() const { return std::int64_t{feature_blocks} * token_blocks; }
   bool whole_tiles() const { return units % blocks == 0 && tiles() % blocks == 0; }
-  // Floats that blocks exchange: of each at most two parts.
+  // Floats that blocks exchange: at most two parts from each block.
   std::int64_t part_floats() const {
     return whole_tiles() ? 0 : std::int64_t{2} * blocks * tokens * features();
   }
 };
 
-// The plan with these tokens, sharers and blocks (no more blocks than there are pairs).
+// The plan with these tokens, sharers and blocks (at most one block for each pair).
 MmaPlan mma_plan_of(const MmaWork& work, int tokens, int sharers_log2, std::int64_t blocks);
 int mma_shared_bytes(const MmaWork& work, const MmaPlan& plan);
-// The one that is expected to take least time.
+// The plan with the least expected time.
 MmaPlan plan_mma(const MmaWork& work);
 // The most that the plan for this many tokens, or for fewer, needs.
 std::int64_t most_mma_part_floats(const MmaWork& work);

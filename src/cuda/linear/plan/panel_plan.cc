@@ -9,7 +9,7 @@ namespace {
 
 // ---- what a plan costs --------------------------------------------------------------------------
 
-// Microseconds on an H200, beside what every call costs (docs/notebook/linear.md).
+// Microseconds on an H200, on top of the fixed cost of a call (docs/notebook/linear.md).
 struct Costs {
   double pair, warpgroup;  // of a pair, and for each warpgroup that multiplies
   double exchange;         // of sums within a cluster
@@ -41,8 +41,8 @@ PanelPlan tiles_of(const PanelSizes& sizes, int panel_tiles) {
           .panels = blocks_of(sizes.tiles, panel_tiles)};
 }
 
-// How many clusters run at the same time, all in all. They stay within a part of the GPU, where
-// some multiprocessors are left over: on an H200, of 132, there is room for 66 of 2, 30 of 4, 15
+// How many clusters run at the same time. A cluster stays within one part of the GPU, and a part
+// may have multiprocessors left over: an H200, with 132, has room for 66 clusters of 2, 30 of 4, 15
 // of 8.
 int clusters_at_once(int split, int multiprocessors) {
   return split <= 2 ? multiprocessors / split : multiprocessors * 11 / 12 / split;
@@ -72,10 +72,10 @@ PanelPlan plan_panels(const PanelSizes& sizes) {
       }
       plan.blocks = static_cast<int>(plan.tiles()) * split;
       const double cost = cost_of(plan, sizes.pairs);
-      if (cost < least) best = plan, least = cost;  // of equal ones that with the highest panels
+      if (cost < least) best = plan, least = cost;  // among equals, the highest panels
     }
   }
-  // With fewer tokens, tiles may be shared evenly where with this many they are not.
+  // With fewer tokens, tiles may be shared evenly even if with this many they are not.
   best.scratch_bytes = even.scratch_bytes;
   return best;
 }

@@ -1,9 +1,9 @@
-// How the blocks of panels.cuh share a product: chosen by the host, ahead of each call.
+// How the blocks of panels.cuh divide a product: planned by the host before each call.
 //
 // A tile is a panel of features by a block of tokens; it takes all pairs of slabs along K. There
-// are two ways to share tiles. Either each tile has a block, or a cluster of blocks that share its
-// pairs (panel_split.cuh); panels may then be lower than the maximum, so that there are about as
-// many tiles as multiprocessors. Or there is one block per multiprocessor, and blocks share all
+// are two ways to divide tiles. Either each tile has one block, or a cluster of blocks that divide
+// its pairs (panel_split.cuh); panels may then be lower than the maximum, so that there are about
+// as many tiles as multiprocessors. Or there is one block per multiprocessor, and blocks divide all
 // tiles evenly (panel_work.cuh); parts of tiles then go through memory, which takes longer.
 #pragma once
 
@@ -24,7 +24,7 @@ struct PanelPlan {
   int panel_tiles = 0, panels = 0;  // of a gated product, half of the tiles are gate's
   int split = 0;  // blocks of a cluster, which has one tile; 0: tiles are shared evenly
   int blocks = 0;
-  std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, on a boundary of 16 bytes
+  std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, aligned to 16 bytes
 
   std::int64_t tiles() const { return std::int64_t{panels} * token_blocks; }
 };

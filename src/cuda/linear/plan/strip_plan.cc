@@ -10,24 +10,24 @@ namespace {
 
 int in_multiples(int value, int of) { return (value + of - 1) / of * of; }
 
-// Sets what lies in shared memory (StripPlaces). The plan has no stages where they do not fit.
+// Lays out shared memory (StripPlaces). The plan has no stages if they do not fit.
 void give_memory(StripPlan& plan, const StripSizes& sizes) {
   const int tokens = strip_tokens(sizes.m);
-  plan.zeros_at = in_multiples(plan.tiles * sizes.scale_bytes, 128);  // as the copy engine wants it
+  plan.zeros_at = in_multiples(plan.tiles * sizes.scale_bytes, 128);  // as the copy engine requires
   plan.stage_bytes = in_multiples(tokens * kPair * 2 + plan.tiles * sizes.code_bytes +
                                       plan.zeros_at + plan.tiles * sizes.zero_bytes,
                                   1024);
   constexpr int kToAlign = 1024, kBarriers = 2 * 8;  // of a stage
   const int floats = plan.warps() * slot_size(tokens) + plan.tiles * kTileHeight * 2;
   const int besides = kToAlign + floats * 4 + sizes.table_bytes;
-  constexpr int kMostStages = 32;  // more are never on their way at the same time
+  constexpr int kMostStages = 32;  // more are never in flight at the same time
   const int room =
       std::min(kMostStages, (sizes.shared_bytes - besides) / (plan.stage_bytes + kBarriers));
   plan.stages = room / plan.shares * plan.shares;
   plan.shared_bytes = besides + plan.stages * (plan.stage_bytes + kBarriers);
 }
 
-// The cost of a block, in pairs of one tile. Fewer warps hide less of each other's waits: measured
+// The cost of a block, in pairs of one tile. Fewer warps hide fewer of each other's waits: measured
 // on an H200, 1.2% for each warp (docs/notebook/linear.md). A round is worth eight pairs.
 double cost_of(const StripPlan& plan, const StripSizes& sizes) {
   const int rounds = (plan.items() + sizes.multiprocessors - 1) / sizes.multiprocessors;
@@ -54,7 +54,7 @@ StripPlan plan_strips(const StripSizes& sizes) {
                      .groups = groups,
                      .blocks = std::min(strips * groups, sizes.multiprocessors)};
       give_memory(plan, sizes);
-      if (plan.stages < 2 * shares) continue;  // one comes while another is worked on
+      if (plan.stages < 2 * shares) continue;  // one arrives while another is in use
       const double cost = cost_of(plan, sizes);
       if (best.tiles == 0 || cost < least) best = plan, least = cost;
     }

@@ -7,8 +7,8 @@
 namespace tessera::cuda {
 namespace {
 
-// Microseconds on an H200, beside what every call costs (docs/notebook/linear.md): of a pair of
-// slabs, and of parts through memory.
+// Microseconds on an H200, on top of the fixed cost of a call (docs/notebook/linear.md): for a pair
+// of slabs, and for passing parts through memory.
 constexpr double kPairCost = 1.45, kPartsCost = 10;
 
 WidePlan tiles_of(const PanelSizes& sizes) {
@@ -35,7 +35,7 @@ WidePlan plan_wide(const PanelSizes& sizes) {
   const std::int64_t room = clusters_at_once(sizes.multiprocessors);
   const std::int64_t rounds = (whole.tiles() + room - 1) / room;
   whole.clusters = static_cast<int>(std::min(whole.tiles(), room));
-  // With fewer tokens, tiles may be shared evenly where with this many they are not.
+  // With fewer tokens, tiles may be shared evenly even if with this many they are not.
   whole.scratch_bytes = even.scratch_bytes;
   const double even_pairs =
       static_cast<double>((even.tiles() * sizes.pairs + even.clusters - 1) / even.clusters);

@@ -1,7 +1,7 @@
-// How the blocks of wide.cuh share a product: chosen by the host, ahead of each call.
+// How the blocks of wide.cuh divide a product: planned by the host before each call.
 //
 // A cluster makes tiles of kWideCluster * 128 features by kWideTokens tokens. Either one cluster
-// makes each tile, in rounds of as many clusters as run at the same time. Or clusters share all
+// makes each tile, in rounds of as many clusters as run at the same time. Or clusters divide all
 // tiles evenly (panel_work.cuh); parts of tiles then go through memory.
 #pragma once
 
@@ -19,7 +19,7 @@ struct WidePlan {
   int token_blocks = 0, panels = 0;
   int clusters = 0;
   bool shared = false;             // evenly
-  std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, on a boundary of 16 bytes
+  std::int64_t scratch_bytes = 0;  // for this many tokens or fewer, aligned to 16 bytes
 
   std::int64_t tiles() const { return std::int64_t{panels} * token_blocks; }
 };

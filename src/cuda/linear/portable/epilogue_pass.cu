@@ -1,7 +1,7 @@
 // One pass over products that were made apart: out = act(product + bias) * (up + up_bias) +
-// residual. It only moves bytes, so it must move them fast. If rows are made of 16-byte vectors, a
-// thread takes eight neighbours of four rows: all loads are in flight before the first is used, and
-// the biases of its features are read once.
+// residual. It is bound by memory. If rows are made of 16-byte vectors, a thread takes eight
+// neighbours of four rows: all loads are in flight before the first is used, and the biases of its
+// features are read once.
 //
 //            features, 8 to a thread
 //          |t0      |t1      | ..  |t0 of the next rows ..

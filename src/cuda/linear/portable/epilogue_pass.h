@@ -6,7 +6,8 @@
 
 namespace tessera::cuda {
 
-// out = act(product + bias) * (up + up_bias) + residual, where each but the product may be missing.
+// out = act(product + bias) * (up + up_bias) + residual, where everything but the product may be
+// missing.
 struct EpiloguePass {
   Tensor product{}, up{};    // [M, N], contiguous and aligned; f32 or of out's dtype
   Tensor bias{}, up_bias{};  // [N]

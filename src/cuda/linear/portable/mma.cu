@@ -23,7 +23,7 @@ bool takes_weight(const Weight& weight) {
          aligned(weight.scales) && aligned(weight.zeros);
 }
 
-// Eight numbers of 16 bits at a time.
+// Whether eight 16-bit numbers can be accessed at a time.
 bool in_vectors(const Tensor& tensor) {
   return !tensor.defined() ||
          (size_of(tensor.dtype) == 2 && rows_begin_on_vectors(*as_matrix(tensor)));

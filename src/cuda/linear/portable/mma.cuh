@@ -5,15 +5,15 @@
 //                     +------------------+
 //   features: warp 0  | tile, tile       |     each warp has two tiles of 16 features and all
 //             warp 1  | tile, tile       |     tokens, so that a block decodes no weight twice, and
-//             ...     |                  |     an activation that is read serves 32 features
+//             ...     |                  |     each activation that is read serves 32 features
 //             warp 7  | tile, tile       |
 //                     +------------------+
 //
 // With gated_linear(), a warp's two tiles are the same 16 features of gate and of up, so one block
-// has both sums of an output. If features are few, two warps share theirs and take every other pair
-// of slabs (128 deep along K). Blocks share the work evenly (mma_plan.h).
+// has both sums of an output. If there are few features, two warps share theirs and take every
+// other pair of slabs (128 deep along K). Blocks divide the work evenly (mma_plan.h).
 //
-// cp.async brings activations, codes and scales into shared memory while the warps work on the
+// cp.async copies activations, codes and scales to shared memory while the warps work on the
 // previous ones: one pair of slabs at a time for each sharer, unchanged. The block shares
 // activations; each warp has its own weights. mma_epilogue.cuh describes the epilogue.
 //
@@ -70,8 +70,8 @@ struct MmaActivations {
   static constexpr int kTokensApart = kStep * kMmaPitch * static_cast<int>(sizeof(T));
   const T* from;
   char* to;    // in the first stage
-  int tokens;  // from the thread's first on
-  int depth;   // from the thread's first of the next pair on
+  int tokens;  // from the thread's first token on
+  int depth;   // from the thread's first element of the next pair on
 
   __device__ MmaActivations(const MmaArgs& args, int first_token, int first_pair, char* stages) {
     const int token = threadIdx.x / kOfToken, k = threadIdx.x % kOfToken * kVector;
@@ -81,7 +81,7 @@ struct MmaActivations {
     depth = args.k - first_pair * kPair - k;
   }
 
-  // The next `pairs` pairs, into stages that follow each other.
+  // Copies the next `pairs` pairs into consecutive stages.
   __device__ void copy(const MmaArgs& args, int pairs, int stage) {
     char* place = to + stage;
 #pragma unroll 1
@@ -102,7 +102,7 @@ struct MmaActivations {
     }
   }
 
-  // One by one.
+  // Copies elements one by one.
   __device__ void copy_each(const MmaArgs& args, char* place) const {
 #pragma unroll 1
     for (int i = 0; i < kTokens / kStep; ++i) {
@@ -118,12 +118,12 @@ struct MmaActivations {
 
 // ---- weights ------------------------------------------------------------------------------------
 
-// A warp's copies of its two tiles, for itself: of a pair of slabs both tiles' codes, then both
-// tiles' scales, then their zero points. Half of the lanes copy the scales of one tile.
+// A warp's copies of its own two tiles. For a pair of slabs: both tiles' codes, then both tiles'
+// scales, then their zero points. Half of the lanes copy the scales of one tile.
 template <Format F, ScaleMode S, bool Z>
 struct MmaCopies {
   static constexpr int kPairBytes = TileFormat<F, Half>::kWords / 4 * 1024;  // codes of a tile
-  // Scales of f32 for blocks of less than 32 are more than what half of the lanes copy at once.
+  // f32 scales of blocks smaller than 32 are more than half of the lanes can copy at once.
   static constexpr bool kManyScales = F == Format::int4 && S == ScaleMode::fragments;
   const char* codes[2];
   const char *scales, *zeros;
@@ -144,7 +144,7 @@ struct MmaCopies {
     }
   }
 
-  // The next pair; the one after that is `step` on.
+  // Copies the next pair and advances by `step`.
   __device__ void copy(const MmaArgs& args, int step, char* stage) {
     const int lane = threadIdx.x % 32;
     char* to = stage + lane * 16;
@@ -183,7 +183,7 @@ struct MmaShare {
   std::uint32_t words[kWords];  // of a slab
   RawScales raw;
 
-  // Steps 0 and 1 of a slab, or 2 and 3, with the scales of their blocks.
+  // Decodes steps 0 and 1 of a slab, or 2 and 3, with their block scales.
   __device__ void decode(int slab, int side, RowState& rows, Halves (&a)[2][4]) const {
     Fragments all;
     decode_scaled<F, S, Z, T>(words, raw, slab, rows, all);
@@ -211,19 +211,19 @@ __device__ inline MmaPlace place_of(const MmaArgs& args, int block, int tile) {
           .last_block = plan.block_of((tile + 1) * args.pairs - 1)};
 }
 
-// A block's share of a tile of the output: pairs begin to end.
+// A block's share of an output tile: pairs begin to end.
 struct MmaRun {
   int tile, begin, end;
 
-  // From `unit` on, up to `last_unit` at most.
+  // From `unit` on, at most up to `last_unit`.
   __device__ MmaRun(const MmaArgs& args, int unit, int last_unit)
       : tile(unit / args.pairs),
         begin(unit - tile * args.pairs),
         end(min(args.pairs, begin + last_unit - unit)) {}
 };
 
-// A pair of slabs with a block's tokens: x and stage are the warp's activations and weights. While
-// products of two steps run, the next two are decoded.
+// Multiplies a pair of slabs with a block's tokens: x and stage are the warp's activations and
+// weights. While the products of two steps run, the next two steps are decoded.
 template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
 __device__ inline void multiply_pair(const MmaArgs& args, const T* x, const char* stage,
                                      RowState (&rows)[2], float (&sums)[2][kTokens / 8][4]) {
@@ -290,7 +290,7 @@ __global__ void __launch_bounds__(kMmaThreads, kTokens == 32 ? 2 : 1) multiply_t
     for (int i = 0; i < 2; ++i) {
       const int number =
           (run.tile / args.plan.token_blocks * kMmaWarps + warp) >> args.plan.sharers_log2;
-      // Warps beyond the last tile work on that one; nobody reads their sums.
+      // Warps beyond the last tile repeat it; their sums are never read.
       tiles[i] = min(args.output.gated ? number : 2 * number + i, args.tiles - 1);
       rows[i] = no_rows<F, T>(nf4_table, lane);
       start_tile<F, S, Z, T>(args.weights[i].scales,

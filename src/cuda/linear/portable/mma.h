@@ -1,4 +1,4 @@
-// The kernel for dozens of tokens on any GPU since Ampere (mma.cuh), from the host.
+// The kernel for dozens of tokens on any GPU since Ampere (mma.cuh), as the host sees it.
 #pragma once
 
 #include <cstdint>
@@ -8,20 +8,20 @@
 
 namespace tessera::cuda {
 
-// A plan, and what it needs beside the blocks.
+// A plan, and its other launch parameters.
 struct MmaLaunch {
   MmaPlan plan{};
   int shared_bytes = 0;
-  std::int64_t scratch_bytes = 0;  // on a boundary of 16 bytes
+  std::int64_t scratch_bytes = 0;  // aligned to 16 bytes
 };
 
-// Whether it takes this call: weights in tiles, activations in f16 or bf16, gate and up of one
-// kind; and matrices (matrix.h).
+// Whether the kernel takes this call: weights in tiles, activations in f16 or bf16, gate and up of
+// one kind, plain matrices (matrix.h).
 bool takes_mma(const LinearCall& call);
-// What there is to do. Plans are made from it.
+// The work of a call, from which plans are made.
 MmaWork mma_work(const LinearCall& call);
 MmaLaunch plan_mma(const LinearCall& call);
-// The same with a plan of the caller's.
+// The same with the caller's plan.
 MmaLaunch mma_launch_of(const MmaWork& work, const MmaPlan& plan);
 void run_mma(const LinearCall& call, const MmaLaunch& launch, void* scratch);
 

@@ -1,8 +1,8 @@
-// The end of a tile of mma.cuh. The sums of warps that share features are added up, and the parts
-// of several blocks too; the whole goes through the epilogue to the output.
+// The end of a tile of mma.cuh. The sums of warps that share features are added up, and so are the
+// parts of several blocks. The full sums go through the epilogue to the output.
 //
-// Lanes hold sums as mma.sync leaves them. Shared memory brings them into the order of the output,
-// where a thread takes eight neighbouring features of a token at a time.
+// Lanes hold sums in mma.sync's order. By way of shared memory they get into the order of the
+// output, where a thread takes eight neighbouring features of a token at a time.
 #pragma once
 
 #include "cuda/linear/epilogue.cuh"
@@ -27,14 +27,14 @@ struct MmaOutput {
   std::int32_t* counters;  // [tile], zeros
 };
 
-// What a block has of a tile of the output: its features by its tokens.
+// A block's place in the output: the features by the tokens of its tile.
 struct MmaPlace {
   int tile, first_token, first_feature;
   int features, sharers_log2;
-  int block, first_block, last_block;  // this one, and those that have a part of the tile
+  int block, first_block, last_block;  // this block, and the blocks with a part of the tile
 
   __device__ bool whole() const { return first_block == last_block; }
-  // The place of a block's part. A block comes last to the tile of which it has the first part.
+  // The place of a block's part. The block with the first part of a tile gets to that tile last.
   __device__ std::int64_t part(int of_block) const {
     return 2 * std::int64_t{of_block} + (of_block == first_block ? 1 : 0);
   }
@@ -44,7 +44,7 @@ struct MmaPlace {
 
 inline constexpr int kEight = 8;
 
-// What the sums of eight features are multiplied with, and what is added.
+// The factors and biases of eight features.
 struct EightEnds {
   float scales[kEight], biases[kEight];
 
@@ -122,7 +122,7 @@ struct MmaEpilogue {
   const MmaOutput& output;
   const MmaPlace& at;
   float* staged;
-  int pitch, tokens;  // that there are
+  int pitch, tokens;  // that exist
 
   __device__ MmaEpilogue(const MmaOutput& all, const MmaPlace& place, float* shared)
       : output(all),
@@ -131,7 +131,7 @@ struct MmaEpilogue {
         pitch(mma_sum_pitch(place.features)),
         tokens(min(kTokens, all.m - place.first_token)) {}
 
-  // [tile of the warp][eight tokens][sum], as mma.sync leaves them.
+  // Puts sums, [tile of the warp][eight tokens][sum] in mma.sync's order, into shared memory.
   __device__ void put_sums(const float (&sums)[2][kTokens / 8][4], int pass) const {
     const int thread = fresh_thread_index(), lane = thread % 32;
     const int sharer = thread / 32 & ((1 << at.sharers_log2) - 1);
@@ -170,9 +170,9 @@ struct MmaEpilogue {
     }
   }
 
-  // All parts of the tile, added up in their order, from memory.
+  // Adds up all parts of the tile from memory, in order.
   __device__ void load_parts(int pass) const {
-    constexpr int kAtOnce = 4;  // tokens, whose loads are under way together
+    constexpr int kAtOnce = 4;  // tokens whose loads are in flight together
     const int fours = at.features / 4, thread = fresh_thread_index();
     const int first = thread % fours * 4, step = kMmaThreads / fours;
     const int last = min(kPass, tokens - pass * kPass) - 1;
@@ -196,8 +196,8 @@ struct MmaEpilogue {
     }
   }
 
-  // Writes the staged sums of these sharers to the output. A thread keeps its features.
-  // With a gated product, up lies behind its gate.
+  // Writes the staged sums of these sharers to the output. A thread keeps its features. In a gated
+  // product, up follows its gate.
   __device__ void write(const EightEnds& ends, const EightEnds& up_ends, int sharers,
                         int pass) const {
     const int eights = (at.features >> output.gated) / kEight, thread = fresh_thread_index();
@@ -231,7 +231,7 @@ struct MmaEpilogue {
   }
 };
 
-// Brings what the end reads for a block's features into the L2 cache.
+// Prefetches what the epilogue of a block's features reads into the L2 cache.
 __device__ inline void prefetch_ends(const MmaOutput& output, std::int64_t first_feature,
                                      int features) {
   const int i = static_cast<int>(threadIdx.x);
@@ -256,8 +256,8 @@ __device__ inline void block_epilogue(const MmaOutput& output, const MmaPlace& a
   EightEnds ends, up_ends;
   ends.load(output.row_scales[0], gain, output.epilogue.bias, n, output.n);
   if (output.gated) up_ends.load(output.row_scales[1], gain, output.epilogue.up_bias, n, output.n);
-  // First what this block has; then, if it is the last to come with its part, what all have. One
-  // loop, because code that runs once comes from memory.
+  // First this block's own sums; then, if it is the last block with a part, the sums of all. One
+  // loop for both, because code that runs once has to be fetched from memory.
   constexpr int kPasses = MmaEpilogue<kTokens>::kPasses;
 #pragma unroll 1
   for (int i = 0; i < (at.whole() ? kPasses : 2 * kPasses); ++i) {
@@ -267,7 +267,7 @@ __device__ inline void block_epilogue(const MmaOutput& output, const MmaPlace& a
         !comes_last(output.counters + at.tile, at.last_block - at.first_block + 1)) {
       return;
     }
-    __syncthreads();  // what was there has been read
+    __syncthreads();  // the old contents have been read
     if (own) {
       block.put_sums(sums, pass);
     } else {

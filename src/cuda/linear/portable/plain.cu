@@ -1,7 +1,8 @@
 // The plain kernels of linear().
 //
-// multiply_few: a warp for each output feature. Lane l decodes weights l, l + 32, ... of it, each
-// once, and multiplies them with up to eight tokens; the lanes' sums are added at the end.
+// multiply_few: one warp for each output feature. Lane l decodes the feature's weights l, l + 32,
+// ..., each once, and multiplies them with up to eight tokens; the lanes' sums are added at the
+// end.
 //
 //              k ->  0  1  2 .. 31 | 32 33 ..
 //   W  feature n     l0 l1 l2 .. l31| l0 l1 ..      sums[m] += w * x[m, k]

@@ -1,5 +1,5 @@
-// The steps of a slab of weights in a warp: it is loaded, decoded, and multiplied with mma.sync;
-// and the use of the sums (stream.cuh, strips.cuh).
+// The steps of a slab of weights in a warp: load, decode, multiply with mma.sync, store the sums
+// (stream.cuh, strips.cuh).
 #pragma once
 
 #include "cuda/linear/layout/fragments.cuh"
@@ -15,7 +15,7 @@ struct SlabPair {
   RawScales scales;
 };
 
-// Decoded: the codes' registers are free for the next load.
+// A decoded slab: the codes' registers are free for the next load.
 template <ScaleMode S>
 struct Decoded {
   Fragments a;

@@ -3,7 +3,7 @@
 
 namespace tessera::cuda {
 
-// [tokens][16 features] f32, so far apart that the lanes of a fragment lie in different banks.
+// [tokens][16 features] of f32, with a pitch that puts the lanes of a fragment in different banks.
 inline constexpr int kSlotPitch = 20;
 constexpr int slot_size(int tokens) { return tokens * kSlotPitch; }
 

@@ -33,8 +33,8 @@ bool takes_kinds(const Product& product) {
 
 // ---- shared memory ------------------------------------------------------------------------------
 
-// Tiles of a block, so that their slots leave room for activations; where there are more tiles,
-// there are more blocks than multiprocessors.
+// The most tiles of a block, so that their slots leave room for activations. With more tiles, there
+// are more blocks than multiprocessors.
 constexpr int kMostTiles = 32;
 static_assert(kMostTiles * kTileHeight <= kStreamThreads);  // a thread for each feature
 
@@ -88,8 +88,8 @@ StreamWeight argument(const Weight& weight) {
 
 // ---- one token ----------------------------------------------------------------------------------
 
-// Measured: from this many pairs of a warp on, the shorter loop makes up for what bringing x costs,
-// with its sums more than without.
+// Measured: from this many pairs to a warp on, the shorter loop makes up for the cost of loading x,
+// which is higher with its sums than without.
 constexpr int kIntegerPairs = 8, kE2m1Pairs = 2;
 
 bool one_token_pays(const Product& product, const StreamPlan& plan) {
@@ -103,7 +103,7 @@ bool one_token_pays(const Product& product, const StreamPlan& plan) {
 bool takes_stream(const LinearCall& call) {
   const std::int64_t most = call.product.weight.format == Format::dense ? 8 : 16;
   if (call.m > most || !takes_kinds(call.product)) return false;
-  // The answer changes at 1, 4, 8 and 16 tokens only.
+  // The answer changes only at 1, 4, 8 and 16 tokens.
   const std::int64_t m = call.m <= 1 ? 1 : call.m <= 4 ? 4 : call.m <= 8 ? 8 : 16;
   const Sizes sizes(call);
   return sizes.fits(m, 1) || sizes.fits(m, sizes.most_chunks);
@@ -115,7 +115,7 @@ bool has_one_token(const LinearCall& call, const StreamPlan& plan) {
          plan.chunk_pairs == row_pairs(weight);
 }
 
-// All activations at once where there is room, or in as few chunks as there can be.
+// All activations at once if there is room, else in as few chunks as possible.
 StreamPlan plan_stream(const LinearCall& call) {
   const Sizes sizes(call);
   int chunks = 1;

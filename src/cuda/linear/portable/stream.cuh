@@ -1,8 +1,9 @@
 // cuda.stream: linear() of a few tokens (M from 1 to 16). The weights stream from memory through
-// the tensor cores once; nothing else may delay them.
+// the tensor cores once, and nothing must delay them.
 //
-// A block on each multiprocessor takes a run of tiles (16 output features, tile_layout.h). Its
-// warps share the pairs of slabs (128 deep along K) of all these tiles evenly, in one long row:
+// Each multiprocessor has one block, which takes a run of tiles (16 output features,
+// tile_layout.h). Its warps divide the pairs of slabs (128 deep along K) of all these tiles evenly,
+// in one long row:
 //
 //   tile 0                tile 1                tile 2
 //   |p0 p1 p2 .... p31|p0 p1 .......... p31|p0 ............ p31|
@@ -16,17 +17,17 @@
 //
 // At the end of a tile, or of a warp's share, the sums go to a slot of shared memory. Slot w + v
 // belongs to warp w and tile v: the next step is either the next tile or the next warp, so no two
-// share a slot. At the end the slots of a tile are added up in the order of warps, the same each
+// share a slot. At the end the slots of a tile are added in the order of warps, the same every
 // time, and the epilogue is applied.
 //
 // Activations that do not fit into shared memory come in chunks along K: all of the above runs for
 // one chunk, then for the next, and the sums of both are added.
 //
-// The kernel overlaps with the one ahead of it: the first weights are loaded before that one has
-// ended, if they are packed or constant. Others are only fetched into the L2 cache, because the
-// kernel ahead may write them. Reading a layer's weights takes 3 to 30 us, so the time before the
-// first and after the last of them matters: divisors are constants, and global memory is read at
-// the start rather than at the end.
+// The kernel overlaps with the one before it: the first weights are loaded before that one has
+// ended, if they are packed or constant. Other weights are only prefetched into the L2 cache,
+// because the earlier kernel may write them. Reading a layer's weights takes 3 to 30 us, so the
+// time before the first and after the last of them matters: divisors are constants, and global
+// memory is read at the start rather than at the end.
 //
 // The technique: fragments and mma.sync are step 5 of examples/learn (docs/LEARN.md).
 #pragma once
@@ -53,7 +54,7 @@ inline constexpr int kStreamThreads = kStreamWarps * 32;  // of each multiproces
 // One of the two matrices of gated_linear(), or the only one.
 struct StreamWeight {
   const void* codes = nullptr;
-  std::int64_t stride = 0;  // of a dense weight's rows, which are read where they are
+  std::int64_t stride = 0;  // of a dense weight's rows, which are read in place
   TileScales scales{};
   const float* row_scales = nullptr;
 };
@@ -61,19 +62,19 @@ struct StreamWeight {
 struct StreamArgs {
   StreamWeight weights[2];
   int matrices;                    // 1, or 2: gate and up
-  bool constant;                   // dense weights that no kernel ahead writes
+  bool constant;                   // dense weights that no earlier kernel writes
   int block_tiles, longer_blocks;  // tiles of a block; the first blocks have one more
   int pairs;                       // of slabs, along K
   int chunk_pairs;                 // of which activations are in shared memory together
   MatrixRows x;                    // [m, k]
   int k, m, m_log2;                // rounded up
   bool x_aligned;                  // 16 bytes at a time
-  bool one_token;                  // by the kernel for that
+  bool one_token;                  // run by the kernel for one token
   Epilogue<MatrixRows> epilogue;
   std::int64_t n;
 };
 
-// The kernel for up to 8 tokens has all of K at once. That spares it some arithmetic.
+// The kernel for up to 8 tokens has all of K at once, which saves some arithmetic.
 constexpr bool stream_in_chunks(int tokens) { return tokens > 8; }
 
 // ---- loading ------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ template <Format F, typename T>
 __device__ inline const uint4* vector_of_pair(const StreamArgs& args, const StreamWeight& weight,
                                               int at, int lane, int i) {
   constexpr int kVectors = TileFormat<F, T>::kWords / 4;  // of a slab
-  if constexpr (F == Format::dense) {  // where they are: two vectors of row g, two of row g + 8
+  if constexpr (F == Format::dense) {  // in place: two vectors of row g, two of row g + 8
     const int tile = at / args.pairs, slab = i / kVectors, side = i % kVectors / 2;
     const std::int64_t row =
         min(std::int64_t{tile} * kTileHeight + lane / 4 + side * 8, args.n - 1);
@@ -96,7 +97,7 @@ __device__ inline const uint4* vector_of_pair(const StreamArgs& args, const Stre
   }
 }
 
-// Weights are read once: they go past the first cache.
+// Weights are read once, so they bypass the L1 cache.
 template <Format F, ScaleMode S, bool Z, typename T>
 __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& weight, int at,
                                  int lane, SlabPair<TileFormat<F, T>::kWords>& to) {
@@ -109,7 +110,7 @@ __device__ inline void load_pair(const StreamArgs& args, const StreamWeight& wei
   load_scales<F, S, Z>(weight.scales, at, lane, to.scales);
 }
 
-// Fetches a dense pair into the L2 cache. Two vectors of a lane lie side by side.
+// Fetches a dense pair into the L2 cache. Two vectors of a lane are adjacent.
 template <typename T>
 __device__ inline void prefetch_pair(const StreamArgs& args, const StreamWeight& weight, int at,
                                      int lane) {
@@ -119,8 +120,8 @@ __device__ inline void prefetch_pair(const StreamArgs& args, const StreamWeight&
   }
 }
 
-// Where a warp's next load is: the pairs of a tile, as many as the chunk has, then those of the
-// next tile; without chunks simply one after the other.
+// The place of a warp's next load. It goes through the chunk's pairs of a tile, then those of the
+// next tile; without chunks, through all pairs in order.
 template <bool kChunks>
 struct StreamCursor {
   int at;    // counted through all tiles
@@ -136,8 +137,8 @@ struct StreamCursor {
 
 // ---- activations --------------------------------------------------------------------------------
 
-// Asks for the activations of `depth` pairs, from `first_pair` on. They are there after
-// wait_for_copies<0>().
+// Starts the copies of the activations of `depth` pairs, from `first_pair` on. wait_for_copies<0>()
+// waits for them.
 template <typename T>
 __device__ void stage_activations(const StreamArgs& args, int first_pair, int depth, T* shared) {
   constexpr int kVector = 16 / sizeof(T);
@@ -158,7 +159,7 @@ __device__ void stage_activations(const StreamArgs& args, int first_pair, int de
   close_copy_group();
 }
 
-// One token, all of it, as stream_one_token.cuh wants it. Returns whether it is scaled.
+// Loads one token, as stream_one_token.cuh expects it. Returns whether it is scaled.
 template <Format F, typename T>
 __device__ inline bool stage_token(const StreamArgs& args, T* shared) {
   using Row = StreamOne<F, T>;
@@ -174,7 +175,7 @@ __device__ inline bool stage_token(const StreamArgs& args, T* shared) {
 
 // ---- shared memory ------------------------------------------------------------------------------
 
-// What lies in it, in this order. [matrices]: gate and up.
+// The layout, in this order. [matrices]: gate and up.
 template <typename T>
 struct StreamPlaces {
   T* x;               // [m, x_pitch], or one token (stream_one_token.cuh)
@@ -198,7 +199,7 @@ struct StreamPlaces {
 };
 
 // The end of the kernel needs a row scale and a bias of each feature. They are fetched at the
-// start, by a thread for each feature (plan_stream() sees to it that there are enough).
+// start, by one thread for each feature (plan_stream() ensures that there are enough threads).
 template <typename T>
 struct StreamEnds {
   const StreamArgs& args;
@@ -211,8 +212,8 @@ struct StreamEnds {
     return matrix == 0 ? args.epilogue.bias : args.epilogue.up_bias;
   }
 
-  // Before the kernels ahead have ended. Biases are fetched into the L2 cache, where that leaves
-  // enough registers.
+  // Called before earlier kernels have ended. Biases are prefetched into the L2 cache, if that
+  // leaves enough registers.
   template <Format F, bool kFetchBiases>
   __device__ void start() const {
     if (!mine()) return;
@@ -227,7 +228,7 @@ struct StreamEnds {
       }
     }
   }
-  // Once they have ended: one of them may have written it.
+  // Called once earlier kernels have ended: one of them may have written the bias.
   __device__ float load_bias(int matrix) const {
     const AnyFloats& bias = bias_of(matrix);
     return mine() && n() < args.n && bias.given() ? bias[n()] : 0.f;
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
   using Tiles = TileFormat<F, T>;
   constexpr bool kOneToken = kTokens == 1, kDense = F == Format::dense;
   constexpr int kSlot = slot_size(kTokens);
-  // 32 to 64 KiB on their way, in as many registers as there are.
+  // 32 to 64 KiB in flight, in as many registers as there are.
   constexpr int kAhead = Tiles::kWords > 4                             ? 2
                          : kOneToken || (Tiles::kE2m1 && kTokens == 8) ? 4
                                                                        : 3;
@@ -273,7 +274,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
     int tile = shares.first_tile(my_warp, depth);
     int left = (tile + 1) * depth - begin;  // pairs of the tile
 
-    // The first weights are on their way before anything else.
+    // The first weights are requested before anything else.
     StreamCursor<kChunks> next{.at = (first_tile + tile) * args.pairs + first_pair + depth - left,
                                .left = left};
     SlabPair<Tiles::kWords> ring[kAhead];
@@ -288,7 +289,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
     if (loads_early) {
       load_first();
     } else if constexpr (kDense) {
-      static_assert(!kChunks);  // so that pairs follow each other
+      static_assert(!kChunks);  // so pairs are consecutive
 #pragma unroll
       for (int i = 0; i < kAhead; ++i) {
         if (begin + i < end) prefetch_pair<T>(args, weight, next.at + i, lane);
@@ -303,7 +304,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
     }
     bool scaled = false;
     if constexpr (kOneToken) {
-      const float bias = ends.load_bias(0), up_bias = ends.load_bias(1);  // on their way beside x
+      const float bias = ends.load_bias(0), up_bias = ends.load_bias(1);  // in flight beside x
       scaled = stage_token<F>(args, shared.x);
       ends.put_bias(0, bias);
       ends.put_bias(1, up_bias);
@@ -338,8 +339,8 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
       for (int i = 0; i < kAhead; ++i) {
         if (at + i >= end) break;
         sums.multiply(ring[i], k, rows, [&] {
-          // Loads alone are predicated; a branch here would make the compiler copy, and so wait
-          // for, what they bring.
+          // Only the loads are predicated. With a branch here, the compiler would copy the loaded
+          // values, and so wait for them.
           if (at + i + kAhead < end) load_pair<F, S, Z, T>(args, weight, next.at, lane, ring[i]);
           next.advance(depth, args.pairs);
         });
@@ -357,7 +358,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
     }
     __syncthreads();
 
-    // A thread for each tile, token (of a power of two of them) and feature.
+    // One thread for each tile, token (their number rounded up to a power of two) and feature.
     const bool last = first_pair + depth == args.pairs;
     const int log2 = args.m_log2;
     for (int i = thread; i < features << log2; i += kStreamThreads) {
@@ -369,7 +370,7 @@ __global__ void __launch_bounds__(kStreamThreads, 1) stream_kernel(StreamArgs ar
       const auto product = [&](int of) {
         const float* from = shared.slots + of * matrix_slots + range.first * kSlot;
         float sum = 0;
-#pragma unroll 1  // a short way to the end of the kernel, for instructions too
+#pragma unroll 1  // a short end of the kernel, in instructions too
         for (int s = 0; s < range.count; ++s) sum += from[s * kSlot + m * kSlotPitch + row];
         if (chunk_pairs < args.pairs) {
           float& total = shared.totals[(of * tiles + v) * kSlot + m * kSlotPitch + row];

@@ -1,4 +1,5 @@
-// linear() and gated_linear() of a few tokens: the streaming kernel (stream.cuh), from the host.
+// linear() and gated_linear() of a few tokens: the streaming kernel (stream.cuh), as the host sees
+// it.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +16,15 @@ struct StreamPlan {
   std::int64_t shared_bytes = 0;
 };
 
-// Whether it takes this call: up to 16 tokens with weights in tiles, or up to 8 with dense ones of
-// the activations' dtype whose rows are whole pairs of slabs that lie on 16 bytes; activations in
-// f16 or bf16 that fit into shared memory, in chunks if need be; and matrices (matrix.h).
+// Whether the kernel takes this call: up to 16 tokens with weights in tiles, or up to 8 with dense
+// weights of the activations' dtype, whose rows are aligned to 16 bytes and whole pairs of slabs;
+// activations in f16 or bf16 that fit into shared memory, in chunks if need be; plain matrices
+// (matrix.h).
 bool takes_stream(const LinearCall& call);
 StreamPlan plan_stream(const LinearCall& call);
 void run_stream(const LinearCall& call, const StreamPlan& plan);
-// Whether there is a kernel for one token (stream_one_token.cuh), which plan_stream() takes where
-// it is faster.
+// Whether there is a kernel for one token (stream_one_token.cuh). plan_stream() takes it where it
+// is faster.
 bool has_one_token(const LinearCall& call, const StreamPlan& plan);
 
 }  // namespace tessera::cuda

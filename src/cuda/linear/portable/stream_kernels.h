@@ -17,8 +17,7 @@ void stream_with(const Launch& launch, const Grid& grid, const StreamArgs& args)
   if constexpr (has_one_token_kernel(F, S)) {
     if (args.one_token) return launch(stream_kernel<F, S, Z, T, 1>, grid, args);
   }
-  if constexpr (F !=
-                Format::dense) {  // with dense weights the library is faster from few tokens on
+  if constexpr (F != Format::dense) {  // dense weights: the library is faster there
     if (args.m > 8 || args.chunk_pairs < args.pairs)
       return launch(stream_kernel<F, S, Z, T, 16>, grid, args);
   }

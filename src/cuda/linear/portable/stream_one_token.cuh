@@ -32,7 +32,7 @@
 
 namespace tessera::cuda {
 
-// Kinds of weights that have it.
+// The kinds of weights that have a kernel for one token.
 constexpr bool has_one_token_kernel(Format format, ScaleMode mode) {
   return format == Format::nvfp4 || format == Format::mxfp4 ||
          (format == Format::int4 && mode == ScaleMode::sums);
@@ -46,8 +46,8 @@ TESSERA_HOST_DEVICE inline int one_token_bytes(int pairs) {
   return kZeroBytes + pairs * kPair * 2 + pairs * 2 * 4;
 }
 
-// Eight numbers of 16 bits, of which `count` are there. Out of line, as it is rare; a template, so
-// that every file may have it.
+// Eight 16-bit numbers, of which the first `count` exist. Out of line, as it is rare; a template,
+// so that every file may define it.
 template <typename = void>
 __device__ __noinline__ uint4 load_each_of_eight(const std::uint16_t* from, int count) {
   std::uint32_t words[4] = {};
@@ -61,8 +61,8 @@ template <Format F, typename T>
 struct StreamOne {
   static constexpr bool kInteger = F == Format::int4;
   static constexpr bool kScales = std::is_same_v<T, BFloat16>;
-  // Logarithms to base 2: of the factor, and the first x that it would make infinite, as bits; of
-  // what a weight of one is as its bits; of what a scale of one is in StreamOneSums.
+  // Base-2 logarithms of: the factor (and, as bits, the first x that it would make infinite); the
+  // number that a weight of one is as bits; the number that a scale of one is in StreamOneSums.
   static constexpr int kFactor = 80;
   static constexpr std::uint32_t kTooLarge = (127 + 128 - kFactor) << 7;
   static constexpr Halves kFactorHalves = ((127 + kFactor) << 7) * 0x10001u;
@@ -72,18 +72,18 @@ struct StreamOne {
   static constexpr float power(int exponent) {
     return std::bit_cast<float>(static_cast<std::uint32_t>(127 + exponent) << 23);
   }
-  // What the product of a weight and an x of one is. (2^-133 is no normal number.)
+  // The product of a weight of one and an x of one. (2^-133 is no normal number.)
   __device__ static float one(bool scaled) {
     return scaled ? power(kOne + kFactor) : kScales ? 0x1p-100f * power(kOne + 100) : power(kOne);
   }
-  // A sum, as what it stands for: in two steps, as one factor may be too large for f32.
+  // Converts a sum to its true value: in two steps, as one factor may be too large for f32.
   __device__ static float in_full(float sum, bool scaled) {
     constexpr int kScaled = -kOne - kScaleOne - (kScales ? kFactor : 0), kNot = -kOne - kScaleOne;
     const float half = scaled ? power(kScaled / 2) : power(kNot / 2);
     return sum * half * (scaled ? power(kScaled - kScaled / 2) : power(kNot - kNot / 2));
   }
 
-  // Brings x [depth] to shared memory, by all threads. True: some of it is too large to be
+  // Copies x [depth] to shared memory; all threads call it. True: some of x is too large to be
   // scaled.
   __device__ static bool stage(const T* from, int depth, bool aligned, int pairs, bool scaled,
                                T* shared) {
@@ -133,7 +133,7 @@ struct StreamOne {
 
 // ---- products -----------------------------------------------------------------------------------
 
-// The value is there: what it is made from may be overwritten.
+// Forces the value to be computed here: its sources may be overwritten afterwards.
 __device__ inline void settle([[maybe_unused]] float& value) {
 #if defined(__CUDA_ARCH__)
   asm volatile("" : "+f"(value));
@@ -145,17 +145,18 @@ __device__ inline void settle([[maybe_unused]] std::uint32_t& value) {
 #endif
 }
 
-// A warp's sums of the tile that it is at.
+// A warp's sums of its current tile.
 template <Format F, ScaleMode S, bool Z, typename T>
 struct StreamOneSums {
   static constexpr bool kInteger = F == Format::int4;
   static constexpr int kWords = TileFormat<F, T>::kWords;
-  const char* x;           // what the lane has of it, or zeros
-  int x_mask;              // of byte offsets from there: none where there are zeros
+  const char* x;           // the lane's part of x, or zeros
+  int x_mask;              // of byte offsets from x: 0 for zeros
   const float* slab_sums;  // of x
   bool scaled;             // x is, by StreamOne::stage()
-  // Of rows g and g + 8. E2M1: of the lane's block in both slabs. int4: of the ones, of those that
-  // count sixteenfold, and of scale (times zero point) times the slab's sum of x.
+  // Of rows g and g + 8. E2M1: the sums of the lane's block in both slabs. int4: the sums of codes
+  // that count once, of codes that count sixteenfold, and of scale (times zero point) times the
+  // slab's sum of x.
   float sums[2][kInteger ? 3 : 2] = {};
 
   __device__ StreamOneSums(const T* shared, int pairs, bool x_is_scaled, int lane)
@@ -184,7 +185,7 @@ struct StreamOneSums {
     }
   }
 
-  // With int4, steps 0 and 2 have the ones, 1 and 3 those that count sixteenfold.
+  // With int4, steps 0 and 2 have the codes that count once, 1 and 3 those that count sixteenfold.
   __device__ static void decode(const std::uint32_t (&words)[kWords], const RowState& rows,
                                 Fragments& a) {
     if constexpr (kInteger) {
@@ -205,7 +206,8 @@ struct StreamOneSums {
     }
   }
 
-  // from: the lane's 16 activations. products: of int4 those of the ones, then the others.
+  // from: the lane's 16 activations. products: with int4, first of codes that count once, then of
+  // the others.
   __device__ static void multiply_slab(const Fragments& a, const uint4* from,
                                        float (&products)[2][4]) {
     const uint4 low = from[0], high = from[1];
@@ -214,7 +216,7 @@ struct StreamOneSums {
     for (int j = 0; j < 4; ++j) mma_16x8x16(products[kInteger ? j % 2 : 0], a[j], b[j], T{});
   }
 
-  // A pair of slabs, from depth `k` of x on; load_next() overwrites it.
+  // Multiplies a pair of slabs, from depth `k` of x on; load_next() overwrites the pair.
   template <typename Load>
   __device__ void multiply(SlabPair<kWords>& pair, int k, RowState& rows, Load&& load_next) {
     const auto* from = reinterpret_cast<const uint4*>(x + (k * 2 & x_mask));
@@ -235,7 +237,7 @@ struct StreamOneSums {
       decode(pair.words[slab], rows, a[slab]);
       if (slab == 0) multiply_slab(a[0], from, products[0]);
     }
-    // Otherwise the compiler would copy, and so wait for, what the load brings.
+    // Otherwise the compiler would copy the loaded values, and so wait for them.
 #pragma unroll
     for (int slab = 0; slab < 2; ++slab) {
 #pragma unroll
@@ -266,14 +268,14 @@ struct StreamOneSums {
     }
   }
 
-  // The tile's, into a slot; those of the next begin.
+  // Puts the tile's sums into a slot and starts the next tile's.
   __device__ void put(float* slot, int lane) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
       float(&mine)[kInteger ? 3 : 2] = sums[side];
       float sum;
       if constexpr (kInteger) {
-        constexpr float kMiddle = Z ? 1 : 8;  // of the codes, where there are no zero points
+        constexpr float kMiddle = Z ? 1 : 8;  // of the codes, if there are no zero points
         sum = mine[0] + mine[1] * 0.0625f - kMiddle * StreamOne<F, T>::one(scaled) * mine[2];
       } else {
         sum = mine[0] + mine[1];

@@ -1,13 +1,13 @@
-// How the warps of a block share the tiles of the streaming kernel (stream.cuh), and in which slots
-// (slots.h) their sums lie.
+// How the warps of a block divide the tiles of the streaming kernel (stream.cuh), and which slots
+// (slots.h) hold their sums.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::cuda {
 
-// How the warps that work on a weight share its pairs: evenly, or one each where there are fewer.
-// No warp before the last one with a share has none.
+// How the warps that work on a weight divide its pairs: evenly, or one each if there are fewer
+// pairs than warps. Only the last warps may have no share.
 struct Shares {
   unsigned pairs, tiles, warps_log2;
 
@@ -16,7 +16,7 @@ struct Shares {
   }
   // The tile, of `depth` pairs each, that a warp begins in.
   __device__ int first_tile(unsigned warp, unsigned depth) const {
-    // floor(floor(warp * pairs / warps) / depth), with no division where there are many pairs
+    // floor(floor(warp * pairs / warps) / depth), without a division if there are many pairs
     return static_cast<int>(pairs >> warps_log2 ? warp * tiles >> warps_log2 : first(warp) / depth);
   }
   __device__ int warp_of(unsigned pair) const {
@@ -24,7 +24,7 @@ struct Shares {
   }
 };
 
-// The slots of a tile, one behind the other: w + tile for each warp w that has a share of it.
+// The slots of a tile, which are consecutive: w + tile for each warp w that has a share of it.
 struct SlotRange {
   std::uint16_t first, count;
 };

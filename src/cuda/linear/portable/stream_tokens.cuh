@@ -8,19 +8,19 @@
 
 namespace tessera::cuda {
 
-// Tokens in shared memory, 16 bytes apart beyond their length: then the eight of a fragment lie in
-// different banks.
+// The pitch of tokens in shared memory: 16 bytes more than their length, so that the eight tokens
+// of a fragment lie in different banks.
 TESSERA_HOST_DEVICE inline int x_pitch(int pairs) { return pairs * kPair + 8; }  // elements
 
-// A warp's sums of the tile that it is at.
+// A warp's sums of its current tile.
 template <Format F, ScaleMode S, bool Z, typename T, int kTokens>
 struct StreamTokenSums {
   static constexpr int kTiles = kTokens / 8;
   static constexpr int kWords = TileFormat<F, T>::kWords;
-  const T* x[kTiles];  // what the lane has of it
+  const T* x[kTiles];  // the lane's part of x
   float sums[2][kTiles][4] = {};
 
-  // Lanes of tokens that are not there work on a token that is; nobody reads their sums.
+  // Lanes of tokens that do not exist repeat one that does; their sums are never read.
   __device__ StreamTokenSums(const T* shared, int m, int pitch, int lane) {
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) {
@@ -36,7 +36,7 @@ struct StreamTokenSums {
     }
   }
 
-  // A pair of slabs, from depth `k` of x on; load_next() overwrites it.
+  // Multiplies a pair of slabs, from depth `k` of x on; load_next() overwrites the pair.
   template <typename Load>
   __device__ void multiply(SlabPair<kWords>& pair, int k, RowState& rows, Load&& load_next) {
     Decoded<S> decoded[2];
@@ -47,7 +47,7 @@ struct StreamTokenSums {
     multiply_slab(decoded[1], 1, k);
   }
 
-  // The tile's, into a slot; those of the next begin.
+  // Puts the tile's sums into a slot and starts the next tile's.
   __device__ void put(float* slot, int lane) {
 #pragma unroll
     for (int c = 0; c < kTiles; ++c) {

@@ -1,5 +1,5 @@
-// Blocks of a cluster (Grid::cluster) write to each other's shared memory. What one block sends
-// counts on a barrier of the receiver, as the copy engine's bytes do (mbarrier.cuh):
+// Blocks of a cluster (Grid::cluster) write to each other's shared memory. The bytes that one block
+// sends count on a barrier of the receiver, like the copy engine's bytes (mbarrier.cuh):
 //
 //   cluster_meet();  // the others have started, and their barriers are made
 //   send(shared_of(rank, place), shared_of(rank, &barrier), numbers);
@@ -19,9 +19,9 @@ __device__ inline int cluster_rank() {
   return static_cast<int>(::cuda::ptx::get_sreg_cluster_ctarank());
 }
 
-// Waits until all threads of the cluster that have not ended are here. It does not order their
-// writes to memory, but all barriers that were published before (mbarrier.cuh) are visible.
-// (cuda::ptx has it without .aligned.)
+// Waits for all threads of the cluster that have not ended. It does not order their writes to
+// memory, but all barriers that were published before (mbarrier.cuh) are visible. (cuda::ptx has it
+// without .aligned.)
 __device__ inline void cluster_meet() {
   asm volatile(
       "barrier.cluster.arrive.relaxed.aligned;\n"
@@ -29,7 +29,7 @@ __device__ inline void cluster_meet() {
           : "memory");
 }
 
-// The same at the end of a kernel: what the blocks have done to each other's memory before is done.
+// The same at the end of a kernel: all earlier accesses to each other's memory are complete.
 // Afterwards a block may end.
 __device__ inline void cluster_part() {
   asm volatile(
@@ -38,7 +38,7 @@ __device__ inline void cluster_part() {
           : "memory");
 }
 
-// From an address in this block to the same place in block `rank`, which may be this one. cuda::ptx
+// Maps an address in this block to the same place in block `rank`, which may be this one. cuda::ptx
 // does not have it, and takes pointers where send() takes such addresses.
 __device__ inline std::uint32_t shared_of(int rank, const void* here) {
   std::uint32_t address;

@@ -1,6 +1,6 @@
 // Barriers in shared memory (mbarrier): a phase ends when as many threads have arrived as the
-// barrier was made for, and all bytes announced to it have been copied. A thread that waits names
-// the parity of the phase, 0 for the first: it need not know how often a barrier has been used.
+// barrier was made for, and all bytes announced to it have been copied. A waiting thread gives the
+// parity of the phase, 0 for the first. It need not count how often a barrier has been used.
 //
 //   __shared__ std::uint64_t full;
 //   if (threadIdx.x == 0) { init_barrier(full, 1); publish_barriers(); }
@@ -25,14 +25,14 @@ __device__ inline void publish_barriers() {
 
 __device__ inline void arrive(std::uint64_t& barrier) { ::cuda::ptx::mbarrier_arrive(&barrier); }
 
-// Arrives, and keeps the phase open until so many bytes have been copied.
+// Arrives, and keeps the phase open until `bytes` bytes have been copied.
 __device__ inline void arrive_expecting(std::uint64_t& barrier, std::uint32_t bytes) {
   ::cuda::ptx::mbarrier_arrive_expect_tx(::cuda::ptx::sem_release, ::cuda::ptx::scope_cta,
                                          ::cuda::ptx::space_shared, &barrier, bytes);
 }
 
-// Makes this thread's writes to shared memory visible to the copy engine and the tensor cores, once
-// a barrier tells them.
+// Makes this thread's writes to shared memory visible to the copy engine and the tensor cores,
+// after the next barrier.
 __device__ inline void publish_shared() {
   ::cuda::ptx::fence_proxy_async(::cuda::ptx::space_shared);
 }

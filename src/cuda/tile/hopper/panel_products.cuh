@@ -1,5 +1,5 @@
-// Products of a warpgroup's 64 rows with matrices in shared memory, which lie in panels of 64
-// columns, swizzled; and the way of its sums to memory. Each start_ begins a group of wgmma.
+// Products of a warpgroup's 64 rows with matrices in shared memory, in swizzled panels of 64
+// columns, and the store of its sums. Each start_ function begins a group of wgmma.
 #pragma once
 
 #include <cstdint>

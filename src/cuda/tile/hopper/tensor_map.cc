@@ -65,8 +65,8 @@ CUtensorMapFloatOOBfill outside_of(const BoxedTensor& tensor) {
   return tensor.nan_outside ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA
                             : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
 }
-// Of dimension i + 1, in bytes. Where there is one of something its stride does not matter, but
-// must be a good one.
+// Of dimension i + 1, in bytes. The stride of a dimension of size 1 does not matter, but must be
+// valid.
 cuuint64_t stride_of(const BoxedTensor& tensor, int i) {
   return static_cast<cuuint64_t>(
       tensor.sizes[i + 1] == 1 ? kAlignment : tensor.strides[i] * size_of(tensor.dtype));
@@ -129,7 +129,7 @@ CUtensorMap make_row_map(const BoxedTensor& tensor) {
 }
 
 CUtensorMap make_tensor_map(const BoxedBytes& bytes) {
-  constexpr int kUnit = 8;  // bytes of the largest element that there is
+  constexpr int kUnit = 8;  // bytes of the largest element
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(bytes.row_bytes / kUnit),
                                static_cast<cuuint64_t>(bytes.rows)};
   const cuuint64_t strides[1] = {static_cast<cuuint64_t>(bytes.row_bytes)};

@@ -1,10 +1,10 @@
-// The copy engine (TMA): one thread asks for a whole box of a tensor. The box lands in shared
-// memory, 128 bytes to a row, swizzled as the tensor map says (tensor_map.h, swizzle.cuh). Elements
-// outside of the tensor become zeros. The bytes count on an mbarrier.
+// The copy engine (TMA): one thread starts the copy of a whole box of a tensor. The box arrives in
+// shared memory, 128 bytes to a row, swizzled as the tensor map specifies (tensor_map.h,
+// swizzle.cuh). Elements outside the tensor become zeros. The bytes count on an mbarrier.
 //
-// The way back: threads fill a box in shared memory, and one of them has it stored. Elements beyond
-// the tensor's end are not written. A stored box must not begin before the tensor: a coordinate
-// below zero, which loads accept, is an illegal instruction on an H200.
+// The other direction: threads fill a box in shared memory, and one of them starts its store.
+// Elements beyond the tensor's end are not written. A stored box must not begin before the tensor:
+// a coordinate below zero, which loads accept, is an illegal instruction on an H200.
 //
 //   <write>; publish_shared(); <a barrier among those who wrote>
 //   if (one of them) {
@@ -55,7 +55,7 @@ __device__ inline void copy_bulk(void* to, const void* from, std::uint32_t bytes
                              &barrier);
 }
 
-// A box to its place in the tensor.
+// Stores a box to its place in the tensor.
 __device__ inline void store_box(const void* map, const std::int32_t (&at)[4], const void* from) {
   ::cuda::ptx::cp_async_bulk_tensor(::cuda::ptx::space_global, ::cuda::ptx::space_shared, map, at,
                                     from);
@@ -66,14 +66,14 @@ __device__ inline void store_bulk(void* to, const void* from, std::uint32_t byte
   ::cuda::ptx::cp_async_bulk(::cuda::ptx::space_global, ::cuda::ptx::space_shared, to, from, bytes);
 }
 
-// A thread's stores go in groups: it starts some, and closes the group.
+// A thread's stores form groups: it starts some, and closes the group.
 __device__ inline void close_store_group() { ::cuda::ptx::cp_async_bulk_commit_group(); }
-// Waits until all but the `left` groups that were closed last have been read from shared memory.
+// Waits until all but the last `left` closed groups have been read from shared memory.
 template <int left>
 __device__ void wait_until_read() {
   ::cuda::ptx::cp_async_bulk_wait_group_read(::cuda::ptx::n32_t<left>());
 }
-// Waits until they are in memory, for this thread to see.
+// Waits until they are in memory and visible to this thread.
 template <int left>
 __device__ void wait_until_stored() {
   ::cuda::ptx::cp_async_bulk_wait_group(::cuda::ptx::n32_t<left>());

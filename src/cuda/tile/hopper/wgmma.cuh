@@ -1,14 +1,14 @@
 // Matrix products of a warpgroup (wgmma, sm_90a): D[64, N] += A[64, 16] B[16, N], f32 sums.
 // (cuda::ptx does not have them.)
 //
-// A lies in registers or shared memory, B in shared memory; descriptors say where. D and A in
-// registers are spread over the warpgroup's lanes as those of mma.sync are over a warp's: warp w
+// A is in registers or shared memory, B in shared memory; descriptors give the address. D, and A in
+// registers, are spread over the warpgroup's lanes as mma.sync spreads them over a warp's: warp w
 // has rows 16 w to 16 w + 15; lane l has columns 8 j + 2 (l % 4) and the next one, of row l / 4 in
 // d[4 j], d[4 j + 1], and of row l / 4 + 8 in d[4 j + 2], d[4 j + 3]. Two neighbouring j of D,
-// rounded and packed, are what A takes for 16 columns: a product's result feeds the next from
+// rounded and packed, are an A operand of 16 columns, so a product's result feeds the next one from
 // registers.
 //
-// The products run on their own. Order is kept by three calls, all by whole warpgroups:
+// The products run asynchronously. Three calls, all by whole warpgroups, keep the order:
 //   wgmma_fence()    before the first one, and after registers of D or A were written otherwise
 //   wgmma_commit()   closes a group of products
 //   wgmma_wait<n>()  until at most the n last groups are still running; then D may be read
@@ -37,17 +37,17 @@ __device__ inline std::uint64_t descriptor(const void* at, std::uint32_t leading
 }
 }  // namespace detail
 
-// Rows are rows of A, or columns of B; the 16 elements to multiply over are next to each other.
-// The next 16 of a panel are 32 bytes on.
+// Rows are rows of A, or columns of B; the 16 elements to sum over are adjacent. The next 16 of a
+// panel are 32 bytes further.
 __device__ inline std::uint64_t depth_contiguous(const void* panel) {
   return detail::descriptor(panel, 16);
 }
-// Rows are what is multiplied over, 16 of them; a row has 64 columns of B, and the next 64 are
-// panel_bytes on. The next 16 rows are 2048 bytes on.
+// The sum is over 16 rows; a row has 64 columns of B, and the next 64 are panel_bytes further. The
+// next 16 rows are 2048 bytes further.
 __device__ inline std::uint64_t columns_contiguous(const void* panel, std::uint32_t panel_bytes) {
   return detail::descriptor(panel, panel_bytes);
 }
-// The same, some bytes on (a multiple of 16).
+// The same descriptor, `bytes` bytes further (a multiple of 16).
 __device__ inline std::uint64_t moved(std::uint64_t descriptor, std::uint32_t bytes) {
   return descriptor + (bytes >> 4);
 }
@@ -70,9 +70,9 @@ __device__ void pin(float (&d)[n]) {
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// The assembler moves a wait up, ahead of arithmetic that does not need it; what was meant to run
-// beside the products then runs after them. It does not move a wait over a store. This is a store
-// that never happens: it depends on a sum (of weights, not below zero) that needs all of that
+// The assembler moves a wait up, ahead of arithmetic that does not need it. Work that should run
+// beside the products would then run after them. It does not move a wait over a store, so this is a
+// store that never happens: it depends on a sum (of weights, never negative) that needs all of that
 // arithmetic.
 __device__ inline void finish_first(float sum, void* shared) {
   asm volatile(

@@ -11,32 +11,32 @@
 #include "cuda/tile/hopper/wgmma.cuh"
 #include "cuda/tile/ldmatrix.cuh"
 #include "cuda/tile/swizzle.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::test {
 namespace {
 
 namespace tile = cuda::tile;
 
-__global__ void turn(const std::uint16_t* in, std::uint16_t* stored, std::uint16_t* store_turned,
-                     std::uint16_t* turned) {
+__global__ void transpose(const std::uint16_t* in, std::uint16_t* stored,
+                          std::uint16_t* store_transposed, std::uint16_t* transposed) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   __shared__ __align__(16) std::uint16_t rows[3][4 * 64];
   const int lane = threadIdx.x;
-  std::uint32_t pairs[4], turned_pairs[4];
+  std::uint32_t pairs[4], transposed_pairs[4];
   for (int m = 0; m < 4; ++m) {
     const std::uint16_t* from = in + 64 * m + 8 * (lane / 4) + 2 * (lane % 4);
     pairs[m] = std::uint32_t{from[1]} << 16 | from[0];
-    turned_pairs[m] = tile::turn_8x8(pairs[m]);
+    transposed_pairs[m] = tile::transpose_8x8(pairs[m]);
   }
   tile::store_8x8(rows[0] + 8 * lane, pairs);
-  tile::store_turned(rows[1] + 8 * lane, pairs);
-  tile::store_8x8(rows[2] + 8 * lane, turned_pairs);
+  tile::store_transposed(rows[1] + 8 * lane, pairs);
+  tile::store_8x8(rows[2] + 8 * lane, transposed_pairs);
   __syncwarp();
   for (int i = lane; i < 4 * 64; i += 32) {
     stored[i] = rows[0][i];
-    store_turned[i] = rows[1][i];
-    turned[i] = rows[2][i];
+    store_transposed[i] = rows[1][i];
+    transposed[i] = rows[2][i];
   }
 #endif
 }
@@ -165,10 +165,10 @@ void launch_wide(Context& ctx, const WideMaps& maps, float* out) {
 
 }  // namespace
 
-void turn_matrices(Context& ctx, const std::uint16_t* in, std::uint16_t* stored,
-                   std::uint16_t* store_turned, std::uint16_t* turned) {
-  cuda::Launch(ctx, "turn_matrices")(turn, {.blocks = 1, .threads = 32}, in, stored, store_turned,
-                                     turned);
+void transpose_matrices(Context& ctx, const std::uint16_t* in, std::uint16_t* stored,
+                        std::uint16_t* store_transposed, std::uint16_t* transposed) {
+  cuda::Launch(ctx, "transpose_matrices")(transpose, {.blocks = 1, .threads = 32}, in, stored,
+                                          store_transposed, transposed);
 }
 
 template <typename T>

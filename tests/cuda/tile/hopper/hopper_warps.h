@@ -9,10 +9,10 @@
 
 namespace tessera::test {
 
-// Stores four matrices [4, 8, 8] that a warp holds in registers: by store_8x8, by store_turned, and
-// by store_8x8 after turn_8x8.
-void turn_matrices(Context& ctx, const std::uint16_t* in, std::uint16_t* stored,
-                   std::uint16_t* store_turned, std::uint16_t* turned);
+// Stores four matrices [4, 8, 8] that a warp holds in registers: by store_8x8, by store_transposed,
+// and by store_8x8 after transpose_8x8.
+void transpose_matrices(Context& ctx, const std::uint16_t* in, std::uint16_t* stored,
+                        std::uint16_t* store_transposed, std::uint16_t* transposed);
 
 // Out [4, 64, n]: a b^T with a in shared memory, a c with a in shared memory, and both with a in
 // registers; a is [64, 64], b [n, 64], c [64, n], maps with boxes of 64, n and 64 rows.

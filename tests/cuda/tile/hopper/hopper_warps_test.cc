@@ -18,21 +18,22 @@ namespace {
 class HopperWarpsTest : public HopperTest {};
 INSTANTIATE_TEST_SUITE_P(Devices, HopperWarpsTest, testing::Values(Device::cuda()), device_name);
 
-TEST_P(HopperWarpsTest, MatricesAreStoredAndTurned) {
+TEST_P(HopperWarpsTest, MatricesAreStoredAndTransposed) {
   const TestTensor in(ctx(), random_integers({4, 8, 8}, 1, -999, 1000), DType::f16);
   const TestTensor stored = TestTensor::poisoned(ctx(), {4, 8, 8}, DType::f16);
-  const TestTensor store_turned = TestTensor::poisoned(ctx(), {4, 8, 8}, DType::f16);
-  const TestTensor turned = TestTensor::poisoned(ctx(), {4, 8, 8}, DType::f16);
-  turn_matrices(ctx(), in.view().ptr<std::uint16_t>(), stored.view().ptr<std::uint16_t>(),
-                store_turned.view().ptr<std::uint16_t>(), turned.view().ptr<std::uint16_t>());
+  const TestTensor store_transposed = TestTensor::poisoned(ctx(), {4, 8, 8}, DType::f16);
+  const TestTensor transposed = TestTensor::poisoned(ctx(), {4, 8, 8}, DType::f16);
+  transpose_matrices(ctx(), in.view().ptr<std::uint16_t>(), stored.view().ptr<std::uint16_t>(),
+                     store_transposed.view().ptr<std::uint16_t>(),
+                     transposed.view().ptr<std::uint16_t>());
   const Array given = in.read();
   Array expected({4, 8, 8});
   for (int i = 0; i < 4 * 64; ++i) {
     expected.at(i / 64, i / 8 % 8, i % 8) = given.at(i / 64, i % 8, i / 8 % 8);
   }
   EXPECT_TRUE(identical(stored.read(), given));
-  EXPECT_TRUE(identical(store_turned.read(), expected));
-  EXPECT_TRUE(identical(turned.read(), expected));
+  EXPECT_TRUE(identical(store_transposed.read(), expected));
+  EXPECT_TRUE(identical(transposed.read(), expected));
 }
 
 template <typename T>
@@ -54,13 +55,13 @@ void check_products(Context& ctx, DType dtype, int n) {
   Array expected({4, kRows, n});
   for (int i = 0; i < kRows; ++i) {
     for (int j = 0; j < n; ++j) {
-      double straight = 0, turned = 0;
+      double straight = 0, transposed = 0;
       for (int k = 0; k < kDepth; ++k) {
         straight += x.at(i, k) * y.at(j, k);
-        turned += x.at(i, k) * z.at(k, j);
+        transposed += x.at(i, k) * z.at(k, j);
       }
       expected.at(0, i, j) = expected.at(2, i, j) = straight;
-      expected.at(1, i, j) = expected.at(3, i, j) = turned;
+      expected.at(1, i, j) = expected.at(3, i, j) = transposed;
     }
   }
   EXPECT_TRUE(identical(out.read(), expected)) << n;

@@ -22,9 +22,9 @@ inline void step(emulated::Payloads lanes) {
     for (int r = 0; r < 8; ++r) std::memcpy(elements[r], lane(8 * matrix + r)->row, 16);
     for (int l = 0; l < emulated::kWarpSize; ++l) {
       const int a = l / 4, b = 2 * (l % 4);
-      const bool turned = lane(l)->transposed;
-      const std::uint32_t low = turned ? elements[b][a] : elements[a][b];
-      const std::uint32_t high = turned ? elements[b + 1][a] : elements[a][b + 1];
+      const bool is_transposed = lane(l)->transposed;
+      const std::uint32_t low = is_transposed ? elements[b][a] : elements[a][b];
+      const std::uint32_t high = is_transposed ? elements[b + 1][a] : elements[a][b + 1];
       lane(l)->to[matrix] = low | high << 16;
     }
   }

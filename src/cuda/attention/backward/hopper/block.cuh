@@ -1,6 +1,6 @@
-// A block of the Hopper kernel for the gradients of attention: what it has in shared memory, and
-// the barriers by which fetching and computing warps hand places in it to each other. "full": the
-// copy engine has filled a place. "free": everyone who reads the place has read it.
+// A block of the Hopper kernel for the gradients of attention: its shared memory, and the barriers
+// with which fetching and computing warps hand places in it to each other. "full": the copy engine
+// has filled a place. "free": all readers of the place are done.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -1,4 +1,4 @@
-// What the Hopper kernel for the gradients of attention is launched with.
+// The arguments of the Hopper kernel for the gradients of attention.
 #pragma once
 
 #include <cuda.h>
@@ -12,14 +12,14 @@ namespace tessera::cuda::backward {
 
 inline constexpr int kHopperKeys = 128;  // of a block: 64 for each of two warpgroups
 
-// Query rows of a tile. More would need more registers than there are for their scores.
+// Query rows of a tile. The scores of more rows would need more registers than there are.
 constexpr int hopper_queries(int dim) { return dim <= 64 ? 128 : 64; }
 
-// Sums of dQ lie in memory as a warpgroup has them in registers: pieces of 64 x 64, two for a tile
-// of queries. A thread's four neighbouring sums are next to each other, and then the next thread's.
+// Sums of dQ lie in memory in a warpgroup's register order: pieces of 64 x 64, two for a query
+// tile. Each thread's four neighbouring sums are adjacent, followed by the next thread's.
 inline constexpr int kPieceFloats = 64 * 64;
 // Where column 8 * eight + 2 * (thread % 4) of a thread's first row lies, in a piece. The next
-// column follows, and then both of the row 8 further down.
+// column follows, then the same two columns of the row 8 further down.
 TESSERA_HOST_DEVICE constexpr int place_in_piece(int thread, int eight) {
   return 4 * (128 * eight + thread);
 }
@@ -43,7 +43,7 @@ struct HopperGradients {
 template <typename T, int dim>
 void launch_hopper(const Launch& launch, const HopperGradients& gradients);
 
-// Sums become d_q.
+// Converts the sums to d_q.
 void finish_queries(Context& ctx, const AttentionCall& call, const HeadRows& d_q, int queries,
                     int query_tiles, const float* sums);
 

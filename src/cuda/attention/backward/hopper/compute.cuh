@@ -8,7 +8,7 @@
 #include "cuda/attention/backward/hopper/work.cuh"
 #include "cuda/tile/exp2.cuh"
 #include "cuda/tile/swizzle.cuh"
-#include "cuda/tile/turn.cuh"
+#include "cuda/tile/transpose.cuh"
 
 namespace tessera::cuda::backward {
 
@@ -45,12 +45,13 @@ class HopperWarpgroup {
  private:
   using Pairs = float[B::kQueries / 2];
   using Operand = std::uint32_t[B::kQueries / 16][4];
-  // Half of the pairs' registers would be missing for the weights of 128 queries beside P and dP.
+  // Whether dV starts early. With 128 queries, its operand would need registers that are not there
+  // beside P and dP.
   static constexpr bool kEarly = B::kQueries == 64;
 
   __device__ int first_key() const { return work_.key_tile * B::kKeys + 64 * index_; }
 
-  // P^T from S^T.
+  // Computes P^T from S^T.
   __device__ void weigh(Pairs& s, const float* exponent, int q0) const {
     const float* mine = exponent + 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -78,7 +79,7 @@ class HopperWarpgroup {
     }
   }
 
-  // dS^T from P^T and dP^T, in place of the latter.
+  // Computes dS^T from P^T and dP^T, in place of dP^T.
   __device__ static void find_d_scores(const Pairs& p, Pairs& dp, const float* delta) {
     const float* mine = delta + 2 * (threadIdx.x % 4);
 #pragma unroll
@@ -99,33 +100,33 @@ class HopperWarpgroup {
     }
   }
 
-  // dS^T goes to shared memory the other way round, as rows of queries: the warpgroup's panel.
+  // Stores dS^T to shared memory transposed, as rows of queries: the warpgroup's panel.
   __device__ void put_down(const Operand& ds, unsigned char* d_scores) const {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
     unsigned char* panel = d_scores + index_ * B::kQueryPanel;
     const int query = lane / 16 * 8 + lane % 8, part = 2 * warp + lane / 8 % 2;
 #pragma unroll
     for (int step = 0; step < B::kQueries / 16; ++step) {
-      tile::store_turned(panel + tile::swizzled(16 * step + query, part), ds[step]);
+      tile::store_transposed(panel + tile::swizzled(16 * step + query, part), ds[step]);
     }
   }
 
-  // S^T of a tile, as soon as it is there.
+  // Starts S^T of a tile, as soon as its queries have arrived.
   __device__ void start_scores(const tile::Ring<B::kStages>& stage) {
     tile::wait(bar_.q_full[stage.place], stage.parity);
     tile::wgmma_fence();
     start_pairs<B>(s_, memory_.k + index_ * 64 * 128, memory_.q[stage.place]);
   }
 
-  // Not later than in the turn of the loop in which they were started: else the assembler would
-  // have every product wait for the one before it (C7514).
+  // Must be called in the loop iteration that started the scores: else the assembler makes every
+  // product wait for the one before it (C7514).
   __device__ void finish_scores() {
     tile::wgmma_wait<0>();
     tile::pin(s_);
   }
 
-  // One tile of queries, whose S^T is there. With `more`, S^T of the next tile is started before
-  // dQ of this one is waited for: the tensor cores have work while dQ is added in memory.
+  // One query tile, whose S^T is done. With `more`, S^T of the next tile is started before the wait
+  // for this tile's dQ: the tensor cores have work while dQ is added in memory.
   template <bool more>
   __device__ void visit() {
     const int place = stage_.place;
@@ -138,7 +139,8 @@ class HopperWarpgroup {
     tile::wait(bar_.d_out_full[place], stage_.parity);
     tile::wgmma_fence();
     start_pairs<B>(dp, memory_.v + offset, d_out);
-    // Nothing to wait for; but the assembler moves no exponential up between the products.
+    // Nothing to wait for, but it keeps the assembler from moving exponentials up between the
+    // products.
     tile::wgmma_wait<1>();
     tile::pin(s_);
     weigh(s_, memory_.exponent[place], q0);
@@ -164,12 +166,12 @@ class HopperWarpgroup {
       start_key_sums<B>(d_v_, p, d_out);
     }
     start_key_sums<B>(d_k_, ds, q);
-    // Both warpgroups have put their part of dS down. The two places of dS are used by turns:
-    // whoever is here has read what was there two tiles ago.
+    // Both warpgroups have stored their part of dS. They use the two places of dS in turn: a
+    // warpgroup that gets here has read what the place held two tiles ago.
     tile::barrier_sync(1, 2 * tile::kWarpgroup);
     float piece[32];
     tile::wgmma_fence();
-    // Of 64 queries a warpgroup has half of the columns, of 128 queries half of the rows.
+    // With 64 queries a warpgroup has half of the columns, with 128 queries half of the rows.
     if constexpr (B::kPanels == 2) {
       start_query_piece<B>(piece, d_scores, memory_.k + index_ * B::kKeyPanel);
     } else {
@@ -184,7 +186,7 @@ class HopperWarpgroup {
     tile::pin(piece);
     tile::pin(d_k_);
     tile::pin(d_v_);
-    tile::arrive(bar_.free[place]);  // every lane, because each has read exponents and deltas
+    tile::arrive(bar_.free[place]);  // every lane, because each reads exponents and deltas
     const std::int64_t head =
         std::int64_t{work_.batch} * call_.heads + work_.kv_head * call_.group + step_.head;
     add_piece(

@@ -1,4 +1,4 @@
-// Sums of dQ, which lie as warpgroups had them in registers, become d_q.
+// Converts the sums of dQ, which lie in the warpgroups' register order, to d_q.
 #include "core/half.h"
 #include "cuda/attention/backward/hopper/call.h"
 #include "cuda/runtime/launch.h"

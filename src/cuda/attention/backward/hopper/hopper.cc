@@ -12,8 +12,8 @@
 namespace tessera::cuda::backward {
 namespace {
 
-// Queries, their gradients and sums of the heads that blocks work on at one time: what stays in an
-// L2 of 50 MB.
+// Queries, their gradients and sums of the heads that blocks work on at one time: as much as stays
+// in an L2 cache of 50 MB.
 constexpr std::int64_t kSectionBytes = 32 << 20;
 
 int compiled_dim(int dim) { return dim <= 64 ? 64 : dim <= 80 ? 80 : dim <= 96 ? 96 : 128; }
@@ -32,7 +32,7 @@ void launch_dim(const Launch& launch, int dim, const HopperGradients& gradients)
   }
 }
 
-// Without a mask all blocks take as long, and those of one head are best taken together.
+// Without a mask all blocks take equally long, and the blocks of one head are best taken together.
 std::int64_t section_heads(const AttentionCall& call) {
   if (call.mask.left < 0 && call.mask.right < 0) return 1;
   const std::int64_t head_bytes = std::max<std::int64_t>(1, call.n_q * call.dim * 8 * call.group);

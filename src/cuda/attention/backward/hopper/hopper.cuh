@@ -8,8 +8,9 @@
 //   dV  += P^T dO    dK  += dS^T Q               sums in registers, left operand from registers
 //   dQ   = dS K      added to sums in memory     dS of both warpgroups by way of shared memory
 //
-// Keys are rows of all products but the last, so that P^T and dS^T are left operands as they are.
-// The keys of a group's heads are the same: their blocks go over the queries of all of them.
+// Keys are the rows of all products but the last, so that P^T and dS^T can be left operands
+// unchanged. The heads of a group share their keys: a block goes over the queries of all these
+// heads.
 //
 //                              dim 64              dim 128           (80 and 96 lie between)
 //   queries of a tile          128                 64
@@ -22,16 +23,16 @@
 //                              dS 2 x 32 KB        2 x 16 KB
 //                              192 KB              192 KB
 //
-// A product of 64 x 64 with both operands in shared memory reads them as fast as it multiplies; one
-// of 64 x 128 has a third of that time to spare, and one with an operand in registers half. So a
-// tile of 64 queries keeps shared memory busy for about 0.95 of the time that its products take.
+// A product of 64 x 64 with both operands in shared memory reads them as fast as it multiplies; a
+// product of 64 x 128 has a third of that time to spare, one with an operand in registers half. So
+// a tile of 64 queries keeps shared memory busy for about 0.95 of the time that its products take.
 //
-// S^T of the next tile is started before dQ of this one is waited for, so that there are products
-// to do while dQ is added in memory.
+// S^T of the next tile is started before the wait for this tile's dQ, so that the tensor cores have
+// work while dQ is added in memory.
 //
 // dQ of a tile is a piece of 64 x 64 for each warpgroup: half of the columns at dim 128, half of
-// the rows at dim 64. Sums in memory lie as they do in registers (call.h), so that a warp adds 512
-// bytes in a row. finish.cu puts them in order. Blocks add in any order: results differ in their
+// the rows at dim 64. Sums in memory have the order of the registers (call.h), so that a warp adds
+// 512 adjacent bytes. finish.cu reorders them. Blocks add in any order: results differ in their
 // last bits from run to run.
 #pragma once
 
@@ -57,7 +58,7 @@ __global__ void __launch_bounds__(B::kThreads, 1)
     HopperWarpgroup<B>(call, work, memory, warpgroup - 1).run();
   }
 #else
-  __trap();  // the host launches this on Hopper alone
+  __trap();  // the host launches this only on Hopper
 #endif
 }
 

@@ -2,8 +2,8 @@
 // bf16, head dims that are multiples of 8 up to 128, grouped heads; full, causal, window and sink
 // masks.
 //
-//   call.h        what the kernel is launched with
-//   hopper.cc     from a call to that; when the kernel can be used
+//   call.h        the arguments of the kernel
+//   hopper.cc     from a call to those; when the kernel can be used
 //   block.cuh     shared memory and the barriers in it
 //   work.cuh      which keys, which tiles of queries, which pairs see each other
 //   fetch.cuh     one warp fetches
@@ -17,7 +17,7 @@
 
 namespace tessera::cuda::backward {
 
-// Not for calls that have to be deterministic: parts of dQ are added in any order.
+// Not for deterministic calls: parts of dQ are added in any order.
 bool hopper_takes(const BackwardRequest& request);
 void run_hopper(Context& ctx, const BackwardRequest& request, Workspace::Frame& frame);
 

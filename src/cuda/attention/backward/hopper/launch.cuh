@@ -1,4 +1,4 @@
-// What every file of instances of the Hopper kernel for gradients includes.
+// Included by every instance file of the Hopper kernel for gradients.
 #pragma once
 
 #include <type_traits>

@@ -1,4 +1,4 @@
-// The five products of the gradients on a warpgroup's 64 keys, and a gradient's way to memory.
+// The five products of the gradients on a warpgroup's 64 keys, and the store of a gradient.
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@ namespace tessera::cuda::backward {
 struct HopperWork {
   int batch, kv_head, key_tile;
   int first, tiles, steps;
-  int begin;  // which of the tiles comes first: blocks that add to the same sums begin apart
+  int begin;  // which tile comes first: blocks that add to the same sums start at different tiles
 };
 
 template <int queries>
@@ -62,8 +62,8 @@ __device__ inline bool all_see(const HopperGradients& call, int queries, int q0,
          (call.left < 0 || p1 - k0 <= call.left);
 }
 
-// What a lane's key is seen by: of the queries counted from some first one, those of numbers
-// [begin, end) and those from `sinks` on.
+// The queries that see a lane's key, counted from some first query: [begin, end), and all from
+// `sinks` on.
 struct SeenBy {
   int begin, end, sinks;
 
@@ -71,7 +71,7 @@ struct SeenBy {
   __device__ static SeenBy of(const HopperGradients& call, int q0, int key) {
     constexpr int kNever = 1 << 30;
     if (key >= call.n_k) return {kNever, 0, kNever};
-    const int distance = key - (q0 + call.n_k - call.n_q);  // from the first one's position
+    const int distance = key - (q0 + call.n_k - call.n_q);  // from the first query's position
     return {call.right < 0 ? -kNever : distance - call.right,
             call.left < 0 ? kNever : distance + call.left + 1,
             key < call.n_sink ? distance : kNever};

@@ -1,6 +1,6 @@
-// A block of the decode kernel for Hopper: what it has in shared memory, and the barriers by which
-// the warp that fetches and those that compute hand places in it to each other. "full": the copy
-// engine has filled a place. "free": everyone who reads the place has read it.
+// A block of the decode kernel for Hopper: its shared memory, and the barriers with which fetching
+// and computing warps hand places in it to each other. "full": the copy engine has filled a place.
+// "free": all readers of the place are done.
 //
 //   | stage 0 | stage 1 | ... |      each: 32 keys and their values, or 64 of 8 bits
 //   | s | s | ... |                  scales of 8 bits
@@ -23,10 +23,9 @@ inline constexpr int kRows = static_cast<int>(kFewRows);
 inline constexpr int kMostStages = 48;
 inline constexpr int kSwizzle = 1024;  // bytes after which the copy engine's pattern repeats
 
-// 32 rows of keys or values as the copy engine leaves them: in panels of 128 bytes,
-// whose chunks it exchanges, so that eight rows read at the same column lie in different banks;
-// rows of other lengths (80) one after the other, which costs two turns for a read instead of
-// one.
+// 32 rows of keys or values as the copy engine writes them: in swizzled panels of 128 bytes, so
+// that eight rows read at the same column lie in different banks. Rows of other lengths (D 80)
+// follow each other unswizzled; a read then takes two passes instead of one.
 template <int dim>
 struct KeyRows {
   static constexpr int kRowBytes = dim % 64 == 0 ? 128 : 2 * dim;  // of a panel
@@ -43,14 +42,14 @@ struct KeyRows {
   }
 };
 
-// 64 rows of codes, each of all of a block's heads side by side. Rows of 128 bytes are swizzled as
-// above; at D 80 two heads make rows of 160 bytes.
+// 64 rows of codes. A row holds all heads of a block. Rows of 128 bytes are swizzled as above; at D
+// 80 two heads make rows of 160 bytes.
 template <int dim, int heads>
 struct CodeRows {
   static constexpr int kRowBytes = heads * dim;
   static constexpr int kBytes = decode_step_keys(true) * dim;  // of a head
 
-  // Where byte `byte` of row `row` lies. What is read at once does not cross chunks of 16 bytes.
+  // Where byte `byte` of row `row` lies. A single read does not cross a 16-byte chunk.
   __device__ static int at(int row, int byte) {
     return row * kRowBytes + (kRowBytes == 128 ? byte ^ row % 8 * 16 : byte);
   }
@@ -61,9 +60,9 @@ struct Barriers {
   std::uint64_t q_full[2], q_free[2];
 };
 
-// `heads` neighbouring key heads, whose rows lie side by side, share a block. A warp has one of
-// them and a part of each step's keys. The warps of a step are a team; all teams compute at the
-// same time. Codes take more instructions for each byte than numbers of 16 bits: twice as many
+// `heads` neighbouring key heads, whose rows are adjacent, share a block. A warp has one of the
+// heads and a part of each step's keys. The warps of a step are a team; all teams compute at the
+// same time. Codes take more instructions per byte than 16-bit numbers, so there are twice as many
 // warps.
 template <int dim_, int heads, bool codes = false>
 struct Block {

@@ -1,6 +1,6 @@
 // The two products of a step over codes of 8 bits in the decode kernel for Hopper. Elements have
-// the orders of cuda.split.codes (portable/split_codes.cuh), and lie where the copy engine has left
-// them: with rows of 128 bytes, swizzled, the lanes that are served together read different banks.
+// the orders of cuda.split.codes (portable/split_codes.cuh), and are read where the copy engine
+// wrote them. Rows of 128 bytes are swizzled, so that lanes served together read different banks.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct CodeProducts {
       multiply_vectors<4>(keys, Keys::kWhole + 4 * t, Keys::kWords - 1, scores);
     }
   }
-  // Multiplies what belongs to a key by its scale.
+  // Multiplies the scores or weights of each key by its scale.
   __device__ static void scale(const float* scales, float gain, StepScores& scores) {
     const float2* mine = reinterpret_cast<const float2*>(scales) + lane_of_warp() % 4;
 #pragma unroll
@@ -80,7 +80,7 @@ struct CodeProducts {
       }
     }
   }
-  // A side of the sums, to a row of results.
+  // Writes a side of the sums to a row of results.
   __device__ static void write(const float (&sums)[dim / 8][4], int side, float* out) {
     constexpr float kFactor = 1.f / (kGain * Pairs::kUnit);
     const int column = 2 * (lane_of_warp() % 4);
@@ -92,7 +92,7 @@ struct CodeProducts {
       }
     }
   }
-  // The head's values of row `row` become zeros.
+  // Sets the head's values of row `row` to zero.
   __device__ void clear(unsigned char* values, int row) const {
 #pragma unroll 1
     for (int chunk = 0; chunk < dim / 16; ++chunk) {
@@ -102,8 +102,8 @@ struct CodeProducts {
   }
 
  private:
-  // The steps along the head dim, from step `s` on, that `bytes` bytes of each key are, of which
-  // the lane has those from `byte` of the head on.
+  // Multiplies the steps along the head dim, from step `s` on, that `bytes` bytes of each key hold;
+  // the lane's bytes begin at `byte` of the head.
   template <int bytes>
   __device__ void multiply_vectors(const unsigned char* keys, int byte, int s,
                                    StepScores& scores) const {
@@ -122,7 +122,7 @@ struct CodeProducts {
       }
     }
   }
-  // `bytes` bytes of each of the lane's values, which are columns of the pieces from `piece` on.
+  // Adds `bytes` bytes of each of the lane's values: columns of the pieces from `piece` on.
   template <int bytes, int piece = 0>
   __device__ static void add_columns(const unsigned char* values, int row, int byte,
                                      const std::uint32_t (&a)[4], float (&sums)[dim / 8][4]) {

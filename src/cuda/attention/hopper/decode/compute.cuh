@@ -1,6 +1,6 @@
 // The computing side of the decode kernel for Hopper: each warp has a key head and takes 32 keys of
-// every few steps of the block, in the layout of mma.sync. At the end of a piece they merge what
-// they have, while the keys of the next are on their way.
+// every few steps of the block, in the layout of mma.sync. At the end of a piece the warps merge
+// their results, while the keys of the next piece are in flight.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace tessera::cuda::hopper_decode {
 
-// Of: Products or CodeProducts.
+// Of is Products or CodeProducts.
 template <typename Of>
 struct Computer {
   static constexpr int dim = Of::dim;
@@ -50,7 +50,7 @@ struct Computer {
     const KeyTileLoop loop = loop_over(c.call, rows.sequence);
     const Slots slots(rows.sequence);
     const auto steps = steps_over<BlockOf::kStepKeys>(rows.sequence, loop);
-    // Rows from here on are not the sequence's; and those that somebody sees end here.
+    // The first row after the sequence; then the end of the rows that some query sees.
     const int exist = steps.count == 0 ? 0 : slots.behind(rows.sequence.n_k);
     const int end = slots.behind(loop.end);
     Of products(head);
@@ -61,7 +61,7 @@ struct Computer {
     for (; next_step < first_step + piece.end - piece.begin; next_step += BlockOf::kTeams) {
       const int k0 = steps.key(piece.begin + next_step - first_step) + step_part * kWarpKeys;
       tile::wait(block.barriers->full[place], parity);
-      // A part of the last step may begin behind the last key.
+      // A part of the last step may begin after the last key.
       if (BlockOf::kParts == 1 || k0 < end) {
         if (k0 + kWarpKeys > exist || slots.meet_hole(k0, kWarpKeys)) {
           const int row = k0 + lane_of_warp();
@@ -81,7 +81,7 @@ struct Computer {
     return block.stage(place) + Of::first_row(head, step_part);
   }
   __device__ unsigned char* values() const { return keys() + BlockOf::kHalf; }
-  // Of the warp's keys, or of their values.
+  // The scales of the warp's keys, or of their values.
   __device__ const float* scales(int of_values) const {
     return block.scales(place) + (of_values * BlockOf::kHeads + head) * BlockOf::kStepKeys +
            step_part * kWarpKeys;
@@ -98,22 +98,22 @@ struct Computer {
     if constexpr (BlockOf::kCodes) Of::scale(scales(1), Of::kGain, scores);
     products.add(scores, values(), state.out[0]);
   }
-  // The warp has read a place.
+  // Signals that the warp has read a place.
   __device__ static void release(std::uint64_t& barrier) {
     __syncwarp();
     if (lane_of_warp() == 0) tile::arrive(barrier);
   }
-  // Rows behind the last key, or in a hole, are somebody else's, or NaN: a weight of 0 would not
-  // hide that.
+  // Rows after the last key, or in a hole, belong to other sequences or are NaN. A weight of 0
+  // would not hide a NaN.
   __device__ void clear_values(const Of& products, bool mine) const {
     if (mine) products.clear(values(), lane_of_warp());
-    tile::publish_shared();  // the copy engine writes there next
+    tile::publish_shared();  // the copy engine writes here next
     __syncwarp();
   }
 
   __device__ static void meet() { tile::barrier_sync(1, BlockOf::kComputing); }
 
-  // Merges the warps' results and, if the block is the last of its slot to come here, all parts.
+  // Merges the warps' results and, if the block is the last of its slot to get here, all parts.
   __device__ void finish(const Pieces& piece, const QueryRows& rows,
                          const WarpRows<1, dim>& state) {
     meet();  // the results of the piece before have been read
@@ -140,7 +140,7 @@ struct Computer {
                                c.partials, piece.parts());
     });
   }
-  // The results of a head's warps become the output, or a row of a part.
+  // Merges the results of a head's warps into the output, or into a row of a part.
   __device__ void merge_warps(const QueryRows& rows, int h, int row_of_part, int row, int part,
                               bool alone) const {
     constexpr int kShares = BlockOf::kWarps / BlockOf::kHeads;
@@ -182,7 +182,7 @@ struct Computer {
       *c.call.lse_at(rows.sequence, query, q_head) = split::log_sum_exp(merged);
     }
   }
-  // As cuda::comes_last(), without the warp that fetches.
+  // Like cuda::comes_last(), without the fetching warp.
   __device__ bool comes_last(std::int32_t* counter, int blocks) const {
     meet();
     if (threadIdx.x == 0) {

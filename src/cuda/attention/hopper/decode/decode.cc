@@ -13,25 +13,25 @@
 namespace tessera::cuda::hopper_decode {
 namespace {
 
-// Keys of all sequences from which on this kernel is faster than cuda.split. It has more to do
+// From this many keys in all sequences on, this kernel is faster than cuda.split. It has more to do
 // before the first key arrives.
 constexpr std::int64_t kLeastKeys = 16384;
-// The same of 8 bits, counted in codes of keys. Measured on an H200: 2^25 of them (1 x 32768, 8
+// The same for 8 bits, counted in codes of keys. Measured on an H200: 2^25 of them (1 x 32768, 8
 // heads of 128) take 7% longer than by cuda.split.codes, 2^26 (16 x 4096) 38% less.
 constexpr std::int64_t kLeastCodes = 1 << 26;
 
-// Bytes on their way to a multiprocessor. Less does not keep memory busy, and more makes it slower:
+// Bytes in flight to a multiprocessor. Fewer do not keep memory busy, and more make it slower:
 // measured on an H200 (docs/notebook/attention_hopper_decode.md).
 constexpr int kInFlight = 68 << 10;
 
-// Of a key head.
+// The bytes of a row of a key head.
 int row_bytes(const AttentionCall& call) {
   return call.dim * static_cast<int>(size_of(call.stored));
 }
 // Key heads that share a block.
 int heads_of_block(const AttentionCall& call) { return decode_heads(row_bytes(call)); }
 
-// The keys that one copy brings: those of a step, or so many that they lie in one page.
+// The keys of one copy: a step's, or as many as are sure to lie in one page.
 int unit_of(const AttentionCall& call) {
   int unit = decode_step_keys(call.has_codes());
   while (call.page_table != nullptr && call.page_size % unit != 0) unit /= 2;
@@ -43,7 +43,7 @@ bool copies_whole_steps(const AttentionCall& call) {
 
 tile::BoxedTensor boxed_rows(const AttentionCall& call, const HeadRows& rows) {
   tile::BoxedTensor keys = boxed(call, rows, call.n_k, call.kv_heads, unit_of(call));
-  if (call.has_codes()) {  // rows of all heads of a block are one
+  if (call.has_codes()) {  // the the rows of all heads of a block are one row row
     const int heads = heads_of_block(call);
     keys.dtype = call.stored;
     keys.sizes[0] *= heads;
@@ -60,13 +60,13 @@ tile::BoxedTensor boxed_rows(const AttentionCall& call, const HeadRows& rows) {
   return keys;
 }
 
-// Whether rows of the heads of a block are one row.
+// Whether the rows of a block's heads are one row in memory.
 bool lie_side_by_side(const AttentionCall& call, const HeadRows& rows) {
   return heads_of_block(call) == 1 || rows.head_stride == call.dim;
 }
 
-// Steps count slots, so that a copy does not cross pages. Before a hole and behind it a mask would
-// not see the same distances there: with holes, it hides no early keys.
+// Steps count slots, so that a copy does not cross pages. Slots before and after a hole have other
+// distances than their keys, so with holes the mask must not hide early keys.
 bool takes_layout(const AttentionCall& call) {
   if (call.kv_heads % heads_of_block(call) != 0) return false;
   if (call.has_codes() && !(lie_side_by_side(call, call.k) && lie_side_by_side(call, call.v))) {
@@ -77,7 +77,7 @@ bool takes_layout(const AttentionCall& call) {
   return call.page_size % kLeastUnit == 0 && call.page_size <= kMostHopperRows;
 }
 
-// Whether the scales of a head lie less than 2^31 behind its first.
+// Whether the scales of a head lie less than 2^31 after its first.
 bool counts_scales(const AttentionCall& call) {
   if (!call.has_codes()) return true;
   const bool paged = call.page_table != nullptr;
@@ -92,7 +92,7 @@ bool counts_scales(const AttentionCall& call) {
   return counts(call.k_scales) && counts(call.v_scales);
 }
 
-// Whether the steps of all heads and sequences are an int.
+// Whether the number of steps of all heads and sequences fits an int.
 bool counts_steps(const AttentionCall& call) {
   const std::int64_t steps = call.n_k / decode_step_keys(call.has_codes()) + 2;
   return call.sequences >= 1 && call.sequences <= kMostSequences && call.n_k >= 1 &&
@@ -100,7 +100,7 @@ bool counts_steps(const AttentionCall& call) {
          steps <= INT32_MAX / (call.sequences * call.kv_heads);
 }
 
-// Equal numbers of blocks for all heads, if nearly all multiprocessors have one then.
+// Equal numbers of blocks for all heads, if that gives nearly every multiprocessor a block.
 DecodeShares shares_for(const DeviceLimits& gpu, std::int64_t groups) {
   const int heads = static_cast<int>(groups), each = gpu.multiprocessors / heads;
   if (each * heads * 10 >= gpu.multiprocessors * 9) return {.groups = heads, .each = each};
@@ -150,7 +150,7 @@ bool pays(const AttentionRequest& request) {
   if (call.has_codes()) {
     return call.sequences * call.n_k * call.kv_heads * call.dim >= kLeastCodes;
   }
-  // Small rows in small pages are more copies than one warp can start in time.
+  // Small rows in small pages take more copies than one warp can start in time.
   if (call.dim == 64 && !copies_whole_steps(call)) return false;
   return call.sequences * call.n_k >= kLeastKeys;
 }
@@ -170,7 +170,7 @@ std::int64_t scratch(const AttentionPlan& plan) {
                                .add<float>(checked_mul(rows, plan.call.dim))
                                .add<float>(checked_mul(rows, 2))
                                .bytes();
-  // A call over fewer keys, for which this is an upper bound, may come to cuda.split.
+  // An upper bound: a call over fewer keys may run on cuda.split.
   return std::max(own, split::scratch(plan));
 }
 
@@ -184,8 +184,8 @@ void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
                                  .counters = state.counters() + State::kWorkCounters};
   const Launch launch(ctx, "attention");
   with_dim(call.dim, [&](auto dim) {
-    // Keys of a page that is not in the pool are NaN, or have the scale NaN. Its values are 0, as a
-    // row may not see them.
+    // Keys of a page that is not in the pool are NaN, or have the scale NaN. Its values are 0, as
+    // some rows may not see them.
     tile::BoxedTensor keys = boxed_rows(call, call.k);
     keys.nan_outside = call.page_table != nullptr && !call.has_codes();
     const DecodeCall decode{
@@ -194,7 +194,7 @@ void run(Context& ctx, const AttentionPlan& plan, Workspace::Frame& frame) {
         .call = call,
         .shares = plan.decode.shares,
         .partials = partials,
-        .stages = 0,             // the instance knows
+        .stages = 0,             // set by the instance
         .in_flight = kInFlight,  // bytes; the instance counts stages
         .unit = unit_of(call),
     };

@@ -1,20 +1,19 @@
 // Attention, forward, where a sequence has few query rows, on Hopper: cuda.hopper.decode.
 //
-// The idea of cuda.split (portable/split.cuh), made for memory that never waits. There are as many
-// blocks as run at a time, and each has an equal share of all keys of the batch, whatever sequences
-// and heads they belong to:
+// The idea of cuda.split (portable/split.cuh), changed so that memory is never idle. There are as
+// many blocks as run at a time, and each has an equal share of all keys of the batch, whatever
+// sequences and heads they belong to:
 //
-//   fetching warp      | K V | K V | K V | K V | ...        the copy engine, a ring of stages
-//   ahead,
-//                                                           over the ends of sequences
-//   computing warps    | 0   | 1   | 2   | 3   | 0 ...      a step of 32 keys each, by mma.sync
+//   fetching warp      | K V | K V | K V | K V | ...     the copy engine, a ring of stages ahead,
+//                                                        across the ends of sequences
+//   computing warps    | 0   | 1   | 2   | 3   | 0 ...   a step of 32 keys each, by mma.sync
 //
-// Of keys and values of 8 bits (cuda.split.codes) a step has 64, so that copies are as large as
-// those of 16 bits, and two warps. A second fetching warp brings their scales.
+// With 8-bit keys and values (cuda.split.codes), a step has 64 keys and two warps, so that copies
+// are as large as with 16 bits. A second fetching warp loads their scales.
 //
 // A block that reaches the end of a sequence merges the results of its warps while the keys of the
-// next sequence arrive. Where a sequence has been shared among blocks, the one that comes last
-// merges their parts.
+// next sequence arrive. If several blocks share a sequence, the last of them to finish merges their
+// parts.
 #pragma once
 
 #include <algorithm>
@@ -45,7 +44,7 @@ __device__ void make_barriers(const Block& block, int stages, int units) {
   tile::publish_barriers();
 }
 
-// Of: Products or CodeProducts.
+// Of is Products or CodeProducts.
 template <typename Of>
 __global__ void __launch_bounds__(Of::BlockOf::kThreads, 1)
     attend(const __grid_constant__ DecodeCall c) {
@@ -58,14 +57,14 @@ __global__ void __launch_bounds__(Of::BlockOf::kThreads, 1)
     tile::prefetch_map(&c.k);
     tile::prefetch_map(&c.v);
   }
-  // Rows of queries that do not exist are multiplied too, but their results are not looked at.
+  // Query rows that do not exist are multiplied too, but their results are not used.
   for (int i = static_cast<int>(threadIdx.x); i < 2 * BlockOf::kQueries / 16;
        i += BlockOf::kThreads) {
     reinterpret_cast<uint4*>(block.queries)[i] = make_uint4(0, 0, 0, 0);
   }
   tile::publish_shared();
   wait_for_earlier_kernels();
-  count_steps<BlockOf::kStepKeys>(c.call, block.before);  // with barriers of the block
+  count_steps<BlockOf::kStepKeys>(c.call, block.before);  // has block barriers
   if constexpr (BlockOf::kCodes) {
     if (threadIdx.x >= BlockOf::kComputing + 32) return ScaleFetcher<BlockOf>{c, block}.run();
   }
@@ -76,17 +75,17 @@ __global__ void __launch_bounds__(Of::BlockOf::kThreads, 1)
   }
 }
 
-// Whether the ring is longer than what may be on its way. The fetching warp then waits twice for
-// each step. Small stages leave it no time for that: their ring is as long as what may be on its
-// way (64 x 4096, D 64: 130 us instead of 136).
+// Whether the ring has more stages than may be in flight. The fetching warp then waits twice for
+// each step. Small stages leave it no time for that, so their ring has only as many stages as may
+// be in flight (64 x 4096, D 64: 130 us instead of 136).
 template <typename Block>
 constexpr bool waits_for_landing() {
   return Block::kStage >= 16 << 10;
 }
 
-// The stages of a ring are a multiple of the teams. Then a stage is always the same team's: a team
-// that is ahead of others cannot come to a stage whose last step has not been computed, where it
-// would take the end of the phase before that for its own.
+// The number of stages is a multiple of the number of teams, so a stage always has the same team.
+// Otherwise a team that is ahead could reach a stage whose last step has not been computed, and
+// mistake the end of an earlier phase for its own.
 template <typename Of>
 void start(const Launch& launch, std::int64_t room, DecodeCall call) {
   using BlockOf = typename Of::BlockOf;

@@ -1,15 +1,15 @@
 // cuda.hopper.decode: few query rows over many keys on Hopper, as the host sees it. f16 and bf16,
 // keys and values of 8 bits too, head dims 64, 80 and 128, at most 16 rows for each key head;
-// dense, ragged, and pages of a multiple of 16 rows; all masks but patterns, and with holes those
-// that hide no early keys.
+// dense, ragged, and pages of a multiple of 16 rows; all masks but patterns, and with holes only
+// masks that hide no early keys.
 //
-//   call.h         what a kernel is launched with
-//   decode.cc      from an attention call to that; when the kernel can be used
+//   call.h         the arguments of a kernel
+//   decode.cc      from an attention call to those; when the kernel can be used
 //   decode.cuh     the kernel, and how its warps work together
 //   block.cuh      shared memory and the barriers in it
-//   share.cuh      which steps of which sequences are a block's
+//   share.cuh      which steps of which sequences a block has
 //   fetch.cuh      one warp fetches
-//   fetch_scales.cuh    another one the scales of 8 bits
+//   fetch_scales.cuh    another one fetches the scales of 8 bits
 //   compute.cuh    four warps compute, or eight over 8 bits, and merge their results
 //   products.cuh, code_products.cuh    the products of a step
 //   instances/     its instances

@@ -1,5 +1,5 @@
-// The fetching side of the decode kernel for Hopper: one warp keeps the copy engine busy, over the
-// ends of pieces and sequences, as far ahead as there are stages.
+// The fetching side of the decode kernel for Hopper: one warp keeps the copy engine busy, across
+// the ends of pieces and sequences, as far ahead as there are stages.
 #pragma once
 
 #include <cuda.h>
@@ -14,13 +14,13 @@
 
 namespace tessera::cuda::hopper_decode {
 
-// Where the keys of one copy lie, as the copy engine counts rows.
+// Where the keys of one copy lie, in the copy engine's count of rows.
 struct KeyPlace {
   int row, batch;  // batch: or page
 };
 
-// Of the copy that begins with this slot. What is outside of the tensor, as a page that is not in
-// the pool, becomes NaN.
+// The place of the copy that begins with this slot. Rows outside the tensor, such as those of a
+// page that is not in the pool, become NaN.
 __device__ inline KeyPlace find_place(const AttentionCall& call, const SmallSequence& s, int slot) {
   if (call.page_table == nullptr) return {s.k_begin + slot, s.k_batch};
   if (slot >= Slots(s).behind(s.n_k)) return {0, -1};
@@ -39,8 +39,8 @@ __device__ void with_unit(int unit, F fn) {
 }
 
 // Calls fn(places, i, slot) for each step of a piece, which begins with this slot. Each lane looks
-// up one copy of the next 32, while those before it are under way: lane i * units + u has the place
-// of copy u of the step.
+// up one of the next 32 copies, while earlier copies are in flight: lane i * units + u has the
+// place of copy u of step i.
 template <typename Block, int unit, typename F>
 __device__ void for_each_step(const AttentionCall& call, const Pieces& piece,
                               const SmallSequence& s, F fn) {
@@ -58,7 +58,7 @@ __device__ void for_each_step(const AttentionCall& call, const Pieces& piece,
   }
 }
 
-// Where a warp that fetches stands in the ring.
+// The position of a fetching warp in the ring.
 struct RingPlace {
   int stage = 0;
   std::uint32_t parity = 0;
@@ -79,7 +79,7 @@ struct Fetcher {
   int lane = static_cast<int>(threadIdx.x) % 32;
   RingPlace place;
   int pieces = 0;  // so far
-  // The stage whose copies must have landed before the next begin, and how many begin before that.
+  // The stage whose copies must arrive before the next ones begin, and how many begin before that.
   RingPlace landing;
   int ahead = c.in_flight;
 
@@ -93,7 +93,7 @@ struct Fetcher {
   }
 
  private:
-  // A lane brings one row of each head.
+  // Each lane copies one row of each head.
   __device__ void fetch_queries(const SmallSequence& s, int first_head) {
     constexpr int kBytes = Block::dim * 2;
     const int buffer = pieces % 2, count = rows_of(c.call, s);
@@ -124,8 +124,8 @@ struct Fetcher {
       place.advance(c.stages);
     });
   }
-  // More on its way than memory needs to be busy makes memory slower (docs/notebook). The ring may
-  // be longer than that, for the time that computing warps spend at the end of a piece.
+  // More bytes in flight than keep memory busy make it slower (docs/notebook). The ring may be
+  // longer than that, to cover the time that computing warps spend at the end of a piece.
   __device__ void wait_for_landing() {
     if (ahead > 0) {
       --ahead;
@@ -140,10 +140,10 @@ struct Fetcher {
     unsigned char* to = block.stage(place.stage) + number * (unit * Rows::kRowBytes);
     constexpr auto kBytes = static_cast<std::uint32_t>(Block::kStage / Block::kStepKeys * unit);
     tile::arrive_expecting(full, kBytes);
-    if constexpr (Block::kCodes) {  // rows of all heads are one
+    if constexpr (Block::kCodes) {  // all heads share a row
       load(to, at, 0, heads);
     } else {
-      // A copy of fewer rows than a panel has brings one panel of one head alone.
+      // A copy of fewer rows than a panel has loads only one panel of one head.
       constexpr bool kAll = unit == Block::kStepKeys;
 #pragma unroll 1
       for (int h = 0; h < (kAll ? 1 : Block::kHeads); ++h) {

@@ -1,6 +1,6 @@
-// The scales of 8-bit keys and values in the decode kernel for Hopper: a second fetching warp
-// brings them by cp.async, 4 bytes for each lane. The copy engine would take as long to start for
-// 256 bytes as for 8 KB, and cannot bring scales that begin anywhere.
+// The scales of 8-bit keys and values in the decode kernel for Hopper: a second fetching warp loads
+// them by cp.async, 4 bytes for each lane. The copy engine would take as long to start for 256
+// bytes as for 8 KB, and cannot load scales from unaligned addresses.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace tessera::cuda::hopper_decode {
 
-// How often the warp arrives at "full": each lane when its copies have landed, and one lane for
-// what lanes have written themselves.
+// How often the warp arrives at "full": each lane once its copies have arrived, and one lane for
+// the scales that lanes wrote themselves.
 inline constexpr int kScaleArrivals = 32 + 1;
 
 template <typename Block>
@@ -34,9 +34,9 @@ struct ScaleFetcher {
   }
 
  private:
-  // Where the scales of one copy's keys begin, beside a head's first.
+  // Where the scales of one copy's keys begin, relative to a head's first scale.
   struct Offsets {
-    int k, v;  // k is -1 where the page is not in the pool
+    int k, v;  // k is -1 if the page is not in the pool
   };
   __device__ Offsets offsets(const KeyPlace& at) const {
     const bool lost =
@@ -61,8 +61,8 @@ struct ScaleFetcher {
       float* const to = block.scales(place.stage) + lane;
 #pragma unroll
       for (int part = 0; part < Block::kParts; ++part) {
-        const int key = part * kWarpKeys + lane;  // of the step
-        if (part == 0 || unit <= kWarpKeys) {     // else the copy is the same
+        const int key = part * kWarpKeys + lane;  // in the step
+        if (part == 0 || unit <= kWarpKeys) {     // else it is the same copy
           const int with = i * kUnits + key / unit;
           from = {__shfl_sync(0xffffffffu, mine.k, with), __shfl_sync(0xffffffffu, mine.v, with)};
         }
@@ -86,7 +86,7 @@ struct ScaleFetcher {
   }
   static constexpr int kValues = Block::kHeads * Block::kStepKeys;  // where their scales begin
 
-  // Of one key and all heads of the block.
+  // Copies the scales of one key and all heads of the block.
   __device__ static void copy(float* to, const float* from, const KeyScales& scales) {
 #pragma unroll
     for (int h = 0; h < Block::kHeads; ++h) {

@@ -1,4 +1,4 @@
-// The instances of the decode kernel for Hopper, each compiled in a file of its own.
+// The instances of the decode kernel for Hopper, each compiled in its own file.
 #pragma once
 
 #include <cstdint>

@@ -21,7 +21,7 @@ struct Products {
   std::uint32_t queries[dim / 16][4];
 
   __device__ explicit Products(int) {}
-  // Where the rows of a head of the block, and of a part of a step, begin in a stage.
+  // Where the rows of one of the block's heads, and of a part of a step, begin in a stage.
   __device__ static int first_row(int head, int) { return head * Rows::kBytes; }
 
   __device__ void load(const unsigned char* rows) {
@@ -67,7 +67,7 @@ struct Products {
       }
     }
   }
-  // A side of the sums, to a row of results.
+  // Writes a side of the sums to a row of results.
   __device__ static void write(const float (&sums)[dim / 8][4], int side, float* out) {
     const int column = 2 * (lane_of_warp() % 4);
 #pragma unroll
@@ -76,7 +76,7 @@ struct Products {
           make_float2(sums[n][2 * side], sums[n][2 * side + 1]);
     }
   }
-  // Values of row `row` become zeros.
+  // Sets the values of row `row` to zero.
   __device__ static void clear(unsigned char* values, int row) {
 #pragma unroll 1
     for (int chunk = 0; chunk < dim / 8; ++chunk) {

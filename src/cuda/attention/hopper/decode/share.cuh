@@ -1,11 +1,11 @@
-// Which steps of which sequences are a block's. Lengths are in device memory, so every block counts
-// the steps of all sequences, and then finds its own:
+// Which steps of which sequences a block has. Lengths are in device memory, so every block counts
+// the steps of all sequences, then finds its own:
 //
 //   steps of a head   | sequence 0       | 1    | 2              | 3         |
 //   blocks            | 0         | 1         | 2         | 3         |
 //   pieces            | 0         | 1    | 1  | 1| 2      | 2    | 3  |
 //
-// A piece is what one block has of one sequence and key head.
+// A piece is the part of one sequence and key head that one block has.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace tessera::cuda::hopper_decode {
 
-// The rows of a sequence that share a key head. None: the sequence is left to another kernel.
+// The rows of a sequence that share a key head. None if the sequence is left to another kernel.
 __device__ inline int rows_of(const AttentionCall& call, const SmallSequence& s) {
   const int rows = s.n_q * static_cast<int>(call.group);
   return rows > static_cast<int>(kFewRows) ? 0 : rows;
@@ -26,27 +26,27 @@ __device__ inline int rows_of(const AttentionCall& call, const SmallSequence& s)
 __device__ inline KeyTileLoop loop_over(const AttentionCall& call, const SmallSequence& s) {
   KeyTileLoop loop;
   loop.start(call.mask, s, 0, s.n_q - 1, false);
-  loop.blocks = false;  // as the compiler cannot know
+  loop.blocks = false;  // tells the compiler
   return loop;
 }
 
-// Where keys lie in the pages of a sequence. Steps, copies and places in a stage count slots. A
-// hole is in a cache that has dropped keys, under a mask that hides no early ones (takes_layout):
-// the steps are those of the slots before it and of those behind it.
+// Where keys lie in the pages of a sequence. Steps, copies and places in a stage count slots. Only
+// a cache that has dropped keys has a hole, and then the mask hides no early keys (takes_layout):
+// the steps cover the slots before the hole, then the slots after it.
 struct Slots {
   int hole_begin, hole_size;
 
   __device__ explicit Slots(const SmallSequence& s)
       : hole_begin(s.hole_begin), hole_size(s.hole_size) {}
   __device__ int hole_end() const { return hole_begin + hole_size; }
-  // The slot behind those of the first n keys.
+  // The slot after those of the first n keys.
   __device__ int behind(int n) const { return n > hole_begin ? n + hole_size : n; }
   __device__ bool in_hole(int slot) const { return slot >= hole_begin && slot < hole_end(); }
   // Whether some of n slots from this one on are in the hole.
   __device__ bool meet_hole(int slot, int n) const {
     return slot < hole_end() && slot + n > hole_begin && hole_size > 0;
   }
-  // Of a slot that is not in the hole.
+  // The key of a slot that is not in the hole.
   __device__ int key(int slot) const { return slot < hole_begin ? slot : slot - hole_size; }
 };
 
@@ -61,7 +61,7 @@ __device__ KeySteps<keys> steps_over(const SmallSequence& s, KeyTileLoop loop) {
   return KeySteps<keys>(loop);
 }
 
-// What queries see of slots.
+// Which slots queries see.
 struct LoopAroundHole {
   const KeyTileLoop& loop;
   Slots slots;
@@ -79,15 +79,15 @@ struct LoopAroundHole {
   }
 };
 
-// A sequence that sees no keys has an output too: it has one step, whose keys nobody sees.
+// A sequence that sees no keys has an output too, so it has one step, whose keys no query sees.
 template <int keys>
 __device__ int count_steps(const AttentionCall& call, int index) {
   const SmallSequence s = SmallSequence::of(call, index);
   return rows_of(call, s) == 0 ? 0 : std::max(1, steps_over<keys>(s, loop_over(call, s)).count);
 }
 
-// before[i] is the number of steps of a head in all sequences before i; before[sequences] is that
-// of all. A step has `keys` keys. All threads of a block call it.
+// before[i] is the number of steps of a head in all sequences before i; before[sequences] is the
+// total. A step has `keys` keys. All threads of a block call it.
 template <int keys>
 __device__ void count_steps(const AttentionCall& call, int* before) {
   const int sequences = static_cast<int>(call.sequences), lane = static_cast<int>(threadIdx.x) % 32;
@@ -113,15 +113,16 @@ __device__ void count_steps(const AttentionCall& call, int* before) {
   __syncthreads();
 }
 
-// The pieces of a block, one after the other. All threads that follow it find the same.
+// The pieces of a block, one after the other. Every thread that follows along finds the same
+// pieces.
 struct Pieces {
   const int* before;
-  int sequences, of_head;    // of_head: steps of all sequences
-  int heads, sequence;       // of the piece; heads: which of the groups of heads that share a block
-  int begin, end;            // steps of the sequence
-  int left;                  // steps of the block, from the piece on
-  int group, block, origin;  // block: of the group; origin: the group's first block in all
-  int first_step, each, rest;  // of the group: the piece's first, and how it is shared out
+  int sequences, of_head;      // of_head: steps of all sequences
+  int heads, sequence;         // of the piece; heads: in groups of heads that share a block
+  int begin, end;              // steps of the sequence
+  int left;                    // steps of the block, from the piece on
+  int group, block, origin;    // block: of the group; origin: the group's first block in all
+  int first_step, each, rest;  // of the group: the piece's first, and how steps are divided
 
   // `of_block`: key heads that share a block.
   __device__ Pieces(const DecodeCall& c, const int* steps_before, int of_block)
@@ -131,7 +132,7 @@ struct Pieces {
     const int groups = c.shares.groups, blocks = c.shares.each;
     const int of_group = static_cast<int>(c.call.kv_heads) / of_block / groups;
     const int all = of_group * of_head;
-    group = static_cast<int>(blockIdx.x) % groups;  // neighbours have neighbouring heads
+    group = static_cast<int>(blockIdx.x) % groups;  // neighbouring blocks have neighbouring heads
     block = static_cast<int>(blockIdx.x) / groups;
     origin = group * blocks;
     each = all / blocks;
@@ -182,7 +183,7 @@ struct Pieces {
 
  private:
   __device__ void set_end() { end = std::min(steps(), begin + left); }
-  // Which of the group's blocks has this step of it.
+  // Which of the group's blocks has this step of the group.
   __device__ int owner(int step) const {
     const int longer = rest * (each + 1);
     return step < longer ? step / (each + 1) : rest + (step - longer) / each;

@@ -1,5 +1,5 @@
-// Few queries over keys that are turned as they are read: the kernel that turns them in registers,
-// beside every other one that takes such a call.
+// Few queries over keys that are rotated as they are read: the kernel that rotates them in
+// registers, beside every other one that takes such a call.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,10 +21,10 @@
 namespace tessera::test {
 namespace {
 
-constexpr const char* kTurnedKernel = "cuda.split.turned";
+constexpr const char* kRotatedKernel = "cuda.split.rotated";
 
-class AttentionTurnedTest : public DeviceTest {};
-INSTANTIATE_TEST_SUITE_P(Devices, AttentionTurnedTest, testing::ValuesIn(test_devices()),
+class AttentionRotatedTest : public DeviceTest {};
+INSTANTIATE_TEST_SUITE_P(Devices, AttentionRotatedTest, testing::ValuesIn(test_devices()),
                          device_name);
 
 Array frequencies_of(std::int64_t dims) {
@@ -34,42 +34,42 @@ Array frequencies_of(std::int64_t dims) {
   return array;
 }
 
-struct Turned {
+struct Rotated {
   AttentionCase c;
-  std::int64_t dims;  // that are turned
+  std::int64_t dims;  // that are rotated
   RopeStyle style = RopeStyle::half_split;
 };
 
-// The measure: keys that were turned before, rounded, and used by the simplest attention.
-Array plain_result(const reference::AttentionInputs& in, const Turned& turned) {
+// The measure: keys that were rotated before, rounded, and used by the simplest attention.
+Array plain_result(const reference::AttentionInputs& in, const Rotated& rotated) {
   reference::AttentionInputs before = in;
   before.inv_freq = Array();
   Array positions({in.k.size(1)});
   std::iota(positions.data.begin(), positions.data.end(), 0.0);
-  before.k = reference::rounded(reference::rotary(in.k, positions, in.inv_freq, turned.style),
-                                turned.c.dtype);
-  return plain_attention(before, turned.c.dtype);
+  before.k = reference::rounded(reference::rotary(in.k, positions, in.inv_freq, rotated.style),
+                                rotated.c.dtype);
+  return plain_attention(before, rotated.c.dtype);
 }
 
-void check_turned(Context& ctx, const Turned& turned) {
-  SCOPED_TRACE(testing::Message() << turned.c.text() << " turned " << turned.dims << " style "
-                                  << static_cast<int>(turned.style));
-  const Array inv_freq = frequencies_of(turned.dims);
+void check_rotated(Context& ctx, const Rotated& rotated) {
+  SCOPED_TRACE(testing::Message() << rotated.c.text() << " rotated " << rotated.dims << " style "
+                                  << static_cast<int>(rotated.style));
+  const Array inv_freq = frequencies_of(rotated.dims);
   const TestTensor frequency_tensor(ctx, inv_freq, DType::f32);
-  AttentionTensors t(ctx, turned.c);
-  t.args.rope_on_read = {frequency_tensor, turned.style};
+  AttentionTensors t(ctx, rotated.c);
+  t.args.rope_on_read = {frequency_tensor, rotated.style};
   reference::AttentionInputs in = t.inputs();
   in.inv_freq = inv_freq;
-  in.rope_style = turned.style;
+  in.rope_style = rotated.style;
   const reference::AttentionResult exact = reference::attention(in);
-  const Array plain = plain_result(in, turned);
+  const Array plain = plain_result(in, rotated);
   for_each_attention_kernel(ctx, t.args, [&] {
-    AttentionTensors fresh(ctx, turned.c);
+    AttentionTensors fresh(ctx, rotated.c);
     fresh.args.rope_on_read = t.args.rope_on_read;
     attention(ctx, fresh.args);
     EXPECT_TRUE(good(fresh.out.read(), exact.out, plain));
-    EXPECT_TRUE(close(fresh.lse.read(), exact.lse, 0.2 * epsilon(turned.c.dtype),
-                      2 * epsilon(turned.c.dtype)));
+    EXPECT_TRUE(close(fresh.lse.read(), exact.lse, 0.2 * epsilon(rotated.c.dtype),
+                      2 * epsilon(rotated.c.dtype)));
     EXPECT_TRUE(fresh.out.surroundings_intact() && fresh.lse.surroundings_intact());
     EXPECT_TRUE(fresh.q.untouched() && fresh.k.untouched() && fresh.v.untouched());
   });
@@ -80,8 +80,8 @@ struct SharedRows {
   std::int64_t n_q, group;
 };
 
-// All dims turned, a part that is whole steps of mma.sync, and parts that are not.
-TEST_P(AttentionTurnedTest, HeadDimsPairsRowsAndMasks) {
+// All dims rotated, a part that is whole steps of mma.sync, and parts that are not.
+TEST_P(AttentionRotatedTest, HeadDimsPairsRowsAndMasks) {
   constexpr SharedRows kRows[] = {{1, 1}, {1, 4}, {1, 8}, {3, 3}, {1, 16}, {2, 6}, {16, 1}};
   const Mask masks[] = {Mask::causal(), Mask::window(40, 0), Mask::full(), Mask::sinks(5, 90)};
   constexpr struct {
@@ -97,40 +97,40 @@ TEST_P(AttentionTurnedTest, HeadDimsPairsRowsAndMasks) {
           const auto& [n_q, group] = kRows[n_k == 1 ? i % 3 : i % std::size(kRows)];
           const Mask& mask = masks[i++ % std::size(masks)];
           if (!thinned.takes_next()) continue;
-          check_turned(ctx(), {.c = {.batch = 2,
-                                     .n_q = std::min(n_q, n_k),
-                                     .n_k = n_k,
-                                     .heads = 2 * group,
-                                     .kv_heads = 2,
-                                     .dim = dim,
-                                     .mask = mask,
-                                     .dtype = dtype},
-                               .dims = dims,
-                               .style = style});
+          check_rotated(ctx(), {.c = {.batch = 2,
+                                      .n_q = std::min(n_q, n_k),
+                                      .n_k = n_k,
+                                      .heads = 2 * group,
+                                      .kv_heads = 2,
+                                      .dim = dim,
+                                      .mask = mask,
+                                      .dtype = dtype},
+                                .dims = dims,
+                                .style = style});
         }
       }
     }
   }
 }
 
-// Many blocks, steps and turns; positions at which an angle is a thousand turns.
-TEST_P(AttentionTurnedTest, ManyKeys) {
+// Many blocks, steps and rotations; positions at which an angle is a thousand turns.
+TEST_P(AttentionRotatedTest, ManyKeys) {
   for (DType dtype : {DType::f16, DType::bf16}) {
     for (std::int64_t dim : {80, 128}) {
-      check_turned(ctx(), {.c = {.n_q = 1,
-                                 .n_k = kSanitized ? 3000 : 9001,
-                                 .heads = 4,
-                                 .kv_heads = 1,
-                                 .dim = dim,
-                                 .mask = Mask::causal(),
-                                 .dtype = dtype},
-                           .dims = dim});
+      check_rotated(ctx(), {.c = {.n_q = 1,
+                                  .n_k = kSanitized ? 3000 : 9001,
+                                  .heads = 4,
+                                  .kv_heads = 1,
+                                  .dim = dim,
+                                  .mask = Mask::causal(),
+                                  .dtype = dtype},
+                            .dims = dim});
     }
   }
 }
 
 // As attention sinks keep them: pages of any size, holes, sequences without keys.
-TEST_P(AttentionTurnedTest, PagesWithHoles) {
+TEST_P(AttentionRotatedTest, PagesWithHoles) {
   const std::vector<std::int64_t> lengths{300, 17, 1, 0, 64};
   const std::vector<Hole> holes{{4, 37}, {4, 5}, {0, 0}, {4, 0}, {16, 32}};
   const Array inv_freq = frequencies_of(80), keys = random_normal({5, 300, 2, 80}, 5);
@@ -172,7 +172,7 @@ TEST_P(AttentionTurnedTest, PagesWithHoles) {
 }
 
 // A page that is not in the pool shows as NaN.
-TEST_P(AttentionTurnedTest, LostPagesShow) {
+TEST_P(AttentionRotatedTest, LostPagesShow) {
   if (GetParam().is_cpu()) GTEST_SKIP() << "of a GPU: the CPU checks the table";
   const TestTensor frequency_tensor(ctx(), frequencies_of(64), DType::f32);
   for (double page : {1.0, 7.0, -1.0}) {
@@ -194,27 +194,27 @@ TEST_P(AttentionTurnedTest, LostPagesShow) {
   }
 }
 
-TEST_P(AttentionTurnedTest, TheTraceTellsWhichKernelRan) {
+TEST_P(AttentionRotatedTest, TheTraceTellsWhichKernelRan) {
   if (GetParam().is_cpu()) GTEST_SKIP() << "of a GPU";
   const struct {
-    Turned turned;
+    Rotated rotated;
     const char* kernel;
   } cases[] = {
-      {{{.n_q = 1, .dtype = DType::f16}, 64}, kTurnedKernel},
-      {{{.n_q = 1, .dtype = DType::f16}, 10, RopeStyle::interleaved}, kTurnedKernel},
+      {{{.n_q = 1, .dtype = DType::f16}, 64}, kRotatedKernel},
+      {{{.n_q = 1, .dtype = DType::f16}, 10, RopeStyle::interleaved}, kRotatedKernel},
       {{{.n_q = 1, .dtype = DType::f16}, 10}, "cuda.split"},  // an odd number of pairs
       {{{.n_q = 1, .dim = 256, .dtype = DType::f16}, 256}, "cuda.split"},
       {{{.n_q = 1, .dim = 60, .dtype = DType::f16}, 60}, "cuda.split"},
       {{{.n_q = 1, .dtype = DType::f16, .softcap = 3.f}, 64}, "cuda.split"},
       {{{.n_q = 1, .dtype = DType::f16, .scale = -1.f}, 64}, "cuda.split"},
   };
-  for (const auto& [turned, kernel] : cases) {
-    const TestTensor frequency_tensor(ctx(), frequencies_of(turned.dims), DType::f32);
-    AttentionTensors t(ctx(), turned.c);
-    t.args.rope_on_read = {frequency_tensor, turned.style};
+  for (const auto& [rotated, kernel] : cases) {
+    const TestTensor frequency_tensor(ctx(), frequencies_of(rotated.dims), DType::f32);
+    AttentionTensors t(ctx(), rotated.c);
+    t.args.rope_on_read = {frequency_tensor, rotated.style};
     ctx().trace().clear();
     attention(ctx(), t.args);
-    EXPECT_EQ(ctx().trace().calls("attention", kernel), 1) << turned.c.text() << turned.dims;
+    EXPECT_EQ(ctx().trace().calls("attention", kernel), 1) << rotated.c.text() << rotated.dims;
   }
 }
 

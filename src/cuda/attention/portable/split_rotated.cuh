@@ -1,17 +1,17 @@
-// cuda.split for keys that are turned as they are read (rope_on_read): the same splits, rings and
-// merges, and keys that are turned in registers (turned_keys.cuh). Nothing else comes between
-// scores and softmax.
+// cuda.split for keys that are rotated as they are read (rope_on_read): the same splits, rings and
+// merges, with keys rotated in registers (rotated_keys.cuh). Nothing else comes between scores and
+// softmax.
 //
 // A step of a warp is
 //
-//   start copies of a later step | turns of the queries | wait | turn and multiply | softmax, P V
+//   start copies of a later step | rotations of queries | wait | rotate and multiply | softmax, P V
 //
-// The sines and cosines of the second are computed while the step's keys are on their way.
+// The rotations of queries are computed while the step's keys are in flight.
 #pragma once
 
+#include "cuda/attention/portable/rotated_keys.cuh"
 #include "cuda/attention/portable/split.cuh"
-#include "cuda/attention/portable/split_turned.h"
-#include "cuda/attention/portable/turned_keys.cuh"
+#include "cuda/attention/portable/split_rotated.h"
 #include "cuda/runtime/dynamic_shared.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/tile/grid_dependency.cuh"
@@ -20,19 +20,19 @@ namespace tessera::cuda::split {
 
 // Blocks that share a multiprocessor, as its registers allow.
 template <int dim>
-constexpr int turned_sharing() {
+constexpr int rotated_sharing() {
   return dim <= 80 ? 4 : 3;
 }
 
-// What a block has in shared memory. At head dim 128 three blocks have 2 KB left beside their
-// rings, so there are only as many rows of queries as a call has, and the warps' results lie where
-// the turns were.
+// A block's shared memory. At head dim 128 three blocks have 2 KB left beside their rings, so there
+// is room only for the query rows that a call has, and the warps' results reuse the place of the
+// rotations.
 template <int dim>
-struct alignas(16) TurnedShared {
-  TurnTables<dim> tables;
+struct alignas(16) RotatedShared {
+  RotationTables<dim> tables;
   PageList pages;
 
-  // Behind it: the warps' rings, then the queries. When all keys have been seen: results.
+  // After this struct: the warps' rings, then the queries. After the last key: the results.
   __device__ Stage<dim>* ring(int stages) {
     return reinterpret_cast<Stage<dim>*>(this + 1) + warp_of_block() * stages;
   }
@@ -42,15 +42,15 @@ struct alignas(16) TurnedShared {
   }
 };
 
-// As share() and finish() take it.
+// The interface that share() and finish() expect.
 template <int dim>
-struct TurnedResults {
-  static_assert(sizeof(TurnTables<dim>) >= 2 * sizeof(float[kWarps][kRows]));
+struct RotatedResults {
+  static_assert(sizeof(RotationTables<dim>) >= 2 * sizeof(float[kWarps][kRows]));
   float (*largest)[kRows];
   float (*sum)[kRows];
   float* sums;
 
-  __device__ explicit TurnedResults(TurnedShared<dim>& shared)
+  __device__ explicit RotatedResults(RotatedShared<dim>& shared)
       : largest(reinterpret_cast<float (*)[kRows]>(&shared.tables)),
         sum(largest + kWarps),
         sums(reinterpret_cast<float*>(&shared + 1)) {}
@@ -58,27 +58,27 @@ struct TurnedResults {
 };
 
 template <int dim>
-constexpr int turned_shared_bytes(int stages, int rows) {
+constexpr int rotated_shared_bytes(int stages, int rows) {
   const int rings = kWarps * stages * static_cast<int>(sizeof(Stage<dim>));
   const int results = kWarps * kRows * dim * 4;
-  return static_cast<int>(sizeof(TurnedShared<dim>)) +
+  return static_cast<int>(sizeof(RotatedShared<dim>)) +
          std::max(rings + rows * PaddedRows<dim>::kRowBytes, results);
 }
 
 // One warp's steps.
 template <typename T, int dim, bool common>
-struct TurnedTileLoop {
+struct RotatedTileLoop {
   const Part& part;
   const KeyTileLoop& loop;
   const Loader<T, dim, true, false>& load;
-  TurnedShared<dim>& shared;
+  RotatedShared<dim>& shared;
   int stages;
 
   __device__ void run(WarpRows<1, dim>& state) {
     const AttentionCall& call = part.rows.call;
-    LaneTurns turns;
-    const TurnedProduct<T, dim, common> product{call, shared.queries(stages), part.rows.size,
-                                                shared.tables};
+    LaneRotations rotations;
+    const RotatedProduct<T, dim, common> product{call, shared.queries(stages), part.rows.size,
+                                                 shared.tables};
     WarpSteps<true> loading{part, loop, part.begin + warp_of_block()}, computing = loading;
     Stage<dim>* const ring = shared.ring(stages);
     int into = 0, from = 0;
@@ -91,14 +91,14 @@ struct TurnedTileLoop {
       close_copy_group();
       into = next(into);
       if (started < stages) continue;
-      if (started == stages) {  // keys are on their way: there is time
-        turns.load(call);
-        turns.template make_keys<T>(shared.tables);
+      if (started == stages) {  // keys are in flight: there is time
+        rotations.load(call);
+        rotations.template make_keys<T>(shared.tables);
       }
       const int k0 = computing.take();
-      if (k0 >= 0) turns.make_middle(k0, shared.tables);
+      if (k0 >= 0) rotations.make_middle(k0, shared.tables);
       wait_for_all_but(stages - 1);
-      if (started == stages) __syncthreads();  // the queries and the turns of keys are there
+      if (started == stages) __syncthreads();  // the queries and the rotations of keys are ready
       if (k0 < 0) break;
       __syncwarp();
       Stage<dim>& stage = ring[from];
@@ -109,14 +109,14 @@ struct TurnedTileLoop {
       }
       Scores<1, kStepKeys> scores;
       product.multiply(stage.k, scores);
-      if (!loop.full(k0, kStepKeys)) hide_turned<common>(part.rows, loop, k0, scores);
+      if (!loop.full(k0, kStepKeys)) hide_rotated<common>(part.rows, loop, k0, scores);
       if constexpr (common) {
         update_side0(call.q_factor, scores, state);
       } else {
         update(call.q_factor, scores, state);
       }
-      multiply_turned_values<T, common>(scores, stage.v, state);
-      __syncwarp();  // nobody reads the stage, or the turns, any more
+      multiply_rotated_values<T, common>(scores, stage.v, state);
+      __syncwarp();  // no lane still reads the stage or the rotations
       from = next(from);
     }
     wait_for_copies<0>();
@@ -142,11 +142,11 @@ struct TurnedTileLoop {
 };
 
 template <typename T, int dim, bool common>
-__global__ void __launch_bounds__(kThreads, (turned_sharing<dim>()))
-    attend_turned(const __grid_constant__ AttentionCall call,
-                  const __grid_constant__ KeyUnits units, const __grid_constant__ Partials partials,
-                  int stages) {
-  auto& shared = *dynamic_shared<TurnedShared<dim>>();
+__global__ void __launch_bounds__(kThreads, (rotated_sharing<dim>()))
+    attend_rotated(const __grid_constant__ AttentionCall call,
+                   const __grid_constant__ KeyUnits units,
+                   const __grid_constant__ Partials partials, int stages) {
+  auto& shared = *dynamic_shared<RotatedShared<dim>>();
   let_next_kernel_start();
   wait_for_earlier_kernels();
   const Assignment own(call, partials, false);
@@ -168,9 +168,9 @@ __global__ void __launch_bounds__(kThreads, (turned_sharing<dim>()))
                                          {lane_of_warp(), call.dim}};
   WarpRows<1, dim> state;
   state.clear();
-  TurnedTileLoop<T, dim, common>{part, own.loop, load, shared, stages}.run(state);
-  __syncthreads();  // the rings and the turns are free
-  TurnedResults<dim> results(shared);
+  RotatedTileLoop<T, dim, common>{part, own.loop, load, shared, stages}.run(state);
+  __syncthreads();  // the rings and the rotations are free
+  RotatedResults<dim> results(shared);
   share(state, rows.size, results, [&](int side, float* out) {
     const int column = 2 * (lane_of_warp() % 4);
 #pragma unroll
@@ -185,14 +185,14 @@ __global__ void __launch_bounds__(kThreads, (turned_sharing<dim>()))
 
 // Stages of a ring, as stages_of_call() counts them.
 template <int dim>
-int turned_stages(const DeviceLimits& gpu, const AttentionCall& call, const Partials& partials) {
+int rotated_stages(const DeviceLimits& gpu, const AttentionCall& call, const Partials& partials) {
   constexpr int kMost = 4, kReserved = 1024;  // the system's part of a block
   const std::int64_t blocks = slots_of_call(call, partials) * partials.splits;
-  const int sharing = blocks > 2 * gpu.multiprocessors ? turned_sharing<dim>() : 2;
+  const int sharing = blocks > 2 * gpu.multiprocessors ? rotated_sharing<dim>() : 2;
   const int steps = static_cast<int>((call.n_k + kStepKeys - 1) / kStepKeys) + 1;
   const int of_warp = steps_of_split(steps, partials.rule) / kWarps;
   const auto fits = [&](int stages, std::int64_t bytes) {
-    return turned_shared_bytes<dim>(stages, partials.rows) <= bytes;
+    return rotated_shared_bytes<dim>(stages, partials.rows) <= bytes;
   };
   int stages = 1;
   while (
@@ -204,18 +204,18 @@ int turned_stages(const DeviceLimits& gpu, const AttentionCall& call, const Part
 }
 
 template <typename T, int dim>
-void launch_turned(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
-                   const Partials& partials) {
+void launch_rotated(Context& ctx, const AttentionCall& call, const TensorCoreOptions& options,
+                    const Partials& partials) {
   if (call.sequences * call.kv_heads == 0 || call.n_q == 0) return;
   const DeviceLimits& gpu = state_of(ctx).limits();
-  const int stages = turned_stages<dim>(gpu, call, partials);
+  const int stages = rotated_stages<dim>(gpu, call, partials);
   const Grid grid =
-      grid_of_call(gpu, call, partials, turned_shared_bytes<dim>(stages, partials.rows));
+      grid_of_call(gpu, call, partials, rotated_shared_bytes<dim>(stages, partials.rows));
   const Launch start(ctx, "attention");
   if (call.half_split && call.dim == dim && 2 * call.pairs == dim && partials.rows <= 8) {
-    start(attend_turned<T, dim, true>, grid, call, options.units, partials, stages);
+    start(attend_rotated<T, dim, true>, grid, call, options.units, partials, stages);
   } else {
-    start(attend_turned<T, dim, false>, grid, call, options.units, partials, stages);
+    start(attend_rotated<T, dim, false>, grid, call, options.units, partials, stages);
   }
   if (partials.splits == 1 || partials.counters != nullptr) return;
   start(merge<T, dim>,

@@ -1,20 +1,20 @@
-// Keys that are turned as they are read (rope_on_read), in the registers of one warp.
+// Keys that are rotated as they are read (rope_on_read), in the registers of one warp.
 //
 // Key j of a step of 16 has the position k0 + j. The score of a query with it is
 //
 //   (R(k0 + j) k) . q = (R(j - 7.5) k) . (R(-(k0 + 7.5)) q)
 //
-// The turn of the queries is one for all keys of a step. That of the keys is the same in every
-// step, so it comes from a table; and it is a small one, because key 15 - j turns by as much as key
-// j, the other way. So the two keys of a lane are g and 15 - g: the second half of a step is taken
-// in falling order.
+// One rotation of the queries serves all keys of a step. The rotations of the keys are the same in
+// every step, so they come from a table. The table is small, because key 15 - j rotates by the
+// angle of key j in the opposite direction. So a lane has keys g and 15 - g: the second half of a
+// step is in falling order.
 //
 //   columns of scores    0  1  2  3  4  5  6  7 |  8  9 10 11 12 13 14 15
 //   key of the step      0  1  2  3  4  5  6  7 | 15 14 13 12 11 10  9  8
 //
-// The order of elements along the head dim is free too. A step of mma.sync has 8 elements that are
-// the first of their pairs and the 8 that are the second: both are in the same lane, at the same
-// place of two registers.
+// The order of elements along the head dim is free too. A step of mma.sync takes the first elements
+// of 8 pairs and their 8 second elements. Both elements of a pair are then in the same lane, at the
+// same place of two registers.
 #pragma once
 
 #include <cstdint>
@@ -27,50 +27,51 @@
 
 namespace tessera::cuda::split {
 
-// An angle in units of 2^-64 of a turn, so that multiples of it need no reduction. Of half a
-// position, because the middle of a step lies between two.
+// The angle of half a position, because the middle of a step lies between two positions. Its unit
+// is 2^-64 of a turn, so that multiples of it need no reduction.
 __device__ inline std::uint64_t half_position(float inv_freq) {
   constexpr double kHalfTurns = 0.07957747154594767;  // 1 / (4 pi)
   const double turns = static_cast<double>(inv_freq) * kHalfTurns;
   return static_cast<std::uint64_t>((turns - floor(turns)) * 0x1p64);
 }
-// Of an angle in units of 2^-32 of a turn.
+// The cosine and sine of an angle in units of 2^-32 of a turn.
 __device__ inline CosSin cos_sin_of(std::uint32_t angle) {
   constexpr float kRadians = 1.46291807926715968e-9f;  // pi / 2^31
   return fast_cos_sin(kRadians * static_cast<float>(static_cast<std::int32_t>(angle)));
 }
 
-// Where the elements of a step of mma.sync lie in a row: `first` and the next one, which lane
-// % 4 == t has, and those that they are turned with. Steps from `turned` on have their 16 elements
-// in order.
-struct TurnedPlaces {
-  int pairs, turned;  // the latter: steps
+// Where the elements of a step of mma.sync lie in a row: a lane with lane % 4 == t has `first`, the
+// next one, and their partners from `second` on. Steps from `rotated` on have their 16 elements in
+// order.
+struct RotatedPlaces {
+  int pairs, rotated;  // `rotated`: steps
 
-  __device__ explicit TurnedPlaces(const AttentionCall& call)
-      : pairs(static_cast<int>(call.pairs)), turned((pairs + 7) / 8) {}
+  __device__ explicit RotatedPlaces(const AttentionCall& call)
+      : pairs(static_cast<int>(call.pairs)), rotated((pairs + 7) / 8) {}
 
-  // Pairs of halves of a head. Behind the last pair, elements that are not turned fill the step.
+  // For pairs of halves of a head. After the last pair, elements that are not rotated fill the
+  // step.
   __device__ int first(int step, int t) const {
     const int pair = 8 * step + 2 * t;
     return pair < pairs ? pair : pair + pairs;
   }
   __device__ int second(int step, int t) const {
     const int pair = 8 * step + 2 * t;
-    return pair < pairs ? pair + pairs : pair + 8 * turned;
+    return pair < pairs ? pair + pairs : pair + 8 * rotated;
   }
 };
 
-// What a block keeps in shared memory for the turns.
+// The rotations that a block keeps in shared memory.
 template <int dim>
-struct TurnTables {
-  // Of keys: cosines and sines of two pairs as numbers of 16 bits, for keys g of all lanes.
+struct RotationTables {
+  // For keys: 16-bit cosines and sines of two pairs, for the keys g of all lanes.
   uint2 keys[dim / 16][32];
-  // Of queries: (cos, sin, cos, sin) of two pairs, at the middle of each warp's step.
+  // For queries: (cos, sin, cos, sin) of two pairs, at the middle of each warp's step.
   float4 middles[kWarps][dim / 4];
 };
 
-// Two pairs of a lane, which it makes turns of: pairs 2 lane and 2 lane + 1.
-struct LaneTurns {
+// The rotations of a lane's two pairs: 2 lane and 2 lane + 1.
+struct LaneRotations {
   std::uint64_t units[2];
 
   __device__ void load(const AttentionCall& call) {
@@ -80,9 +81,9 @@ struct LaneTurns {
       units[i] = pair < call.pairs ? half_position(call.inv_freq[pair]) : 0;
     }
   }
-  // The turns of keys. All threads of a block call it: each warp has two of the keys g.
+  // Makes the rotations of keys. All threads of a block call it: each warp makes two of the keys g.
   template <typename T, int dim>
-  __device__ void make_keys(TurnTables<dim>& tables) const {
+  __device__ void make_keys(RotationTables<dim>& tables) const {
     if (lane_of_warp() >= dim / 4) return;
 #pragma unroll
     for (int i = 0; i < 8 / kWarps; ++i) {
@@ -94,10 +95,9 @@ struct LaneTurns {
           make_uint2(halves_of<T>(a.cos, b.cos), halves_of<T>(a.sin, b.sin));
     }
   }
-  // The turns of queries for a step. A warp calls it, and waits for all of its lanes before they
-  // are read.
+  // Makes the rotations of queries for a step. A warp calls it, and syncs before it reads them.
   template <int dim>
-  __device__ void make_middle(int k0, TurnTables<dim>& tables) const {
+  __device__ void make_middle(int k0, RotationTables<dim>& tables) const {
     if (lane_of_warp() >= dim / 4) return;
     const auto middle = static_cast<std::uint32_t>(2 * k0 + kStepKeys - 1);
     const auto at_middle = [&](std::uint64_t unit) {
@@ -110,16 +110,16 @@ struct LaneTurns {
   }
 };
 
-// Two pairs of key g, and the same two of key 15 - g, which turn the other way. In 16 bits: the
-// product with the sine is rounded, and then the sum. Scores are off by 1.1 times as much as with
-// keys that were turned in f32 and rounded (docs/notebook/attention_portable.md).
+// Rotates two pairs of key g, and the same two of key 15 - g in the opposite direction. In 16 bits:
+// the product with the sine is rounded, then the sum. Errors of scores are 1.1 times those with
+// keys rotated in f32 and rounded (docs/notebook/attention_portable.md).
 template <typename T>
-__device__ void turn_keys_of_lane(std::uint32_t (&b)[4], uint2 turn) {
+__device__ void rotate_keys_of_lane(std::uint32_t (&b)[4], uint2 rotation) {
   const auto multiply_add = [](Halves x, Halves y, Halves z) {
     using P = CudaHalves<T>;
     return same_bits<Halves>(__hfma2(same_bits<P>(x), same_bits<P>(y), same_bits<P>(z)));
   };
-  const Halves cos = turn.x, sin = turn.y, minus_sin = sin ^ 0x80008000u;
+  const Halves cos = rotation.x, sin = rotation.y, minus_sin = sin ^ 0x80008000u;
   const Halves first = b[0], first_back = b[1];
   b[0] = multiply_add(b[0], cos, multiply<T>(b[2], minus_sin));
   b[1] = multiply_add(b[1], cos, multiply<T>(b[3], sin));
@@ -136,24 +136,26 @@ __device__ inline float2 unpacked(Halves x, BFloat16) {
   return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
 }
 
-// Two pairs of a query, turned back in f32 and rounded once.
+// Rotates two pairs of a query back, in f32, and rounds once.
 template <typename T>
-__device__ void turn_query(Halves& first, Halves& second, float4 turn) {
+__device__ void rotate_query(Halves& first, Halves& second, float4 rotation) {
   const float2 a = unpacked(first, T()), b = unpacked(second, T());
-  first = pack(fmaf(b.x, turn.y, a.x * turn.x), fmaf(b.y, turn.w, a.y * turn.z), T());
-  second = pack(fmaf(-a.x, turn.y, b.x * turn.x), fmaf(-a.y, turn.w, b.y * turn.z), T());
+  first =
+      pack(fmaf(b.x, rotation.y, a.x * rotation.x), fmaf(b.y, rotation.w, a.y * rotation.z), T());
+  second =
+      pack(fmaf(-a.x, rotation.y, b.x * rotation.x), fmaf(-a.y, rotation.w, b.y * rotation.z), T());
 }
 
-// scores = Q K^T of a step, with both turned. Common: pairs are halves of the head, all of it is
-// turned, there are at most 8 rows of queries, and no branch. Rows of queries: `n_rows` at q; those
-// behind repeat them.
+// scores = Q K^T of a step, with both rotated. Common: the whole head is rotated, in pairs of
+// halves, and there are at most 8 query rows; the code then has no branch. There are `n_rows` query
+// rows at q; later rows repeat them.
 template <typename T, int dim, bool common>
-struct TurnedProduct {
+struct RotatedProduct {
   using Rows = PaddedRows<dim>;
   const AttentionCall& call;
   const unsigned char* q;
   int n_rows;
-  const TurnTables<dim>& tables;
+  const RotationTables<dim>& tables;
 
   __device__ void multiply(const unsigned char* keys, Scores<1, kStepKeys>& scores) const {
 #pragma unroll
@@ -166,22 +168,22 @@ struct TurnedProduct {
   }
 
  private:
-  // ldmatrix: lane i of a matrix names row i. Matrices of keys: keys 0..7 and 15..8, of first
-  // elements, then of second ones.
+  // ldmatrix: lane i of a matrix gives the address of row i. Matrices of keys: keys 0..7 and 15..8,
+  // first elements, then second elements.
   __device__ static int key_of_matrix() {
     const int row = lane_of_warp() % 8;
     return lane_of_warp() / 8 % 2 == 0 ? row : kStepKeys - 1 - row;
   }
-  __device__ void multiply_turned(int step, std::uint32_t (&a)[4], std::uint32_t (&b)[4],
-                                  Scores<1, kStepKeys>& scores) const {
+  __device__ void multiply_rotated(int step, std::uint32_t (&a)[4], std::uint32_t (&b)[4],
+                                   Scores<1, kStepKeys>& scores) const {
     const float4 middle = tables.middles[warp_of_block()][4 * step + lane_of_warp() % 4];
-    turn_query<T>(a[0], a[2], middle);
+    rotate_query<T>(a[0], a[2], middle);
     if (!common && n_rows > 8) {
-      turn_query<T>(a[1], a[3], middle);
+      rotate_query<T>(a[1], a[3], middle);
     } else {
       a[1] = a[3] = 0;
     }
-    turn_keys_of_lane<T>(b, tables.keys[step][lane_of_warp()]);
+    rotate_keys_of_lane<T>(b, tables.keys[step][lane_of_warp()]);
     mma_16x8x16(scores[0][0], a, {b[0], b[2]}, T());
     mma_16x8x16(scores[0][1], a, {b[1], b[3]}, T());
   }
@@ -196,28 +198,28 @@ struct TurnedProduct {
     std::uint32_t rows[4];
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      if (step % 2 == 0) {  // behind the last step, something that nobody uses
+      if (step % 2 == 0) {  // after the last step: loaded, never used
         load_matrices(rows, q_row + 16 * (step + 1 < kSteps ? step : kSteps - 2));
       }
       const bool is_second = step % 2 != 0 || step + 1 == kSteps;
       std::uint32_t a[4] = {rows[is_second ? 2 : 0], 0, rows[is_second ? 3 : 1], 0}, b[4];
       load_matrices(b, k_row + 16 * step);
-      multiply_turned(step, a, b, scores);
+      multiply_rotated(step, a, b, scores);
     }
   }
 
   // Any pairs, register by register.
   __device__ void multiply_any(const unsigned char* keys, Scores<1, kStepKeys>& scores) const {
     const int lane = lane_of_warp();
-    const TurnedPlaces places(call);
+    const RotatedPlaces places(call);
     const unsigned char* const k_row = keys + Rows::at(key_of_matrix(), lane / 16);
     const unsigned char* const q_row = q + Rows::at(lane % 16 % n_rows, lane / 16);
 #pragma unroll
     for (int step = 0; step < dim / 16; ++step) {
       std::uint32_t a[4], b[4];
-      if (step < places.turned) {
+      if (step < places.rotated) {
         gather(places, step, keys, a, b);
-        multiply_turned(step, a, b, scores);
+        multiply_rotated(step, a, b, scores);
       } else {
         load_matrices(a, q_row + 32 * step);
         load_matrices(b, k_row + 32 * step);
@@ -226,7 +228,7 @@ struct TurnedProduct {
       }
     }
   }
-  __device__ void gather(const TurnedPlaces& places, int step, const unsigned char* keys,
+  __device__ void gather(const RotatedPlaces& places, int step, const unsigned char* keys,
                          std::uint32_t (&a)[4], std::uint32_t (&b)[4]) const {
     const int g = lane_of_warp() / 4, t = lane_of_warp() % 4;
     const unsigned char* const rows[4] = {q + Rows::at(g % n_rows, 0),
@@ -253,10 +255,10 @@ struct TurnedProduct {
   }
 };
 
-// hide() for scores in this order of keys. Few: there are at most 8 rows.
+// hide() for scores in this key order. Few: there are at most 8 rows.
 template <bool few>
-__device__ void hide_turned(const QueryRows& rows, const KeyTileLoop& loop, int k0,
-                            Scores<1, kStepKeys>& scores) {
+__device__ void hide_rotated(const QueryRows& rows, const KeyTileLoop& loop, int k0,
+                             Scores<1, kStepKeys>& scores) {
 #pragma unroll
   for (int side = 0; side < (few ? 1 : 2); ++side) {
     const int row = 8 * side + lane_of_warp() / 4;
@@ -270,7 +272,7 @@ __device__ void hide_turned(const QueryRows& rows, const KeyTileLoop& loop, int 
   }
 }
 
-// update() where there are at most 8 rows: those of side 1 do not exist.
+// update() for at most 8 rows: the rows of side 1 do not exist.
 template <int dim>
 __device__ void update_side0(float factor, Scores<1, kStepKeys>& scores, WarpRows<1, dim>& state) {
   float(&low)[4] = scores[0][0], (&high)[4] = scores[0][1];
@@ -294,10 +296,10 @@ __device__ void update_side0(float factor, Scores<1, kStepKeys>& scores, WarpRow
   }
 }
 
-// sums += P V, with weights in this order of keys. Few: there are at most 8 rows.
+// sums += P V, with weights in this key order. Few: there are at most 8 rows.
 template <typename T, bool few, int dim>
-__device__ void multiply_turned_values(const Scores<1, kStepKeys>& weights,
-                                       const unsigned char* values, WarpRows<1, dim>& state) {
+__device__ void multiply_rotated_values(const Scores<1, kStepKeys>& weights,
+                                        const unsigned char* values, WarpRows<1, dim>& state) {
   std::uint32_t a[4] = {};
 #pragma unroll
   for (int i = 0; i < 4; i += few ? 2 : 1) {
