@@ -1,6 +1,6 @@
 // Layers that own their weights, built from the ops: the parts of a model.
 //
-// Threads: any number may make calls that are const at the same time, each with its own Context.
+// Threads: any number may call const functions at the same time, each with its own Context.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ class Linear {
 // A linear layer with 4-bit weights: decode, product, bias and activation in one call.
 class FusedFP4Linear {
  public:
-  // Random weights, packed: for a layer that load() fills.
+  // Random weights, packed, until load() replaces them.
   FusedFP4Linear(Context& ctx, std::int64_t in, std::int64_t out,
                  Activation activation = Activation::none, const QuantizeOptions& options = {});
   // Packs dense weights [out, in] and keeps bias [out].
@@ -175,7 +175,7 @@ class TransformerBlock {
   const Linear& up() const { return up_; }
   const Linear& down() const { return down_; }
 
-  // Packs the layers as the plan says. With use_fp4 the constructor has done so.
+  // Packs the layers as the plan says. With use_fp4 the constructor has already done this.
   void quantize(Context& ctx, const PrecisionPlan& plan);
   // Memory of all weights.
   std::int64_t bytes() const;

@@ -52,6 +52,7 @@ struct RingAttentionArgs {
 // The layout of the rows of a call.
 RingLayout ring_layout(std::int64_t tokens, int size, const Mask& mask);
 
+// This rank's rows of the attention over the whole sequence.
 void ring_attention(Context& ctx, Communicator& ranks, const RingAttentionArgs& args);
 
 struct RingAttentionBackwardArgs {
