@@ -13,7 +13,7 @@ struct DrawnIds {
   std::int64_t count = 0;
 
   DrawnIds() = default;
-  // None if the tensor is not defined.
+  // There are none if the tensor is not defined.
   explicit DrawnIds(const Tensor& drawn)
       : ids(drawn.defined() ? drawn.ptr<const std::int32_t>() : nullptr),
         count(drawn.defined() ? drawn.numel() : 0) {}
