@@ -16,7 +16,7 @@ namespace tessera {
 namespace model {
 namespace {
 
-// Options that change what is computed, where an architecture has them. Null, false and 0 leave
+// Options that change what is computed, in architectures that have them. Null, false and 0 turn
 // them off.
 constexpr const char* kOptions[] = {"attn_logit_softcapping",
                                     "final_logit_softcapping",
@@ -183,7 +183,7 @@ void apply_generation_config(const Json& json, const std::string& where, ModelCo
 }  // namespace model
 
 ModelConfig read_model_config(const std::filesystem::path& directory) {
-  constexpr std::int64_t kMaxBytes = 16 << 20;  // the largest published ones are a few kilobytes
+  constexpr std::int64_t kMaxBytes = 16 << 20;  // the largest published ones have a few kilobytes
   return as_error(fmt::format("reading {}", directory.string()), [&] {
     const std::filesystem::path path = directory / "config.json";
     ModelConfig config =

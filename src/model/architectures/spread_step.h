@@ -1,6 +1,6 @@
 // What a step over a spread cache (context_pass.h) means for one process: which rows it runs, where
-// their keys go, and what each call of attention() sees. It is written down once, on the host, and
-// goes to the device in one copy: layers differ only in their windows.
+// their keys go, and what each call of attention() sees. It is computed once, on the host, and goes
+// to the device in one copy: layers differ only in their windows.
 #pragma once
 
 #include <cstdint>
