@@ -45,7 +45,7 @@ if ! command -v nvidia-smi >/dev/null; then
   exit 2
 fi
 
-# Where the loader does not find a library, gpu_check.sh knows where to look.
+# gpu_check.sh has a function that finds libraries which the loader does not find.
 # shellcheck disable=SC1090
 source <(sed -n '/^find_library() {/,/^}/p' "$repository/scripts/gpu_check.sh")
 for library in $(ldd "$folder/bench_gpu" 2>/dev/null | sed -n 's/^\s*\(\S*\) => not found.*/\1/p'); do
@@ -188,7 +188,7 @@ times=
 for part in "$@"; do
   begin=$SECONDS deadline=$((SECONDS + limit[$part]))
   echo "== $part (at most ${limit[$part]} s)"
-  # What an earlier run left would be taken for this one's.
+  # Files of an earlier run would be taken for those of this one.
   rm -rf "$out/$part".{jsonl,txt,log} "${out:?}/$part" "$out/$part"_*.{jsonl,txt,html}
   "part_$part"
   times+="$part $((SECONDS - begin)) s, "
