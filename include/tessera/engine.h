@@ -158,7 +158,7 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   // Puts a request into the queue. Throws Error with the reason if the request can never run, and
-  // Error (busy) if the queue is full; other requests are not affected.
+  // Error (busy) if the queue is full or the engine is draining; other requests are not affected.
   //
   // If a step fails, the requests in it end with Event::Kind::failed and the reason; the engine
   // continues with the others.

@@ -19,7 +19,8 @@
 
 namespace tessera {
 
-// act(x W^T + b) with dense weights, drawn from Normal(0, 1 / in) until load() replaces them.
+// act(x W^T + b). The weights are dense until quantize(), and normal random numbers of variance
+// 1 / in until load().
 class Linear {
  public:
   Linear() = default;
