@@ -21,7 +21,7 @@ class Shape:
     hidden: int
     kv_width: int  # numbers of keys, and of values, of a token and layer
     sums: int  # all_reduces of a layer
-    token_ms: dict[str, float]  # one token at its fastest: graphs, and one kernel for all layers where there is one
+    token_ms: dict[str, float]  # one token at its fastest: graphs, and one kernel for all layers if there is one
     ops_ms: dict[str, float]  # op by op, as CUDA graphs: what runs after more than 3072 tokens
     rank_ms: dict[str, float]  # op by op, each launched by itself: what several processes run
     floor_ms: dict[str, float]  # of it: reading the weights once

@@ -14,7 +14,7 @@
 #   profile     30  where a token's time goes, with and without the fused kernel
 #   company     60  steps of 1, 8 and 32 equal streams with --batch-invariant beside steps without it: only if it is named
 #   requests   150  64 requests beside transformers' continuous batching: only if it is named
-# decode needs PyTorch; peers and requests need transformers too. TESSERA_COMMIT names the commit where there is no git. OUT/summary.md
+# decode needs PyTorch; peers and requests need transformers too. TESSERA_COMMIT names the commit if there is no git. OUT/summary.md
 # has the result; every file in OUT that ends in .jsonl is what a program printed, and .log what it complained about.
 set -uo pipefail
 

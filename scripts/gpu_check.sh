@@ -4,7 +4,7 @@
 #   scripts/gpu_check.sh [FOLDER OF test_gpu]      default: the folder of this script, or build/portable
 # It needs an NVIDIA driver, cuBLASLt (from a CUDA toolkit, or from a Python package such as PyTorch's) and compute-sanitizer
 # (from a toolkit; without it that part is reported as not run, and the script fails). NCCL (from the same places) is used
-# where it is found.
+# if it is found.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)

@@ -43,8 +43,8 @@ struct Step {
   const char* name;
   const char* idea;
   void (*run)(Context& ctx, const Problem& problem);
-  bool causal;           // does it know the mask?
-  bool stores_scores;    // does it need Problem::scores?
+  bool causal;           // whether it supports the mask
+  bool stores_scores;    // whether it needs Problem::scores
   int capability = 80;   // the GPU's must be at least this; 80 is 8.0
   bool exactly = false;  // it must be exactly this
 

@@ -38,7 +38,7 @@ class BackendDownload {
 // Used by one thread at a time.
 class Download {
  public:
-  // Pins host memory for up to `max_bytes`. Throws Error (out_of_memory) where that is impossible.
+  // Pins host memory for up to `max_bytes`. Throws Error (out_of_memory) if that is impossible.
   Download(const Context& ctx, std::int64_t max_bytes);
 
   // Copies from the Context's device. A copy that was started before must have been waited for.

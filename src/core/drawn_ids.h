@@ -18,7 +18,7 @@ struct DrawnIds {
       : ids(drawn.defined() ? drawn.ptr<const std::int32_t>() : nullptr),
         count(drawn.defined() ? drawn.numel() : 0) {}
 
-  // The id itself. Negative where it stands for nothing.
+  // The id itself. Negative if it stands for nothing.
   TESSERA_HOST_DEVICE std::int64_t id(std::int64_t given) const {
     if (given >= 0 || given < -count) return given;
     return ids[-1 - given];

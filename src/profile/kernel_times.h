@@ -23,7 +23,7 @@ struct KernelTimes {
 };
 
 // `traced`: the entries of the same ops, run with tracing. `order`: the entry of each op call, in
-// the order of calls. `spans`: in order of start, each with its op call. Throws where a span
+// the order of calls. `spans`: in order of start, each with its op call. Throws if a span
 // belongs to no call of the trace: the two runs were not of the same ops.
 KernelTimes time_entries(std::span<const TraceEntry> traced, std::span<const std::size_t> order,
                          std::span<const KernelSpan> spans);

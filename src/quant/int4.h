@@ -1,5 +1,5 @@
 // INT4 (compressed-tensors' "pack-quantized"): codes 0..15 in blocks of a multiple of 16 or of a
-// row, a scale for each (bf16 where quantize() made it, else also f16 or f32) and, where asked for,
+// row, a scale for each (bf16 if quantize() made it, else also f16 or f32) and, on request,
 // a zero point: the code that means 0 (8 without one).
 //
 //   value = (code - zero) * scale

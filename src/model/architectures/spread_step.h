@@ -34,7 +34,7 @@ class SpreadStep {
   // Small tensors of one call of attention(): where each begins, in numbers; -1: there is none.
   struct Call {
     std::int64_t window = 0;
-    bool of_logits = false;  // the rows whose logits are wanted, where all ranks run all rows
+    bool of_logits = false;  // the rows whose logits are wanted, if all ranks run all rows
     int turn = 0;            // of the ring
     std::int64_t sequences = 0, width = 0;
     std::int64_t table = -1, lengths = -1, holes = -1, offsets = -1;

@@ -17,7 +17,7 @@
 namespace tessera::model {
 namespace {
 
-constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, where there is no JIT
+constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, if there is no JIT
 constexpr std::size_t kJitStackStart = 64 << 10;
 constexpr std::size_t kJitStackMost = std::size_t{512} << 20;  // reserved, and used only if needed
 

@@ -261,7 +261,7 @@ MpiInfo mpi_info() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string version(text, static_cast<std::size_t>(length));
-  return {true, version.substr(0, version.find_first_of(",\n"))};  // without where it was built
+  return {true, version.substr(0, version.find_first_of(",\n"))};  // without the place of its build
 }
 
 std::unique_ptr<MpiWorld> MpiWorld::start() { return std::make_unique<World>(); }
