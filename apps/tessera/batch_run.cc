@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -82,7 +83,9 @@ bool BatchRun::read_next() {
 void BatchRun::submit(const RequestLine& line) {
   try {
     Request request = reader_.read(line.json, line_name(lines_.number()));
-    const auto pending = std::make_shared<Pending>(line.id, lines_.number(), request.n,
+    // The engine refuses more answers than it has places for. No memory is taken for them before.
+    const std::int64_t answers = std::min(request.n, engine_.options().max_sequences);
+    const auto pending = std::make_shared<Pending>(line.id, lines_.number(), answers,
                                                    request.options.top_logprobs >= 0);
     request.on_event = [this, pending](const Event& event) {
       if (!pending->answers.take(event)) return;

@@ -33,6 +33,11 @@ void check_bench_flags(const BenchFlags& flags) {
   if (flags.json + flags.csv + flags.markdown > 1) {
     fail_usage("--json, --csv and --md each choose the output; give one of them");
   }
+  const bool has_model = flags.suite == "decode" || flags.suite == "all";
+  if (!has_model && !flags.model.model.empty()) {
+    fail_usage("--model {} is for the suites decode and all; leave it out with {}",
+               flags.model.model, flags.suite);
+  }
   check_report_file("--html", flags.html, ".html");
   if (!flags.peers.empty() && flags.html.empty()) {
     fail_usage("--peers {} adds bars to the page of --html; give --html FILE too", flags.peers);
@@ -127,7 +132,8 @@ Command add_bench(CLI::App& app) {
       ->add_option("--max-regression", flags->max_regression,
                    "With --compare: exit with 1 if a test is slower by more than this many percent")
       ->type_name("PERCENT")
-      ->check(CLI::Range(0.0, 1000.0))
+      ->check(number(0, 1000))
+      ->needs(command->get_option("--compare"))
       ->capture_default_str();
   add_model_options(*command, flags->model);
   command->footer(

@@ -75,8 +75,7 @@ void add_engine_flags(CLI::App& command, EngineFlags& flags) {
       .add_option("--draft", flags.draft,
                   "Guess ahead with this smaller model of the same tokenizer; the text stays the "
                   "same")
-      ->type_name("DIR")
-      ->check(not_empty());
+      ->type_name("DIR");
   command.add_flag("--batch-invariant", flags.batch_invariant,
                    "The same bits whatever else runs; always so on the CPU, slower on a GPU");
 }

@@ -175,8 +175,10 @@ Command add_info(CLI::App& app) {
     bool json = false;
   };
   const auto options = std::make_shared<Options>();
-  command->add_option("DIR", options->folder,
-                      "Folder of a Hugging Face checkpoint; without it, the bundled story model");
+  command
+      ->add_option("DIR", options->folder,
+                   "Folder of a Hugging Face checkpoint; without it, the bundled story model")
+      ->type_name("DIR");
   command->add_option("--model", options->model.model, "The same as DIR")->type_name("DIR");
   command->add_flag("--json", options->json, "Print one JSON object");
   command->footer(

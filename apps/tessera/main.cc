@@ -14,6 +14,7 @@
 #include "core/as_error.h"
 #include "help_format.h"
 #include "interrupt.h"
+#include "option_checks.h"
 #include "output.h"
 #include "parse_errors.h"
 #include "tessera/version.h"
@@ -82,6 +83,7 @@ int run(int argc, char** argv) {
   commands.emplace_back("profile", tessera::app::add_profile(app));
   commands.emplace_back("devices", tessera::app::add_devices(app));
   commands.emplace_back("demo", tessera::app::add_demo(app));
+  tessera::app::refuse_empty_values(app);
   std::vector<std::string> names;
   names.reserve(commands.size());
   for (const auto& [name, command] : commands) names.push_back(name);

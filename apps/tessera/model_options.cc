@@ -278,7 +278,8 @@ std::int64_t prompt_step(const ModelOptions& options, std::int64_t otherwise) {
 
 std::string streaming_advice(const ModelConfig& config) {
   const std::int64_t sinks = std::min(kUsualSinks, config.max_positions - 1);
-  return fmt::format("use --attention-sinks {} --window {} for a stream of any length", sinks,
+  const std::string kept = sinks > 0 ? fmt::format("--attention-sinks {} ", sinks) : "";
+  return fmt::format("use {}--window {} for a stream of any length", kept,
                      config.max_positions - sinks);
 }
 

@@ -76,7 +76,9 @@ bool is(const CLI::ParseError& error) {
   return dynamic_cast<const Kind*>(&error) != nullptr;
 }
 
-std::string sentence(const CLI::App& command, const CLI::ParseError& error) {
+}  // namespace
+
+std::string option_error(const CLI::App& command, const CLI::ParseError& error) {
   std::string message = error.what();
   if (is<CLI::ConversionError>(error)) return conversion_error(command, message);
   if (is<CLI::ValidationError>(error)) return validation_error(message);
@@ -84,8 +86,6 @@ std::string sentence(const CLI::App& command, const CLI::ParseError& error) {
   if (is<CLI::ExcludesError>(error)) return excludes_error(message);
   return message;
 }
-
-}  // namespace
 
 std::string unknown_command(const std::string& word, const std::vector<std::string>& commands) {
   return fmt::format("tessera: there is no command '{}';{} tessera --help lists all commands", word,
@@ -101,7 +101,7 @@ std::string parse_error(const CLI::App& app, const CLI::ParseError& error) {
     return leftover_error(command, program, leftover);
   }
   if (chosen.empty()) return "tessera: no command given; tessera --help lists all commands";
-  return fmt::format("{0}: {1}; see {0} --help", program, sentence(command, error));
+  return fmt::format("{0}: {1}; see {0} --help", program, option_error(command, error));
 }
 
 }  // namespace tessera::app

@@ -11,5 +11,7 @@ namespace tessera::app {
 std::string unknown_command(const std::string& word, const std::vector<std::string>& commands);
 // The sentence for an error that app.parse() threw.
 std::string parse_error(const CLI::App& app, const CLI::ParseError& error);
+// What is wrong with the command's own options: "--seed is given more than once".
+std::string option_error(const CLI::App& command, const CLI::ParseError& error);
 
 }  // namespace tessera::app

@@ -69,7 +69,7 @@ void print_result(const PerplexityFlags& options, const PerplexityText& text, st
 }
 
 int run_perplexity(const PerplexityFlags& options) {
-  check_position_files(options.files);
+  check_position_files(options.files, options.file.value_or("-"));
   if (!options.compare.empty()) {
     if (options.setting.model.run) {
       fail_usage("--compare loads a model for each setting, in one process; leave out --parallel");
@@ -97,7 +97,7 @@ int run_perplexity(const PerplexityFlags& options) {
 Command add_perplexity(CLI::App& app) {
   CLI::App* command = app.add_subcommand("perplexity", "Measure how well a model predicts a text");
   const auto options = std::make_shared<PerplexityFlags>();
-  command->add_option("FILE", options->file, "The text; - is standard input");
+  command->add_option("FILE", options->file, "The text; - is standard input")->type_name("FILE");
   command->add_option("--text", options->text, "The text itself");
   command
       ->add_option("--max-tokens", options->max_tokens, "Take only the first N tokens of the text")
@@ -107,10 +107,12 @@ Command add_perplexity(CLI::App& app) {
           "--compare", options->compare,
           "A setting to compare, as weights=int4,sinks=4,window=252; once for each. Keys: " +
               setting_keys())
+      ->type_name("SETTING")
       ->allow_extra_args(false);
   command
       ->add_option("--by-position", options->files.paths,
                    "Write nll along the text to FILE.csv or FILE.svg; repeatable")
+      ->type_name("FILE")
       ->allow_extra_args(false);
   command
       ->add_option("--bucket", options->files.bucket,

@@ -13,6 +13,7 @@
 #include "core/fail.h"
 #include "core/size_text.h"
 #include "interrupt.h"
+#include "parse_errors.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -137,7 +138,7 @@ PerplexitySetting parse_setting(const std::string& text, const PerplexitySetting
     flags.parse(std::move(arguments));
     check_setting(setting);
   } catch (const CLI::ParseError& error) {
-    fail_usage("--compare {}: {}", text, error.what());
+    fail_usage("--compare {}: {}", text, option_error(flags, error));
   } catch (const UsageError& error) {
     fail_usage("--compare {}: {}", text, error.what());
   }

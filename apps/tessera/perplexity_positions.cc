@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <span>
 #include <system_error>
 
-#include "model/checkpoint/atomic_file.h"
+#include "report_file.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -63,16 +62,16 @@ PositionPlot make_plot(const PerplexityText& text, const std::vector<ScoredSetti
 
 }  // namespace
 
-void check_position_files(const PositionFiles& files) {
+void check_position_files(const PositionFiles& files, const std::string& text) {
   for (const std::string& path : files.paths) {
     const fs::path file = path;
     if (file.extension() != ".csv" && !is_svg(path)) {
       fail_usage("--by-position {}: the name must end in .csv (a table) or .svg (a plot)", path);
     }
-    const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+    check_report_place("--by-position", path);
     std::error_code ignored;
-    if (!fs::is_directory(folder, ignored)) {
-      fail_usage("--by-position {}: there is no folder {}", path, folder.string());
+    if (text != "-" && fs::equivalent(file, text, ignored)) {
+      fail_usage("--by-position {}: this is the text itself; give another name", path);
     }
   }
   if (files.paths.empty() && files.bucket > 0) {
@@ -101,9 +100,7 @@ void write_positions(const PositionFiles& files, const PerplexityText& text,
   const PositionPlot plot = make_plot(text, scored, files.bucket);
   for (const std::string& path : files.paths) {
     const std::string content = is_svg(path) ? to_svg(plot) : to_csv(plot);
-    model::AtomicFile file(path, static_cast<std::int64_t>(content.size()));
-    file.write(std::as_bytes(std::span(content)));
-    file.commit();
+    write_report_file(path, content);
   }
 }
 

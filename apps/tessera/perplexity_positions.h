@@ -13,8 +13,9 @@ struct PositionFiles {
   std::vector<std::string> paths;  // each ends in .csv or .svg
   std::int64_t bucket = 0;         // positions that share a point; 0: about 40 points
 };
-// Refuses other endings, and folders that are not there: before the work, not after it.
-void check_position_files(const PositionFiles& files);
+// Refuses other endings, what cannot be written to, and the file of the text: before the work, not
+// after it. `text`: its name, - for standard input.
+void check_position_files(const PositionFiles& files, const std::string& text);
 
 // One setting's part of the files.
 struct PositionSeries {

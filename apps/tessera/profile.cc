@@ -121,8 +121,8 @@ class Profiler {
   }
 
  private:
-  // The calls of a step of so many tokens. A longer prompt takes several steps, which have every op
-  // of this list among them.
+  // The calls of a step of this many tokens. A longer prompt takes several steps, which have every
+  // op of this list among them.
   std::vector<model::StepCalls> promised(std::int64_t tokens, bool fuses_layers) const {
     const ModelConfig& config = model_.config();
     return model::find_architecture(config).promised_calls(config,
@@ -222,7 +222,7 @@ Command add_profile(CLI::App& app) {
       "Examples:\n"
       "  tessera profile                                 the bundled model\n"
       "  tessera profile --model DIR --weights int4 --prompt-len 512 --gen-len 64\n"
-      "  tessera profile --model DIR --json | jq '.decode.rows[] | [.op, .share, .advice]'\n"
+      "  tessera profile --model DIR --json | jq '.decode.rows[].advice'\n"
       "  tessera profile --model DIR --html profile.html");
   return [flags] { return run_profile(*flags); };
 }

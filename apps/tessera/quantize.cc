@@ -332,12 +332,14 @@ Command add_quantize(CLI::App& app) {
       ->required();
   command->add_option("--out", options->out, "Folder to write, new or empty")
       ->type_name("DIR")
-      ->required()
-      ->check(not_empty());
-  command->add_option(
-      "--group", options->group,
-      "Weights that share a scale. int4: 0 (a row) or a multiple of 16, by default the largest of "
-      "128, 64, 32 that divides all rows; int8: 0 (default) or any; others: their own");
+      ->required();
+  command
+      ->add_option(
+          "--group", options->group,
+          "Weights that share a scale. int4: 0 (a row) or a multiple of 16, by default the "
+          "largest of 128, 64, 32 that divides all rows; int8: 0 (default) or any; others: "
+          "their own")
+      ->check(whole_number(0));
   command->add_flag("--zero-point", options->zero_point,
                     "int4: fit codes to the smallest and largest weight of a group");
   command
@@ -359,11 +361,13 @@ Command add_quantize(CLI::App& app) {
   command
       ->add_option("--calibration", options->calibration,
                    "Text to measure layers on (default: text that the model writes itself)")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->needs(command->get_option("--plan"));
   command
       ->add_option("--calibration-tokens", options->calibration_tokens,
                    "Tokens to measure layers on (default 256)")
-      ->check(whole_number(1, 1 << 20));
+      ->check(whole_number(1, 1 << 20))
+      ->needs(command->get_option("--plan"));
   command->add_option("--threads", options->threads, "CPU threads; 0: all that the process may use")
       ->check(whole_number(0, 1024));
   command->add_flag("--force", options->force, "Write into a folder that is not empty");

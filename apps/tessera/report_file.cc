@@ -1,11 +1,13 @@
 #include "report_file.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <span>
 #include <system_error>
 
-#include "core/fail.h"
+#include "model/checkpoint/atomic_file.h"
+#include "model/checkpoint/input_file.h"
 #include "usage_error.h"
 
 namespace tessera::app {
@@ -20,15 +22,25 @@ bool is_folder(const fs::path& path) {
 
 }  // namespace
 
-void check_report_file(std::string_view option, const std::string& path, std::string_view ending) {
-  if (path.empty()) return;
+void check_report_place(std::string_view option, const std::string& path) {
   const fs::path file = path;
-  if (file.extension() != ending) {
-    fail_usage("{} {}: the name must end in {}", option, path, ending);
-  }
   if (!is_folder(file.parent_path())) {
     fail_usage("{} {}: there is no folder {}", option, path, file.parent_path().string());
   }
+  std::error_code ignored;
+  const fs::file_status status = fs::status(file, ignored);
+  if (fs::exists(status) && !fs::is_regular_file(status)) {
+    fail_usage("{} {}: this is a folder, a pipe or a device; give the name of a file", option,
+               path);
+  }
+}
+
+void check_report_file(std::string_view option, const std::string& path, std::string_view ending) {
+  if (path.empty()) return;
+  if (fs::path(path).extension() != ending) {
+    fail_usage("{} {}: the name must end in {}", option, path, ending);
+  }
+  check_report_place(option, path);
 }
 
 void check_report_folder(std::string_view option, const std::string& path) {
@@ -36,17 +48,14 @@ void check_report_folder(std::string_view option, const std::string& path) {
 }
 
 void write_report_file(const std::string& path, std::string_view text) {
-  std::ofstream file(path, std::ios::binary);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (!file) fail(ErrorCode::file, "{} could not be written; check the folder and the disk", path);
+  model::AtomicFile file(path, static_cast<std::int64_t>(text.size()));
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
 }
 
 std::string read_report_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (!file) fail(ErrorCode::file, "{} could not be read; give the file of an earlier run", path);
-  return text;
+  constexpr std::int64_t kMost = 64 << 20;  // a run writes some kilobytes
+  return model::read_small_file(path, kMost);
 }
 
 }  // namespace tessera::app

@@ -14,6 +14,8 @@
 namespace tessera::app {
 namespace {
 
+constexpr std::int64_t kLargestWholeNumber = std::numeric_limits<std::int64_t>::max();
+
 std::pair<std::int32_t, float> parse_bias(const std::string& text) {
   const std::size_t equals = text.find('=');
   std::int32_t id = 0;
@@ -42,8 +44,11 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
   command.add_flag("--greedy", o.greedy, "Always the most likely token");
   for (const SamplingOption& option : sampling_table()) {
     const std::string flag = flag_of(option), help(option.help);
-    CLI::Option* added = option.number ? command.add_option(flag, o.*option.number, help)
-                                       : command.add_option(flag, o.*option.count, help);
+    CLI::Option* added = option.number
+                             ? command.add_option(flag, o.*option.number, help)->check(number())
+                             : command.add_option(flag, o.*option.count, help)
+                                   ->check(whole_number(static_cast<std::int64_t>(option.lowest),
+                                                        kLargestWholeNumber));
     added->capture_default_str();
   }
   command
@@ -53,7 +58,7 @@ void add_sampling_flags(CLI::App& command, SamplingFlags& flags) {
       ->allow_extra_args(false);
   command
       .add_option("--seed", o.seed, "The same seed gives the same text, on any number of threads")
-      ->check(whole_number(0, std::numeric_limits<std::int64_t>::max()))
+      ->check(whole_number(0, kLargestWholeNumber))
       ->capture_default_str();
 }
 

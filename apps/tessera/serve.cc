@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "commands.h"
@@ -58,7 +60,18 @@ std::string read_key(const ServeFlags& flags) {
     return key;
   }
   const char* variable = std::getenv(kKeyVariable);
-  return variable != nullptr ? variable : "";
+  if (variable == nullptr) return {};
+  if (*variable == '\0')
+    fail_usage("{} is set and holds no key; unset it to need none", kKeyVariable);
+  return variable;
+}
+
+// A line end would end the header that holds the text; other control characters are no part of one.
+void check_header_text(std::string_view option, std::string_view text) {
+  const auto is_control = [](unsigned char c) { return c < 0x20 || c == 0x7f; };
+  if (std::any_of(text.begin(), text.end(), is_control)) {
+    fail_usage("{} has a control character, which no header of HTTP can hold", option);
+  }
 }
 
 server::ServerOptions server_options(const ServeFlags& flags) {
@@ -67,7 +80,9 @@ server::ServerOptions server_options(const ServeFlags& flags) {
   options.host = flags.host;
   options.port = static_cast<std::uint16_t>(flags.port);
   options.api_key = read_key(flags);
+  check_header_text("the key", options.api_key);
   options.cors = flags.cors;
+  check_header_text("--cors", options.cors);
   options.limits.connections = flags.max_connections;
   options.limits.request = seconds(flags.request_seconds);
   options.limits.idle = seconds(flags.idle_seconds);
@@ -167,7 +182,7 @@ int run_serve(const ServeFlags& flags) {
 
 void add_listen_options(CLI::App& command, ServeFlags& flags) {
   command.add_option("--host", flags.host, "Address to listen on; 0.0.0.0 is every network")
-      ->check(not_empty())
+      ->type_name("ADDRESS")
       ->capture_default_str();
   command.add_option("--port", flags.port, "Port to listen on; 0 picks a free one")
       ->check(whole_number(0, 65535))
@@ -177,11 +192,9 @@ void add_listen_options(CLI::App& command, ServeFlags& flags) {
                   fmt::format("Clients must send this key; or set {}, which other users of the "
                               "machine cannot see",
                               kKeyVariable))
-      ->type_name("KEY")
-      ->check(not_empty());
+      ->type_name("KEY");
   command.add_option("--api-key-file", flags.api_key_file, "Read the key from a file")
-      ->type_name("FILE")
-      ->check(not_empty());
+      ->type_name("FILE");
   command
       .add_option("--cors", flags.cors,
                   "Pages of this origin may use the server, such as https://example.org; * is all")
@@ -238,8 +251,8 @@ Command add_serve(CLI::App& app) {
       "  tessera serve\n"
       "  tessera serve --model qwen2.5-0.5b-instruct --weights int4 --port 8000\n"
       "  tessera serve --host 0.0.0.0 --api-key-file key.txt --log-json\n"
-      "  curl http://127.0.0.1:8080/v1/completions -H 'Content-Type: application/json' "
-      "-d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 40}'");
+      "  curl localhost:8080/v1/completions -H 'Content-Type: application/json' "
+      "-d '{\"prompt\": \"Once upon a time\"}'");
   add_parallel_option(*command, flags->model);
   return led_by_rank_0(flags->model, [flags] { return run_serve(*flags); });
 }

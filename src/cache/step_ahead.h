@@ -22,7 +22,7 @@ class StepAhead {
  public:
   explicit StepAhead(std::int64_t bytes) : copy_(static_cast<std::size_t>(bytes)) {}
 
-  // A step was written to its host block, which has so many bytes. Returns whether they are on the
+  // A step was written to its host block, which has `bytes` bytes. Returns whether they are on the
   // device already.
   bool begin(const CacheStep& step, std::int64_t bytes);
   // What advances the step.

@@ -16,7 +16,7 @@ class CountSlots {
  public:
   CountSlots(Context& ctx, std::int64_t vocab) : ctx_(ctx), vocab_(vocab), upload_(ctx) {}
 
-  // Begins a step in which so many streams have penalties.
+  // Begins a step in which this many streams have penalties.
   void begin(std::int64_t streams);
   // The slot of the draw's stream, with what its Sampler has seen.
   std::int32_t slot_of(const Draw& draw);

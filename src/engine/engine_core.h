@@ -120,8 +120,8 @@ class EngineCore {
   // Runs one step. Returns false if there was nothing to run.
   bool step();
   bool is_idle() const { return choices_.empty(); }
-  // Whether a step of one token after so many runs all layers in one call: Model::fuses_layers().
-  // For profiles; nothing may be running.
+  // Whether a step of one token after `stored` others runs all layers in one call:
+  // Model::fuses_layers(). For profiles; nothing may be running.
   bool fuses_layers(std::int64_t stored);
   // Ends every choice: with this error, or as cancelled.
   void end_all(const Error* error);

@@ -29,7 +29,7 @@ struct SchedulerOptions {
   std::int64_t max_sequences = 64;       // that run at the same time
   std::int64_t max_step_tokens = 512;    // rows of one step; at least max_sequences
   std::int64_t total_pages = 0;          // what the pool can give when nobody runs
-  std::int64_t max_waiting_steps = 256;  // after so many in the queue a request comes before every
+  std::int64_t max_waiting_steps = 256;  // that a request waits before it comes ahead of every
                                          // priority; 0: first come, first served
 };
 

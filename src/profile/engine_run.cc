@@ -22,8 +22,8 @@ class EngineRunner::Impl {
       : ctx_(ctx),
         model_(model),
         options_(options),
-        prompt_(random_ids(options.prompt_tokens, model.config().vocab)),
-        core_(ctx, model, engine_options(options)) {}
+        core_(ctx, model, engine_options(options)),
+        prompt_(random_ids(options.prompt_tokens, model.config().vocab)) {}
 
   bool traces() const { return options_.trace; }
 
@@ -117,8 +117,8 @@ class EngineRunner::Impl {
   Context& ctx_;
   const Model& model_;
   EngineRunOptions options_;
+  engine::EngineCore core_;  // refuses a prompt that no memory holds before it is made
   std::vector<std::int32_t> prompt_;
-  engine::EngineCore core_;
   std::int64_t drawn_ = 0;
 };
 

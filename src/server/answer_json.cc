@@ -39,7 +39,9 @@ Json usage_json(const TokenCounts& counts) {
 Json chat_token(const Tokenizer& tokenizer, const TokenLogprob& token) {
   const std::string text = token_text(tokenizer, token.id);
   Json bytes = Json::array();
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  for (const char c : token_bytes(tokenizer, token.id)) {
+    bytes.push_back(static_cast<unsigned char>(c));
+  }
   return {{"token", text}, {"logprob", token.logprob}, {"bytes", std::move(bytes)}};
 }
 

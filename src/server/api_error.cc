@@ -17,6 +17,9 @@ std::string_view error_type(int status) {
       return "authentication_error";
     case 429:
       return "rate_limit_error";
+    case 501:
+    case 505:
+      return "invalid_request_error";  // what the client sent, not what went wrong here
     default:
       return status >= 500 ? "server_error" : "invalid_request_error";
   }

@@ -21,21 +21,22 @@ constexpr std::string_view kInterimAnswer = "HTTP/1.1 102 Processing\r\n\r\n";
 
 }  // namespace
 
-ClientWatch::ClientWatch(tcp::socket& socket, beast::flat_buffer& buffer, bool may_probe,
-                         std::function<void()> on_gone)
-    : shared_(std::make_shared<Shared>(socket, buffer, may_probe, std::move(on_gone))) {
+ClientWatch::ClientWatch(tcp::socket& socket, beast::flat_buffer& buffer, bool at_end,
+                         bool may_probe, std::function<void()> on_gone)
+    : shared_(std::make_shared<Shared>(socket, buffer, at_end, may_probe, std::move(on_gone))) {
   asio::co_spawn(socket.get_executor(), watch(shared_), asio::detached);
 }
 
 Task<void> ClientWatch::watch(std::shared_ptr<Shared> shared) {
   error_code error;
   // stop() may have come before this coroutine began.
-  while (!error && !shared->is_stopping && shared->buffer.size() < kMostPipelinedBytes) {
+  while (!error && !shared->at_end && !shared->is_stopping &&
+         shared->buffer.size() < kMostPipelinedBytes) {
     const std::size_t count = co_await shared->socket.async_read_some(
         shared->buffer.prepare(kReadBytes), asio::redirect_error(asio::use_awaitable, error));
     shared->buffer.commit(count);
   }
-  shared->at_end = error == asio::error::eof;
+  if (error == asio::error::eof) shared->at_end = true;
   if (!shared->is_stopping && shared->at_end) {
     co_await probe(*shared);
   } else if (!shared->is_stopping && error) {

@@ -13,9 +13,10 @@ namespace tessera::server {
 
 class ClientWatch {
  public:
-  // Begins to watch. on_gone runs once, if the client goes away. `may_probe`: the client
-  // understands interim answers (HTTP/1.1), and nothing of the answer has been sent before stop().
-  ClientWatch(tcp::socket& socket, beast::flat_buffer& buffer, bool may_probe,
+  // Begins to watch. on_gone runs once, if the client goes away. `at_end`: it had closed its
+  // direction before. `may_probe`: it understands interim answers (HTTP/1.1), and nothing of the
+  // answer has been sent before stop().
+  ClientWatch(tcp::socket& socket, beast::flat_buffer& buffer, bool at_end, bool may_probe,
               std::function<void()> on_gone);
 
   // Ends the watch; nothing else may use the socket at that moment. Needed before the end of life
@@ -30,7 +31,7 @@ class ClientWatch {
  private:
   // What the watching coroutine and this object share.
   struct Shared {
-    Shared(tcp::socket& socket_, beast::flat_buffer& buffer_, bool may_probe_,
+    Shared(tcp::socket& socket_, beast::flat_buffer& buffer_, bool at_end_, bool may_probe_,
            std::function<void()> on_gone_)
         : socket(socket_),
           buffer(buffer_),
@@ -38,13 +39,15 @@ class ClientWatch {
           ended(socket_.get_executor()),
           knows_interim(may_probe_),
           may_probe(may_probe_),
+          at_end(at_end_),
           on_gone(std::move(on_gone_)) {}
     tcp::socket& socket;
     beast::flat_buffer& buffer;
     asio::steady_timer timer, ended;
     const bool knows_interim;  // answers, so that it may be probed
     bool may_probe;
-    bool is_gone = false, at_end = false, is_stopping = false, is_running = true;
+    bool at_end;
+    bool is_gone = false, is_stopping = false, is_running = true;
     std::function<void()> on_gone;
   };
 

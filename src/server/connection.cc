@@ -17,6 +17,16 @@ constexpr auto kLingerTime = std::chrono::seconds(2);
 constexpr std::size_t kMostLingerBytes = std::size_t{16} << 20;
 constexpr std::size_t kFirstReadBytes = 4096;
 
+// Drops empty lines, which some clients send behind a body (RFC 9112, 2.2). False: what is left, at
+// most the half of such a line, begins no request.
+bool begins_request(beast::flat_buffer& buffer) {
+  const auto text = [&] {
+    return std::string_view(static_cast<const char*>(buffer.data().data()), buffer.size());
+  };
+  while (text().starts_with("\r\n")) buffer.consume(2);
+  return !text().empty() && text() != "\r";
+}
+
 // Runs a function on the thread that reads requests.
 template <typename Function>
 Task<std::invoke_result_t<Function>> in_worker(ServerState& state, Function function) {
@@ -77,17 +87,20 @@ Task<void> Connection::run(std::shared_ptr<Connection> connection) {
 
 // A client may take its time between two requests, but not within one.
 Task<bool> Connection::wait_for_request() {
-  if (buffer_.size() > 0) co_return true;
-  if (at_end_ || state_.draining) co_return false;
+  if (begins_request(buffer_)) co_return true;
   const ServerLimits& limits = state_.options.limits;
   deadline_.set(is_first_ ? limits.request : limits.idle);
-  is_idle_ = true;
-  error_code error;
-  const std::size_t count = co_await socket_.async_read_some(
-      buffer_.prepare(kFirstReadBytes), asio::redirect_error(asio::use_awaitable, error));
-  is_idle_ = false;
-  buffer_.commit(count);
-  co_return !error;
+  do {
+    if (at_end_ || state_.draining) co_return false;
+    is_idle_ = true;
+    error_code error;
+    const std::size_t count = co_await socket_.async_read_some(
+        buffer_.prepare(kFirstReadBytes), asio::redirect_error(asio::use_awaitable, error));
+    is_idle_ = false;
+    buffer_.commit(count);
+    if (error) co_return false;
+  } while (!begins_request(buffer_));
+  co_return true;
 }
 
 Task<bool> Connection::serve_one() {
@@ -113,6 +126,10 @@ Task<bool> Connection::serve_one() {
 
   const Route* route = nullptr;
   std::optional<Reply> refusal;
+  if (const std::optional<ApiError> unclear = unclear_request(request)) {
+    head.keep_alive = false;
+    co_return co_await send(error_reply(*unclear), head);
+  }
   try {
     if (request.method() == http::verb::options && !state_.options.cors.empty()) {
       head.asked_headers = std::string(view(request[http::field::access_control_request_headers]));
@@ -209,6 +226,7 @@ Task<bool> Connection::answer(const Route& route, const HttpRequest& request, st
 
 template <typename Fields>
 void Connection::add_headers(Fields& fields, const Head& head) const {
+  fields.set(http::field::date, http_date());
   fields.set("X-Content-Type-Options", "nosniff");
   const std::string& cors = state_.options.cors;
   if (cors.empty() || head.origin.empty() || (cors != "*" && cors != head.origin)) return;
@@ -243,16 +261,16 @@ Task<bool> Connection::send(Reply reply, Head& head) {
   response.keep_alive(keep_alive);
   response.body() = std::move(reply.body);
   response.prepare_payload();
-  deadline_.set(state_.options.limits.write);
   error_code error;
   http::response_serializer<http::string_body> serializer(response);
-  if (head.is_head) {
-    serializer.split(true);
-    co_await http::async_write_header(socket_, serializer,
-                                      asio::redirect_error(asio::use_awaitable, error));
-  } else {
-    co_await http::async_write(socket_, serializer,
-                               asio::redirect_error(asio::use_awaitable, error));
+  serializer.split(head.is_head);
+  const auto is_sent = [&] {
+    return head.is_head ? serializer.is_header_done() : serializer.is_done();
+  };
+  while (!error && !is_sent()) {
+    deadline_.set(state_.options.limits.write);  // a large answer may take longer, piece by piece
+    co_await http::async_write_some(socket_, serializer,
+                                    asio::redirect_error(asio::use_awaitable, error));
   }
   deadline_.clear();
   count(head, status);

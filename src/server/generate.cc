@@ -24,7 +24,7 @@ Task<Submitted> submit(const std::string& body, bool chat, const ServedModel& se
 // A request for text that is being answered.
 struct Connection::Answering {
   Answering(Connection& connection, bool is_chunked)
-      : watch(connection.socket_, connection.buffer_, is_chunked,
+      : watch(connection.socket_, connection.buffer_, connection.at_end_, is_chunked,
               [&connection] { connection.queue_->wake(); }),
         chunked(is_chunked) {}
 

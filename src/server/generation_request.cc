@@ -209,9 +209,26 @@ std::int64_t held_entries(const GenerationRequest& request, const ServedModel& s
   return request.choices() * tokens * (first.options.top_logprobs + 2);
 }
 
+// The code is the one by which clients of the API know that a conversation has to be shortened.
+void check_lengths(const GenerationRequest& request, const ServedModel& served) {
+  for (const Request& one : request.requests) {
+    const std::int64_t tokens = std::ssize(one.prompt_ids);
+    if (one.policy.kind != CachePolicy::Kind::full || tokens <= served.context) continue;
+    throw ApiError(400,
+                   fmt::format("the prompt has {} tokens, but a sequence here holds at most {}: "
+                               "shorten it, or use attention_sinks or window",
+                               tokens, served.context),
+                   request.chat ? "messages" : "prompt", "context_length_exceeded");
+  }
+}
+
 void check_together(const Json& body, const GenerationRequest& request, const ServedModel& served) {
   if (!request.stream && member(body, "stream_options") != nullptr) {
     refuse_together("stream_options", "stream_options needs \"stream\": true");
+  }
+  if (served.engine != nullptr && request.n() > served.engine->options().max_sequences) {
+    refuse("n", "n is {}; it must be from 1 to {}, the sequences that run at the same time here",
+           request.n(), served.engine->options().max_sequences);
   }
   if (request.choices() > kMostChoices) {
     refuse_together("n", "prompt and n ask for {} answers; at most {} are written at once",
@@ -265,6 +282,7 @@ GenerationRequest read_generation(std::string_view text, bool chat, const Served
     if (echo) request.echoes.push_back(std::move(prompt.text));
   }
   check_together(body, request, served);
+  check_lengths(request, served);
   return request;
 }
 

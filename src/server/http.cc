@@ -1,7 +1,10 @@
 #include "server/http.h"
 
+#include <fmt/chrono.h>
+
 #include <algorithm>
 #include <charconv>
+#include <ctime>
 #include <system_error>
 
 namespace tessera::server {
@@ -25,7 +28,17 @@ Reply error_reply(const ApiError& error) {
 
 std::string sse_event(const std::string& data) { return "data: " + data + "\n\n"; }
 
+std::string http_date() {
+  return fmt::format("{:%a, %d %b %Y %H:%M:%S} GMT", fmt::gmtime(std::time(nullptr)));
+}
+
 std::string_view path_of(std::string_view target) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    const std::string_view begin = target.substr(0, scheme.size());
+    if (!beast::iequals({begin.data(), begin.size()}, {scheme.data(), scheme.size()})) continue;
+    target.remove_prefix(std::min(target.find_first_of("/?#", scheme.size()), target.size()));
+    if (!target.starts_with('/')) return "/";
+  }
   return target.substr(0, target.find_first_of("?#"));
 }
 

@@ -38,7 +38,10 @@ std::string dump(const nlohmann::json& json);
 // "data: {...}\n\n"
 std::string sse_event(const std::string& data);
 
-// The path of a target, without its query.
+// The time, as the header Date has it.
+std::string http_date();
+
+// The path of a target, without its query. A target may be a whole address, as proxies send it.
 std::string_view path_of(std::string_view target);
 // "a%2Fb" as "a/b". What is no escape stays as it is.
 std::string unescaped(std::string_view path);

@@ -58,6 +58,7 @@ void add_errors(Json& responses, bool has_body) {
   responses["413"] = error_response("A body that is too large");
   responses["415"] = error_response("A body that is not application/json");
   responses["429"] = error_response("A full queue; Retry-After says when to try again");
+  responses["501"] = error_response("A Transfer-Encoding other than chunked");
 }
 
 Json get_operation(const std::string& summary, Json answer) {

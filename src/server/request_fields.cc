@@ -122,7 +122,7 @@ std::vector<RequestField> completion_fields() {
        true});
   fields.push_back({"logprobs", integer_schema(0, kMostLogprobs),
                     fmt::format("a whole number from 0 to {}", kMostLogprobs),
-                    "Log-probabilities of the tokens, and of so many of the likeliest"});
+                    "Log-probabilities of the tokens, and of this many of the likeliest"});
   fields.push_back(
       {"echo", kBoolean, "true or false", "Begin the text with the prompt; not with logprobs"});
   return fields;
@@ -154,7 +154,7 @@ std::vector<RequestField> chat_fields() {
   fields.push_back({"logprobs", kBoolean, "true or false", "Log-probabilities of the tokens"});
   fields.push_back({"top_logprobs", integer_schema(0, kMostLogprobs),
                     fmt::format("a whole number from 0 to {}", kMostLogprobs),
-                    "With logprobs: those of so many of the likeliest tokens"});
+                    "With logprobs: how many of the likeliest tokens to report, too"});
   fields.push_back({"chat_template_kwargs",
                     {{"type", "object"}},
                     "an object",
@@ -231,7 +231,9 @@ void check_fields(const Json& request, Body body) {
              fmt::join(names_of(fields), ", "));
     }
     if (!matches(value, field->schema)) {
-      refuse(name, "{} is {}; it must be {}", name, model::describe(value), field->accepted);
+      const Mismatch wrong = find_mismatch(value, field->schema);
+      refuse(name, "{}{} {}; {} must be {}", name, wrong.path, wrong.what,
+             wrong.path.empty() ? "it" : name, field->accepted);
     }
   }
   for (const RequestField& field : fields) {

@@ -4,6 +4,8 @@
 #include <string>
 #include <string_view>
 
+#include "model/checkpoint/quote.h"
+
 namespace tessera::server {
 namespace {
 
@@ -45,6 +47,23 @@ ApiError parse_error(error_code error) {
   return {400, fmt::format("this is not a request that HTTP allows: {}", error.message())};
 }
 
+std::optional<ApiError> unclear_request(const HttpRequest& request) {
+  const std::size_t codings = request.count(http::field::transfer_encoding);
+  const bool is_old = request.version() < 11;
+  if (codings > 0 && is_old) {
+    return ApiError(400, "HTTP/1.0 has no Transfer-Encoding; send a Content-Length");
+  }
+  if (codings > 1 ||
+      (codings == 1 && !beast::iequals(request[http::field::transfer_encoding], "chunked"))) {
+    return ApiError(501, "the only Transfer-Encoding that is supported is chunked");
+  }
+  const std::size_t hosts = request.count(http::field::host);
+  if (hosts > 1 || (hosts == 0 && !is_old)) {
+    return ApiError(400, fmt::format("the request has {} Host headers; HTTP wants one", hosts));
+  }
+  return std::nullopt;
+}
+
 void check_head(const HttpRequest& request, const Route& route, const ApiKey& key, Stage stage) {
   if (!route.is_open && !key.accepts(view(request[http::field::authorization]))) {
     throw ApiError(401, "this server wants an API key: send \"Authorization: Bearer KEY\"", {},
@@ -59,6 +78,11 @@ void check_head(const HttpRequest& request, const Route& route, const ApiKey& ke
   }
   if (route.method == http::verb::post && !is_json(view(request[http::field::content_type]))) {
     throw ApiError(415, "the body must be JSON: send \"Content-Type: application/json\"");
+  }
+  const beast::string_view coding = request[http::field::content_encoding];
+  if (!coding.empty() && !beast::iequals(coding, "identity")) {
+    throw ApiError(415, fmt::format("Content-Encoding is {}; send the body without compression",
+                                    model::in_quotes(view(coding))));
   }
   const beast::string_view expect = request[http::field::expect];
   if (!expect.empty() && !beast::iequals(expect, "100-continue")) {

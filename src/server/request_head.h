@@ -1,6 +1,7 @@
 // The head of a request: how it is read, and what is refused before its body comes.
 #pragma once
 
+#include <optional>
 #include <string_view>
 
 #include "server/api_error.h"
@@ -24,6 +25,10 @@ void parse_last(RequestParser& parser, beast::flat_buffer& buffer, error_code& e
 bool is_http_error(error_code error);
 // What is wrong with bytes that Beast refuses.
 ApiError parse_error(error_code error);
+
+// A request whose end or whose host is unclear: two servers can read it as different requests. The
+// connection has to end with it.
+std::optional<ApiError> unclear_request(const HttpRequest& request);
 
 enum class Stage { loading, ready, draining };
 

@@ -93,7 +93,11 @@ Reply answer_tokenize(const Call& call) {
 Reply answer_detokenize(const Call& call) {
   const Json body = read_body(call, Body::detokenize);
   const auto ids = body["tokens"].get<std::vector<std::int32_t>>();
-  return json_reply({{"content", call.state.served->tokenizer.decode(ids)}});
+  try {
+    return json_reply({{"content", call.state.served->tokenizer.decode(ids)}});
+  } catch (const Error& error) {  // an id that no token has
+    refuse("tokens", "{}", error.what());
+  }
 }
 
 using Work = Route::Work;

@@ -1,11 +1,17 @@
 #include "server/schema.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "model/checkpoint/json.h"
+#include "model/checkpoint/quote.h"
 #include "server/characters.h"
 
 namespace tessera::server {
@@ -101,6 +107,33 @@ bool object_fits(const Json& value, const Json& schema) {
   return true;
 }
 
+// Known members come first: of {"type": "image_url", "image_url": {...}} the type is to blame.
+std::optional<Mismatch> mismatch_of_members(const Json& value, const Json& schema,
+                                            const std::string& path) {
+  const Json properties = schema.value("properties", Json::object());
+  for (const auto& [name, inner] : properties.items()) {
+    const auto member = value.find(name);
+    if (member == value.end() || matches(*member, inner)) continue;
+    return find_mismatch(*member, inner, fmt::format("{}.{}", path, name));
+  }
+  for (const Json& name : schema.value("required", Json::array())) {
+    const auto text = name.get<std::string>();
+    if (!value.contains(text)) return Mismatch{path, fmt::format("has no \"{}\"", text)};
+  }
+  const Json others = schema.value("additionalProperties", Json(true));
+  for (const auto& [name, member] : value.items()) {
+    if (properties.contains(name)) continue;
+    const std::string quoted = model::in_quotes(name);
+    if (others.is_boolean() && !others.get<bool>()) {
+      return Mismatch{path, fmt::format("has {}, which is not supported", quoted)};
+    }
+    if (!others.is_boolean() && !matches(member, others)) {
+      return find_mismatch(member, others, fmt::format("{}[{}]", path, quoted));
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 bool matches(const Json& value, const Json& schema) {
@@ -121,6 +154,25 @@ bool matches(const Json& value, const Json& schema) {
   }
   if (value.is_array()) return array_fits(value, schema);
   return !value.is_object() || object_fits(value, schema);
+}
+
+Mismatch find_mismatch(const Json& value, const Json& schema, const std::string& path) {
+  if (schema.contains("anyOf")) {
+    // Looks into the one option that is of the value's type, if there is one.
+    std::vector<const Json*> options;
+    for (const Json& option : schema["anyOf"]) {
+      if (has_type(value, option.value("type", ""))) options.push_back(&option);
+    }
+    if (options.size() == 1) return find_mismatch(value, *options.front(), path);
+  } else if (value.is_array() && schema.contains("items")) {
+    for (std::size_t i = 0; i < value.size(); ++i) {
+      if (matches(value[i], schema["items"])) continue;
+      return find_mismatch(value[i], schema["items"], fmt::format("{}[{}]", path, i));
+    }
+  } else if (value.is_object()) {
+    if (auto inside = mismatch_of_members(value, schema, path)) return *std::move(inside);
+  }
+  return {path, "is " + model::describe(value)};
 }
 
 }  // namespace tessera::server

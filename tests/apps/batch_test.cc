@@ -177,6 +177,8 @@ TEST_F(Batch, ABadLineGetsAnErrorLineAndTheOthersRun) {
       {R"({"custom_id": "x", "prompt": "a", "max_tokens": 0})", "max_tokens is 0"},
       {R"({"custom_id": "x", "prompt": "a", "n": 9})", "n is 9; it must be from 1 to 8"},
       {R"({"custom_id": "x", "prompt": "a", "n": 0})", "n is 0"},
+      {R"({"custom_id": "x", "prompt": "a", "n": 100000000000})",  // their memory was taken first
+       "n is 100000000000; it must be from 1 to 8"},
       {R"({"custom_id": "x", "prompt": "a", "seed": -1})", "seed is -1"},
       {R"({"custom_id": "x", "prompt": "a", "stop": ""})", "stop has an empty text"},
       {R"({"custom_id": "x", "prompt": "a", "stop": [1]})", "stop[0] is 1, it must be a string"},

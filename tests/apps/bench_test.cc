@@ -1,5 +1,6 @@
 // tessera bench as a user runs it: forms of output, and comparison with an earlier run.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -101,7 +102,23 @@ TEST(Bench, RefusesWhatItCannotCompareOrPrint) {
   write(path("peers.json"), "{\"peers\": [{\"name\": \"x\", \"test\": \"tg128\"}]}");
   const Outcome missing = bench("norm --compare " + path("missing.json"));
   EXPECT_EQ(missing.status, 1);
-  EXPECT_TRUE(has(missing.output, "could not be read")) << missing.output;
+  EXPECT_TRUE(has(missing.output, "there is no file")) << missing.output;
+  // These were waited for without end, or answered with the words of the standard library.
+  ASSERT_EQ(mkfifo(path("pipe.html").c_str(), 0600), 0);
+  for (const std::string& arguments :
+       {"norm --compare " + path("pipe.html"),
+        "norm --html " + path("page.html") + " --peers " + path("pipe.html")}) {
+    const Outcome pipe = bench(arguments);
+    EXPECT_EQ(pipe.status, 1);
+    EXPECT_TRUE(has(pipe.output, "is a pipe or a device")) << pipe.output;
+  }
+  const Outcome into_pipe = bench("norm --html " + path("pipe.html"));
+  EXPECT_EQ(into_pipe.status, 2);
+  EXPECT_TRUE(has(into_pipe.output, "a pipe or a device; give the name of a file"))
+      << into_pipe.output;
+  const Outcome of_folder = bench("norm --compare " + folder.path().string());
+  EXPECT_EQ(of_folder.status, 1);
+  EXPECT_TRUE(has(of_folder.output, "is a folder; a file is needed here")) << of_folder.output;
   const Outcome wrong = bench("norm --compare " + path("no.json"));
   EXPECT_EQ(wrong.status, 1);
   EXPECT_TRUE(has(wrong.output, "is not what tessera bench --json prints")) << wrong.output;

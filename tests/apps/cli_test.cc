@@ -4,11 +4,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "apps/program.h"
 #include "core/build_config.h"
+#include "support/files.h"
 #include "support/program.h"
 #include "tessera/version.h"
 
@@ -99,9 +103,22 @@ TEST(Cli, TheKernelsDemoAgreesWithFloat64) {
   }
 }
 
+// The names that `tessera --help` lists, and "" for the program itself.
+std::vector<std::string> commands() {
+  const std::string help = run("--help").output;
+  std::istringstream in(help.substr(help.find("Commands:\n")));
+  std::vector<std::string> names{""};
+  std::string line;
+  std::getline(in, line);
+  while (std::getline(in, line) && !line.empty()) {
+    if (line[2] != ' ') names.push_back(line.substr(2, line.find(' ', 2) - 2));
+  }
+  return names;
+}
+
 TEST(Cli, EverySubcommandHelpsWithAnExample) {
-  for (const std::string command : {"", "batch", "chat", "demo", "devices", "generate", "info",
-                                    "perplexity", "quantize", "tokenize", "verify"}) {
+  ASSERT_EQ(commands().size(), 14u);
+  for (const std::string& command : commands()) {
     const Outcome outcome = run(command + " --help");
     EXPECT_EQ(outcome.status, 0);
     EXPECT_NE(outcome.output.find("  tessera " + command), std::string::npos) << outcome.output;
@@ -110,8 +127,7 @@ TEST(Cli, EverySubcommandHelpsWithAnExample) {
 }
 
 TEST(Cli, HelpFitsTheTerminalAndHasNoJargon) {
-  for (const std::string command : {"", "batch", "chat", "demo", "devices", "generate", "info",
-                                    "perplexity", "quantize", "tokenize", "verify"}) {
+  for (const std::string& command : commands()) {
     for (const std::size_t width : {40u, 80u}) {
       setenv("COLUMNS", std::to_string(width).c_str(), 1);
       const std::string help = run(command + " --help").output;
@@ -121,6 +137,66 @@ TEST(Cli, HelpFitsTheTerminalAndHasNoJargon) {
         EXPECT_EQ(help.find(jargon), std::string::npos) << jargon << " in\n" << help;
       }
     }
+  }
+}
+
+// All "--flag" of a text, each once.
+std::set<std::string> flags_in(const std::string& text) {
+  const std::regex flag("(^|[^-\\w])(--[a-z][-a-z]*)");
+  std::set<std::string> flags;
+  for (std::sregex_iterator at(text.begin(), text.end(), flag), end; at != end; ++at) {
+    flags.insert((*at)[2].str());
+  }
+  return flags;
+}
+
+// The page used to lack a third of the flags.
+TEST(Cli, TheQuickReferenceHasEveryFlagAndNoOther) {
+  const std::string page = read_text(data_path("../../docs/QUICK_REFERENCE.md"));
+  const std::size_t begin = page.find("\n## The command line\n");
+  ASSERT_NE(begin, std::string::npos);
+  const std::set<std::string> there =
+      flags_in(page.substr(begin, page.find("\n## ", begin + 1) - begin));
+  std::set<std::string> known;
+  for (const std::string& command : commands()) {
+    for (const std::string& flag : flags_in(run(command + " --help").output)) {
+      EXPECT_TRUE(there.contains(flag)) << "tessera " << command << " has " << flag;
+      known.insert(flag);
+    }
+  }
+  for (const std::string& flag : there) EXPECT_TRUE(known.contains(flag)) << flag;
+}
+
+// `--model "$MODEL"` used to run the bundled model where the variable was not set. An empty number
+// was 0, and one beyond 64 bits the largest.
+TEST(Cli, EmptyValuesAndNumbersOutOfRangeAreRefused) {
+  const struct {
+    const char *arguments, *expected;
+  } cases[] = {
+      {"info ''", "DIR '': must not be empty"},
+      {"info --model ''", "--model '': must not be empty"},
+      {"generate x --model ''", "--model '': must not be empty"},
+      {"generate x --parallel ''", "--parallel '': must not be empty"},
+      {"generate x --prompt-file ''", "--prompt-file '': must not be empty"},
+      {"generate x --temperature ''", "--temperature '': must be a number"},
+      {"generate x --temperature 1e400", "--temperature 1e400: must be a number"},
+      {"generate x --top-k ''", "--top-k '': must be a whole number from 0"},
+      {"generate x --top-k 99999999999999999999", "must be a whole number from 0 to"},
+      {"chat --min-p ''", "--min-p '': must be a number"},
+      {"quantize --model m --format int4 --out o --group ''", "--group '': must be a whole number"},
+      {"quantize --model m --format int4 --out o --group 0x10", "--group 0x10: must be a whole"},
+      {"quantize --model m --format int4 --out o --calibration ''", "--calibration '': must not"},
+      {"bench norm --compare ''", "--compare '': must not be empty"},
+      {"bench norm --compare x --max-regression nan",
+       "--max-regression nan: must be a number from 0 to 1000"},
+      {"bench norm --model x", "--model x is for the suites decode and all"},
+      {"bench norm --max-regression 5", "--max-regression requires --compare"},
+      {"perplexity --text x --by-position ''", "--by-position '': must not be empty"},
+  };
+  for (const auto& c : cases) {
+    const Outcome outcome = run(std::string(c.arguments) + " </dev/null");
+    EXPECT_EQ(outcome.status, 2) << c.arguments;
+    EXPECT_NE(outcome.output.find(c.expected), std::string::npos) << outcome.output;
   }
 }
 

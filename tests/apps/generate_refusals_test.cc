@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "support/files.h"
 #include "support/model_folder.h"
 #include "support/program.h"
 
@@ -92,6 +94,18 @@ TEST(GenerateRefusals, BadInputGetsOneSentence) {
     EXPECT_EQ(std::count(outcome.err.begin(), outcome.err.end(), '\n'), 1) << outcome.err;
     EXPECT_EQ(outcome.out, "");
   }
+}
+
+// It used to recommend --attention-sinks 0, which is refused.
+TEST(GenerateRefusals, TheAdviceForAModelOfOneTokenCanBeFollowed) {
+  const ModelFolder tiny("neox-serial-untied", TinyVocabulary::printable);
+  nlohmann::json config = nlohmann::json::parse(read_text(tiny.path() / "config.json"));
+  config["max_position_embeddings"] = 1;
+  tiny.write("config.json", config.dump());
+  const ProgramRun outcome = run_program(TESSERA_PROGRAM, "generate abc" + tiny.option());
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.err.find("or use --window 1 for a stream of any length"), std::string::npos)
+      << outcome.err;
 }
 
 TEST(GenerateRefusals, ModelsThatAreNotThereGetOneSentence) {

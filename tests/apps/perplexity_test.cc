@@ -165,6 +165,8 @@ TEST_F(PerplexityCommand, RefusesSettingsThatDoNotCompare) {
       {"--compare weights=dense --compare weights=int4,window=60",
        "--compare weights=dense reads the text in chunks, --compare weights=int4,window=60 as one "
        "stream: such figures are not comparable; give a window to all settings or to none"},
+      {"--compare weights=dense --compare weights=int4,weights=int8",
+       "--compare weights=int4,weights=int8: --weights is given more than once"},
       {"--window 8 --compare context=64 --compare weights=int4",
        "--compare context=64: --context 64 sizes a full cache"},
       {"--window 8 --compare sinks=4 --compare stride=4", "--compare stride=4: --stride 4 is for"},
@@ -215,6 +217,22 @@ TEST_F(PerplexityCommand, WritesNllByPositionOfOneSetting) {
   const auto lines = std::count(table.begin(), table.end(), '\n');
   EXPECT_GT(lines, 20);
   EXPECT_LT(lines, 42);  // about 40 points
+}
+
+// The table used to take the place of the text.
+TEST_F(PerplexityCommand, TheTextIsNotWrittenOver) {
+  const TemporaryFolder files;
+  const std::string text = (files.path() / "text.csv").string();
+  write_text(text, "Once upon a time");
+  std::filesystem::create_symlink(text, files.path() / "link.csv");
+  for (const char* name : {"text.csv", "./text.csv", "link.csv"}) {
+    const ProgramRun outcome =
+        run("'" + text + "' --by-position '" + (files.path() / name).string() + "'");
+    EXPECT_EQ(outcome.status, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find("this is the text itself; give another name"), std::string::npos)
+        << outcome.err;
+  }
+  EXPECT_EQ(read_text(text), "Once upon a time");
 }
 
 TEST_F(PerplexityCommand, RefusesWhatItCannotScore) {

@@ -96,6 +96,14 @@ TEST(Profile, WritesThePlotsOfThePage) {
   }
 }
 
+// The prompt used to be made first, until no memory was left.
+TEST(Profile, APromptThatNoMemoryHoldsIsRefusedAtOnce) {
+  const Outcome outcome = profile(tiny_model() + " --prompt-len 1099511627776");
+  EXPECT_EQ(outcome.status, 1);
+  EXPECT_NE(outcome.output.find("pages of 64 tokens are too many"), std::string::npos)
+      << outcome.output;
+}
+
 TEST(Profile, RefusesFilesThatCannotBeWrittenBeforeTheWork) {
   const Outcome ending = profile("--html page.txt");
   EXPECT_EQ(ending.status, 2);

@@ -147,6 +147,11 @@ TEST_F(QuantizeCommand, BadInputIsRefusedWithASentenceAndWritesNothing) {
       {"--model " + golden_ + " --format fp8 --plan auto --budget 50% --calibration no --out " +
            out(),
        "there is no file no", 1},
+      // Both were taken and not used.
+      {"--model " + golden_ + " --format fp8 --calibration no --out " + out(),
+       "--calibration requires --plan"},
+      {"--model " + golden_ + " --format fp8 --calibration-tokens 8 --out " + out(),
+       "--calibration-tokens requires --plan"},
       {"--format fp8 --out " + out(), "--model"},
   };
   for (const auto& c : cases) {

@@ -82,6 +82,10 @@ std::string read_requests(std::string_view bytes, std::size_t piece) {
     error_code error;
     http::read_header(sent, buffer, parser, error);
     if (error) return heard + end_of(error);
+    if (const auto unclear = unclear_request(parser.get())) {
+      check_sentence(*unclear);
+      return heard + "unclear";
+    }
     const bool accepted = accepts(parser.get());
     heard += view(parser.get().method_string());
     heard += view(parser.get().target());

@@ -1,6 +1,10 @@
 """The page in a real browser, Debian's chromium."""
+import contextlib
+import http.client
+import http.server
 import json
 import shutil
+import threading
 import urllib.parse
 
 import pytest
@@ -118,6 +122,48 @@ def test_streams_an_answer_without_an_error_or_a_stranger(browse, server, artefa
     assert any(url.endswith("/v1/completions") for url in page.requested)
 
 
+@contextlib.contextmanager
+def below_a_path(server, path: str):
+    """A proxy that shows the server below a path, and nothing elsewhere. The address of the page."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def forward(self):
+            if not self.path.startswith(path):
+                return self.send_error(404)
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            inner = http.client.HTTPConnection(server.host, server.port, timeout=SECONDS)
+            inner.request(self.command, self.path.removeprefix(path), body or None, {"Content-Type": "application/json"})
+            answer = inner.getresponse()
+            self.send_response(answer.status)
+            for name in ("Content-Type", "Content-Security-Policy"):
+                if name in answer.headers:
+                    self.send_header(name, answer.headers[name])
+            self.end_headers()
+            while part := answer.read1(65536):
+                self.wfile.write(part)
+            inner.close()
+
+        do_GET = do_POST = forward
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as proxy:
+        threading.Thread(target=proxy.serve_forever).start()
+        yield f"http://127.0.0.1:{proxy.server_port}{path}/"
+        proxy.shutdown()
+
+
+def test_the_page_works_below_a_path(browse, server):
+    with below_a_path(server, "/a/path") as url:
+        page = browse(url)
+        page.set("max_tokens", "5")
+        page.write("Once upon a time")
+        page.until(lambda: page["ended"].text.startswith("5 tokens"))
+        page.until(lambda: " of " in page["pages"].text)
+        assert page.errors() == [] and page.strangers() == []
+
+
 def test_the_stop_button_stops_the_server_too(browse, server):
     page = browse()
     page["endless"].click()
@@ -193,6 +239,11 @@ def test_what_a_screen_reader_hears(browse):
     page = browse()
     assert page.driver.execute_script(
         "return [...document.querySelectorAll('input, textarea, button')].filter(e => !e.labels?.length && !e.textContent.trim() && !e.ariaLabel).map(e => e.id)") == []
+    headings = page.driver.execute_script("return [...document.querySelectorAll('aside h2')].map(e => e.textContent)")
+    assert headings == ["Right now", "Sampling", "Endless stream", "API key"], "no words of buttons"
+    for name, value, words in (("temperature", "0", "greedy"), ("temperature", "0.5", "0.50"), ("top_p", "1", "off")):
+        page.set(name, value)
+        assert page[name].get_attribute("aria-valuetext") == words == page[f"{name}-out"].text
     page.set("max_tokens", "30")
     page.write("Once upon a time")
     page.until(page.idle)
@@ -207,7 +258,7 @@ def test_a_refusal_is_said_in_plain_words(browse):
     page.set("words", "word " * 1000)
     page.write("")
     page.until(lambda: page.count(".notice") == 1)
-    assert "token" in page.driver.find_element(By.CSS_SELECTOR, ".notice p").text
+    assert "Endless stream" in page.driver.find_element(By.CSS_SELECTOR, ".notice p").text, "it says what to do on this page"
 
 
 def test_a_key_is_asked_for_and_used(browse, start, artefacts):
@@ -444,6 +495,8 @@ def test_a_chat_turn_by_turn(browse, chat_server, artefacts):
     page.set("max_tokens", "24")
     page.set("temperature", "0")
     first = say(page, "Tell me about a dog.")
+    speakers = [node["name"]["value"] for node in page.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"] if node.get("role", {}).get("value") == "StaticText"]
+    assert "You" in speakers and "stories-chat" in speakers, "a screen reader says who speaks"
     assert first == answer_to(chat_server, ("user", "Tell me about a dog."), max_tokens=24)
     assert page.count(".token") > 12, "token by token"
     second = say(page, "And then?")

@@ -306,6 +306,14 @@ def test_a_wrong_key_is_refused(chat_server):
     assert "a-secret-of-tests" not in chat_server.log.read_text()
 
 
+def test_images_are_refused_by_name(chat):
+    content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,"}}]
+    with pytest.raises(openai.BadRequestError) as caught:
+        chat.chat.completions.create(model=chat.models.list().data[0].id, messages=[*MESSAGES, {"role": "user", "content": content}])
+    assert caught.value.body["message"].startswith('messages[2].content[1].type is "image_url"; ')
+    assert caught.value.body["param"] == "messages"
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [("tools", [{"type": "function", "function": {"name": "f"}}]), ("response_format", {"type": "json_object"}), ("messages", []),

@@ -1,5 +1,6 @@
 """What the options of `tessera serve` promise: keys, logs, origins, names."""
 import json
+import os
 import pathlib
 import re
 import socket
@@ -177,9 +178,26 @@ def test_wrong_options_are_said_in_one_line(program, flags):
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and flags[0] in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("flags", "variable", "said"),
+    [
+        ([], "", "TESSERA_API_KEY is set and holds no key"),  # it used to be taken for none
+        ([], "a\nb", "the key has a control character"),
+        (["--api-key", "a\tb"], None, "the key has a control character"),
+        (["--cors", "http://a\r\nX: y"], None, "--cors has a control character"),  # it used to become a header
+    ],
+)
+def test_keys_and_origins_that_no_header_holds_are_refused(program, flags, variable, said):
+    environment = {**os.environ, **({} if variable is None else {"TESSERA_API_KEY": variable})}
+    done = subprocess.run([program, "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and said in done.stderr
+
+
 def test_a_full_queue_says_when_to_try_again(start):
     """One answer runs, one waits, the next is refused."""
     server = start("queue", "--max-sequences", "1", "--max-queue", "1")
+    status, _, answer = server.request("POST", "/v1/completions", ASKED | {"n": 2})
+    assert status == 400 and json.loads(answer)["error"]["param"] == "n", "two answers never run here at once"
     endless = {"prompt": "Once", "stream": True, "max_tokens": 1000000, "ignore_eos": True, "attention_sinks": 4, "window": 60}
     held = []
     for waiting in (0, 1):

@@ -122,5 +122,23 @@ TEST(TokenTexts, TokensKeepTheirSpaces) {
   }
 }
 
+// A client puts a character together from the bytes of its tokens.
+TEST(TokenTexts, PartsOfACharacterHaveItsBytes) {
+  const std::string face = "\xf0\x9f\x98\x80";
+  for (const char* file : {"tiny-gpt2", "tiny-llama2"}) {
+    const Tokenizer tokenizer = Tokenizer::from_file(
+        test::data_path(std::string("tokenizers/") + file + ".tokenizer.json"));
+    const std::string text = "the cat " + face;
+    std::string bytes;
+    std::size_t parts = 0;
+    for (const std::int32_t id : tokenizer.encode(text)) {
+      bytes += token_bytes(tokenizer, id);
+      parts += token_bytes(tokenizer, id) != token_text(tokenizer, id) ? 1 : 0;
+    }
+    EXPECT_TRUE(bytes == text || bytes == " " + text) << file << ": " << bytes;
+    EXPECT_GE(parts, 2U) << file;
+  }
+}
+
 }  // namespace
 }  // namespace tessera::server

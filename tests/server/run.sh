@@ -7,7 +7,7 @@
 #   --tiny             a model of a few thousand weights: for builds with a sanitizer
 #   --malformed N      so many malformed requests (10000)
 #   --droppers N       so many clients that leave (1000)
-#   --long N           and one run of N requests, which watches the memory (20000 takes about 10 minutes)
+#   --long N           and one run of N requests, which watches the memory (20000 takes about two minutes)
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 source "$root/scripts/setup.sh"

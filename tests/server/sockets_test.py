@@ -1,4 +1,5 @@
 """What clients do to the sockets, on purpose or not: slow, half, wrong, too large, too many."""
+import email.utils
 import json
 import socket
 import statistics
@@ -35,6 +36,16 @@ def test_pipelined_requests_are_answered_in_order(server, expected):
     first, health, last = replies(server.exchange(asked))
     assert text_of(first) == text_of(last) == expected
     assert json.loads(health.body)["status"] == "ok"
+
+
+@pytest.mark.parametrize("streams", [(False, False), (False, True), (True, True), (True, False)])
+def test_a_connection_ends_with_the_last_answer_to_a_client_that_sends_no_more(server, expected, streams):
+    """It had been waited for until the connection had idled for long enough."""
+    asked = b"".join(post("/v1/completions", {**GREEDY, "stream": stream}) for stream in streams)
+    began = time.monotonic()
+    found = replies(server.exchange(asked))
+    assert [reply.headers["content-type"] for reply in found] == ["text/event-stream" if stream else "application/json" for stream in streams]
+    assert time.monotonic() - began < 20
 
 
 def test_a_hundred_pipelined_requests(server):
@@ -82,6 +93,48 @@ def test_two_ways_to_say_the_length_are_refused(server):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
     for lengths in (b"Content-Length: 2\r\nContent-Length: 3\r\n", b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n"):
         assert one(server.exchange(head + lengths + b"\r\n{}")).status == 400
+
+
+@pytest.mark.parametrize(("version", "coding", "status"), [("1.1", "gzip", 501), ("1.1", "gzip, chunked", 501), ("1.1", "identity", 501), ("1.0", "chunked", 400)])
+def test_a_body_in_a_coding_that_is_not_known_is_no_second_request(server, version, coding, status):
+    """What lies behind such a head must not be read as a request: a proxy in front may have taken it for the body."""
+    head = f"POST /v1/completions HTTP/{version}\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: {coding}\r\n\r\n".encode()
+    reply = one(server.exchange(head + b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"))
+    assert reply.status == status and error_of(reply)
+    assert version == "1.0" or reply.headers["connection"] == "close"
+
+
+@pytest.mark.parametrize(("hosts", "version", "status"), [(0, "1.1", 400), (1, "1.1", 200), (2, "1.1", 400), (0, "1.0", 200)])
+def test_a_request_has_one_host(server, hosts, version, status):
+    lines = [f"GET /health HTTP/{version}", *["Host: a"] * hosts, "", ""]
+    assert one(server.exchange("\r\n".join(lines).encode())).status == status
+
+
+def test_a_whole_address_as_proxies_send_it(server):
+    assert one(server.exchange(b"GET http://a.example/health?x HTTP/1.1\r\nHost: a.example\r\n\r\n")).status == 200
+
+
+def test_empty_lines_between_requests(server, expected):
+    """Some clients send one behind a body."""
+    health = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+    found = replies(server.exchange(b"\r\n" + post("/v1/completions", GREEDY) + b"\r\n\r\n" + health + b"\r\n"))
+    assert [reply.status for reply in found] == [200, 200] and text_of(found[0]) == expected
+    with server.connect() as connection:
+        for byte in b"\r\n\r\n" + health:
+            connection.sendall(bytes([byte]))
+        assert one(connection.recv(4096)).status == 200
+    assert server.exchange(b"\r\n\r") == b""
+
+
+def test_a_packed_body_is_refused(server):
+    reply = one(server.exchange(post("/v1/completions", GREEDY, "Content-Encoding: gzip", "Connection: close")))
+    assert reply.status == 415 and "gzip" in error_of(reply)
+
+
+def test_answers_are_dated(server):
+    for reply in replies(server.exchange(post("/v1/completions", GREEDY) + post("/v1/completions", {**GREEDY, "stream": True}))):
+        seconds = email.utils.parsedate_to_datetime(reply.headers["date"]).timestamp()
+        assert abs(seconds - time.time()) < 60
 
 
 def test_a_body_shorter_than_it_says(server):

@@ -73,4 +73,5 @@ def test_the_ids_are_those_of_a_prompt(server):
 def test_what_is_wrong_is_refused_by_name(server, path, body, said):
     status, _, answer = server.request("POST", path, body)
     assert status == 400
-    assert said in json.loads(answer)["error"]["message"], answer
+    error = json.loads(answer)["error"]
+    assert said in error["message"] and error["param"] in body.keys() | {"tokens", "content"}, error

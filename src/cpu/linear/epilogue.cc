@@ -29,7 +29,7 @@ struct EpilogueRow {
 
 // out = act(values + bias) * (up + up_bias) + residual
 template <Activation activation, typename T>
-void finish_row(const EpilogueRow<T>& row, std::size_t n) {
+void epilogue_of_row(const EpilogueRow<T>& row, std::size_t n) {
   const Lanes d;
   const std::size_t lanes = hn::Lanes(d);
   for (std::size_t i = 0; i < n; i += lanes) {
@@ -43,18 +43,18 @@ void finish_row(const EpilogueRow<T>& row, std::size_t n) {
 }
 
 template <typename T>
-void finish_row(Activation activation, const EpilogueRow<T>& row, std::size_t n) {
+void epilogue_of_row(Activation activation, const EpilogueRow<T>& row, std::size_t n) {
   switch (activation) {
     case Activation::none:
-      return finish_row<Activation::none>(row, n);
+      return epilogue_of_row<Activation::none>(row, n);
     case Activation::relu:
-      return finish_row<Activation::relu>(row, n);
+      return epilogue_of_row<Activation::relu>(row, n);
     case Activation::gelu:
-      return finish_row<Activation::gelu>(row, n);
+      return epilogue_of_row<Activation::gelu>(row, n);
     case Activation::gelu_tanh:
-      return finish_row<Activation::gelu_tanh>(row, n);
+      return epilogue_of_row<Activation::gelu_tanh>(row, n);
     case Activation::silu:
-      return finish_row<Activation::silu>(row, n);
+      return epilogue_of_row<Activation::silu>(row, n);
   }
 }
 
@@ -83,7 +83,7 @@ void apply(const Epilogue& epilogue, const ProductTile& product, const float* up
           .residual = epilogue.has_residual ? epilogue.residual.row<T>(product.m0 + m) + product.n0
                                             : nullptr,
           .out = epilogue.out.row<T>(product.m0 + m) + product.n0};
-      finish_row(epilogue.activation, row, n_size);
+      epilogue_of_row(epilogue.activation, row, n_size);
     }
   });
 }

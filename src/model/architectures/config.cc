@@ -183,14 +183,13 @@ void apply_generation_config(const Json& json, const std::string& where, ModelCo
 }  // namespace model
 
 ModelConfig read_model_config(const std::filesystem::path& directory) {
-  constexpr std::int64_t kMaxBytes = 16 << 20;  // the largest published ones have a few kilobytes
   return as_error(fmt::format("reading {}", directory.string()), [&] {
     const std::filesystem::path path = directory / "config.json";
     ModelConfig config =
-        model::model_config_of(model::read_json_file(path, kMaxBytes), path.string());
+        model::model_config_of(model::read_json_file(path, model::kMaxConfigBytes), path.string());
     const std::filesystem::path generation = directory / "generation_config.json";
     if (model::is_named(generation)) {
-      model::apply_generation_config(model::read_json_file(generation, kMaxBytes),
+      model::apply_generation_config(model::read_json_file(generation, model::kMaxConfigBytes),
                                      generation.string(), config);
     }
     return config;

@@ -68,8 +68,9 @@ struct Architecture {
   std::string_view name;       // model_type of config.json
   std::string_view causal_lm;  // its entry of `architectures` in config.json
   ConfigDefaults defaults;
-  // The keys of config.json that read_options() reads, beside those that every architecture has
-  // (config.cc). An option that another architecture reads and this one does not is refused.
+  // The keys of config.json that read_options() reads, beside those that every architecture has. Of
+  // the options that change what is computed (config.cc lists them), those that are not here are
+  // refused; other keys that are not here are not looked at, as in transformers.
   std::span<const std::string_view> keys;
   void (*read_options)(const JsonView& json, ModelConfig& config);
   std::unique_ptr<Model> (*make)(const ModelConfig& config, DType dtype, WeightSource& weights);

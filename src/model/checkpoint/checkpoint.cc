@@ -17,7 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMaxConfigBytes = 10'000'000;  // a long one has some ten thousand
 constexpr std::int64_t kMaxIndexBytes = 100'000'000;  // names of all tensors, as in their headers
 
 bool is_there(const fs::path& path) {

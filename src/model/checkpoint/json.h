@@ -20,6 +20,8 @@ using Json = nlohmann::json;
 Json parse_json(std::string_view text, const std::string& where);
 // Refuses files over `max_bytes`.
 Json read_json_file(const std::filesystem::path& path, std::int64_t max_bytes);
+// Of config.json and those that belong to it; the largest published ones are a few kilobytes.
+inline constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 
 // A value inside a sentence: "64", 64, an array of 3, an object.
 std::string describe(const Json& value);

@@ -24,6 +24,14 @@ bool is_model_file(const fs::path& file) {
          std::find(kWeights.begin(), kWeights.end(), extension) != kWeights.end();
 }
 
+// What else a model is read from. Those of another model would be taken for the new one's.
+bool is_part_of_a_model(const std::string& name) {
+  constexpr std::array<std::string_view, 6> kParts = {
+      "hf_quant_config.json",  "generation_config.json",  "tokenizer.json",
+      "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"};
+  return std::find(kParts.begin(), kParts.end(), name) != kParts.end();
+}
+
 bool is_hidden(const fs::path& file) { return file.filename().string().starts_with("."); }
 
 [[noreturn]] void fail_on(const char* what, const fs::path& path, const std::error_code& error) {
@@ -105,23 +113,22 @@ void OutputFolder::write(const std::string& name, std::string_view text) {
 
 std::vector<std::string> OutputFolder::old_model() const {
   std::vector<std::string> names;
-  std::error_code error;
+  std::error_code error, ignored;  // of links that lead nowhere
   for (const fs::directory_entry& entry : fs::directory_iterator(path_, error)) {
     const std::string name = entry.path().filename().string();
-    const bool is_old = name.starts_with("model") && is_model_file(entry.path()) &&
-                        name != "model.safetensors";  // ours replaces that one
-    if (entry.is_regular_file(error) && (is_old || name == "hf_quant_config.json")) {
-      names.push_back(name);
-    }
+    const bool is_old =
+        (name.starts_with("model") && is_model_file(entry.path())) || is_part_of_a_model(name);
+    const bool is_replaced = fs::exists(fs::status(new_files() / name, ignored));
+    if (is_old && !is_replaced && entry.is_regular_file(ignored)) names.push_back(name);
   }
   if (error) fail_on("read", path_, error);
   return names;
 }
 
 void OutputFolder::copy_others() {
-  std::error_code error;
+  std::error_code error, ignored;  // of links that lead nowhere
   for (const fs::directory_entry& entry : fs::directory_iterator(from_, error)) {
-    if (!entry.is_regular_file(error) || is_model_file(entry.path()) || is_hidden(entry.path())) {
+    if (!entry.is_regular_file(ignored) || is_model_file(entry.path()) || is_hidden(entry.path())) {
       continue;
     }
     const fs::path copy = new_files() / entry.path().filename();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "core/workspace.h"
 #include "cpu/elementwise/for_each_row.h"
 #include "model/architectures/config.h"
+#include "model/architectures/registry.h"
 #include "model/checkpoint/output_folder.h"
 #include "model/checkpoint/packed_layouts.h"
 #include "model/checkpoint/packed_writer.h"
@@ -30,8 +32,26 @@ bool is_matrix(const StoredTensor& tensor) {
          tensor.name.ends_with(kWeight);
 }
 
-bool is_embedding(std::string_view module) {
-  return module.ends_with("embed_in") || module.ends_with("embed_tokens");
+// Where the checkpoint's architecture has its embedding and its head.
+struct EndModules {
+  std::string embedding;                    // a tied matrix may be stored under the head's name
+  std::span<const std::string_view> heads;  // all names that the head can have
+  bool tied;
+};
+
+EndModules end_modules(const Checkpoint& checkpoint) {
+  const ModelConfig config =
+      model_config_of(checkpoint.config(), (checkpoint.directory() / "config.json").string());
+  const ModuleNames& names = find_architecture(config).modules;
+  const auto is_stored = [&](std::string_view module) {
+    return checkpoint.find(std::string(module).append(kWeight)) != nullptr;
+  };
+  std::string_view embedding = names.table;
+  if (config.tied_head && !is_stored(names.table)) {
+    const auto head = std::find_if(names.heads.begin(), names.heads.end(), is_stored);
+    if (head != names.heads.end()) embedding = *head;
+  }
+  return {.embedding = std::string(embedding), .heads = names.heads, .tied = config.tied_head};
 }
 
 bool is_decimal_digit(char c) { return c >= '0' && c <= '9'; }
@@ -100,6 +120,10 @@ class Job {
  public:
   Job(Context& ctx, const Checkpoint& checkpoint, const QuantizeCheckpointArgs& args)
       : ctx_(ctx), checkpoint_(checkpoint), args_(args) {
+    const EndModules ends = end_modules(checkpoint);
+    const auto is_head = [&](std::string_view module) {
+      return std::find(ends.heads.begin(), ends.heads.end(), module) != ends.heads.end();
+    };
     for (const PackableLayer& layer : packable_layers(checkpoint)) {
       const bool packed =
           (!layer.embedding || args.embedding) && args.plan.format_of(layer.name) != Format::dense;
@@ -109,9 +133,10 @@ class Job {
            .packed = packed,
            .dense_bytes = layer.dense_bytes,
            .stored_bytes = packed ? stored_bytes(layer, args.options) : layer.dense_bytes});
-      if (!packed && !layer.embedding) ignore_.push_back(layer.name);
+      if (!packed && (!layer.embedding || is_head(layer.name))) ignore_.push_back(layer.name);
+      packs_embedding_ = packs_embedding_ || (packed && layer.embedding);
     }
-    ignore_tied_head();
+    if (ends.tied) ignore_tied_head(ends);
     for (const StoredTensor& tensor : checkpoint.tensors()) {
       result_.bytes_before += static_cast<std::int64_t>(tensor.data.size());
       plan_tensor(tensor);
@@ -138,8 +163,8 @@ class Job {
     }
     writer.commit();
     Json config = checkpoint_.config();
-    config["quantization_config"] = packed_config(
-        {.options = args_.options, .embedding = has_packed_embedding(), .ignore = ignore_});
+    config["quantization_config"] =
+        packed_config({.options = args_.options, .embedding = packs_embedding_, .ignore = ignore_});
     out.write("config.json", config.dump(2) + "\n");
     out.copy_others();
     checkpoint_.check_unchanged();
@@ -150,12 +175,9 @@ class Job {
  private:
   // A head that is tied to the embedding has no tensor of its own, but other programs see a Linear
   // layer in it.
-  void ignore_tied_head() {
-    const ModelConfig config =
-        model_config_of(checkpoint_.config(), (checkpoint_.directory() / "config.json").string());
-    if (!config.tied_head) return;
-    for (const char* head : {"lm_head", "embed_out"}) {
-      if (!checkpoint_.find(head + std::string(kWeight))) ignore_.emplace_back(head);
+  void ignore_tied_head(const EndModules& ends) {
+    for (const std::string_view head : ends.heads) {
+      if (!checkpoint_.find(std::string(head).append(kWeight))) ignore_.emplace_back(head);
     }
   }
 
@@ -189,11 +211,6 @@ class Job {
     }
   }
 
-  bool has_packed_embedding() const {
-    return std::any_of(result_.layers.begin(), result_.layers.end(),
-                       [](const auto& layer) { return layer.packed && is_embedding(layer.name); });
-  }
-
   Context& ctx_;
   const Checkpoint& checkpoint_;
   const QuantizeCheckpointArgs& args_;
@@ -201,6 +218,7 @@ class Job {
   std::unordered_map<std::string, std::size_t> packed_;  // tensor -> index of its layer
   std::vector<std::string> ignore_;
   std::vector<TensorToWrite> planned_;
+  bool packs_embedding_ = false;
   std::int64_t done_ = 0;
 };
 
@@ -212,12 +230,13 @@ std::vector<PackableLayer> packable_layers(const Checkpoint& checkpoint) {
          "{} is packed already; give the dense checkpoint it was made from",
          checkpoint.directory().string());
   }
+  const std::string embedding = end_modules(checkpoint).embedding;
   std::vector<PackableLayer> layers;
   for (const StoredTensor& tensor : checkpoint.tensors()) {
     if (!is_matrix(tensor)) continue;
     const std::string module = tensor.name.substr(0, tensor.name.size() - kWeight.size());
     layers.push_back({module, tensor.shape[0], tensor.shape[1],
-                      static_cast<std::int64_t>(tensor.data.size()), is_embedding(module)});
+                      static_cast<std::int64_t>(tensor.data.size()), module == embedding});
   }
   std::sort(layers.begin(), layers.end(), [](const PackableLayer& a, const PackableLayer& b) {
     return natural_less(a.name, b.name);

@@ -1,7 +1,9 @@
 #include "model/tokenizer/byte_level.h"
 
 #include <array>
+#include <charconv>
 #include <cstdint>
+#include <system_error>
 
 #include "model/tokenizer/unicode.h"
 
@@ -49,6 +51,15 @@ std::optional<std::string> byte_level_bytes(std::string_view text) {
     bytes.push_back(static_cast<char>(kByteOf[c]));
   }
   return bytes;
+}
+
+std::optional<char> fallback_byte(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  unsigned value = 0;
+  const char* const digits = token.data() + 3;
+  const auto [end, error] = std::from_chars(digits, digits + 2, value, 16);
+  if (error != std::errc() || end != digits + 2) return std::nullopt;
+  return static_cast<char>(value);
 }
 
 }  // namespace tessera::model

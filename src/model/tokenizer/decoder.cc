@@ -1,7 +1,6 @@
 #include "model/tokenizer/decoder.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -12,15 +11,6 @@ namespace tessera::model {
 namespace {
 
 constexpr std::string_view kReplacement = "\uFFFD";
-
-std::optional<char> byte_of(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
-  unsigned value = 0;
-  const char* const digits = token.data() + 3;
-  const auto [end, error] = std::from_chars(digits, digits + 2, value, 16);
-  if (error != std::errc() || end != digits + 2) return std::nullopt;
-  return static_cast<char>(value);
-}
 
 std::string strip_characters(const StripCharacters& step, std::string_view token) {
   std::vector<std::size_t> begins;  // of the characters, and the end
@@ -120,7 +110,7 @@ struct Decoder::Feed {
 
   void operator()(BytesFromFallback) const {
     if (fused()) return hold();
-    const std::optional<char> byte = byte_of(token);
+    const std::optional<char> byte = fallback_byte(token);
     if (!byte) {
       end_run();
       return pass(token);
@@ -179,7 +169,7 @@ struct Decoder::Feed {
       if (!bytes.empty()) pass(kReplacement);
     } else if (std::holds_alternative<BytesFromFallback>(step)) {
       if (!fused()) return end_run();
-      const std::optional<char> byte = byte_of(held);
+      const std::optional<char> byte = fallback_byte(held);
       if (!byte) return pass(held);
       pass(static_cast<unsigned char>(*byte) < 0x80 ? std::string_view(&*byte, 1) : kReplacement);
     } else if (!held.empty() && std::holds_alternative<Replace>(step)) {

@@ -159,6 +159,7 @@ class Translator {
   }
 
   void group() {
+    if (next_is("(*")) refuse("a verb, \"(*\",");  // PCRE2 obeys them, Oniguruma has none
     groups_.push_back({out_.size(), caseless_});
     if (!next_is("(?")) return copy(1);
     for (const std::string_view same : {"(?:", "(?=", "(?!", "(?>", "(?<=", "(?<!"}) {

@@ -1,16 +1,19 @@
 """Renders templates of our own with jinja2 and with Tessera: the texts must be the same, and what one refuses the other
 refuses too.
 
-  compare_test.py PROGRAM [COUNT [SEED]]     PROGRAM: render_lines; COUNT: of random templates
+  compare_test.py PROGRAM [COUNT [SEED [FOLDER]]]
+
+  PROGRAM: render_lines; COUNT: of random templates; FOLDER: of published templates, *.jinja, to compare as well
 """
 
 import os
+import pathlib
 import sys
 import time
 import unittest
 import warnings
 
-from features import CONVERSATIONS, GROUPS
+from features import CONVERSATIONS, DIALOGUES, GROUPS
 from random_templates import RandomTemplates
 
 from reference import Case, Outcome, by_jinja2, by_tessera, environment
@@ -18,6 +21,7 @@ from reference import Case, Outcome, by_jinja2, by_tessera, environment
 PROGRAM = ""
 COUNT = 1000
 SEED = 1
+FOLDER = ""
 
 # What we refuse and jinja2 writes in some way: objects of Python, numbers of any size, and slices of constants that have
 # none, which it works out before it runs the template.
@@ -63,6 +67,19 @@ class Comparison(unittest.TestCase):
         cases = [Case(make.template(), **CONVERSATIONS[i % len(CONVERSATIONS)]) for i in range(COUNT)]
         self.assertGreater(self.compare(cases), COUNT // 6)
 
+    def test_published_templates(self) -> None:
+        """Templates are others' work, so none is kept here: give a folder of them."""
+        if not FOLDER:
+            self.skipTest("no FOLDER of published templates is given")
+        given = CONVERSATIONS + DIALOGUES
+        templates = sorted(pathlib.Path(FOLDER).glob("*.jinja"))
+        self.assertTrue(templates, FOLDER)
+        rendered = 0
+        for path in templates:
+            with self.subTest(path.name):
+                rendered += self.compare([Case(path.read_text(), **conversation) for conversation in given])
+        print(f"{len(templates)} templates, {len(templates) * len(given)} conversations: {rendered} rendered, the others refused by both")
+
     def test_refusals_name_line_and_column(self) -> None:
         cases = [Case("ok\n  {{ 'é' ~ (1 + 'a') }}"), Case("\n{% endif %}"), Case("{{ 'a' | nope }}")]
         places = ["line 2, column 15", "line 2, column 4", "line 1, column 10"]
@@ -76,4 +93,5 @@ if __name__ == "__main__":
     time.tzset()
     PROGRAM, *rest = sys.argv[1:]
     COUNT, SEED = (int(rest.pop(0)) if rest else default for default in (COUNT, SEED))
+    FOLDER = rest.pop(0) if rest else FOLDER
     unittest.main(argv=sys.argv[:1], warnings="ignore")

@@ -368,3 +368,53 @@ CONVERSATIONS = [
     },
     {"messages": [{"role": "assistant", "content": "I begin."}, {"role": "custom", "content": None}]},
 ]
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "description": "Weather of a city",
+        "parameters": {
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "Its name"},
+                "unit": {"type": "string", "enum": ["c", "f"]},
+                "days": {"type": ["integer", "null"]},
+                "parts": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["city"],
+        },
+    },
+}
+CALL = {"type": "function", "id": "abcdefghi", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
+HELLO, MORE = {"role": "user", "content": "Hello"}, {"role": "user", "content": "More? <b>&"}
+ANSWERED = {"role": "tool", "content": "20 C", "tool_call_id": "abcdefghi", "name": "weather"}
+
+# What chats with published models look like: thoughts, their switches, dates, tools and their answers, developers.
+DIALOGUES = [
+    {"messages": [{"role": "system", "content": "Be brief."}, HELLO, {"role": "assistant", "content": "Hi!"}, MORE]},
+    {"messages": [{"role": "system", "content": "Be brief. /no_think"}, HELLO], "variables": {"enable_thinking": False}},
+    {
+        "messages": [HELLO, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nHi!"}, MORE],
+        "variables": {"enable_thinking": True, "reasoning_effort": "high"},
+    },
+    {
+        "messages": [HELLO, {"role": "assistant", "content": "Hi!", "reasoning_content": "A greeting."}, MORE],
+        "variables": {"date_string": "1 Jan 2025"},
+    },
+    {"messages": [HELLO, {"role": "assistant", "content": "Hi!"}], "add_generation_prompt": False},
+    {"messages": [{"role": "system", "content": "s"}, HELLO], "variables": {"tools": [TOOL]}},
+    {
+        "messages": [HELLO, {"role": "assistant", "content": "", "tool_calls": [CALL]}, ANSWERED, {"role": "assistant", "content": "20"}, MORE],
+        "variables": {"tools": [TOOL]},
+    },
+    {
+        "messages": [HELLO, {"role": "assistant", "content": None, "tool_calls": [CALL]}, ANSWERED],
+        "variables": {"tools": [TOOL], "xml_tools": [TOOL]},
+    },
+    {
+        "messages": [{"role": "developer", "content": "Be kind."}, HELLO],
+        "variables": {"builtin_tools": ["browser", "python"], "model_identity": "You are a model."},
+    },
+    {"messages": [HELLO, MORE]},
+]

@@ -73,6 +73,17 @@ TEST_F(CheckpointTest, OpensShards) {
   EXPECT_TRUE(checkpoint->hf_quant_config().is_object());
 }
 
+// The weights' reader used to take less of config.json than the config's reader and SECURITY.md.
+TEST_F(CheckpointTest, ReadsWhatTheConfigMayHave) {
+  put("model.safetensors", one_tensor("a"));
+  put("config.json", "{}" + std::string((16 << 20) - 2, ' '));
+  EXPECT_NE(open()->find("a"), nullptr);
+  put("config.json", "{}" + std::string((16 << 20) - 1, ' '));
+  EXPECT_TRUE(refuses([&] { open(); },
+                      path() + "/config.json has 16777217 bytes; such a file has at most 16777216",
+                      ErrorCode::file));
+}
+
 TEST_F(CheckpointTest, FollowsLinks) {  // as download caches lay out a model
   put("blob", one_tensor("a"));
   fs::create_symlink("blob", folder_.path() / "model.safetensors");

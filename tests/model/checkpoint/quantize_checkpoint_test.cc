@@ -183,8 +183,32 @@ TEST_F(QuantizeCheckpoint, ATiedHeadIsNamedAsDense) {
   const auto dense = Checkpoint::open(data_path("goldens/llama-biases-tied"));
   ASSERT_EQ(dense->find("lm_head.weight"), nullptr);
   quantize_checkpoint(ctx_, *dense, {.out = out(), .options = {.format = Format::int8}});
-  const model::Json expected = {"lm_head", "embed_out"};
+  const model::Json expected = model::Json::array({"lm_head"});  // Llama's only name for it
   EXPECT_EQ(Checkpoint::open(out())->config()["quantization_config"]["ignore"], expected);
+}
+
+// It used to be known by the ends of the names that two architectures give it. A tied matrix under
+// the head's name was packed like a layer.
+TEST_F(QuantizeCheckpoint, TheArchitectureSaysWhatTheEmbeddingIs) {
+  TemporaryFolder from;
+  fs::copy_file(data_path("goldens/llama-biases-tied") / "config.json",
+                from.path() / "config.json");
+  const std::vector<float> values(4 * 16, 1.f);
+  std::vector<model::TensorToWrite> tensors;
+  for (const char* module : {"lm_head", "model.layers.0.mlp.up_proj", "other.embed_tokens"}) {
+    tensors.push_back(
+        {std::string(module) + ".weight", "F32", {4, 16}, std::as_bytes(std::span(values))});
+  }
+  model::write_safetensors(from.path() / "model.safetensors", tensors, {});
+  const auto dense = Checkpoint::open(from.path());
+  for (const PackableLayer& layer : packable_layers(*dense)) {
+    EXPECT_EQ(layer.embedding, layer.name == "lm_head") << layer.name;
+  }
+  quantize_checkpoint(ctx_, *dense, {.out = out(), .options = {.format = Format::int8}});
+  const auto packed = Checkpoint::open(out());
+  EXPECT_NE(packed->find("lm_head.weight"), nullptr);
+  EXPECT_TRUE(PackedLayouts(*packed).is_packed("other.embed_tokens"));
+  EXPECT_EQ(packed->config()["quantization_config"]["ignore"], model::Json::array({"lm_head"}));
 }
 
 TEST_F(QuantizeCheckpoint, TheGroupOfInt4DividesEveryRow) {
@@ -245,16 +269,38 @@ TEST_F(QuantizeCheckpoint, AFolderThatCannotBeMadeIsRefused) {
 TEST_F(QuantizeCheckpoint, ForceReplacesTheModelThatIsThere) {
   const auto dense = Checkpoint::open(dense_golden());
   fs::create_directories(out());
-  for (const char* file : {"model-00001-of-00002.safetensors", "model.safetensors.index.json",
-                           "hf_quant_config.json", "notes.txt"}) {
-    write_text(out() / file, "old");
-  }
+  // The tokenizer of the old model used to stay, and was taken for the new one's.
+  const std::vector<std::string> gone = {"model-00001-of-00002.safetensors",
+                                         "model.safetensors.index.json",
+                                         "hf_quant_config.json",
+                                         "generation_config.json",
+                                         "tokenizer.json",
+                                         "tokenizer_config.json",
+                                         "special_tokens_map.json",
+                                         "chat_template.jinja"};
+  for (const std::string& file : gone) write_text(out() / file, "old");
+  for (const char* file : {"model.safetensors", "notes.txt"}) write_text(out() / file, "old");
   quantize_checkpoint(ctx_, *dense, {.out = out(), .options = {}, .force = true});
   EXPECT_TRUE(PackedLayouts(*Checkpoint::open(out())).any_packed());
-  EXPECT_FALSE(fs::exists(out() / "model-00001-of-00002.safetensors"));
-  EXPECT_FALSE(fs::exists(out() / "model.safetensors.index.json"));
-  EXPECT_FALSE(fs::exists(out() / "hf_quant_config.json"));
+  for (const std::string& file : gone) EXPECT_FALSE(fs::exists(out() / file)) << file;
   EXPECT_EQ(read_text(out() / "notes.txt"), "old");
+}
+
+// Such a link in either folder, if it came last in the folder's own order, used to be a failure.
+TEST_F(QuantizeCheckpoint, LinksThatLeadNowhereAreLeftAlone) {
+  TemporaryFolder from;
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    fs::copy_file(dense_golden() / file, from.path() / file);
+  }
+  fs::create_directories(out());
+  for (int i = 0; i < 50; ++i) {
+    for (const fs::path& folder : {from.path(), out()}) {
+      fs::create_symlink("nowhere", folder / std::to_string(i));
+    }
+  }
+  quantize_checkpoint(ctx_, *Checkpoint::open(from.path()), {.out = out(), .force = true});
+  EXPECT_TRUE(PackedLayouts(*Checkpoint::open(out())).any_packed());
+  EXPECT_TRUE(fs::is_symlink(out() / "49"));
 }
 
 // What was there used to be removed as soon as the new weights were written.

@@ -90,6 +90,8 @@ TEST(Oniguruma, RefusesByNameWhatWouldDiffer) {
       {"a(?i)b", "flags for the rest of the pattern", 1},
       {"(?x: a )", "the group \"(?x\"", 0},
       {"(?~ab)", "the group \"(?~\"", 0},
+      {"(*NO_JIT)a", "a verb, \"(*\",", 0},
+      {"a(*SKIP)b", "a verb, \"(*\",", 1},
       {"(?i:maSSe)", "letters that fold to others, without regard to case,", 6},
       {"(?i)é", "letters that fold to others, without regard to case,", 4},
       {"\\xFF", "\\x of a byte above 7F", 0},
