@@ -32,8 +32,8 @@ struct Timing {
   double median = 0, fastest = 0, slowest = 0;  // seconds
 };
 
-// Runs all of them in turns, so that other load on the machine affects all alike. Each gets the
-// number of the round.
+// Runs all of them in turns, so that other load on the machine affects them alike. Each call gets
+// the number of the round.
 std::vector<Timing> measure(const std::vector<std::function<void(int)>>& runs, int rounds) {
   using Clock = std::chrono::steady_clock;
   std::vector<std::vector<double>> seconds(runs.size());

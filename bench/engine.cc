@@ -7,9 +7,9 @@
 //   --trace FILE       requests that arrive over time: a JSON object on each line, {"at": seconds,
 //                      "prefix": shared tokens, "prompt": tokens, "answer": tokens}; the total
 //                      speed, the time to the first token and between tokens, pages and prefix hits
-//   --speculate ngram  --streams with guesses and without, in turns, on text that repeats itself,
+//   --speculate ngram  --streams with and without guesses, in turns, on text that repeats itself
 //                      and on text that does not: speed, accept rate, tokens per pass; with
-//                      --draft DIR the guesses of this model too
+//                      --draft DIR also the guesses of this model
 //
 // Without --speculate, tokens are random, and with --shape so are the weights: only the speed
 // matters.
@@ -76,7 +76,7 @@ struct Options {
            : cache_dtype == "int8" ? DType::i8
                                    : DType::f32;
   }
-  // What the engine stores keys and values as.
+  // The dtype in which the engine stores keys and values.
   DType stored_dtype(const Context& ctx, const Model& loaded) const {
     return chosen_cache_dtype().value_or(loaded.cache_dtype(ctx));
   }
@@ -118,9 +118,9 @@ Request request_of(std::vector<std::int32_t> prompt, std::int64_t answer, Timeli
 
 // ---- equal streams -----------------------------------------------------------------------------
 
-// Calls submit_all() on the engine's thread, where no step begins before it has returned: at the
-// end of a request of one token. Requests that are submitted one by one begin in several steps, and
-// then few run to the end together.
+// Calls submit_all() on the engine's thread, at the end of a request of one token: no step begins
+// before it has returned. Requests that are submitted one by one would begin in several steps, and
+// few of them would run together to the end.
 void submit_between_steps(Engine& engine, const std::function<void()>& submit_all) {
   // Shared, because the engine's thread may still be in set_value() when the wait is over.
   const auto done = std::make_shared<std::promise<void>>();
@@ -160,11 +160,12 @@ nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& 
                  .cache_dtype = options.chosen_cache_dtype(),
                  .prefix_cache = false,
                  .batch_invariant = options.batch_invariant});
-  // The first run is a warm-up. It also touches the pages of keys and values: what the system takes
-  // to find memory for them is not the model's time.
+  // The first run is a warm-up. It also touches the pages of keys and values: the time in which the
+  // system finds memory for them is not the model's.
   for (int repeat = 0; repeat <= options.repeat; ++repeat) {
     std::vector<Timeline> timelines(static_cast<std::size_t>(streams));
-    const auto ended = std::make_shared<std::latch>(streams);  // the last event may outlive the run
+    const auto ended =
+        std::make_shared<std::latch>(streams);  // the last event may outlive this run
     Clock::time_point start;
     submit_between_steps(engine, [&] {
       start = Clock::now();
@@ -180,7 +181,7 @@ nlohmann::json measure_streams(Context& ctx, const Model& model, const Options& 
       all_read = std::max(all_read, timeline.tokens.front());
       end = std::max(end, timeline.tokens.back());
     }
-    // Steps of all streams and nothing else: those of the one that began last.
+    // Steps of all streams and nothing else: those of the stream that began last.
     const auto last = std::max_element(
         timelines.begin(), timelines.end(),
         [](const Timeline& a, const Timeline& b) { return a.tokens.front() < b.tokens.front(); });
@@ -369,13 +370,13 @@ int main(int argc, char** argv) {
       ->check(CLI::ExistingFile);
   CLI::Option* speculate =
       app.add_option("--speculate", options.speculate,
-                     "Instead: --streams of text, with guesses of this kind and without; needs the "
+                     "Instead: --streams of text, with and without guesses of this kind; needs the "
                      "tokenizer of --model")
           ->check(CLI::IsMember({"ngram", "off"}));
   CLI::Option* draft =
       app.add_option("--draft", options.draft, "The same, with the guesses of this smaller model")
           ->check(CLI::ExistingDirectory);
-  app.add_option("--draft-weights", options.draft_weights, "Of --draft, as --weights")
+  app.add_option("--draft-weights", options.draft_weights, "Weights of --draft, as for --weights")
       ->needs(draft);
   for (CLI::Option* option : {speculate, draft}) {
     option->excludes("--shape")->excludes("--trace");

@@ -25,8 +25,8 @@ const char* name_of(Kind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-// Sentences that go round for ever, continued by the most likely tokens; or a story that is drawn,
-// another one for each stream.
+// Sentences that repeat for ever, continued by the most likely tokens; or a story with drawn
+// tokens, a different one for each stream.
 Request request_of(const Tokenizer& tokenizer, bool repeats, std::int64_t stream,
                    std::int64_t answer) {
   constexpr std::array<const char*, 8> kNames{"Tom", "Lily", "Ben", "Mia",

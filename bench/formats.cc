@@ -111,7 +111,7 @@ class Table {
       }
     }
   }
-  // `layers` says below the table what a column was measured on.
+  // `layers`: what the column was measured on, for the text below the table.
   std::size_t column(const std::string& title, const std::string& layers) {
     titles_.push_back(title);
     layers_ += (layers_.empty() ? "" : "; ") + title + ": " + layers;

@@ -1,14 +1,14 @@
 // End to end on one model: prompt tokens per second and generated tokens per second, for each
 // weight format and thread count. They are counted as in llama-bench: pp512 is one prompt into an
 // empty cache; tg128 is tokens one by one, each with its logits, from an empty cache or after
-// --context tokens; with --sample, tokens that generate() draws. Tokens are random, and with
+// --context tokens. With --sample, generate() draws the tokens. Otherwise they are random, and with
 // --shape so are the weights: only the speed matters.
 //
 // The speed of the prompt is shown beside the speed that its linear layers alone would allow: on
-// the CPU they are run by themselves, on a GPU their arithmetic is counted at the rate of a large
-// product that is measured in the same run. The time of a token is shown beside its floor: reading
-// the weights of the linear layers (with the head) and the keys and values it sees once, at the
-// memory speed measured in the same run.
+// the CPU they are run by themselves; on a GPU their arithmetic is divided by the rate of a large
+// product, measured in the same run. The time of a token is shown beside its floor: reading the
+// weights of the linear layers (with the head) and the keys and values it sees once, at the memory
+// speed measured in the same run.
 //
 // With --stream, instead: generate_stream.h.
 #include <fmt/format.h>
@@ -85,7 +85,7 @@ class Runner {
     ctx_.synchronize();
     return seconds_since(start);
   }
-  // The same for tokens as a user gets them: generate() draws each, and feeds it to the model.
+  // The same for tokens as a user gets them: generate() draws each and feeds it to the model.
   double run_sampled(std::int64_t context, std::int64_t count) {
     cache_.clear();
     runner_.reset();  // generate() has its own
@@ -134,7 +134,7 @@ double linear_seconds(Context& ctx, const Model& model, std::int64_t rows) {
   return seconds_since(start);
 }
 
-// The arithmetic of the same.
+// The flops of these layers.
 double linear_flops(const Model& model, std::int64_t rows) {
   double flops = 0;
   for (const LayerInfo& layer : model.linear_layers()) {
@@ -145,7 +145,7 @@ double linear_flops(const Model& model, std::int64_t rows) {
   return flops;
 }
 
-// What the machine can do, measured in this run.
+// The rates of the machine, measured in this run.
 struct Rates {
   double bandwidth = 0;  // bytes per second
   double products = 0;   // flops per second of a large product of f16 matrices; a GPU's alone
@@ -304,13 +304,13 @@ int main(int argc, char** argv) {
       ->delimiter(',')
       ->check(CLI::NonNegativeNumber);
   app.add_option("--step", options.step,
-                 "Prompt tokens of one pass; with --stream: those on the way from mark to mark")
+                 "Prompt tokens of one pass; with --stream: tokens of one pass between marks")
       ->check(CLI::PositiveNumber);
   app.add_option("--repeat", options.repeat, "Number of runs; the median is reported")
       ->check(CLI::PositiveNumber);
   app.add_option("--device", options.device, "cpu or cuda")->check(CLI::IsMember({"cpu", "cuda"}));
   app.add_option("--linear-kernel", options.linear_kernel,
-                 "On a GPU: the kernel of all linear layers that it can run, as cuda.strips");
+                 "On a GPU: the kernel for all linear layers that it can run, such as cuda.strips");
   app.add_option("--stream", options.stream.tokens,
                  "Instead: one stream of this many tokens, with sinks. A token is timed at 2,000, "
                  "10,000, 100,000, 1,000,000, 4,000,000 and at the end")
@@ -319,7 +319,7 @@ int main(int argc, char** argv) {
   app.add_option("--window", options.stream.window, "With --stream: last tokens to keep");
   app.add_flag("--exact", options.exact, "Do not round activations to 8 bits");
   app.add_flag("--sample", options.sample,
-               "Time generate(), which draws each token, in place of tokens that are given");
+               "Time generate(), which draws each token, instead of passes over given tokens");
   app.add_flag("--no-graphs", options.no_graphs, "On a GPU: launch every kernel by itself");
   app.footer(
       "Examples:\n"

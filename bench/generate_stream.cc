@@ -25,13 +25,13 @@ using profile::Clock;
 using profile::seconds_since;
 using profile::Timing;
 
-// The marks at which a token is timed. Later ones are compared with that at 10 thousand: the stream
-// has outgrown its cache long before, and everything that is done once has been done.
+// The marks at which a token is timed. Later marks are compared with the one at 10 thousand: by
+// then the stream has long outgrown its cache, and all work that is done once has been done.
 constexpr std::int64_t kMarks[] = {2'000, 10'000, 100'000, 1'000'000, 4'000'000};
 constexpr std::int64_t kComparedMark = 10'000;
 
-// One stream. The tokens before a mark are timed one by one, as a user gets them; those on the way
-// to it are read in steps, like a prompt, because millions of single ones would take minutes.
+// One stream. The last tokens before a mark are timed one by one, as a user gets them. All others
+// are read in steps, like a prompt, because millions of single tokens would take minutes.
 class Stream {
  public:
   Stream(Context& ctx, const Model& model, const StreamOptions& options, std::int64_t step)
@@ -42,8 +42,8 @@ class Stream {
         ids_(profile::random_ids(kIds + step, model.config().vocab)),
         cache_(model.make_cache(ctx, CachePolicy::sinks(options.sinks, options.window), 0, step)) {}
 
-  // Seconds of a token at this mark. A single one is too short to time, so blocks of them are; the
-  // median of the blocks ignores other load on the machine. The first warms up.
+  // Seconds of a token at this mark. A single token is too short to time, so blocks of tokens are
+  // timed; the median of the blocks ignores other load on the machine. The first block warms up.
   double token_seconds_at(std::int64_t mark) {
     feed(mark - (kBlocks + 1) * kBlock, step_);
     std::vector<Clock::time_point> ends;  // of blocks
@@ -65,10 +65,10 @@ class Stream {
   const KvCache& cache() const { return cache_; }
 
  private:
-  static constexpr std::int64_t kIds = 4096;  // then the same again
+  static constexpr std::int64_t kIds = 4096;  // after these, the same again
   static constexpr std::int64_t kBlock = 64, kBlocks = 25;
 
-  // The last token that is drawn is not stored; the one that they begin with is.
+  // The last token that is drawn is not stored; the token that the call begins with is.
   void generate_blocks(std::vector<Clock::time_point>& ends) {
     runner_.reset();  // generate() has its own
     std::int64_t tokens = 0;

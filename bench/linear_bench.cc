@@ -27,7 +27,7 @@ struct WeightKind {
   bool prepared = true;
 };
 
-// Copies of one weight, used in turns: none is still in a cache when its turn comes again.
+// Copies of one weight, used in turns: none is still in a cache when it is used again.
 std::vector<PackedWeight> weights_of(Context& ctx, const WeightKind& kind, const Shape& shape) {
   constexpr std::int64_t kStreamedBytes = std::int64_t{160} << 20;
   const Buffer dense = random_matrix(shape.n, shape.k, 1);

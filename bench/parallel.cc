@@ -1,10 +1,10 @@
 // Several processes: how fast they generate together, and attention around the ring. Every rank
-// runs it, rank 0 reports one JSON object.
+// runs it; rank 0 prints one JSON object.
 //
 //   mpirun -n 2 bench_parallel generate --shape bench/shapes/pythia-160m.json --weights int4
 //   mpirun -n 2 bench_parallel ring --tokens 8192
 //
-// Without mpirun it is one rank, with --threads threads: what the others are compared with.
+// Without mpirun it is one rank, with --threads threads: the baseline for the others.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -51,12 +51,12 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Ops of which each rank does its part. What else a token takes, every rank does whole, or rank 0
-// while the others wait: norms, the embedding, the draw, the host between ops.
+// Ops of which each rank does its part. All other work of a token is done whole by every rank, or
+// by rank 0 while the others wait: norms, the embedding, the draw, the host between ops.
 constexpr std::string_view kSplitOps[] = {"linear", "gated_linear", "attention", "append_attention",
                                           "rotary_append"};
 
-// Seconds in split ops while so many tokens are generated.
+// Seconds in split ops while this many tokens are generated.
 double traced_seconds(Context& ctx, const Model& model, KvCache& cache,
                       std::span<const std::int32_t> prompt, std::int64_t tokens) {
   GenerateOptions generation{.max_tokens = tokens, .ignore_eos = true};
@@ -106,7 +106,7 @@ double read_rate(Context& ctx, Communicator& ranks) {
   return static_cast<double>(8 * kWords) / median(std::move(seconds));
 }
 
-// What a token reads of the weights.
+// The bytes of the weights that a token reads.
 std::int64_t token_bytes(const Model& model) {
   std::int64_t bytes = 0;
   for (const LayerInfo& layer : model.linear_layers()) bytes += layer.weight.bytes();
@@ -227,7 +227,7 @@ int run(int argc, char** argv) {
   ring->add_option("--heads", options.heads);
   ring->add_option("--dim", options.dim);
   for (CLI::App* command : {generate, ring}) {
-    command->add_option("--threads", options.threads, "Of each rank");
+    command->add_option("--threads", options.threads, "Threads of each rank");
     command->add_option("--repeat", options.repeat);
   }
   CLI11_PARSE(app, argc, argv);

@@ -3,7 +3,7 @@
 python bench/scaling.py                                     the tables of docs/SCALING.md
 python bench/scaling.py --check ONE.json TWO.json           the same formula against runs of bench_parallel
 
-Everything it prints is a prediction, but for the column of one GPU and for what --check reads. The formulas and what
+Everything it prints is a prediction, except for the column of one GPU and for what --check reads. The formulas and what
 they leave out are in docs/SCALING.md.
 """
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Shape:
-    """A model, and what one H200 was measured to do with it (docs/results/h200/decode.md)."""
+    """A model, and its measured times on one H200 (docs/results/h200/decode.md)."""
 
     name: str
     layers: int
     hidden: int
     kv_width: int  # numbers of keys, and of values, of a token and layer
     sums: int  # all_reduces of a layer
-    token_ms: dict[str, float]  # one token at its fastest: graphs, and one kernel for all layers where there is one
+    token_ms: dict[str, float]  # one token at its fastest: graphs, and one kernel for all layers if there is one
     ops_ms: dict[str, float]  # op by op, as CUDA graphs: what runs after more than 3072 tokens
     rank_ms: dict[str, float]  # op by op, each launched by itself: what several processes run
     floor_ms: dict[str, float]  # of it: reading the weights once
@@ -92,7 +92,7 @@ def all_reduce_ms(link: Link, ranks: int, size: float) -> float:
 
 
 def tensor_token_ms(shape: Shape, weights: str, link: Link, ranks: int) -> float:
-    """The weights are read in n parts at the same time. What is not reading (launches, norms, attention) stays."""
+    """The weights are read in n parts at the same time. The time for all else (launches, norms, attention) stays."""
     if ranks == 1:
         return shape.token_ms[weights]
     floor = shape.floor_ms[weights]
@@ -115,7 +115,7 @@ def context_token_ms(shape: Shape, weights: str, link: Link, ranks: int, context
 
 
 def attention_share(shape: Shape, tokens: int) -> float:
-    """Of the work of a causal prompt: 2 n^2 hidden against 24 n hidden^2 for each layer, about."""
+    """Attention's share of the work of a causal prompt: about 2 n^2 hidden against 24 n hidden^2 for each layer."""
     return 2 * tokens * shape.hidden / (2 * tokens * shape.hidden + 24 * shape.hidden**2)
 
 
@@ -192,7 +192,7 @@ def print_prompts() -> None:
 
 
 def predicted_ms(one: dict, many: dict) -> float:
-    """The time of n ranks, from one rank and from what a sum over the ranks takes. Ring attention is divided whole.
+    """The time of n ranks, from that of one rank and of a sum over the ranks. Ring attention is divided as a whole.
 
     The ranks of one machine share its memory: a rank's part takes no less than reading it while the others read theirs.
     """
@@ -204,7 +204,7 @@ def predicted_ms(one: dict, many: dict) -> float:
 
 
 def check(one_file: str, two_file: str) -> None:
-    """Runs of bench_parallel here: do n ranks take as long as the formula says?"""
+    """Compares runs of bench_parallel on this machine with the formula."""
     with open(one_file) as a, open(two_file) as b:
         one, many = json.load(a), json.load(b)
     key = "ms_per_token" if one["what"] == "generate" else "ms"

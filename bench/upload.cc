@@ -83,7 +83,7 @@ void load(Context& ctx, RandomModel& model) {
   ctx.synchronize();
 }
 
-// Checks that the bytes arrived: the speed of wrong bytes is worth nothing.
+// Checks that the bytes arrived: the speed of wrong bytes means nothing.
 void verify(Context& ctx, const RandomModel& model) {
   for_each_tensor(model, [&](const Buffer& tensor, const char* sent) {
     const Buffer back(tensor.bytes());

@@ -1,8 +1,7 @@
 # tessera_builds_cuda(RESULT CHOICE NVCC GPUS PIP): whether the CUDA back end is built. CHOICE is TESSERA_CUDA: ON, OFF or AUTO.
-# The others say what there is: a CUDA compiler, device files of GPUs, and pip, which builds the Python package. ON is an error
-# without a compiler. AUTO wants a compiler and a GPU, so that a laptop with a stray toolkit does not pay for the compile. A
-# package that pip builds is often for a machine with a GPU and built on one without, in a container: there AUTO wants the
-# compiler alone.
+# The others say what is present: a CUDA compiler, device files of GPUs, and pip, which builds the Python package. ON is an error
+# without a compiler. AUTO needs a compiler and a GPU, so that a laptop with a stray toolkit does not pay for the compile. pip
+# often builds a package in a container without a GPU, for a machine that has one: then AUTO needs only the compiler.
 function(tessera_builds_cuda result choice nvcc gpus pip)
   set(built OFF)
   if(choice STREQUAL "AUTO")

@@ -6,7 +6,7 @@ function(tessera_gpu_architectures result capabilities)
   foreach(line IN LISTS lines)
     string(STRIP "${line}" line)
     if(NOT line MATCHES "^([0-9]+)\\.([0-9])$")
-      continue()  # words: nvidia-smi could not tell
+      continue()  # not a number: nvidia-smi could not report it
     endif()
     set(architecture ${CMAKE_MATCH_1}${CMAKE_MATCH_2})
     if(architecture LESS 80)  # bf16 arithmetic begins with Ampere
@@ -14,7 +14,7 @@ function(tessera_gpu_architectures result capabilities)
       continue()
     endif()
     if(architecture EQUAL 90)
-      set(architecture 90a)  # wgmma and its kin exist only in the architecture-specific variant
+      set(architecture 90a)  # wgmma and related instructions exist only in the architecture-specific variant
     endif()
     list(APPEND architectures ${architecture}-real)
   endforeach()

@@ -12,7 +12,7 @@ if(TESSERA_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${TESSERA_CCACHE})
 endif()
 
-# What every target of the project compiles with. None of it reaches those who link the library.
+# The options that every target of the project compiles with. Programs that link the library do not get them.
 add_library(tessera_options INTERFACE)
 set(warnings -Wall -Wextra -Wpedantic -Wnon-virtual-dtor -Wold-style-cast -Wcast-qual -Wextra-semi
   $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>)

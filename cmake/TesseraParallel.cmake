@@ -1,4 +1,4 @@
-# Sets TESSERA_HAVE_MPI and TESSERA_HAVE_NCCL. AUTO: if the library is there. NCCL is opened at run time, so its header is
+# Sets TESSERA_HAVE_MPI and TESSERA_HAVE_NCCL. AUTO: on if the library is found. NCCL is opened at run time, so its header is
 # enough to build; MPI is linked into the program and the tests only.
 set(TESSERA_MPI AUTO CACHE STRING "Several processes over MPI, for the program and the tests: AUTO, ON or OFF")
 set(TESSERA_NCCL AUTO CACHE STRING "Several GPUs over NCCL: AUTO, ON or OFF")

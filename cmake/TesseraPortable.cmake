@@ -1,7 +1,7 @@
 # tessera_portable(TARGET): the program goes to build/portable, a folder that can be copied to another machine (same
 # processor family, a glibc at least as new). Libraries that come as archives are linked statically. The others are copied
-# beside the program (Debian 12 has no archives of fmt and Highway; libstdc++ is copied too). Only glibc and cuBLASLt are
-# the other machine's own: cuBLASLt is looked for where the CUDA toolkit was here, then wherever the loader looks.
+# beside the program (Debian 12 has no archives of fmt and Highway; libstdc++ is copied too). Only glibc and cuBLASLt must come
+# from the other machine: cuBLASLt is searched for in the place of this machine's CUDA toolkit, then wherever the loader searches.
 foreach(library pcre2-8 utf8proc fmt hwy)
   find_library(TESSERA_ARCHIVE_${library} ${CMAKE_STATIC_LIBRARY_PREFIX}${library}${CMAKE_STATIC_LIBRARY_SUFFIX})
   mark_as_advanced(TESSERA_ARCHIVE_${library})

@@ -1,5 +1,5 @@
-# tessera_unity(TARGET): compiles the C++ sources of a target several at a time, where TESSERA_UNITY is ON. ./test.sh asks for
-# it: most of a small source's compile time is headers. Who edits the code leaves it off: one change would compile a whole batch.
+# tessera_unity(TARGET): compiles the C++ sources of a target several at a time, if TESSERA_UNITY is ON. ./test.sh turns it on:
+# most of a small source's compile time is headers. Leave it off to edit code: one change would compile a whole batch.
 option(TESSERA_UNITY "Compile several C++ sources as one file: faster from scratch, slower after a change" OFF)
 set(TESSERA_UNITY_SIZE 12)  # sources to a batch; larger ones leave too little to do side by side
 
@@ -41,9 +41,9 @@ function(tessera_unity target)
 endfunction()
 
 # tessera_unity_cuda(TARGET): the same for its kernels. CMake 3.25 cannot do it for CUDA. nvcc takes five seconds for the headers
-# of a source, which is most of what a source takes in a compile check. With all optimisations, that is so for the instances of
-# attention kernels alone: others take a minute each, and have to be compiled side by side. Kernels for the emulated GPU
-# (tests/emulated/emulate.cmake) are small work for g++, too. (The other kernels of attention share names with its headers.)
+# of a source, which is most of its time in a compile check. With all optimisations, that holds only for the instances of
+# attention kernels: others take a minute each, and have to be compiled side by side. Kernels for the emulated GPU
+# (tests/emulated/emulate.cmake) are little work for g++ too. (The other kernels of attention share names with its headers.)
 function(tessera_unity_cuda target)
   if(NOT TESSERA_UNITY)
     return()
@@ -76,8 +76,8 @@ function(tessera_unity_cuda target)
   endforeach()
 endfunction()
 
-# tessera_compile_fast(TARGET LEVEL): optimises code around the library no more than -O0 or -O1 says, in builds that are for
-# testing: those of ./test.sh and those with sanitizers. The library, the references and the tests' helpers do what takes long.
+# tessera_compile_fast(TARGET LEVEL): optimises code around the library only as -O0 or -O1 does, in builds for testing: those of
+# ./test.sh and those with sanitizers. The slow work is in the library, the references and the tests' helpers.
 function(tessera_compile_fast target level)
   if(TESSERA_UNITY OR TESSERA_SANITIZE)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${level}>)

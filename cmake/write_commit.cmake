@@ -1,4 +1,4 @@
-# For cmake -P: writes FILE, a source file that tells the commit of SOURCE_DIR, if it tells another one so far.
+# For cmake -P: writes FILE, a source file with the commit of SOURCE_DIR, unless it already has that commit.
 execute_process(COMMAND git -C ${SOURCE_DIR} describe --always --dirty --exclude=* OUTPUT_VARIABLE commit
   OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE no_git ERROR_QUIET)
 if(no_git)

@@ -25,7 +25,7 @@ def name_of(line: str) -> str:
 
 def defined_names(text: str) -> tuple[dict, dict]:
     """The names that a file defines, as (namespace, name): those of its unnamed namespaces, and all. The value of a name is its
-    line where that may stand twice in one file, as a using does, and empty elsewhere."""
+    line if that may appear twice in one file, as a using may, and empty otherwise."""
     local, every, inside, namespace = {}, {}, False, ""
     for line in text.splitlines():
         if line in ("namespace {", "}  // namespace"):

@@ -2,7 +2,7 @@
 """Checks the Markdown pages of the repository.
 
 A page fails on a relative link (or an anchor) that leads nowhere, a line over 120 characters outside of tables and
-code, an absolute path, a table's row behind a blank line, or a file or folder named in backticks (`src/...`,
+code, an absolute path, a table's row after a blank line, or a file or folder named in backticks (`src/...`,
 `tests/...`) that does not exist. History (docs/notebook and CHANGELOG.md) may name files that are gone. Some pages have
 a limit of lines (MAX_LINES). Every page of results is linked from docs/results/README.md and from its machine's page.
 

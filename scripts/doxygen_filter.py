@@ -2,7 +2,7 @@
 """Doxygen's input filter: turns the plain comments of the public headers into documentation comments.
 
 The headers have ordinary // comments. A comment on its own line documents what follows it. One at the end of a line
-documents what stands before it. The one that opens a file documents the file. Indented lines are drawings, formulas and
+documents what is before it. The one that opens a file documents the file. Indented lines are drawings, formulas and
 tables: they stay as they are.
 """
 

@@ -14,7 +14,7 @@
 #   profile     30  where a token's time goes, with and without the fused kernel
 #   company     60  steps of 1, 8 and 32 equal streams with --batch-invariant beside steps without it: only if it is named
 #   requests   150  64 requests beside transformers' continuous batching: only if it is named
-# decode needs PyTorch; peers and requests need transformers too. TESSERA_COMMIT names the commit where there is no git. OUT/summary.md
+# decode needs PyTorch; peers and requests need transformers too. TESSERA_COMMIT names the commit if there is no git. OUT/summary.md
 # has the result; every file in OUT that ends in .jsonl is what a program printed, and .log what it complained about.
 set -uo pipefail
 
@@ -45,7 +45,7 @@ if ! command -v nvidia-smi >/dev/null; then
   exit 2
 fi
 
-# Where the loader does not find a library, gpu_check.sh knows where to look.
+# gpu_check.sh has a function that finds libraries which the loader does not find.
 # shellcheck disable=SC1090
 source <(sed -n '/^find_library() {/,/^}/p' "$repository/scripts/gpu_check.sh")
 for library in $(ldd "$folder/bench_gpu" 2>/dev/null | sed -n 's/^\s*\(\S*\) => not found.*/\1/p'); do
@@ -188,7 +188,7 @@ times=
 for part in "$@"; do
   begin=$SECONDS deadline=$((SECONDS + limit[$part]))
   echo "== $part (at most ${limit[$part]} s)"
-  # What an earlier run left would be taken for this one's.
+  # Files of an earlier run would be taken for those of this one.
   rm -rf "$out/$part".{jsonl,txt,log} "${out:?}/$part" "$out/$part"_*.{jsonl,txt,html}
   "part_$part"
   times+="$part $((SECONDS - begin)) s, "

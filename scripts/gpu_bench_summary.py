@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the results of scripts/gpu_bench.sh as Markdown tables: whatever is in its folder.
+"""Prints the results of scripts/gpu_bench.sh in a folder as Markdown tables.
 
   scripts/gpu_bench_summary.py OUT
 """
@@ -62,7 +62,7 @@ def engine(folder):
 
 
 def company(folder):
-    """What the same bits in any company cost."""
+    """The cost of equal bits for any number of streams."""
     plain = {}
     for r in rows_of(folder, "company.jsonl"):
         key = (shape(r), r["weights"], r["streams"])

@@ -4,7 +4,7 @@
 #   scripts/gpu_check.sh [FOLDER OF test_gpu]      default: the folder of this script, or build/portable
 # It needs an NVIDIA driver, cuBLASLt (from a CUDA toolkit, or from a Python package such as PyTorch's) and compute-sanitizer
 # (from a toolkit; without it that part is reported as not run, and the script fails). NCCL (from the same places) is used
-# where it is found.
+# if it is found.
 set -uo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -40,13 +40,13 @@ for library in $(ldd "$test_gpu" | sed -n 's/^\s*\(\S*\) => not found.*/\1/p'); 
   echo "$library: $place"
   export LD_LIBRARY_PATH=$place${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 done
-# NCCL is opened by name. Without it the tests that use it skip, and say so.
+# NCCL is opened by name. Without it the tests that use it are reported as skipped.
 if place=$(find_library libnccl.so.2); then
   echo "libnccl.so.2: $place"
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$place
 fi
 
-# TESSERA_CHECK_LOGS names a folder that keeps all output; without it a summary is shown, and the logs of what failed.
+# TESSERA_CHECK_LOGS names a folder that keeps all output; without it, a summary and the logs of failures are shown.
 if [ -n "${TESSERA_CHECK_LOGS:-}" ]; then
   logs=$TESSERA_CHECK_LOGS
   mkdir -p "$logs" || exit 2
@@ -66,9 +66,9 @@ number() {
 }
 
 if [ -z "${TESSERA_TEST_DATA:-}" ] && [ ! -d "$folder/data" ]; then export TESSERA_TEST_DATA=$here/../tests/data; fi
-# The tests run first, in as many processes as the machine has cores for, since most of their time is spent on the CPU. The
-# sanitizers begin when they have ended, with random calls beside them: processes take turns on the GPU, and the tests took six
-# times as long beside six processes of the sanitizers. Tests that look at the GPU's memory run last, alone.
+# The tests run first, in as many processes as the machine has cores for, because most of their time is spent on the CPU. The
+# sanitizers begin when the tests have ended, with random calls beside them: processes take turns on the GPU, and the tests took
+# six times as long beside six processes of the sanitizers. Tests that check the GPU's free memory run last, alone.
 of_memory='*/OutOfMemory.*:*/StreamMemory.*:*/CudaLostTest.*'
 shards=$(($(nproc) > 5 ? $(nproc) - 2 : 4))
 tests=()
@@ -78,7 +78,7 @@ for ((i = 0; i < shards; i++)); do
   tests+=($!)
 done
 
-# show_tests LOG...: what a person wants to see of the output of tests.
+# show_tests LOG...: the part of the tests' output that a person wants to see.
 show_tests() {
   cat "$@" | grep -v -E '^\[( RUN|       OK|-----)|^$|Running main|^Note: |Global test environment'
 }
@@ -105,7 +105,7 @@ few+=':*/HopperDecodeCodesTest.LostPages*/cuda:*/HopperDecodeTest.TwiceTheSameBi
 few+=':*/RanksTest.ASplitModel*/cuda:*/SideStreamTest.*/cuda:*/AttentionBackwardTest.SixteenBitsUnder*/cuda:*/AttentionPagesTest.ASequence*/cuda'
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
 clean=() dirty=()
-# Each tool in several processes, a few of which run at a time. racecheck, which takes longest, begins.
+# Each tool in several processes, a few of which run at a time. racecheck, which takes longest, comes first.
 tools=(racecheck memcheck initcheck) pieces=5
 if [ -z "$sanitizer" ]; then tools=(); fi
 export sanitizer test_gpu few pieces logs

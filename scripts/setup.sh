@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what the build needs and is missing, on Debian 12, Ubuntu 24.04 and their kin. Says what it does; does nothing
-# where nothing is missing. Source it for the functions, or run it.
+# Installs the packages that the build needs and that are missing, on Debian 12, Ubuntu 24.04 and similar systems. Prints what it
+# does; does nothing if nothing is missing. Source it for the functions, or run it.
 set -euo pipefail
 
 # name of the package  : how to see that it is there
@@ -79,7 +79,7 @@ ensure_packages() {
   done
   [ ${#missing[@]} -eq 0 ] && return 0
   if ! command -v apt-get >/dev/null; then
-    echo "Missing: ${missing[*]}. This is no Debian or Ubuntu: please install them by hand, then run this again." >&2
+    echo "Missing: ${missing[*]}. This is not Debian or Ubuntu: please install them by hand, then run this again." >&2
     return 1
   fi
   echo "Installing with apt-get: ${missing[*]}"

@@ -70,7 +70,7 @@ Mask parse_mask(const std::string& text, std::int64_t length, std::int64_t windo
   }
   fail(ErrorCode::invalid_argument,
        "there is no mask {}; full, causal, window, local:RADIUS, random:PER_ROW and "
-       "strided:RADIUS:STRIDE are accepted, the last three behind causal- too",
+       "strided:RADIUS:STRIDE are accepted, the last three also with causal- before them",
        text);
 }
 
@@ -97,15 +97,16 @@ void add_pattern(Row& row, const Mask& mask) {
 // ---- one cell -----------------------------------------------------------------------------------
 
 // Takes turns with another program. A line "go" on the standard input asks for some replays, "next"
-// for the next cell. The clock of a GPU drifts as it gets warm; taking turns, both see the same.
+// for the next cell. The clock of a GPU drifts as it gets warm; in turns, both programs see the
+// same drift.
 void take_turns(Context& ctx, int calls, const std::function<void(int)>& call) {
   constexpr int kTimes = 2;
   Replay replay(ctx, calls, call);
   for (std::string line; std::getline(std::cin, line) && line != "next";) {
     if (line != "go") {
-      fail(ErrorCode::invalid_argument, "'{}' was read where go or next is asked for", line);
+      fail(ErrorCode::invalid_argument, "'{}' was read where go or next is expected", line);
     }
-    replay();  // the clock goes down while others work on the host
+    replay();  // the clock drops while others work on the host
     Row times = Row::array();
     for (int i = 0; i < kTimes; ++i) times.push_back(rounded(replay(), 3));
     print(Row{{"us", times}});
@@ -120,7 +121,7 @@ struct Cell {
 
 void run_cell(Context& ctx, const Noise& noise, const Ceilings& ceilings, const Cell& cell,
               bool turns) {
-  // Keys and values of one sequence are read over and over: two sets are enough.
+  // Keys and values of one sequence are read many times: two sets are enough.
   constexpr int kSets = 2;
   std::vector<AttentionTensors> sets;
   for (std::uint32_t i = 0; i < kSets; ++i) sets.push_back(make_tensors(noise, cell.shape, i));
@@ -197,22 +198,24 @@ void add_attention(CLI::App& app) {
   const auto options = std::make_shared<PrefillOptions>();
   CLI::App* command = app.add_subcommand("attention", "attention() over whole sequences");
   command->add_option("--seq", options->lengths, "Tokens of a sequence")->delimiter(',');
-  command->add_option("--dims", options->dims, "Of a head")->delimiter(',');
+  command->add_option("--dims", options->dims, "Dims of a head")->delimiter(',');
   command
       ->add_option("--masks", options->masks,
                    "full, causal, window, local:RADIUS, random:PER_ROW, strided:RADIUS:STRIDE (of "
                    "tiles of 128), causal-local:RADIUS, ...; with @cuda.mma, ...: by that kernel")
       ->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
-  command->add_option("--tokens", options->tokens, "Of all sequences together");
-  command->add_option("--width", options->widths, "Of all heads together")->delimiter(',');
+  command->add_option("--tokens", options->tokens, "Tokens of all sequences together");
+  command->add_option("--width", options->widths, "Width of all heads together")->delimiter(',');
   command->add_option("--least-heads", options->least_heads,
-                      "A width that has fewer heads of some dim is left out for that dim");
+                      "For each dim, leave out widths that have fewer heads than this");
   command->add_option("--group", options->kv_group, "Heads that share keys and values");
-  command->add_option("--kernel", options->kernel, "cuda.mma, ...; not given: its own choice");
+  command->add_option("--kernel", options->kernel,
+                      "cuda.mma, ...; without it, attention() chooses");
   command->add_option("--window", options->window, "Keys a query sees under the mask window");
-  command->add_flag("--turns", options->turns,
-                    "Time when told to: after each row, lines go (replay, print times) and next");
+  command->add_flag(
+      "--turns", options->turns,
+      "Time on request: after each row, read lines go (replay, print times) and next");
   command->callback([options] { run_prefills(*options); });
 }
 

@@ -38,7 +38,7 @@ double error_of(Context& ctx, const AttentionArgs& args) {
   const auto as_attention = [](const Matrix& x) {
     return x.view.view({1, x.view.shape[0], 1, x.view.shape[1]});
   };
-  // A page table may lead anywhere, so all pages stay.
+  // A page table may point anywhere, so all pages stay.
   const bool paged = args.pages.defined();
   const auto of_keys = [&](const Tensor& x) { return last(paged ? x : last(x, 0), 2); };
   const auto of_scales = [&](const Tensor& x) { return last(paged ? x : last(x, 0), 1); };

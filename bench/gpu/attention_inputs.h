@@ -21,8 +21,8 @@ struct AttentionTensors {
 AttentionTensors make_tensors(const Noise& noise, const AttentionShape& shape, std::uint32_t seed);
 AttentionArgs args_of(const AttentionTensors& tensors, const AttentionShape& shape,
                       const Mask& mask);
-// The error of the last head of the last sequence, against the same call in f32 (of the same codes,
-// where keys and values are codes). Keys and values must be contiguous.
+// The error of the last head of the last sequence, against the same call in f32 (with the same
+// codes if keys and values are codes). Keys and values must be contiguous.
 double error_of(Context& ctx, const AttentionArgs& args);
 // The columns that distinguish one call from another.
 Row row_of(const char* op, const AttentionShape& shape, const std::string& mask);

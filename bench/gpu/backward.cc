@@ -35,7 +35,7 @@ Mask parse_mask(const std::string& text, std::int64_t window) {
 
 // A forward call with its log-sum-exp, and tensors for the gradients.
 struct BackwardTensors {
-  AttentionTensors forward, gradients;  // of the latter, out is that of d_out
+  AttentionTensors forward, gradients;  // gradients.out is d_out
   Matrix lse;
 
   BackwardTensors(const Noise& noise, const AttentionShape& s, std::uint32_t seed)
@@ -52,7 +52,7 @@ struct BackwardTensors {
 };
 
 // The largest error of d_q, d_k and d_v of the last head of the last sequence, against the same
-// call in f32. Of heads that share no keys.
+// call in f32. For heads that share no keys.
 double gradient_error(Context& ctx, const AttentionBackwardArgs& args) {
   const auto last_head = [&](const Tensor& x) {
     return in_f32(ctx, x.select(0, x.shape[0] - 1).select(1, x.shape[2] - 1));
@@ -149,14 +149,14 @@ void add_backward(CLI::App& app) {
   const auto options = std::make_shared<BackwardOptions>();
   CLI::App* command = app.add_subcommand("backward", "attention_backward() over whole sequences");
   command->add_option("--seq", options->lengths, "Tokens of a sequence")->delimiter(',');
-  command->add_option("--dims", options->dims, "Of a head")->delimiter(',');
+  command->add_option("--dims", options->dims, "Dims of a head")->delimiter(',');
   command->add_option("--masks", options->masks, "full, causal, window")->delimiter(',');
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
-  command->add_option("--tokens", options->tokens, "Of all sequences together");
-  command->add_option("--width", options->width, "Of all heads together");
+  command->add_option("--tokens", options->tokens, "Tokens of all sequences together");
+  command->add_option("--width", options->width, "Width of all heads together");
   command->add_option("--group", options->kv_group, "Heads that share keys and values");
   command->add_option("--window", options->window, "Keys a query sees under the mask window");
-  command->add_option("--kernel", options->kernel, "cuda.mma, ...; not given: its own choice");
+  command->add_option("--kernel", options->kernel, "cuda.mma, ...; without it, the op chooses");
   command->add_flag("--deterministic", options->deterministic, "The same bits every time");
   command->callback([options] { run_backward(*options); });
 }

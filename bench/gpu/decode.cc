@@ -1,9 +1,9 @@
-// attention() of one query a sequence, or of some of its last ones, against memory bandwidth. Keys
-// and values are laid out and stored as a cache has them: dense or in pages, of 16 bits or of 8
-// with scales, all of them seen or only a window and sinks, rotated before or as they are read.
+// attention() of the last query of each sequence, or of its last few, against memory bandwidth.
+// Keys and values are laid out and stored as in a cache: dense or in pages, of 16 bits or of 8 with
+// scales, all of them visible or only a window and sinks, rotated before or as they are read.
 //
 // A call with a window, sinks or rope_on_read is timed in turns with a plain one: the same query
-// over as many keys, all in a row and rotated before. What is more than that is what they cost.
+// over as many keys, all in a row and rotated before. The difference is the cost of these options.
 #include <algorithm>
 #include <memory>
 #include <numeric>
@@ -41,19 +41,19 @@ struct DecodeCell {
   std::int64_t page, window, sinks;
   bool rope_on_read;
 
-  // What the last query sees.
+  // How many keys the last query sees.
   std::int64_t visible() const {
     return window > 0 ? std::min(shape.keys, sinks + window) : shape.keys;
   }
   bool is_plain() const { return visible() == shape.keys && !rope_on_read; }
-  // A cache hides what has left its window behind a hole. That is the same for all queries of a
-  // sequence, so several of them have a mask instead, as without pages.
+  // A cache hides the keys that have left its window in a hole. A hole is the same for all queries
+  // of a sequence, so several queries have a mask instead, as without pages.
   bool has_hole() const { return page > 0 && shape.queries == 1 && visible() < shape.keys; }
   Mask mask() const {
     if (visible() == shape.keys || has_hole()) return Mask::causal();
     return sinks > 0 ? Mask::sinks(sinks, window) : Mask::window(window - 1, 0);
   }
-  // Of this many keys and values of every sequence.
+  // The bytes of this many keys and values of every sequence.
   std::int64_t bytes(std::int64_t keys) const {
     const std::int64_t scale = has_scales(stored) ? size_of(DType::f32) : 0;
     return 2 * shape.batch * keys * shape.kv_heads * (shape.dim * size_of(stored) + scale);
@@ -104,7 +104,7 @@ class ScatteredPages {
     if (cell_.has_hole()) made.holes = holes_.tensor(DType::i32, {batch, 2});
     return made;
   }
-  // As many keys in the first pages.
+  // A table of as many keys, in the first pages.
   PageTable plain() const {
     const std::int64_t needed = (cell_.visible() + cell_.page - 1) / cell_.page;
     return {.table = table().slice(1, 0, needed), .lengths = lengths(visible_)};
@@ -143,12 +143,12 @@ class DecodeTensors {
                     .v_pages = codes(1),
                     .k_scales = scales(0),
                     .v_scales = scales(1)});
-    ctx.synchronize();  // what is not needed any more is freed here
+    ctx.synchronize();  // memory that is no longer needed is freed here
     tensors_.k = {};
     tensors_.v = {};
   }
 
-  // Without what hides keys.
+  // The arguments without the options that hide keys.
   AttentionArgs args() const {
     const AttentionShape& s = cell_.shape;
     AttentionArgs made{.q = tensors_.q.view.view({s.batch, s.queries, s.heads, s.dim}),
@@ -167,7 +167,7 @@ class DecodeTensors {
   }
 
  private:
-  // Memory without pages is laid out as pages are that hold a whole sequence each.
+  // Memory without pages has the layout of pages that hold a whole sequence each.
   std::int64_t block() const { return cell_.page > 0 ? cell_.page : cell_.shape.keys; }
   std::int64_t blocks() const { return cell_.shape.batch * cell_.shape.keys / block(); }
   Tensor codes(int i) const {
@@ -190,7 +190,8 @@ class DecodeCalls {
   DecodeCalls(Context& ctx, const Noise& noise, const DecodeCell& cell)
       : cell_(cell), inv_freq_(on_device(ctx, DType::f32, rope_inv_freq(cell.shape.dim))) {
     if (cell.page > 0) pages_.emplace(ctx, cell);
-    // Enough for what is read to exceed the cache, unless what is stored would exceed the memory.
+    // Enough copies that the bytes read exceed the cache, unless all copies would exceed the
+    // memory.
     constexpr std::int64_t kMost = 40'000'000'000;
     const auto room = std::max<std::int64_t>(2, kMost / cell.bytes(cell.shape.keys));
     const auto copies =
@@ -305,7 +306,7 @@ std::vector<DecodeCell> decode_cells(const DecodeOptions& options) {
                                        .kv_heads = options.kv_heads,
                                        .dim = dim,
                                        .dtype = parse_dtype(dtype)};
-            // All that differ only in how keys are kept, one after the other: they are compared.
+            // Cells that differ only in how keys are stored come together, for comparison.
             for (const std::string& stored :
                  options.kv_dtypes.empty() ? std::vector{dtype} : options.kv_dtypes) {
               for (const std::int64_t page : options.pages) {
@@ -342,36 +343,38 @@ void run_decodes(const DecodeOptions& options) {
 
 void add_decode(CLI::App& app) {
   const auto options = std::make_shared<DecodeOptions>();
-  CLI::App* command = app.add_subcommand("decode", "attention() of one query a sequence");
+  CLI::App* command = app.add_subcommand("decode", "attention() of one query for each sequence");
   command->add_option("--batch", options->batches, "Sequences")->delimiter(',');
-  command->add_option("--context", options->contexts, "Keys of each that are stored")
+  command->add_option("--context", options->contexts, "Stored keys of each sequence")
       ->delimiter(',');
   command->add_option("--queries", options->queries,
-                      "Queries of each, its last ones; many: a chunk of a prompt");
-  command->add_option("--dims", options->dims, "Of a head")->delimiter(',');
+                      "Queries of each sequence, the last ones; many: a chunk of a prompt");
+  command->add_option("--dims", options->dims, "Dims of a head")->delimiter(',');
   command->add_option("--groups", options->groups, "Heads that share keys and values")
       ->delimiter(',');
   command->add_option("--kv-heads", options->kv_heads, "Heads of keys and values");
   command->add_option("--dtypes", options->dtypes, "f32, f16, bf16")->delimiter(',');
   command
       ->add_option("--kv-dtype", options->kv_dtypes,
-                   "What keys and values are stored as: int8, fp8, or as --dtypes, the default")
+                   "How keys and values are stored: int8, fp8, or as --dtypes, the default")
       ->delimiter(',');
-  command->add_option("--kernel", options->kernel, "cuda.split, ...; not given: its own choice");
+  command->add_option("--kernel", options->kernel,
+                      "cuda.split, ...; without it, attention() chooses");
   command->add_option("--page", options->pages, "Tokens of a page; 0: no page table")
       ->delimiter(',');
   command
-      ->add_option("--window", options->window,
-                   "See the last N keys alone: by a hole in the pages, as a cache does it, or by a "
-                   "mask where there are none or several queries. Timed in turns with a plain call "
-                   "over as many keys (plain_us, over_plain)")
+      ->add_option(
+          "--window", options->window,
+          "See the last N keys only: by a hole in the pages, as in a cache, or by a mask if "
+          "there are no pages or several queries. Timed in turns with a plain call over as "
+          "many keys (plain_us, over_plain)")
       ->check(CLI::NonNegativeNumber);
   command->add_option("--sinks", options->sinks, "With --window: see the first N keys too")
       ->check(CLI::NonNegativeNumber);
   command->add_flag("--rope-on-read", options->rope_on_read,
-                    "Rotate keys as they are read; beside a plain call, as with --window");
+                    "Rotate keys as they are read; timed beside a plain call, as with --window");
   command->add_option("--most-bytes", options->most_bytes,
-                      "Leave out what has more bytes of keys and values");
+                      "Leave out cells with more bytes of keys and values");
   command->callback([options] { run_decodes(*options); });
 }
 

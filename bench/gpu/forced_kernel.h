@@ -1,5 +1,5 @@
-// Until one of these ends, attention() or linear() of a Context uses one kernel; "": its own
-// choice.
+// While one of these lives, attention() or linear() of a Context uses this kernel; "": the op
+// chooses.
 #pragma once
 
 #include <string>

@@ -67,7 +67,7 @@ class FusedBench {
     return layer;
   }
 
-  // x [M, K] and out [M, N] of one dtype. out is filled with numbers that are no result.
+  // x [M, K] and out [M, N] of one dtype. out is filled with numbers that no result has.
   struct Activations {
     Matrix x, out;
   };
@@ -97,8 +97,8 @@ class FusedBench {
     print(row);
   }
 
-  // Compares what a layer made of x with what a dense f32 layer makes of the same x, which has been
-  // rounded to the dtype.
+  // Compares a layer's output with that of a dense f32 layer for the same x, which has been rounded
+  // to the dtype.
   double error_of(const Linear& expected, const Activations& tensors) {
     const Matrix x = in_f32(ctx_, tensors.x.view), found = in_f32(ctx_, tensors.out.view);
     const Activations exact = activations(DType::f32, x.view.shape[0]);
@@ -110,7 +110,7 @@ class FusedBench {
     const QuantizeOptions packing{.format = parse_weights(format).format};
     const auto layers =
         copies<FusedFP4Linear>(ctx_, [&] { return quantize(ctx_, dense_layer(weight_), packing); });
-    // The dense layer of the decoded weights: what differs from it is the kernel's error alone.
+    // The dense layer of the decoded weights: the difference is the kernel's error alone.
     const Matrix values = noise_.matrix(DType::f32, shape_.second, shape_.first, 5);
     dequantize(ctx_, quantize(ctx_, weight_.view, packing).weight, values.view);
     const Linear decoded = dense_layer(values);
@@ -155,8 +155,9 @@ void add_fused_linear(CLI::App& app) {
       "fused_linear", "FusedFP4Linear with gelu beside the dense f32 layer: time, memory, error");
   command->add_option("--shape", options->shape, "In x out");
   command->add_option("--rows", options->rows, "Batches")->delimiter(',');
-  command->add_option("--formats", options->formats, "Of packed weights")->delimiter(',');
-  command->add_option("--dtypes", options->dtypes, "Of the packed layer's activations")
+  command->add_option("--formats", options->formats, "Formats of the packed weights")
+      ->delimiter(',');
+  command->add_option("--dtypes", options->dtypes, "Dtypes of the packed layer's activations")
       ->delimiter(',');
   command->callback([options] { FusedBench(*options).run(); });
 }

@@ -68,7 +68,7 @@ Weights make_weights(Context& ctx, const Noise& noise, const Shape& shape,
   return weights;
 }
 
-// At most 128 rows from all over the matrix, the last one among them; an odd step, so that they
+// At most 128 rows from all over the matrix, including the last one. The step is odd, so that they
 // fall on every place of a tile.
 Tensor some_rows(const Tensor& matrix) {
   const std::int64_t rows = matrix.shape[0], count = std::min<std::int64_t>(rows, 128);
@@ -204,7 +204,7 @@ void add_linear(CLI::App& app) {
       command->add_flag("--gated", options->gated, "gated_linear() of two such layers");
   command->add_flag("--residual", options->residual, "Add a residual")->excludes(gated);
   command->add_option("--kernel", options->kernel,
-                      "This kernel instead of the one that linear() chooses, as cuda.strips");
+                      "Use this kernel instead of the one that linear() chooses: cuda.strips, ...");
   command->callback([options] { LinearBench(*options).run(); });
 }
 

@@ -44,8 +44,8 @@ Matrix Noise::matrix(DType dtype, std::int64_t rows, std::int64_t cols, std::uin
   auto* const to = static_cast<char*>(made.buffer.data());
   const auto* const from = static_cast<const char*>(converted.data());
   const std::int64_t bytes = made.view.bytes(), size = size_of(dtype);
-  // Copies the block from `begin` on, wrapping around at its end. Then copies what is there
-  // already, twice as much each time.
+  // Copies the block from `begin` on, wrapping around at its end. Then copies what has been written
+  // so far, which doubles it each time.
   const std::int64_t begin = std::int64_t{seed} * 7919 % kBlock * size;
   std::int64_t done = 0;
   const auto append = [&](const char* source, std::int64_t count) {

@@ -12,7 +12,8 @@ std::int64_t parse_size(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, size);
   if (error != std::errc() || rest != end || size <= 0) {
-    fail(ErrorCode::invalid_argument, "'{}' was given where a size from 1 on is asked for", text);
+    fail(ErrorCode::invalid_argument, "'{}' was given where a size of at least 1 is expected",
+         text);
   }
   return size;
 }
@@ -20,7 +21,7 @@ std::int64_t parse_size(const std::string& text) {
 Shape parse_shape(const std::string& text) {
   const std::size_t x = text.find('x');
   if (x == std::string::npos) {
-    fail(ErrorCode::invalid_argument, "'{}' was given where a shape like 4096x14336 is asked for",
+    fail(ErrorCode::invalid_argument, "'{}' was given where a shape like 4096x14336 is expected",
          text);
   }
   return {.first = parse_size(text.substr(0, x)), .second = parse_size(text.substr(x + 1))};

@@ -18,7 +18,7 @@ struct Shape {
 std::int64_t parse_size(const std::string& text);
 Shape parse_shape(const std::string& text);  // "4096x14336"
 DType parse_dtype(const std::string& text);  // f32, f16, bf16
-// The same, and int8 and fp8, as --kv-dtype of the program has them.
+// The same, and int8 and fp8, as --kv-dtype of the program takes them.
 DType parse_kv_dtype(const std::string& text);
 std::string_view kv_dtype_name(DType dtype);
 // "int4", "int4:32" (groups of 32), "int4z" (with zero points), "dense".

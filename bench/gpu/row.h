@@ -11,7 +11,7 @@ namespace tessera::bench {
 
 using Row = nlohmann::ordered_json;
 
-// Rounds to the digits that mean something.
+// Rounds to the digits that are meaningful.
 inline double rounded(double value, int decimals) {
   const double unit = std::pow(10.0, decimals);
   return std::round(value * unit) / unit;

@@ -1,5 +1,5 @@
-// sample() over rows as long as vocabularies, and beside it the way without: a copy of the logits
-// to the host, and the draw there.
+// sample() over rows as long as vocabularies, compared with copying the logits to the host and
+// drawing there.
 #include "tessera/sample.h"
 
 #include <algorithm>

@@ -36,8 +36,8 @@ class Replay {
 
 // Captures and replays.
 Time time_calls(Context& ctx, int calls, const std::function<void(int)>& call);
-// The same for two things that are compared: their replays take turns, so that a clock that drifts
-// drifts for both.
+// The same for two calls that are compared: their replays take turns, so that a drifting clock
+// affects both.
 std::pair<Time, Time> time_in_turns(Context& ctx, int calls, const std::function<void(int)>& call,
                                     const std::function<void(int)>& other);
 

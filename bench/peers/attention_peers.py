@@ -5,7 +5,7 @@ WINDOW = 1024  # bench_gpu's default
 
 
 def inputs(row):
-    """q, k, v as [batch, heads, seq, dim] views of [batch, seq, heads, dim]: what a model has. Two sets, as bench_gpu."""
+    """q, k, v as [batch, heads, seq, dim] views of [batch, seq, heads, dim], as in a model. Two sets, as in bench_gpu."""
     import torch
 
     shape = (row["batch"], row["S"], row["heads"], row["D"])
@@ -25,7 +25,7 @@ def sdpa(backend, row, sets):
 
 
 def windowed(q, k, v, window):
-    """The kernel of PyTorch's flash back end has windows, its public function has not."""
+    """The kernel of PyTorch's flash back end supports windows; its public function does not."""
     import torch
 
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
@@ -34,7 +34,7 @@ def windowed(q, k, v, window):
 
 
 def check_windowed():
-    """That it does what is asked of it, against the formula."""
+    """Checks the window against the formula."""
     import torch
 
     q, k, v = (torch.randn(1, 2, 300, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
@@ -63,13 +63,13 @@ def lists_of(rows):
 
 
 def flex(row, sets):
-    """PyTorch's flex_attention, compiled, with the tiles that bench_gpu says its mask has."""
+    """PyTorch's flex_attention, compiled, with the tiles of bench_gpu's mask."""
     import torch
     from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
     mask = None
     if row.get("pattern"):
-        # Elements are asked about in partial tiles alone: those on the diagonal, under a causal mask.
+        # Single elements matter only in partial tiles: those on the diagonal, under a causal mask.
         partial = [[t for t in seen if t == r and row["causal"]] for r, seen in enumerate(row["pattern"])]
         full = [[t for t in seen if t not in some] for seen, some in zip(row["pattern"], partial)]
         mask = BlockMask.from_kv_blocks(*lists_of(partial), *lists_of(full), BLOCK_SIZE=128,

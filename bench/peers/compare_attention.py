@@ -5,9 +5,9 @@
     python bench/peers/compare_attention.py --out table --seq 4096 --dims 128 --masks causal
     python bench/peers/compare_attention.py --out docs/results/h200 --sparse
 
-All take turns, a few calls each, in one run: a GPU lowers its clock as it gets warm, and whoever runs second looks slower.
-bf16, 16k tokens in all, as many heads as fit into each model width, where these are 8 or more. window: each query sees the last
-1024 keys. Flops are those of visible pairs, for everybody.
+All programs take turns, a few calls each, in one run: a GPU lowers its clock as it gets warm, so the second program would look
+slower. bf16, 16k tokens in all, as many heads as fit into each model width, if these are 8 or more. window: each query sees the
+last 1024 keys. Flops are those of visible pairs, for all programs.
 
 The grid goes to attention_table.md, .csv and a plot for each head dim. --sparse: patterns of 128 x 128 tiles at S=8192 beside
 flex_attention, which gets the very same tiles and is compiled for them; to attention_sparse_table.md, attention_sparse.csv and plots.
@@ -37,7 +37,7 @@ def name_of(row):
 
 
 def contenders(row, partner, sparse):
-    """Who takes turns on this row: how to get some times of each."""
+    """The programs that take turns on this row: for each, a function that returns some times."""
     import torch
 
     found = {"us": partner.replay}
@@ -63,7 +63,7 @@ def measure(row, partner, sparse):
 
 
 def measure_all(a, masks, seq, widths):
-    """All rows, and what the machine can do. What there is no time for is named."""
+    """All rows, and the rates of the machine. Rows that there is no time for are named."""
     import torch
 
     command = ["attention", "--seq", seq, "--dims", a.dims, "--masks", masks, "--width", widths, "--least-heads", a.heads,
@@ -140,7 +140,7 @@ SPARSE_HEADS = ["D", "mask", "tiles", "us", "of dense time", "TFLOP/s", "flex, u
 
 
 def sparse_cells(r, dense):
-    """`dense`: times without a mask, of this head dim: of the kernel that is chosen, and of flex_attention."""
+    """`dense`: times without a mask for this head dim, of the kernel that is chosen and of flex_attention."""
     share = lambda us, whole: f"{100 * us / whole:.1f}%" if us and whole else "-"  # noqa: E731
     flex_us = r.get("flex_us")
     return [str(r["D"]), r["mask"], f"{100 * r.get('tiles', 1):.1f}%", f"{r['us']:.1f}", share(r["us"], dense.get("us")), f"{r['tflop_per_s']:.0f}", f"{flex_us:.1f}" if flex_us else "-", share(flex_us, dense.get("flex_us")),
@@ -148,7 +148,7 @@ def sparse_cells(r, dense):
 
 
 def sparse_bars(rows):
-    """Times for each tile that is visited: level where cost grows with their number."""
+    """The time of each visited tile: constant if the cost grows with their number."""
     for r in rows:
         visited = r.get("tiles", 1) * (r["S"] / 128) ** 2 * r["batch"] * r["heads"]
         yield f"{r['mask']}: Tessera", round(1e3 * r["us"] / visited, 2), table.plot.COLOURS["accent"]
@@ -181,12 +181,12 @@ def arguments():
     p.add_argument("--seq", help=f"{SEQ}; --sparse: 8192")
     p.add_argument("--dims", help=f"{DIMS}; --sparse: 64,128")
     p.add_argument("--masks", help=f"{MASKS}; --sparse: {SPARSE}")
-    p.add_argument("--widths", help=f"of a model; {WIDTHS}; --sparse: 2048")
-    p.add_argument("--heads", type=int, default=HEADS, help="a width with fewer of some dim is left out there")
+    p.add_argument("--widths", help=f"width of the model; {WIDTHS}; --sparse: 2048")
+    p.add_argument("--heads", type=int, default=HEADS, help="for each dim, leave out widths with fewer heads")
     p.add_argument("--sparse", action="store_true", help="sparse masks, beside flex_attention")
     p.add_argument("--kernel", help="cuda.mma, ... instead of the kernel that is chosen")
-    p.add_argument("--seconds", type=float, default=600, help="what has not been measured by then is named and left out")
-    p.add_argument("--verbose", action="store_true", help="say when each row is done")
+    p.add_argument("--seconds", type=float, default=600, help="rows that are not measured by then are named and left out")
+    p.add_argument("--verbose", action="store_true", help="report when each row is done")
     p.add_argument("--program", default=str(table.ROOT / "build/bin/bench_gpu"))
     p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/h200"), help="folder for tables and plots")
     a = p.parse_args()

@@ -4,8 +4,8 @@
     python bench/peers/compare_backward.py --out docs/results/h200
     python bench/peers/compare_backward.py --out table --seq 4096 --dims 128 --masks causal
 
-bf16, 16k tokens in all, as many heads as fit into a width of 2048. Flops are those of five products over visible pairs, for
-everybody. First all cells by bench_gpu, then all by PyTorch: `torch.autograd.grad` of scaled_dot_product_attention, by CUDA
+bf16, 16k tokens in all, as many heads as fit into a width of 2048. Flops are those of five products over visible pairs, for all
+programs. First bench_gpu measures all cells, then PyTorch: `torch.autograd.grad` of scaled_dot_product_attention, by CUDA
 events. The table goes to backward_table.md and backward_table.csv, plots to backward_dD.svg.
 """
 import argparse
@@ -35,7 +35,7 @@ def microseconds(call):
 
 
 def peer_rate(backend, row):
-    """TFLOP/s of a back end's backward pass; None where it refuses the shape."""
+    """TFLOP/s of a back end's backward pass; None if it refuses the shape."""
     import torch
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -74,7 +74,7 @@ def main():
     parser.add_argument("--seq", default="1024,2048,4096,8192,16384")
     parser.add_argument("--dims", default="64,128")
     parser.add_argument("--masks", default="full,causal")
-    parser.add_argument("--kernel", default="", help="cuda.mma, ...; not given: its own choice")
+    parser.add_argument("--kernel", default="", help="cuda.mma, ...; without it, Tessera chooses")
     a = parser.parse_args()
     table.need_program(parser, a.program)
     table.start_torch("compare_backward.py")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Attention of one query a sequence on a GPU: Tessera, dense and paged, of 16 and of 8 bits, beside PyTorch's back ends.
+"""Attention of one query for each sequence on a GPU: Tessera, dense and paged, with 16 and 8 bits, beside PyTorch's back ends.
 
     python bench/peers/compare_decode.py --out docs/results/h200
     python bench/peers/compare_decode.py --batch 1,64 --context 4096 --heads 32:8:128 --pages 0,64 --dry-run
@@ -9,11 +9,11 @@ Inputs are rotated past the second cache. PyTorch's cuDNN and flash back ends ha
 in one piece, in bf16, and take turns.
 
 A start of bench_gpu costs as much as several cells. So for each of --heads there are three: dense bf16, then pages, then 8 bits;
-PyTorch's turn is between the first two. Pages and 8 bits have --some-batches alone, and 8 bits the contexts from --long-context on,
-where memory is what a step waits for.
+PyTorch's turn is between the first two. Pages and 8 bits are measured for --some-batches only, and 8 bits only for contexts from
+--long-context on, where memory limits the speed of a step.
 
 The table goes to decode_attention_table.md, with a .csv beside it and two plots for each of --heads: the time beside cuDNN's, and
-the share of the measured memory rate. It is written anew after each of --heads. After --minutes nothing further is begun.
+the share of the measured memory rate. It is written again after each of --heads. After --minutes nothing more is started.
 """
 import argparse
 import pathlib
@@ -24,9 +24,9 @@ import time
 import gpu_table as table
 
 BATCHES, CONTEXTS, PAGES, KV_DTYPES = "1,4,16,64", "512,4096,32768,131072", "0,16,64,256", "bf16,int8,fp8"
-HEADS = "32:8:128,32:32:128,32:32:80,32:8:64"  # the last are what is left out if the time is over
+HEADS = "32:8:128,32:32:128,32:32:80,32:8:64"  # the last ones are left out if time runs out
 CODED_PAGES = "0,64"  # of 8 bits
-MOST_BYTES = 10e9  # of keys and values, as they are stored: what has more is left out
+MOST_BYTES = 10e9  # of keys and values, as they are stored: cells with more are left out
 COLUMNS = ["batch", "S", "heads", "kv_heads", "D", "page", "kv_dtype", "us", "spread", "tb_per_s", "cudnn_us", "flash_us", "of_16_bits",
            "floor", "bytes", "rel", "kernel"]
 TITLES = ["batch x context", "heads (kv)", "D", "page", "keys", "us", "TB/s", "of the memory rate", "cuDNN, us", "ratio", "flash, us",
@@ -60,7 +60,7 @@ class Heads:
 
 
 def commands(h, a):
-    """What bench_gpu is asked for: dense bf16 first, which peers are compared with."""
+    """The arguments of bench_gpu: dense bf16 first, for the comparison with peers."""
     pages, kinds = numbers(a.pages), a.kv_dtypes.split(",")
     some = [b for b in numbers(a.batch) if b in numbers(a.some_batches)] or numbers(a.batch)[:1]
     long = [c for c in numbers(a.context) if c >= a.long_context]
@@ -129,7 +129,7 @@ def measure_peers(h, a):
 
 
 def measure_ours(command, a):
-    """The rows of one bench_gpu, as far as there is time. It ends as soon as nobody reads it any more."""
+    """The rows of one bench_gpu, as far as there is time. It ends as soon as its rows are no longer read."""
     rows = []
     for row in table.ours(a.program, *command):
         if row["op"] == "ceilings":
@@ -202,7 +202,7 @@ def speed_bars(rows):
 
 
 def bandwidth_bars(rows, coded):
-    """Shares of the measured rate, of the bytes that each reads."""
+    """Shares of the measured memory rate, from the bytes that each program reads."""
     for r in rows:
         yield f"{r['batch']} x {r['S']}: Tessera", round(100 * r["floor"] / r["us"], 1), table.plot.COLOURS["accent"]
         for c in (c for c in coded if (c["batch"], c["S"]) == (r["batch"], r["S"])):
@@ -243,16 +243,16 @@ def write(rows, a):
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--batch", default=BATCHES, help="sequences")
-    p.add_argument("--context", default=CONTEXTS, help="keys of each; multiples of --pages")
+    p.add_argument("--context", default=CONTEXTS, help="keys of each sequence; multiples of --pages")
     p.add_argument("--heads", default=HEADS)
     p.add_argument("--pages", default=PAGES, help="tokens of a page; 0: none")
     p.add_argument("--kv-dtypes", default=KV_DTYPES, help="bf16, int8, fp8")
-    p.add_argument("--some-batches", default="1,64", help="those of pages and of 8 bits")
-    p.add_argument("--long-context", type=int, default=4096, help="the shortest of 8 bits")
-    p.add_argument("--most-bytes", type=float, default=MOST_BYTES, help="leave out what has more bytes of keys and values")
+    p.add_argument("--some-batches", default="1,64", help="batches that are measured with pages and with 8 bits")
+    p.add_argument("--long-context", type=int, default=4096, help="the shortest context that is measured with 8 bits")
+    p.add_argument("--most-bytes", type=float, default=MOST_BYTES, help="leave out cells with more bytes of keys and values")
     p.add_argument("--peers", default="cudnn,flash", help="'': none")
     p.add_argument("--kernel", help="cuda.split, ... instead of the kernel that is chosen")
-    p.add_argument("--minutes", type=float, default=1e9, help="begin nothing further after this time")
+    p.add_argument("--minutes", type=float, default=1e9, help="start nothing more after this time")
     p.add_argument("--dry-run", action="store_true", help="print what would be run")
     p.add_argument("--program", default=str(table.ROOT / "build/bin/bench_gpu"))
     p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("docs/results/h200"), help="folder for the tables")

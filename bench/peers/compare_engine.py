@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares many streams at once with others, on the same machine in the same minute.
+"""Compares many streams at once with other programs, on the same machine in the same minute.
 
     python bench/peers/compare_engine.py --llama PATH/llama-batched-bench          on the CPU, beside llama.cpp
     python bench/peers/compare_engine.py --device cuda                             on a GPU, beside transformers

@@ -9,7 +9,7 @@ MB of weights, so that none is in the L2. The floor is what the bytes cost at th
 a large matrix product, that bench_gpu measured in the same run.
 
 Needs torch, and for Humming the packages humming-kernels, cuda-bindings, cuda-pathfinder, tabulate, tqdm and filelock. Humming
-compiles each kernel when it is first called, seconds for each; HUMMING_CACHE_DIR keeps them (its keys are the paths and times
+compiles each kernel at its first call, which takes seconds; HUMMING_CACHE_DIR keeps the kernels (its keys are the paths and times
 of its own files). --warm-up only fills that folder, with a process for each shape and format.
 """
 import argparse
@@ -74,7 +74,7 @@ def activations(rows, K):
 
 
 def time_layers(name, layers, rows, K):
-    """Microseconds by rows, said as they are known; what a peer refuses is left out, and said."""
+    """Microseconds by rows, reported as they are measured; rows that a peer refuses are reported and left out."""
     times = {}
     for M in rows:
         x = activations(M, K)
@@ -235,7 +235,7 @@ def main():
         times, errors = peer_times(shape, a)
         ceilings, found = our_rows(shape, a)
         rows += [joined(row, times, errors) for row in found]
-        write(rows, ceilings, a)  # after each shape: what is measured is not lost
+        write(rows, ceilings, a)  # after each shape, so that nothing measured is lost
     print((a.out / "linear.md").read_text(encoding="utf-8"))
 
 

@@ -5,8 +5,9 @@
     python bench/peers/compare_serve.py --llama PATH/llama-server        a random model in Pythia-160M's shape, 4 bits, both
 
 Some clients (--clients) send one request after the other for --seconds: prompts of 32-512 random token ids, answers of 32-256
-tokens, drawn from a seed, so that every server gets the same requests. Answers are streamed. Requests that are under way at the
-end count up to there. Prints a Markdown table; --out FILE writes it there too. With --llama it needs numpy and gguf from PyPI.
+tokens, drawn from a seed, so that every server gets the same requests. Answers are streamed. Requests that are still running at
+the end count up to that point. Prints a Markdown table; --out FILE writes it to a file too. With --llama it needs numpy and gguf
+from PyPI.
 
 With --trace FILE (bench/traces) the requests come at the times of the trace instead, and all of them are answered. Those with a
 prefix share it.
@@ -33,7 +34,7 @@ PROMPT, ANSWER = (32, 512), (32, 256)
 
 @dataclasses.dataclass
 class Load:
-    """What the clients of one run saw."""
+    """The results of the clients of one run."""
     clients: int
     seconds: float
     requests: int = 0
@@ -76,7 +77,7 @@ def stream(port: int, body: dict, end: float, load: Load, lock: threading.Lock) 
 
 
 def run_clients(client: Callable[..., None], arguments: Iterable[tuple]) -> None:
-    """client() in a thread for each of the arguments. Fails if one of them has."""
+    """Runs client() in a thread for each of the arguments. Fails if one of them fails."""
     failed = []
 
     def guarded(*of_one: object) -> None:
@@ -129,7 +130,7 @@ def run_trace(port: int, trace: pathlib.Path, vocab: int) -> Load:
 
 @contextlib.contextmanager
 def started(command: list[str], port: int) -> Iterator[int]:
-    """The server's port. `port` 0: the server says which."""
+    """The server's port. `port` 0: the server reports which."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE if port == 0 else subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True)
     try:
         if port == 0:
@@ -188,10 +189,10 @@ def main() -> None:
     parser.add_argument("--model", help="folder of a checkpoint; the bundled model unless given")
     parser.add_argument("--llama", help="llama.cpp's llama-server")
     parser.add_argument("--clients", default="1,8,32,64")
-    parser.add_argument("--seconds", type=float, default=60, help="of each run (default: a minute)")
+    parser.add_argument("--seconds", type=float, default=60, help="duration of each run (default: a minute)")
     parser.add_argument("--device", default="cpu", help="where our server runs: auto, cpu or cuda (default: cpu, as llama.cpp's does)")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--options", default="", help="more options of our server, in one text")
+    parser.add_argument("--options", default="", help="more options for our server, as one string")
     parser.add_argument("--trace", type=pathlib.Path, help="requests that come over time, from bench/traces; --clients run at once")
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("build/peers"), help="folder for the model files")
     parser.add_argument("--out", type=pathlib.Path)

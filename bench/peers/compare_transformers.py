@@ -110,9 +110,9 @@ def arguments():
     p.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     p.add_argument("--weights", default=",".join(WEIGHTS), help="weight formats of Tessera")
     p.add_argument("--peer-dtypes", default="f16", help="dtypes of transformers")
-    p.add_argument("--kinds", default="eager,compiled,graph", help="of transformers: eager, compiled, graph")
+    p.add_argument("--kinds", default="eager,compiled,graph", help="how transformers runs: eager, compiled, graph")
     p.add_argument("--batches", type=numbers, default=[1, 8, 32], help="sequences of a step")
-    p.add_argument("--contexts", type=numbers, default=[128, 2048, 8192], help="tokens of each before the steps")
+    p.add_argument("--contexts", type=numbers, default=[128, 2048, 8192], help="tokens of each sequence before the steps")
     p.add_argument("--prompts", type=numbers, default=[512, 2048], help="tokens of a prompt")
     p.add_argument("--generate", type=int, default=32, help="steps that are timed together")
     p.add_argument("--repeat", type=int, default=3)
@@ -137,7 +137,7 @@ def arguments():
 
 
 def with_room(shape, a, folder):
-    """The shape with room for all contexts: random weights do not mind positions beyond those of training."""
+    """The shape with room for all contexts: random weights work at positions beyond those of training too."""
     config = json.loads(shape.read_text())
     most = max(*a.prompts, max(a.contexts) + a.generate + 8)
     config["max_position_embeddings"] = max(config.get("max_position_embeddings", 0), most)

@@ -9,7 +9,7 @@ from unittest import mock
 
 
 def install_torch():
-    """Before the module under test is imported."""
+    """Call this before the module under test is imported."""
     torch = types.ModuleType("torch")
     torch.__version__, torch.manual_seed = "0", lambda seed: None
     torch.cuda = types.SimpleNamespace(is_available=lambda: True, get_device_name=lambda: "no GPU", empty_cache=lambda: None, synchronize=lambda: None)

@@ -89,7 +89,7 @@ class Partner:
 
     def __iter__(self):
         for line in self.process.stdout:
-            yield json.loads(line)  # the ceilings come first; nobody times them
+            yield json.loads(line)  # the ceilings come first; they are not timed
             if '"ceilings"' not in line:
                 self._say("next")
         if self.process.wait() != 0:

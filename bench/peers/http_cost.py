@@ -3,11 +3,11 @@
 
     python bench/peers/http_cost.py --model FOLDER [--options "--weights int4"]
 
-First token: requests one after the other. The server's log says how long the engine took from submit() to the first
-token of each request; the client sees when the first token arrives. The difference is what HTTP added to that very
+First token: requests one after the other. The server's log has the time that the engine took from submit() to the first
+token of each request; the client measures when the first token arrives. The difference is what HTTP added to that
 request, the client included.
 
-Tokens: --streams requests at once, streamed. The system tells the processor time of the server's threads: those that
+Tokens: --streams requests at once, streamed. The system reports the processor time of the server's threads: those that
 compute, and all others, which parse, write and wake. The share of the others is what HTTP takes from the cores.
 """
 import argparse

@@ -1,5 +1,5 @@
 // What a quantised KV cache costs llama.cpp in perplexity: the nll of each token of a text, read in
-// chunks, once for each type of keys and values, and the differences to the first type.
+// chunks, once for each type of keys and values, and the differences from the first type.
 //
 //   llama_cache MODEL.gguf IDS.txt CONTEXT BOS
 //
@@ -66,8 +66,8 @@ double mean(const std::vector<double>& x) {
   return sum / static_cast<double>(x.size());
 }
 
-// Of the mean of a series whose neighbours are alike: from the means of blocks of 256, as
-// tessera::block_standard_error() has it.
+// The standard error of the mean of a series whose neighbours are alike, from the means of blocks
+// of 256, as tessera::block_standard_error() computes it.
 double standard_error(const std::vector<double>& x) {
   constexpr std::size_t kBlock = 256;
   std::vector<double> means;

@@ -87,7 +87,7 @@ class Transformers:
 
 
 class TransformersStatic(Transformers):
-    """A static cache, and the whole step of all sequences by one call. The next ones say how it is called."""
+    """A static cache, and the whole step of all sequences in one call. Subclasses define how it is called."""
 
     def step(self):
         logits = self.model(self.token, past_key_values=self.cache, cache_position=self.position).logits

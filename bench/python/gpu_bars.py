@@ -2,8 +2,8 @@
 
     python bench/python/gpu_bars.py [calls attention linear block compile llm transformers] [--json FILE]
 
-Times are medians of replayed CUDA graphs, so that the host counts for neither side; `calls` alone times the host.
-Weights take turns, so that none is read from the cache. --small runs tiny sizes, on the CPU where there is no GPU: a
+Times are medians of replayed CUDA graphs, so that the host counts for neither side; only `calls` times the host.
+Weights take turns, so that none is read from the cache. --small runs tiny sizes, on the CPU if there is no GPU: a
 check of this program, not a measurement.
 """
 
@@ -74,7 +74,7 @@ class Bench:
 
 
 def host_microseconds(bench: Bench, call: Callable[[], object], rounds: int = 15, calls: int = 200) -> float:
-    """How long the host is busy with a call. The GPU is waited for between bursts, outside of the time."""
+    """How long the host is busy with a call. Waits for the GPU between bursts, which is not timed."""
     call()
     times = []
     for _ in range(2 if bench.small else rounds):
@@ -147,7 +147,7 @@ class TorchAttention(nn.Module):
 
 
 def peak_bytes(module: Callable[[Tensor], Tensor], x: Tensor) -> int:
-    """What one forward pass needs at its peak beyond what was there before."""
+    """The peak memory of one forward pass, beyond what was allocated before."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     before = torch.cuda.memory_allocated()
@@ -359,7 +359,7 @@ def main() -> None:
     for part in options.parts or PARTS:
         try:
             PARTS[part](bench)
-        except Exception as error:  # one part's failure leaves the others their turn
+        except Exception as error:  # if one part fails, the others still run
             failed = 1
             print(f"{part}: FAILED: {type(error).__name__}: {error}", flush=True)
     if options.json:

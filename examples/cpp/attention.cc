@@ -21,7 +21,7 @@ std::vector<float> random_values(std::int64_t count, unsigned seed) {
   return values;
 }
 
-// What the last query of head 0 sees when `visible` says which keys it may: softmax(q k^T) v.
+// softmax(q k^T) v for the last query of head 0, over the keys that `visible` accepts.
 template <typename Visible>
 std::vector<double> last_row(const std::vector<float>& q, const std::vector<float>& k,
                              const std::vector<float>& v, Visible&& visible) {

@@ -2,7 +2,7 @@
 //
 //   generate MODEL_FOLDER [PROMPT] [TOKENS]
 //
-// With models/stories, the bundled model, it tells a short story. The same seed tells the same
+// With models/stories, the bundled model, it tells a short story. The same seed gives the same
 // story every time.
 #include <cstdio>
 #include <cstdlib>

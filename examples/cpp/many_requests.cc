@@ -2,7 +2,7 @@
 //
 //   many_requests MODEL_FOLDER [PROMPT...]
 //
-// Each answer is the one that its prompt gets alone: company changes the speed, not the text.
+// Each answer is the one that its prompt gets alone: other requests change the speed, not the text.
 #include <chrono>
 #include <cstdio>
 #include <memory>
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
     // here on the engine has the Context for itself.
     tessera::Engine engine(ctx, *model, &tokenizer, {.max_sequences = 8});
 
-    // Any thread may submit at any time. A request that can never run throws here, alone.
+    // Any thread may submit at any time. A request that can never run throws here; others go on.
     std::vector<tessera::RequestHandle> handles;
     for (const std::string& prompt : prompts) {
       tessera::Request request;
@@ -40,7 +40,7 @@ int main(int argc, char** argv) {
       request.options.sampling.seed = 7;
       handles.push_back(engine.submit(request));
     }
-    // Tokens can be had one by one as well: handle.next(), or Request::on_event.
+    // To get tokens one by one, use handle.next() or Request::on_event.
     std::size_t tokens = 0;
     for (std::size_t i = 0; i < handles.size(); ++i) {
       const tessera::GenerateResult result = handles[i].wait()[0];

@@ -4,7 +4,7 @@
 //   step1_naive.cu                every score in memory, one thread for each
 //   step2_tiled.cu                tiles of 64 x 64 in shared memory
 //   step3_online_softmax.cu       one kernel, no score ever leaves the chip
-//   step4_causal.cu               tiles that nobody sees are not visited
+//   step4_causal.cu               tiles that no query sees are not visited
 //   step5_tensor_cores.cu         products by mma.sync
 //   step6_swizzle.cu              no bank conflicts
 //   step7_warp_specialisation.cu  one warp fetches while the others compute
@@ -28,11 +28,11 @@ inline constexpr int kThreads = 128;  // that compute one tile of queries
 struct Problem {
   const __half *q, *k, *v;  // [heads, tokens, 64], on 16 bytes
   __half* out;              // the same
-  float* scores;            // [heads, tokens, tokens], for steps 1 and 2; others take none
+  float* scores;            // [heads, tokens, tokens], for steps 1 and 2; others do not use it
   int heads, tokens;
   bool causal;  // query i sees the keys 0 .. i
 
-  // Of everything that is computed, by the usual count: two products over visible pairs.
+  // The flops of one call, by the usual count: two products over visible pairs.
   double flops() const {
     const double pairs = causal ? 0.5 * tokens * (tokens + 1.0) : 1.0 * tokens * tokens;
     return 4.0 * kDim * heads * pairs;
@@ -43,14 +43,14 @@ struct Step {
   const char* name;
   const char* idea;
   void (*run)(Context& ctx, const Problem& problem);
-  bool causal;           // does it know the mask?
-  bool stores_scores;    // does it need Problem::scores?
+  bool causal;           // whether it supports the mask
+  bool stores_scores;    // whether it needs Problem::scores
   int capability = 80;   // the GPU's must be at least this; 80 is 8.0
   bool exactly = false;  // it must be exactly this
 
   bool runs_on(int gpu) const { return exactly ? gpu == capability : gpu >= capability; }
 };
-// In the order of the document; those that this build has code for.
+// The steps that this build has code for, in the order of the document.
 std::span<const Step> steps();
 
 void run_naive(Context& ctx, const Problem& problem);

@@ -107,7 +107,7 @@ std::vector<Candidate> candidates(Context& ctx, const Tensors& tensors, const Pr
     if (!options.wants(++number)) continue;
     if (!step.runs_on(capability)) {
       fmt::print(stderr,
-                 "learn_attention: {} asks for compute capability {}.{}{}; this GPU has {}.{}\n",
+                 "learn_attention: {} needs compute capability {}.{}{}; this GPU has {}.{}\n",
                  step.name, step.capability / 10, step.capability % 10,
                  step.exactly ? " and no other" : " or later", capability / 10, capability % 10);
       continue;
@@ -122,7 +122,7 @@ std::vector<Candidate> candidates(Context& ctx, const Tensors& tensors, const Pr
   }
   if (!options.steps.empty()) return all;
   std::vector<const char*> chosen = cuda::attention_kernels(ctx, attention_args(tensors, problem));
-  std::reverse(chosen.begin(), chosen.end());  // the one that would run comes last
+  std::reverse(chosen.begin(), chosen.end());  // the kernel that attention() would run comes last
   for (const char* kernel : chosen) {
     if (std::string_view(kernel) == "cuda.plain") continue;  // slower than most steps
     all.push_back(
@@ -266,17 +266,18 @@ int main(int argc, char** argv) {
   CLI::App app(
       "The steps of docs/LEARN.md: attention forward, head dim 64, f16. Each is checked against a\n"
       "float64 reference, then timed (median of 15 graph replays). TFLOP/s count visible pairs.");
-  app.add_option("--tokens", options.tokens, "Of a head")
+  app.add_option("--tokens", options.tokens, "Tokens of a sequence")
       ->check(CLI::Range(1, 32768))
       ->capture_default_str();
-  app.add_option("--heads", options.heads, "Of all sequences together")
+  app.add_option("--heads", options.heads, "Heads of all sequences together")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--steps", options.steps, "1 to 8; all, and what attention() has, if not given")
+  app.add_option("--steps", options.steps,
+                 "1 to 8; without it, all steps and the kernels of attention()")
       ->delimiter(',')
       ->check(CLI::Range(1, 8));
   app.add_flag("--once", options.once, "For profilers: each step once, without a mask, not timed");
-  app.add_flag("--json", options.json, "One JSON object a line");
+  app.add_flag("--json", options.json, "One JSON object on each line");
   CLI11_PARSE(app, argc, argv);
   try {
     tessera::learn::run(options);

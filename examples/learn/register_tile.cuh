@@ -1,4 +1,4 @@
-// What steps 2 to 4 share: tiles of 64 x 64 numbers in shared memory, and their products. A thread
+// Shared by steps 2 to 4: tiles of 64 x 64 numbers in shared memory, and their products. A thread
 // keeps 4 x 8 sums in registers.
 //
 //              columns x, x + 8, x + 16, ... x + 56
@@ -14,7 +14,7 @@
 
 namespace tessera::learn {
 
-// One more column than there are numbers: a step down is a step of 65 words, another bank.
+// One more column than there are numbers: one row down is 65 words further, in another bank.
 using FloatTile = float[kTile][kTile + 1];
 
 __device__ inline int my_row() { return static_cast<int>(threadIdx.x) / 8 * 4; }
@@ -55,7 +55,7 @@ __device__ inline void multiply(float (&sums)[4][8], const FloatTile& a, const F
   }
 }
 
-// Among the eight threads that share a row.
+// The maximum over the eight threads that share a row.
 __device__ inline float row_max(float x) {
   for (int other = 4; other > 0; other /= 2) {
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, other));

@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads) multiply_values(Problem p) {
   const std::int64_t head = block / tiles;
   float sums[4][8] = {};
   for (int key = 0; key < p.tokens; key += kTile) {
-    __syncthreads();  // nobody reads the last tiles any more
+    __syncthreads();  // no thread reads the previous tiles any more
     for (int i = static_cast<int>(threadIdx.x); i < kTile * kTile; i += kThreads) {
       const int row = i / kTile, column = i % kTile;
       weights[row][column] =

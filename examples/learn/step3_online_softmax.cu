@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) attend(Problem p) {
   float out[4][8] = {}, sum[4] = {}, largest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
   load(shared.q, p.q + head, query, p.tokens);
   for (int key = 0; key < p.tokens; key += kTile) {
-    __syncthreads();  // nobody reads the last tiles any more
+    __syncthreads();  // no thread reads the previous tiles any more
     load(shared.k, p.k + head, key, p.tokens);
     load(shared.v, p.v + head, key, p.tokens);
     __syncthreads();

@@ -1,11 +1,11 @@
-// Step 4: under a causal mask query i sees the keys 0 .. i. No query sees half of the tiles: they
-// are not visited. Only the tile on the diagonal asks which scores are visible.
+// Step 4: under a causal mask, query i sees the keys 0 .. i. Half of the tiles are not seen by any
+// query: they are not visited. Only the tile on the diagonal checks which scores are visible.
 //
 //          K0   K1   K2   K3
 //        +----+----+----+----+
-//   Q0   | \  |    |    |    |    \  partial: the mask is asked for each score
+//   Q0   | \  |    |    |    |    \  partial: the mask is checked for each score
 //        +----+----+----+----+
-//   Q1   | ## | \  |    |    |    #  full: nobody asks
+//   Q1   | ## | \  |    |    |    #  full: no check
 //        +----+----+----+----+
 //   Q2   | ## | ## | \  |    |       empty: not even loaded
 //        +----+----+----+----+
@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(kThreads) attend(Problem p) {
   float out[4][8] = {}, sum[4] = {}, largest[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};
   load(shared.q, p.q + head, query, p.tokens);
   for (int key = 0; key < end; key += kTile) {
-    __syncthreads();  // nobody reads the last tiles any more
+    __syncthreads();  // no thread reads the previous tiles any more
     load(shared.k, p.k + head, key, p.tokens);
     load(shared.v, p.v + head, key, p.tokens);
     __syncthreads();

@@ -1,5 +1,5 @@
-// Step 5: products by the tensor cores (tensor_cores.cuh), tiles in shared memory as they lie in
-// memory.
+// Step 5: products by the tensor cores (tensor_cores.cuh), with tiles in shared memory in the same
+// order as in memory.
 //
 //   bank / 4     0 1 2 3 4 5 6 7        The 32 banks are eight chunks of 16 bytes wide, and so is
 //   row 0      | 0 1 2 3 4 5 6 7        a row. ldmatrix reads one chunk of eight rows at a time:

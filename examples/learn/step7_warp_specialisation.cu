@@ -1,18 +1,18 @@
 // Step 7, the teaching kernel: one warp fetches, four compute. Until now all threads fetched a
 // tile, waited for it, computed, and fetched the next: either memory or the tensor cores were idle.
-// Here a fifth warp only asks the copy engine (TMA) for tiles, as many ahead as there is room for,
-// and the four that compute find their tiles waiting. (From compute capability 9.0 on.)
+// Here a fifth warp only starts the copy engine (TMA), as many tiles ahead as there is room for,
+// and the four warps that compute find their tiles ready. (From compute capability 9.0 on.)
 //
 //               +-------------------- a ring of two stages ---------------------+
 //               |   stage 0: a tile of K, a tile of V     stage 1: the same     |
 //               +---------------------------------------------------------------+
 //   warp 4      wait until empty -> copy -> wait until empty -> copy -> ...
 //                                    | full        ^ empty
-//   warps 0-3   wait until full  -> compute -> say it is empty -> wait until full -> ...
+//   warps 0-3   wait until full  -> compute -> signal empty -> wait until full -> ...
 //
 // Each stage has two barriers. `full` ends a phase when all announced bytes have landed, `empty`
-// when all four warps have said that they are done. A phase differs from the next by its parity,
-// which flips each time round the ring. Nobody ever waits for the whole block.
+// when all four warps have signalled that they are done. A phase differs from the next by its
+// parity, which flips each time round the ring. No thread ever waits for the whole block.
 //
 // The copy engine brings a box of 64 x 64 numbers at the request of one thread: it computes the
 // addresses, fills in zeros after the last row, and swizzles as step 6 did (part c of row r lies
@@ -102,7 +102,7 @@ __device__ void multiply_keys(float (&scores)[8][4], const std::uint32_t (&q)[4]
   }
 }
 
-// Scores become weights; what has been summed up so far is rescaled.
+// Scores become weights; the sums so far are rescaled.
 __device__ void softmax(float (&scores)[8][4], Rows& rows) {
   constexpr float kFactor = 0.125f * 1.44269504f;  // log2(e) / sqrt(64)
 #pragma unroll

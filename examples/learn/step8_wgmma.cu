@@ -10,9 +10,9 @@
 //   |  Q   | | scores |  registers: each warp has 16 rows, laid out as mma.sync's
 //   +------+ +--------+
 //
-// Descriptors say where a tile lies and that it is swizzled by 128 bytes, which is what the copy
-// engine did. (diff this with step7_warp_specialisation.cu: only the two products and their
-// operands have changed.)
+// Descriptors give the place of a tile and its swizzle of 128 bytes, which the copy engine made.
+// (diff this with step7_warp_specialisation.cu: only the two products and their operands have
+// changed.)
 #include <cmath>
 
 #include "cuda/runtime/launch.h"
@@ -94,7 +94,7 @@ __device__ void multiply_keys(float (&scores)[32], const Tile& q, const Tile& k)
   tile::pin(scores);
 }
 
-// Scores become weights; what has been summed up so far is rescaled.
+// Scores become weights; the sums so far are rescaled.
 __device__ void softmax(float (&scores)[32], Rows& rows) {
   constexpr float kFactor = 0.125f * 1.44269504f;  // log2(e) / sqrt(64)
 #pragma unroll

@@ -9,7 +9,7 @@ std::span<const Step> steps() {
       {"1 naive", "every score in memory", run_naive, false, true},
       {"2 tiled", "tiles in shared memory", run_tiled, false, true},
       {"3 online softmax", "one kernel, no scores in memory", run_online_softmax, false, false},
-      {"4 causal", "tiles that nobody sees are not visited", run_causal, true, false},
+      {"4 causal", "tiles that no query sees are not visited", run_causal, true, false},
       {"5 tensor cores", "products by mma.sync", run_tensor_cores, true, false},
       {"6 swizzle", "no bank conflicts", run_swizzle, true, false},
 #if TESSERA_LEARN_SM90

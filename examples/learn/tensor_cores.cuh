@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(kThreads) attend_by_tensor_cores(Problem p) {
 
   float out[8][4] = {}, sum[2] = {}, largest[2] = {-INFINITY, -INFINITY};
   for (int key = 0; key < end; key += kTile) {
-    __syncthreads();  // nobody reads the last tiles any more
+    __syncthreads();  // no thread reads the previous tiles any more
     load<Layout>(k, p.k + head, key, p.tokens);
     load<Layout>(v, p.v + head, key, p.tokens);
     __syncthreads();

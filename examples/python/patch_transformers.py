@@ -2,7 +2,7 @@
 
 python examples/python/patch_transformers.py [--model DIR] [--linear FORMAT]
 
-Without --model, a small GPT-NeoX of random weights is made: it shows the same, and says nothing.
+Without --model, a small GPT-NeoX with random weights is made: it shows the same, but its text means nothing.
 """
 
 import argparse

@@ -18,10 +18,10 @@ import tessera.ray
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=str(tessera.default_model()), help="folder of a checkpoint; on each machine")
-    parser.add_argument("--replicas", type=int, default=2, help="as many at the most; one at the least")
+    parser.add_argument("--model", default=str(tessera.default_model()), help="folder of a checkpoint, on each machine")
+    parser.add_argument("--replicas", type=int, default=2, help="the most replicas; there is always at least one")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--address", help="of a running cluster, or auto; without it, a cluster of this machine alone")
+    parser.add_argument("--address", help="of a running cluster, or auto; without it, a new one on this machine")
     options = parser.parse_args()
 
     ray.init(address=options.address, include_dashboard=False, log_to_driver=False)

@@ -12,7 +12,7 @@ import tessera
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="folder of a checkpoint; without it, the bundled story model")
-    parser.add_argument("--tokens", type=int, default=-1, help="stop after so many; without it, Ctrl-C ends it")
+    parser.add_argument("--tokens", type=int, default=-1, help="stop after this many; without it, Ctrl-C ends it")
     parser.add_argument("--sinks", type=int, default=4)
     parser.add_argument("--window", type=int, default=60)
     options = parser.parse_args()

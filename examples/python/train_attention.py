@@ -3,10 +3,10 @@
 python examples/python/train_attention.py [--device cuda] [--steps 200] [--times 2048,8192] [--long 131072]
     [--json FILE] [--plot FILE.svg]
 
-All start from the same weights and see the same batches, so their losses follow each other up to rounding. On a GPU,
-where that is bf16, PyTorch's back ends differ from each other too: the distance between two of them is the measure for
-ours. There it also prints the time of a step beside each of PyTorch's back ends, and the memory of a long sequence
-forward and backward.
+All runs start from the same weights and see the same batches, so their losses follow each other up to rounding. On a
+GPU, which rounds to bf16, PyTorch's back ends differ from each other too: the distance between two of them is the
+measure for ours. There it also prints the time of a step beside each of PyTorch's back ends, and the memory that a long
+sequence takes forward and backward.
 """
 
 import argparse
@@ -100,7 +100,7 @@ def apart(one: list[float], other: list[float]) -> float:
 
 
 def compare_curves(options) -> dict[str, list[float]]:
-    """The losses of every step, by whose attention it is."""
+    """The losses of every step, for each implementation of attention."""
     curves = {"ours": curve(options, ours)}
     for name in options.backends:
         with sdpa_kernel(BACKENDS[name]) if name else contextlib.nullcontext():
@@ -131,7 +131,7 @@ def draw(curves: dict[str, list[float]], path: str) -> None:
 
 
 def compare_dropout(options) -> None:
-    """The same seed gives the same gradients, another seed others."""
+    """Whether the same seed gives the same gradients, and another seed others."""
 
     def gradient(number: int) -> torch.Tensor:
         torch.manual_seed(3)
@@ -148,7 +148,7 @@ def compare_dropout(options) -> None:
 
 
 def stepper(options, length: int, attend):
-    """Returns a function that makes one training step at 16k tokens, width 2048, heads of 128, and says its ms."""
+    """Returns a function that makes one training step at 16k tokens, width 2048, heads of 128, and returns its ms."""
     model, generator = make(options, 2048, 16, length), torch.Generator().manual_seed(1)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     ids = batch(max(1, 16384 // length), length, generator).to(options.device)
@@ -165,7 +165,7 @@ def stepper(options, length: int, attend):
 
 
 def compare_times(options) -> dict[int, dict[str, float]]:
-    """Milliseconds of a step: medians, everybody in turns."""
+    """Milliseconds of a step: medians; all implementations take turns."""
     result = {}
     for length in options.times:
         steps = {"ours": stepper(options, length, ours)}

@@ -10,13 +10,13 @@
 
 namespace tessera {
 
-// As the fields of SamplingOptions (sampling_options.h), which has their ranges.
+// The penalties of one draw, with the ranges that SamplingOptions gives (sampling_options.h).
 struct Penalties {
   double repetition = 1.0;
   double presence = 0.0;
   double frequency = 0.0;
 };
-// Penalties as numbers of 8 bytes, in memory that a kernel reads.
+// The size of a Penalties in the memory that a kernel reads, in numbers of 8 bytes.
 inline constexpr std::int64_t kPenaltiesWords = 3;
 static_assert(sizeof(Penalties) == kPenaltiesWords * sizeof(std::int64_t));
 
@@ -34,9 +34,9 @@ struct AdjustLogitsArgs {
   Tensor counts{};     // [slots, n] i32 (token_counts.h)
   Tensor out{};        // [draws, n] f32: the row of each draw, with its bias, then its penalties
 };
-// The same bits on every device. Contents are not checked: a row that does not exist becomes NaN,
-// from which no token is drawn; a slot that does not exist has no penalty; a bias of a token
-// outside [0, n) is left out.
+// Copies the row of each draw to `out` and adjusts it there, to the same bits on every device.
+// Contents are not checked: a row that does not exist becomes NaN, from which no token is drawn; a
+// slot that does not exist has no penalty; a bias of a token outside [0, n) is ignored.
 void adjust_logits(Context& ctx, const AdjustLogitsArgs& args);
 
 }  // namespace tessera

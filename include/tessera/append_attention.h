@@ -12,18 +12,19 @@ namespace tessera {
 
 struct AppendAttentionArgs {
   RotaryAppendArgs append{};
-  // Over the pages that `append` writes: k and v are its k_pages and v_pages, and q is its q_out,
-  // as [batch, n_q, heads, dim]. Its tokens are the last keys of their sequences: token i of a
-  // sequence's n_q has the slot that the page table says for key n_k - n_q + i.
+  // Attention over the pages that `append` writes: k and v are its k_pages and v_pages, and q is
+  // its q_out, viewed as [batch, n_q, heads, dim]. The appended tokens are the last keys of their
+  // sequences: token i of a sequence's n_q has the slot that the page table gives key
+  // n_k - n_q + i.
   AttentionArgs attention{};
   // True: everything that the call reads, except append's q, k and v, was written before the last
   // op that does not overlap with its neighbours, such as embedding(). This holds if the tables and
   // the other keys were written before the forward pass began. A GPU then reads them while the
-  // kernel ahead still runs.
+  // kernel before this one still runs.
   bool settled = false;
 };
-// Like rotary_append() followed by attention(), but the contents of q_out are unspecified. A token
-// whose slot is out of range may count as a key or not.
+// Does what rotary_append() followed by attention() does, but leaves the contents of q_out
+// unspecified. A token whose slot is out of range may or may not count as a key.
 void append_attention(Context& ctx, const AppendAttentionArgs& args);
 
 }  // namespace tessera

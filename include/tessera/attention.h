@@ -24,7 +24,7 @@ namespace tessera {
 // the hole covers the dropped keys of the page after them.
 struct PageTable {
   Tensor table{};    // i32 [batch, max pages of a sequence]; entries without keys may hold anything
-  Tensor lengths{};  // i32 [batch]: keys of each sequence, without the hole
+  Tensor lengths{};  // i32 [batch]: keys of each sequence, not counting the hole
   Tensor holes{};    // optional i32 [batch, 2]: begin and size
 
   bool defined() const { return table.defined(); }
@@ -33,7 +33,7 @@ struct PageTable {
 struct AttentionArgs {
   Tensor q{};  // [batch, n_q, heads, dim] f32, f16 or bf16; any strides, dim contiguous
   // [batch, n_k, kv_heads, dim] of q's dtype; kv_heads divides heads. On the CPU, k and v may both
-  // be f16 or bf16 where q is f32. They may both be f8e4m3 or i8, with scales.
+  // be f16 or bf16 if q is f32. They may both be f8e4m3 or i8, with scales.
   Tensor k{}, v{};
   Tensor out{};  // like q
   // Optional f32 [batch, heads, n_q]: the log of the sum of exponentials; -inf where every key is
@@ -43,9 +43,9 @@ struct AttentionArgs {
   float scale = 0.f;    // 0: 1 / sqrt(dim)
   float softcap = 0.f;  // 0: none; else scores become softcap * tanh(score / softcap)
   Dropout dropout{};    // of the weight of each (batch, head, query, key)
-  // For a ragged batch: sequences of different lengths, one after the other, in q, k, v and out of
-  // batch 1. i32 [sequences + 1], rising from 0 to the total. Give both; with pages, q_offsets
-  // alone.
+  // For a ragged batch: i32 [sequences + 1], rising from 0 to the total. q, k, v and out then have
+  // batch 1, and hold sequences of different lengths one after the other. Give both; with pages,
+  // give q_offsets alone.
   Tensor q_offsets{}, k_offsets{};
   PageTable pages{};
   // Keys are stored unrotated. Key j is rotated by j, its position in the cache, as it is read.
@@ -53,18 +53,20 @@ struct AttentionArgs {
   // For k and v of f8e4m3 or i8, and only for them: f32 [batch, kv_heads, n_k], or with pages
   // [pages, kv_heads, page_size]. A key is its codes times its scale. kv_append() writes both.
   Tensor k_scales{}, v_scales{};
-  // A GPU splits the keys of a sequence among blocks, and among fewer in a large batch. True: as
-  // for a sequence alone, so that the bits do not depend on the rest of the batch. On the CPU they
-  // never do.
+  // A GPU splits the keys of a sequence among blocks, and among fewer of them in a large batch.
+  // True: it splits them as for a sequence alone, so that the bits do not depend on the rest of the
+  // batch. On the CPU they never do.
   bool fixed_splits = false;
 };
+// Writes `out`, and `lse` if it is given.
+//
 // On a GPU, offsets, lengths, holes and page numbers are not checked, because reading them would
 // mean waiting for the device. Offsets, lengths and holes that are out of range are clamped. Keys
 // of a page that is not in the pool are NaN. Queries outside a block pattern see nothing.
 //
-// In f16 and bf16 a GPU multiplies whole tiles. A hidden value is multiplied by 0 if another query
-// of the same tile sees a key beside it. An infinity or NaN among the values may therefore show in
-// such a query.
+// In f16 and bf16 a GPU multiplies whole tiles: if any pair in a tile is visible, the hidden values
+// of the tile are multiplied by 0, not skipped. An infinity or NaN among the values may therefore
+// reach a query that does not see it.
 void attention(Context& ctx, const AttentionArgs& args);
 
 struct AttentionBackwardArgs {
@@ -75,7 +77,8 @@ struct AttentionBackwardArgs {
   // arrive.
   bool deterministic = false;
 };
-// Pages and rope_on_read serve inference; they have no backward pass.
+// Writes the gradients of q, k and v. Pages and rope_on_read serve inference; they have no backward
+// pass.
 void attention_backward(Context& ctx, const AttentionBackwardArgs& args);
 
 }  // namespace tessera

@@ -19,7 +19,7 @@ class Buffer {
   // Every block starts on this boundary: a cache line, and a full 512-bit vector.
   static constexpr std::int64_t kAlignment = 64;
 
-  // No memory.
+  // An empty buffer, without memory.
   Buffer() = default;
   // Uninitialised memory for a contiguous tensor of this dtype and shape. Pass a shape that is
   // known at run time as a std::span or a std::vector. Throws Error (out_of_memory) with the amount
@@ -53,8 +53,8 @@ class Buffer {
 
 // Copies `bytes` between any two devices, on the Context's stream. It returns once host memory has
 // been read or written. A copy to a GPU, or within one, is only enqueued: later work of this
-// Context sees the bytes, any other Context must wait for this one's synchronize(). A Context on
-// the CPU has no stream, and waits.
+// Context sees the bytes; any other Context must wait for this one's synchronize(). On a Context of
+// the CPU, which has no stream, the copy is complete when the call returns.
 void copy_bytes(Context& ctx, void* to, Device to_device, const void* from, Device from_device,
                 std::int64_t bytes);
 

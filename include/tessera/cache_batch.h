@@ -48,7 +48,7 @@ struct CacheStep {
   Tensor slots{};                         // i32 [tokens]: page * page_size + row, of the pool
   std::vector<AttentionGroup> groups{};   // all rows, in order
   std::int64_t few_rows = 0;              // rows of parts of at most CacheBatch::kFewTokens tokens
-  std::vector<std::int64_t> row_begin{};  // of each part, as it was given: its first row
+  std::vector<std::int64_t> row_begin{};  // the first row of each part, in the order given
 
   // The rows whose logits are wanted. They have their own order, short parts first.
   std::int64_t logits = 0;      // how many
@@ -58,21 +58,21 @@ struct CacheStep {
   std::int64_t first_logit_row = 0;
   Tensor logit_rows{};  // i32 [logits]: rows of the step
   std::vector<std::int64_t>
-      logit_begin{};  // of each part, as it was given: its first logits, or -1
-  std::vector<AttentionGroup> logit_groups{};  // these rows alone, counted among the logits
+      logit_begin{};  // each part's first row of logits, in the order given; -1: none
+  std::vector<AttentionGroup> logit_groups{};  // of these rows alone, counted among the logits
 
   // A row's bits do not depend on the other rows of the step (LinearArgs::fixed_rows).
   bool batch_invariant = false;
 
-  // All small tensors lie in one block, on the pool's device and on the host; these are its
-  // beginnings. The host does not know the ids of tokens that a GPU draws (ForwardArgs::drawn).
+  // All small tensors lie in one block, on the pool's device and on the host. It begins here. The
+  // host does not know the ids of tokens that a GPU draws (ForwardArgs::drawn).
   const char *device_block = nullptr, *host_block = nullptr;
   // A small tensor of the step, as the host wrote it.
   Tensor on_host(const Tensor& tensor) const;
 
-  // For a step with one token of each stream, all drawn by the device: what a row is made from
-  // (src/core/step_row.h), and what makes the tensors of the next step from these, in place. Empty
-  // and null for any other step.
+  // For a step with one token of each stream, all drawn by the device: `rows` holds what each row
+  // is made from (src/core/step_row.h), and `ahead` turns the tensors into those of the next step,
+  // in place. Empty and null for any other step.
   Tensor rows{};  // i64 [tokens, kStepRowWords]
   StepAhead* ahead = nullptr;
 
@@ -89,8 +89,8 @@ struct CacheBatchLimits {
   // Only the multiples 1, 2, 3, 4, 6, 8, 12, 16, ...: few widths even for long sequences.
   bool few_widths = false;
   // A step in which every sequence has one token and wants its logits gets padding rows, up to the
-  // next power of two. So few shapes occur, and a GPU can replay recorded steps. A padding row has
-  // no keys, writes none, and its logits mean nothing.
+  // next power of two. Few shapes then occur, and a GPU can replay recorded steps. A padding row
+  // has no keys and writes none; its logits mean nothing.
   bool pads = false;
   // On a GPU: kernels and the order of their sums do not depend on the number of rows of a step.
   // The CPU always works this way. With 8-bit activations that costs nothing. With exact ones, and
@@ -99,7 +99,7 @@ struct CacheBatchLimits {
   bool batch_invariant = false;
 };
 
-// Writes steps, in memory that is taken once.
+// Makes steps, in memory that is allocated once.
 class CacheBatch {
  public:
   // Sequences with up to this many tokens come first in a step.
@@ -116,19 +116,20 @@ class CacheBatch {
   CacheBatch(CacheBatch&&) noexcept;
   CacheBatch& operator=(CacheBatch&&) noexcept;
 
-  // Makes room for the next tokens of these sequences, each of them in one part only. If one is
-  // refused or pages run out (out_of_memory), throws, and no sequence has changed. Valid until the
-  // next call. The tokens count as seen once it returns. If the pass fails half way, keys that
-  // later tokens would see were never written: clear() or truncate() the sequences then.
+  // Makes room for the next tokens of these sequences; a sequence may be in one part only. The
+  // result is valid until the next call. Throws if a part is refused or pages run out
+  // (out_of_memory); then no sequence has changed. The tokens count as seen once it returns. If the
+  // pass fails half way, keys that later tokens would see were never written: clear() or truncate()
+  // the sequences then.
   const CacheStep& step(Context& ctx, std::span<const Part> parts);
-  // Call it after the pass was launched: pages that the pass made whole can be found from now on.
-  // Ids that stand for drawn tokens must be known by then (CacheSequence::set_id).
+  // Call this after launching the pass: pages that the pass filled can be found from now on. Ids
+  // that stand for drawn tokens must be known by then (CacheSequence::set_id).
   void commit();
-  // The sequence ends before commit().
+  // Call this for a sequence that ends before commit().
   void forget(const CacheSequence& sequence);
 
   const CacheBatchLimits& limits() const;
-  // Steps that the host has uploaded. A GPU has made the others itself (CacheStep::ahead).
+  // Steps that the host has uploaded. A GPU has made all others itself (CacheStep::ahead).
   std::int64_t uploads() const;
 
  private:

@@ -30,13 +30,13 @@ struct ChatTemplate {
   bool begins_as_prompt = false;
 };
 
-// Everything that can be named: chatml, llama3, llama2, mistral, zephyr, plain.
+// The built-in templates: chatml, llama3, llama2, mistral, zephyr, plain.
 const std::vector<ChatTemplate>& chat_templates();
-// Throws with the list of names if there is none of this name.
+// The built-in template of this name. Throws with the list of names if there is none.
 const ChatTemplate& chat_template(std::string_view name);
 // The folder's own: chat_template.jinja, else chat_template of tokenizer_config.json, which is a
-// text or a list with an entry named "default". Empty if there is none. The template is only read;
-// ChatEncoder refuses a wrong one.
+// text or a list with an entry named "default". Empty if there is none. The template is not checked
+// here; ChatEncoder refuses a wrong one.
 std::optional<ChatTemplate> folder_chat_template(const std::filesystem::path& directory);
 
 struct ChatMessage {
@@ -70,7 +70,7 @@ struct ChatOptions {
 // refused too.
 class ChatEncoder {
  public:
-  // The encoder of prompts must outlive it. Throws if the template is not Jinja that Tessera knows.
+  // `prompt` must outlive it. Throws if the template is not in the Jinja that Tessera supports.
   ChatEncoder(const PromptEncoder& prompt, ChatTemplate chat);
   ~ChatEncoder();
   ChatEncoder(ChatEncoder&&) noexcept;
@@ -81,14 +81,14 @@ class ChatEncoder {
   std::vector<std::int32_t> encode(std::span<const ChatMessage> messages,
                                    const ChatOptions& options = {}) const;
 
-  // For a model that wrote the last assistant message itself, after it had read the messages before
-  // that one: what it still has to read after its answer and turn_end(). Empty where that cannot be
-  // appended, because the template writes earlier turns in another way than it wrote them first
-  // (without their thoughts, for example): then read encode() from the start.
+  // For a model that has just written the last assistant message, after reading the messages before
+  // it: what it still has to read after its answer and turn_end(). Empty if appending is not
+  // possible, because the template now writes earlier turns differently than before (without their
+  // thoughts, for example): then let it read encode() from the start.
   std::optional<std::vector<std::int32_t>> encode_after_answer(
       std::span<const ChatMessage> messages, const ChatOptions& options = {}) const;
   // One more turn of an endless chat: what the template writes between an answer with its
-  // turn_end() and the next answer, in a conversation of no other turns.
+  // turn_end() and the next answer, in a conversation without other turns.
   std::vector<std::int32_t> next(std::string_view user, const ChatOptions& options = {}) const;
 
   // The token that the template writes after an answer; -1: none.

@@ -20,7 +20,7 @@ namespace tessera {
 
 class Communicator {
  public:
-  // A message on its way. wait() before the tensors are used again; the destructor waits too.
+  // A message on its way. Call wait() before you use the tensors again; the destructor waits too.
   class Pending {
    public:
     virtual ~Pending() = default;
@@ -50,7 +50,7 @@ class Communicator {
   virtual void send(Context& ctx, const Tensor& data, int to) = 0;
   virtual void receive(Context& ctx, const Tensor& data, int from) = 0;
   // Sends to one rank and receives from another, while the caller computes something else. On a GPU
-  // the message has a stream of its own, and wait() orders that and the Context's.
+  // the message has a stream of its own, and wait() makes the Context's stream wait for it.
   virtual std::unique_ptr<Pending> start_exchange(Context& ctx, const Tensor& sent, int to,
                                                   const Tensor& received, int from) = 0;
   // Returns once every rank has called it.

@@ -1,6 +1,6 @@
 // Everything an op needs besides its tensors: the device and its stream, threads, scratch memory
-// and the trace. The first argument of every op. Two Contexts share nothing, unless they are asked
-// to share their CPU threads.
+// and the trace. The first argument of every op. Two Contexts share nothing, except for CPU threads
+// on request (share_threads_with).
 //
 // Threads: one at a time for each Context; any number of Contexts at the same time. If a second
 // thread begins an op while one runs, that op throws Error (invalid_argument) and touches nothing.
@@ -44,10 +44,10 @@ struct ContextOptions {
   // On a GPU: repeated steps of a model are recorded, and run as CUDA graphs. False is for
   // comparisons.
   bool graphs = true;
-  // The device's memory, for load_model() and Model::make_cache(). Default: of a GPU,
-  // device_memory(); on the CPU, process_memory(). For programs that leave some of it to others,
-  // and for tests. On the CPU, only `total` counts: the memory that this process holds is
-  // subtracted from it.
+  // Reports the device's memory to load_model() and Model::make_cache(). Default: device_memory()
+  // on a GPU, process_memory() on the CPU. For programs that leave some memory to others, and for
+  // tests. On the CPU, only `total` counts: the memory that this process holds is subtracted from
+  // it.
   std::function<DeviceMemory(Device)> memory{};
 };
 
@@ -63,15 +63,15 @@ class Context {
   // A cudaStream_t on a CUDA Context, null on the CPU.
   //
   // A program may capture it in a CUDA graph of its own (cudaStreamBeginCapture). Such a graph uses
-  // the Context's scratch and counters. So launch it on this stream and no other, and not after an
-  // op has made the scratch grow (workspace_bytes()): run all ops of the graph twice before the
-  // capture. In a capture, copies from the host are refused, and waiting breaks it, also the
-  // waiting of a trace.
+  // the Context's scratch and counters, so launch it on this stream and no other. Do not launch it
+  // once an op has made the scratch grow (workspace_bytes()): run all ops of the graph twice before
+  // the capture. During a capture, copies from the host are refused. Any wait breaks the capture,
+  // and a trace waits too.
   void* stream() const { return stream_; }
-  // Waits for all work on the stream. On the CPU, every op has finished when it returns.
+  // Waits for all work on the stream. On the CPU it does nothing: an op returns when it is done.
   void synchronize();
-  // Normally empty. A fault in a kernel makes the driver drop all GPU work of this process. Then
-  // this says what failed first, and every op on this Context throws it at once.
+  // What failed first; normally empty. After a fault in a kernel the driver drops all GPU work of
+  // this process, and every op on this Context throws this message at once.
   const std::string& lost() const { return lost_; }
 
   Activations activations() const { return activations_; }
@@ -91,7 +91,7 @@ class Context {
   // For ops and modules.
   ThreadPool& pool() { return *pool_; }
   Workspace& workspace() { return *workspace_; }
-  // State of the device's back end between calls. On the CPU null until it is needed.
+  // What the device's back end keeps between calls. On the CPU it is null until it is needed.
   std::unique_ptr<BackendState>& backend_state() { return backend_state_; }
   // Throws lost() if the Context is lost.
   void require_not_lost() const;

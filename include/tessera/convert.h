@@ -12,7 +12,8 @@ struct ConvertArgs {
   Tensor x{};    // [...] f32, f16 or bf16
   Tensor out{};  // like x, of f32, f16 or bf16
 };
-// Rounds to nearest, ties to even. What exceeds f16's range becomes infinity; NaN stays NaN.
+// Writes x to out, rounded to nearest, ties to even. What exceeds f16's range becomes infinity; NaN
+// stays NaN.
 void convert(Context& ctx, const ConvertArgs& args);
 
 }  // namespace tessera

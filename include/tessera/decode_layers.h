@@ -39,7 +39,7 @@ struct DecodeLayer {
   };
   Norm norm1{}, norm2{};
   Product qkv{};                  // parallel: features are [heads, 3, dim], query, key and value
-  Product q{}, k{}, v{}, gate{};  // serial: features are [heads, dim], twice [kv_heads, dim]
+  Product q{}, k{}, v{}, gate{};  // serial: features of q are [heads, dim], of k, v [kv_heads, dim]
   Product up{}, down{}, output{};
 };
 
@@ -52,7 +52,7 @@ struct LayerPages {
 struct DecodeLayersArgs {
   DecodeLayerKind kind = DecodeLayerKind::parallel;
   std::span<const DecodeLayer> layers{};  // all of the same shapes
-  Tensor x{};                             // [1, hidden], f16 for there to be a kernel; replaced
+  Tensor x{};                             // [1, hidden], replaced; only f16 has a kernel
   float eps = 0;                          // of the norms
   Activation activation = Activation::none;
   std::int64_t heads = 0, kv_heads = 0, dim = 0;  // parallel: as many key heads as query heads
@@ -63,10 +63,11 @@ struct DecodeLayersArgs {
   PageTable pages{};  // of one sequence, whose last key is the token's
   Mask mask{};
 };
-// False: there is no kernel for this call, and nothing was done. The memory of weights, biases and
-// norms is constant: a GPU may read it before the ops ahead have ended.
+// Runs the layers. Returns false if there is no kernel for this call; then nothing was done. The
+// memory of weights, biases and norms must stay constant: a GPU may read it before earlier ops have
+// ended.
 bool decode_layers(Context& ctx, const DecodeLayersArgs& args);
-// Whether decode_layers() has a kernel for this call. Nothing is done.
+// Whether decode_layers() has a kernel for this call. Runs nothing.
 bool has_decode_layers_kernel(Context& ctx, const DecodeLayersArgs& args);
 
 }  // namespace tessera

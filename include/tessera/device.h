@@ -38,8 +38,8 @@ struct DeviceInfo {
   bool usable() const { return unusable.empty(); }
 };
 
-// The CPU first, then every GPU, including those that this build cannot use. Only the CPU, in a
-// build without CUDA and on a machine without a driver or a GPU; cuda_info() says which.
+// The CPU first, then every GPU, including those that this build cannot use. In a build without
+// CUDA, or without a driver or a GPU, only the CPU; cuda_info() has the reason.
 std::vector<DeviceInfo> devices();
 
 // The CUDA side of this build and of this machine.
@@ -58,12 +58,12 @@ struct DeviceMemory {
   std::int64_t free = 0, total = 0;
 };
 // For a GPU, what its driver reports. For the CPU, the physical memory, and the system's estimate
-// of what programs can still get without swapping. Asking a GPU starts CUDA on it, which takes a
-// moment and some of its memory. Throws Error if the device cannot be used.
+// of what programs can still get without swapping. For a GPU, the call starts CUDA on it, which
+// takes a moment and some of its memory. Throws Error if the device cannot be used.
 DeviceMemory device_memory(Device device);
 
-// The host memory of this process. `total` is what it may hold: the smaller of its container's
-// limit (cgroup memory.max) and of what the machine had free at the first allocation, less a
+// The host memory of this process. `total` is what it may hold: its container's limit (cgroup
+// memory.max) or what the machine had free at the first allocation, whichever is smaller, less a
 // reserve for uncounted memory. `free` is the part of it that Buffers, workspaces, caches and
 // weights, including mapped ones, do not hold. A Buffer that does not fit is refused before
 // anything is allocated.

@@ -22,10 +22,11 @@ struct EmbeddingArgs {
   // rows) of `all_rows`. Ids of the other rows give zeros. 0: the table has all rows.
   std::int64_t first_row = 0, all_rows = 0;
 };
-// Packed rows are decoded as they are read, to the same bits that dequantize() gives.
+// Writes row `id` of the table for each id. Packed rows are decoded as they are read, to the same
+// bits that dequantize() gives.
 //
 // On the CPU, an id out of range is refused with its value and position before anything is written.
-// A GPU cannot report it without waiting: there the row of out becomes NaN.
+// A GPU cannot report it without waiting: there its row of `out` becomes NaN.
 void embedding(Context& ctx, const EmbeddingArgs& args);
 
 }  // namespace tessera

@@ -32,7 +32,7 @@ struct EngineOptions {
   // The longest sequence of a request that keeps all of its tokens, prompt and answer together.
   // 0: the length that the model was trained for.
   std::int64_t context = 0;
-  std::int64_t max_sequences = 32;     // that run at the same time; more wait
+  std::int64_t max_sequences = 32;     // that run at the same time; others wait
   std::int64_t max_step_tokens = 512;  // of one step, prompts and streams together
   std::int64_t max_waiting = 4096;     // requests in the queue; more are refused
   // Pages of keys and values, shared by all sequences. 0: room for max_sequences of `context`
@@ -40,16 +40,16 @@ struct EngineOptions {
   std::int64_t pages = 0;
   std::int64_t page_size = 64;  // tokens
   // Of keys and values. Default: Model::cache_dtype(). i8 and f8e4m3 take half the memory of f16,
-  // and a quarter of f32. On the CPU, an f32 model may store f16 or bf16. Attention over many or
-  // long streams waits for this memory.
+  // and a quarter of f32. On the CPU, an f32 model may store f16 or bf16. Reading this memory
+  // limits the speed of attention over many or long streams.
   std::optional<DType> cache_dtype{};
   bool prefix_cache = true;  // find pages of earlier requests that began with the same tokens
-  // A row's bits do not depend on the other rows of a step. The CPU always works this way. A GPU
-  // then computes rows in groups of a fixed size, which costs time
+  // True: a row's bits do not depend on the other rows of a step. The CPU always works this way. A
+  // GPU then computes rows in groups of a fixed size, which costs time
   // (docs/results/h200/engine.md).
   bool batch_invariant = false;
-  // Runs a step of each size before the first request. On a GPU this takes some tenths of a second,
-  // and no stream waits later for a kernel that is used for the first time.
+  // Runs a step of each size before the first request. On a GPU this takes some tenths of a second;
+  // afterwards no stream waits for the first use of a kernel.
   bool warm_up = false;
   SpeculationOptions speculation{};
 };
@@ -61,14 +61,15 @@ struct Request {
   bool parse_special = false;
   // With n > 1, choice i draws with the seed sampling.seed + i.
   GenerateOptions options{};
-  std::int64_t n = 1;  // choices: answers to the prompt, which is read once
+  std::int64_t n = 1;  // choices: answers to the prompt, which is read only once
   CachePolicy policy{};
-  // Look for the beginning of the prompt in the prefix cache; EngineOptions has to allow it.
+  // Look for the beginning of the prompt in the prefix cache, if the engine has one
+  // (EngineOptions::prefix_cache).
   bool use_prefix_cache = true;
   int priority = 0;  // larger ones start first; no request waits for ever
   // The request ends with StopReason::deadline this long after submit(), finished or not.
   std::optional<std::chrono::milliseconds> deadline{};
-  // Called on the engine's thread with each event, instead of keeping it for next(). It must be
+  // Called on the engine's thread with each event, which is then not kept for next(). It must be
   // quick, because every stream waits for it. If it throws, the request is cancelled.
   std::function<void(const struct Event&)> on_event{};
 };
@@ -92,7 +93,7 @@ struct Event {
   std::int64_t choice = 0;
   GeneratedToken token{};
   StopReason reason = StopReason::max_tokens;
-  ErrorCode code = ErrorCode::invalid_argument;  // of an error
+  ErrorCode code = ErrorCode::invalid_argument;  // with failed
   std::string message{};
   Usage usage{};  // with finished and failed
 };
@@ -106,10 +107,10 @@ class RequestHandle {
   // Ends the request after the step that is running; its choices finish with
   // StopReason::cancelled.
   void cancel();
-  // The next event of the request. Waits for it; empty once every choice has ended. Only for
-  // requests without on_event.
+  // Waits for the next event of the request. Empty once every choice has ended. Only for requests
+  // without on_event.
   std::optional<Event> next();
-  // The same, but gives up at this time.
+  // The same, but gives up at this time and returns empty.
   std::optional<Event> next_until(std::chrono::steady_clock::time_point time);
   // Waits for the end, and collects the choices. Throws the first error of a choice.
   std::vector<GenerateResult> wait();
@@ -156,16 +157,16 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Refuses a request that can never run with an Error that says why; no other request is touched.
-  // Refuses with ErrorCode::busy if the queue is full.
+  // Puts a request into the queue. Throws Error with the reason if the request can never run, and
+  // Error (busy) if the queue is full or the engine is draining; other requests are not affected.
   //
   // If a step fails, the requests in it end with Event::Kind::failed and the reason; the engine
-  // goes on with the others.
+  // continues with the others.
   RequestHandle submit(Request request);
   EngineStats stats() const;             // up to the end of the latest step
   const EngineOptions& options() const;  // as used: zeros replaced
-  // Refuses new requests from now on, and waits until all have ended or the time has come.
-  // Returns false in the latter case.
+  // Refuses new requests from now on, and waits until all have ended, but not past `time`. Returns
+  // false if some have not ended by then.
   bool drain_until(std::chrono::steady_clock::time_point time);
 
  private:

@@ -1,7 +1,7 @@
 // The one exception type Tessera throws; a caller's callbacks may throw what they like. A message
 // is one sentence for users: what was given, what is accepted, and what to do.
 //
-// Threads: an Error may be passed from one to another.
+// Threads: an Error may be passed from one thread to another.
 #pragma once
 
 #include <stdexcept>

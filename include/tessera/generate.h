@@ -61,12 +61,13 @@ struct GenerateResult {
   double decode_seconds = 0;   // from the first token to the last
 };
 
-// Continues the stream in `cache`; an empty cache starts with the prompt. The last drawn token has
-// not been through the model, so a prompt that continues from there begins with it.
+// Reads the prompt and generates tokens after it. If the cache already holds a stream, the prompt
+// continues it. The last drawn token has not been through the model, so a prompt that continues
+// from there must begin with it.
 //
 // The tokenizer may be null if only ids are wanted. Refused before any work: an empty prompt, ids
 // that are not in the vocabulary, a prompt that does not fit into a full cache, options out of
-// range. If it is cancelled while the prompt is being read, the result has no tokens.
+// range. If the call is cancelled while the prompt is being read, the result has no tokens.
 //
 // on_token is called on the calling thread, once for each token, in order. An exception that it
 // throws ends the call and reaches the caller unchanged. The cache then holds the prompt and every

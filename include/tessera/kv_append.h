@@ -19,8 +19,8 @@ struct KvAppendArgs {
   // elements / scale, rounded to nearest even. If an element is not finite, the scale is NaN.
   Tensor k_scales{}, v_scales{};
 };
-// On the CPU, a slot out of range is refused before anything is written. A GPU, where checking
-// would mean waiting, drops that token.
+// Stores k and v in their slots. On the CPU, a slot out of range is refused before anything is
+// written. A GPU, where checking would mean waiting, drops that token.
 void kv_append(Context& ctx, const KvAppendArgs& args);
 
 }  // namespace tessera

@@ -38,12 +38,12 @@ class KvCache {
   KvCache(KvCache&&) noexcept;
   KvCache& operator=(KvCache&&) noexcept;
 
-  // How many of the next `wanted` tokens one step can take, as CacheSequence::step_size() says.
+  // How many of the next `wanted` tokens one step can take: see CacheSequence::step_size().
   std::int64_t step_size(std::int64_t wanted) const;
   // Makes room for the next tokens of the stream, at most step_size(), and asks for the logits of
-  // the last `logit_rows` of them. Valid until the next call. The step counts as taken once step()
-  // returns. If a pass fails half way, keys that later tokens would see were never written: clear()
-  // the cache then.
+  // the last `logit_rows` of them. The result is valid until the next call. The tokens count as
+  // seen once it returns. If the pass fails half way, keys that later tokens would see were never
+  // written: clear() the cache then.
   const CacheStep& step(Context& ctx, std::span<const std::int32_t> ids,
                         std::int64_t logit_rows = 1);
 
@@ -56,13 +56,13 @@ class KvCache {
   std::int64_t kept() const;   // tokens that the next one sees besides itself
   std::int64_t bytes() const;  // of the pool
   void clear();                // a new stream
-  // Takes back the last tokens of the latest step, so that `seen` remain.
+  // Removes the last tokens of the latest step, so that `seen` remain.
   void truncate(std::int64_t seen);
   // Continues as if this many more tokens had been seen; their keys are missing. For counting the
   // memory that the steps of a stream need (Model::workspace_bytes).
   void skip(std::int64_t tokens);
 
-  // What it is made of. They live as long as the cache.
+  // The parts of the cache. They live as long as it does.
   PagePool& pool();
   CacheSequence& sequence();
   CacheBatch& batch();

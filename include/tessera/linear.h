@@ -29,12 +29,12 @@ struct LinearArgs {
   // computed like a few rows, the others like many. x is then [rows, in].
   std::int64_t fixed_rows = -1;
 };
-// Sums are in f32. On a GPU, packed weights are decoded to the dtype of f16 and bf16 activations
-// (exact for nvfp4 and mxfp4 in the layout of prepare()).
+// Computes `out`, with sums in f32. On a GPU, packed weights are decoded to the dtype of f16 and
+// bf16 activations (exact for nvfp4 and mxfp4 in the layout of prepare()).
 //
 // The output of an op can be x, a dense weight, the bias or the residual of the next one on the
 // same Context. Only the memory of a prepared weight, or of one with Weight::constant, must not be
-// written again, because a GPU reads it before the ops ahead have ended.
+// written again, because a GPU may read it before earlier ops have ended.
 void linear(Context& ctx, const LinearArgs& args);
 
 // The first half of a gated MLP in one call: out = act(x Wg^T + bg) * (x Wu^T + bu).

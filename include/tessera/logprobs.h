@@ -16,9 +16,9 @@ struct LogprobsArgs {
   Tensor top_ids{};       // [draws, k] i32: the k most likely tokens of the row; or none
   Tensor top_logprobs{};  // [draws, k] f32: of these, most likely first; or none
 };
-// Logarithms are natural. Of equally likely tokens the lower id comes first. Where a row does not
-// exist, holds NaN or +inf, or nothing but -inf, logprobs are NaN and top ids -1. The logprob of an
-// id outside [0, n) is NaN.
+// Writes the logprobs of drawn tokens and of the most likely ones. Logarithms are natural. Of
+// equally likely tokens the lower id comes first. If a row does not exist, holds NaN or +inf, or
+// nothing but -inf, logprobs are NaN and top ids -1. The logprob of an id outside [0, n) is NaN.
 void logprobs(Context& ctx, const LogprobsArgs& args);
 
 }  // namespace tessera

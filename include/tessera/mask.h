@@ -28,7 +28,7 @@ class BlockMask {
                             std::span<const std::int32_t> indices);
   // In the builders below, key block r is query block r's own block, if there is one.
   //
-  // Key blocks within `radius` of the own one.
+  // Key blocks within `radius` of the query block's own.
   static BlockMask local(std::int64_t block, std::int64_t q_blocks, std::int64_t k_blocks,
                          std::int64_t radius);
   // `per_row` key blocks: the own one, and others drawn without repetition. The same seed gives the
@@ -49,11 +49,11 @@ class BlockMask {
   std::span<const std::int64_t> offsets() const;
   std::span<const std::int32_t> indices() const;
   std::span<const std::int32_t> row(std::int64_t q_block) const;
-  // The query blocks in the order to hand them to workers: those that see most key blocks first,
-  // and among equals the last first.
+  // The query blocks in the order in which workers should take them: those that see the most key
+  // blocks come first, and among equals the later ones.
   std::span<const std::int32_t> longest_first() const;
-  // The bytes of offsets(), indices() and longest_first(), one after the other: one copy takes them
-  // to a GPU.
+  // The bytes of offsets(), indices() and longest_first(), one after the other, for one copy to a
+  // GPU.
   std::span<const std::byte> bytes() const { return lists_->bytes; }
   bool contains(std::int64_t q_block, std::int64_t k_block) const;
   std::int64_t visited() const { return offsets().back(); }

@@ -32,9 +32,9 @@ enum class FileAccess {
   // files while the model lives, or the process may end with SIGBUS. Replace them by renaming new
   // ones over them, which is safe.
   map,
-  // Read into memory, which takes as much memory as the files have. The files may then change.
+  // Read into memory, which takes as much memory as the files are large. The files may then change.
   copy,
-  // Maps files that only this user and root can change, by mode, owner and folder; copies others.
+  // Maps files that, by mode, owner and folder, only this user and root can change; copies others.
   map_if_private,
 };
 
@@ -56,8 +56,8 @@ struct LoadOptions {
   // outlive the model. Null: the whole model.
   Communicator* tensor_parallel = nullptr;
   // Context parallelism: every rank has the whole model, and a part of the pages of keys and
-  // values; the rows of a long step are spread over the ranks. Not together with tensor_parallel;
-  // otherwise like it.
+  // values; the rows of a long step are spread over the ranks. Cannot be combined with
+  // tensor_parallel; the same rules apply.
   Communicator* context_parallel = nullptr;
   // On a GPU, a step of one token runs all layers in one kernel, if the model has one
   // (tessera/decode_layers.h). In steps of few tokens, independent halves of a layer run side by
@@ -71,7 +71,7 @@ struct LoadOptions {
 struct ForwardArgs {
   const CacheStep* step = nullptr;  // of a KvCache or a CacheBatch
   Tensor logits{};                  // f32 [step->logits, vocab]; optional
-  Tensor drawn{};                   // what ids of the step may stand for: EmbeddingArgs::drawn
+  Tensor drawn{};  // tokens that ids of the step may refer to (EmbeddingArgs::drawn)
   // Only this many of the largest logits of each row will be read, lower ids first among equals; 0:
   // all. A model that is split over processes may then send only these, and set the others to -inf.
   std::int64_t largest_logits = 0;
@@ -83,7 +83,7 @@ struct ForwardArgs {
   std::function<void(std::int64_t level, const Tensor& hidden)> observe{};
 };
 
-// How large a pool of pages is to be, for Model::make_pool().
+// The size of a pool of pages, for Model::make_pool().
 struct PoolRequest {
   CacheBatchLimits limits{};    // of the steps over it
   std::int64_t logit_rows = 0;  // the most logits of a step; 0: one for each sequence
@@ -98,7 +98,7 @@ struct PoolRequest {
   double memory_share = 0;
 };
 
-// A layer of weights as `tessera info` and a precision plan see it.
+// A linear layer, as `tessera info` lists it and a precision plan names it.
 struct LayerInfo {
   std::string name;  // "model.layers.0.mlp.up_proj"
   Weight weight;     // a view
@@ -120,42 +120,42 @@ class Model {
   // quantisation ... is not applied").
   const std::vector<std::string>& notes() const { return notes_; }
   // Throws Error (file) if someone has written to a file that the weights are mapped from. A
-  // program that runs for long may ask between requests. load_model() asks at its end, and
-  // generate() before it reports logits that are no numbers.
+  // program that runs for long may call it between requests. load_model() calls it at its end, and
+  // generate() before it reports logits from which no token can be drawn.
   virtual void check_files() const {}
   // The most scratch memory that a step over such a cache needs, for any length of the step and of
-  // the stream: for the pass, and the logits of up to `logit_rows` tokens. No kernel runs for this.
-  // 0: unknown; the Context's workspace then grows on demand.
+  // the stream: for the pass, and the logits of up to `logit_rows` tokens. Runs no kernel. 0:
+  // unknown; the Context's workspace then grows on demand.
   virtual std::int64_t workspace_bytes(Context& ctx, const KvCacheOptions& cache,
                                        std::int64_t logit_rows) const;
   // The same for any step over a pool of such pages within these limits.
   virtual std::int64_t workspace_bytes(Context& ctx, const PagePoolOptions& pool,
                                        const CacheBatchLimits& limits,
                                        std::int64_t logit_rows) const;
-  // Sizes the Context's workspace for that. No later step allocates.
+  // Grows the Context's workspace to that size, so that no later step allocates.
   void reserve_workspace(Context& ctx, const KvCacheOptions& cache, std::int64_t logit_rows) const;
 
   // Whether forward() with logits runs all layers of this step in one call
-  // (tessera/decode_layers.h), by the plan of that call. No kernel runs.
+  // (tessera/decode_layers.h), by the plan of that call. Runs no kernel.
   virtual bool fuses_layers(Context& ctx, const CacheStep& step) const;
 
   // Refuses a policy that keeps tokens which the model's layers would not see.
   void check_policy(const CachePolicy& policy) const;
   // The default type of stored keys and values: the model's dtype. On the CPU, f16 for an f32 model
   // whose layers round their input to 8 bits (packed weights, Activations::int8): that loses far
-  // more, and many streams wait for this memory.
+  // more than f16 does, and reading keys and values limits the speed of many streams.
   DType cache_dtype(const Context& ctx) const;
   // Watches a pool that make_cache() or make_pool() is about to make; null if no watcher is needed.
   virtual std::shared_ptr<PoolWatcher> watch_pool() const { return nullptr; }
   // A cache that fits the model, with this policy and these sizes. Reserves the workspace of its
-  // steps. If the device has no room for both, Error (out_of_memory) says so before anything is
-  // allocated: what each needs, what is free, and the largest cache that would fit. `dtype` is the
-  // type of keys and values, as in PoolRequest.
+  // steps. If the device has no room for both, throws Error (out_of_memory) before anything is
+  // allocated; the message has what each needs, what is free, and the largest cache that would fit.
+  // `dtype` is the type of keys and values, as in PoolRequest.
   KvCache make_cache(Context& ctx, const CachePolicy& policy, std::int64_t max_tokens,
                      std::int64_t max_step = 256, std::int64_t logit_rows = 1,
                      std::optional<DType> dtype = std::nullopt) const;
   // A pool that fits the model. Reserves the workspace of the steps over it. If the device has no
-  // room for one sequence at its longest, Error (out_of_memory) says so as make_cache() does.
+  // room for one sequence at its longest, throws Error (out_of_memory) as make_cache() does.
   std::unique_ptr<PagePool> make_pool(Context& ctx, const PoolRequest& request) const;
 
  protected:
@@ -167,9 +167,9 @@ class Model {
 };
 
 // Reads a Hugging Face checkpoint: config.json, and model.safetensors or its shards. Weights stay
-// as they are in the file (memory-mapped, packed formats packed) or in the layout that the device's
-// kernels use. If the device has no room for the weights, this throws before any is loaded. If a
-// file of weights is written to during loading, this throws at the end.
+// as they are in the file (memory-mapped, packed formats packed) or are copied into the layout that
+// the device's kernels use. If the device has no room for the weights, this throws before any is
+// loaded. If a file of weights is written to during loading, this throws at the end.
 std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& directory,
                                   const LoadOptions& options = {});
 

@@ -38,7 +38,7 @@ struct ModelConfig {
   bool qk_norm = false;                 // RMSNorm of each head of q and k
   std::vector<std::int64_t> windows{};  // sliding window of each layer; 0: none
   RopeConfig rope{};
-  DType stored_dtype = DType::f32;  // dtype of dense weights, by the file
+  DType stored_dtype = DType::f32;  // dtype of dense weights in the file
   std::int64_t bos = -1;            // -1: none
   std::vector<std::int64_t> eos{};  // any of them ends the text
 };

@@ -1,6 +1,6 @@
 // Layers that own their weights, built from the ops: the parts of a model.
 //
-// Threads: any number may make calls that are const at the same time, each with its own Context.
+// Threads: any number may call const functions at the same time, each with its own Context.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@
 
 namespace tessera {
 
-// act(x W^T + b) with dense weights, drawn from Normal(0, 1 / in) until load() replaces them.
+// act(x W^T + b). The weights are dense until quantize(), and normal random numbers of variance
+// 1 / in until load().
 class Linear {
  public:
   Linear() = default;
@@ -54,7 +55,7 @@ class Linear {
 // A linear layer with 4-bit weights: decode, product, bias and activation in one call.
 class FusedFP4Linear {
  public:
-  // Random weights, packed: for a layer that load() fills.
+  // Random weights, packed, until load() replaces them.
   FusedFP4Linear(Context& ctx, std::int64_t in, std::int64_t out,
                  Activation activation = Activation::none, const QuantizeOptions& options = {});
   // Packs dense weights [out, in] and keeps bias [out].
@@ -175,7 +176,7 @@ class TransformerBlock {
   const Linear& up() const { return up_; }
   const Linear& down() const { return down_; }
 
-  // Packs the layers as the plan says. With use_fp4 the constructor has done so.
+  // Packs the layers as the plan says. With use_fp4 the constructor has already done this.
   void quantize(Context& ctx, const PrecisionPlan& plan);
   // Memory of all weights.
   std::int64_t bytes() const;

@@ -13,7 +13,7 @@ namespace tessera {
 
 struct NormArgs {
   Tensor x{};                         // [..., n] f32, f16 or bf16
-  std::array<Tensor, 3> residuals{};  // none to three, like x; the first ones are filled
+  std::array<Tensor, 3> residuals{};  // none to three, like x; fill the first ones
   Tensor sum{};     // x + residuals, like x; required with residuals, refused without;
                     // may be the same view as x or as a residual
   Tensor weight{};  // [n], of any float dtype
@@ -25,6 +25,10 @@ struct NormArgs {
   // the CPU.
   bool fixed_rows = false;
 };
+// Adds the residuals to x and normalises each row of the sum s, or of x if there are none:
+//
+//   out = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias
+//
 // The sum is taken from left to right, ((x + r0) + r1) + r2, and every partial sum is rounded to
 // x's dtype: the same bits as separate adds. The norm reads the rounded sum.
 //
@@ -32,11 +36,9 @@ struct NormArgs {
 // residuals. Before the first add, each element of x becomes 0 or x / (1 - p), rounded to x's
 // dtype. Which elements are dropped depends on the seed, the row (counted through all leading
 // dimensions) and the column. p = 0 gives the bits of a call without dropout.
-//
-//   out = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias, where s is the sum (or x)
 void layer_norm(Context& ctx, const NormArgs& args);
 
-// Likewise: out = s / sqrt(mean(s^2) + eps) * weight
+// The same with another norm: out = s / sqrt(mean(s^2) + eps) * weight
 void rms_norm(Context& ctx, const NormArgs& args);
 
 }  // namespace tessera

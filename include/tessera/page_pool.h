@@ -64,7 +64,7 @@ struct PageShare {
     return at < size ? at : 2 * size - 1 - at;
   }
   bool is_own(std::int64_t page) const { return owner(page) == rank; }
-  // Where its owner keeps a page.
+  // The place of a page among those of its owner.
   std::int64_t local(std::int64_t page) const {
     return 2 * (page / (2 * size)) + (page % (2 * size) >= size ? 1 : 0);
   }
@@ -74,12 +74,12 @@ struct PageShare {
   }
 };
 
-// Is told which pages a pool copies; the steps say what is written into pages. For models whose
-// cache has a copy or a part in other processes.
+// Learns which pages a pool copies; what is written into pages follows from the steps. For models
+// whose cache has a copy or a part in other processes.
 class PoolWatcher {
  public:
   virtual ~PoolWatcher() = default;  // the pool has ended
-  // A page was copied; where pages are spread, it has yet to be.
+  // The pool copies a page, unless its pages are spread: then the watcher has to see to the copy.
   virtual void copied(std::int32_t from, std::int32_t to) = 0;
   virtual PageShare share() const { return {}; }
 };
@@ -103,7 +103,7 @@ std::int64_t page_pool_bytes(const PagePoolOptions& options);
 // Since the pool was made.
 struct PrefixStats {
   std::int64_t lookups = 0;       // calls of find_prefix()
-  std::int64_t asked_tokens = 0;  // that they asked for
+  std::int64_t asked_tokens = 0;  // that they looked for
   std::int64_t hit_tokens = 0;    // that they found
   std::int64_t evictions = 0;     // pages that were given up to make room
   std::int64_t pages = 0;         // that can be found now
@@ -111,8 +111,8 @@ struct PrefixStats {
 
 class PagePool {
  public:
-  // Error (out_of_memory) if the device has no room. While the Context's workspace only counts, the
-  // pages have addresses and no memory.
+  // Throws Error (out_of_memory) if the device has no room. While the Context's workspace only
+  // counts, the pages have addresses but no memory.
   PagePool(Context& ctx, const PagePoolOptions& options);
   ~PagePool();
   PagePool(const PagePool&) = delete;
@@ -130,19 +130,20 @@ class PagePool {
   Device device() const;
   std::int64_t bytes() const;
 
-  // Pages that take() can give: those that nobody holds, and of these also the ones that are kept
-  // because they may be found again.
+  // Pages that take() can give: all that nobody holds, including those that are kept because they
+  // may be found again.
   std::int64_t free_pages() const;
   std::int64_t used_pages() const;  // pages that somebody holds
   PrefixStats prefix_stats() const;
 
-  // A page that nobody holds, with a count of 1: one that holds nothing worth keeping, or else the
-  // findable one that was released the longest time ago. Error (out_of_memory) if there is none.
+  // Takes a page that nobody holds and makes the caller its one holder. A page that nobody can find
+  // goes first, else the findable one that was released longest ago. Throws Error (out_of_memory)
+  // if there is none.
   std::int32_t take();
   void share(std::int32_t page);    // one more holder
-  void release(std::int32_t page);  // one holder less
+  void release(std::int32_t page);  // one holder fewer
   std::int64_t holders(std::int32_t page) const;
-  // Keys and values of all layers, on the Context's stream.
+  // Copies keys and values of all layers, on the Context's stream.
   void copy_page(Context& ctx, std::int32_t from, std::int32_t to) const;
 
  private:
@@ -152,8 +153,8 @@ class PagePool {
 };
 
 // One stream of tokens. With window and sinks, memory and the work per token stay constant for
-// streams of any length: a page whose tokens have all left is used again, by this stream or
-// another, and nothing is moved. Positions have 64 bits.
+// streams of any length: a page whose tokens have all left is reused, by this stream or another,
+// and nothing is moved. Positions have 64 bits.
 class CacheSequence {
  public:
   // `max_tokens`: how many tokens a full sequence takes; window and sinks: ignored. `max_step`: the
@@ -169,9 +170,9 @@ class CacheSequence {
   // A second stream that begins with the same tokens. Both hold the same pages; the first that
   // writes into one copies it.
   CacheSequence fork() const;
-  // For an empty sequence: holds whole pages of `ids` that other sequences of the same policy have
-  // computed, and continues after them. At most ids.size() - 1 tokens, so that one is left to
-  // compute, and only pages from which no token had left. Returns the number of tokens.
+  // For an empty sequence: takes whole pages of `ids` that other sequences of the same policy have
+  // computed, and continues after them. It takes at most ids.size() - 1 tokens, so that one is left
+  // to compute, and only pages from which no token had left. Returns the number of tokens.
   std::int64_t find_prefix(std::span<const std::int32_t> ids);
 
   const CachePolicy& policy() const { return policy_; }
@@ -183,8 +184,9 @@ class CacheSequence {
   bool has_room() const;                       // for one more token
 
   // How many of the next `wanted` tokens one step can take: at least one (if any are wanted), at
-  // most max_step, and fewer just before sinks begin to roll, so that no step spans that. Throws if
-  // a full sequence has no room for `wanted` more, with the limit and what to do about it.
+  // most max_step, and fewer just before sinks begin to roll, so that no step crosses that point.
+  // Throws if a full sequence has no room for `wanted` more; the message has the limit and what to
+  // do about it.
   std::int64_t step_size(std::int64_t wanted) const;
   // How many free pages the next `tokens` tokens need: new ones and copies of shared ones, less
   // those that go back to the pool first.
@@ -195,11 +197,11 @@ class CacheSequence {
 
   // Sets the id of a token that went into its step under a placeholder (EmbeddingArgs::drawn).
   void set_id(std::int64_t token, std::int32_t id);
-  // A new stream; the pages are released.
+  // Releases the pages; a new stream begins.
   void clear();
-  // Takes back the last tokens, so that `seen` remain. The sequence is then as it was at that
-  // length. Only tokens of the latest step; a full sequence in a pool without a prefix cache may go
-  // back to any length.
+  // Removes the last tokens, so that `seen` remain. The sequence is then as it was at that length.
+  // Only tokens of the latest step can be removed; a full sequence in a pool without a prefix cache
+  // may go back to any length.
   void truncate(std::int64_t seen);
   // Continues as if this many more tokens had been seen; their keys are missing. For counting the
   // memory that the steps of a stream need (Model::workspace_bytes).

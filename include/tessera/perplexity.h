@@ -5,7 +5,7 @@
 //
 //   perplexity()         Cuts the text into chunks of the context's length, each read from an empty
 //                        cache. The first token of a chunk has nothing before it and is not scored;
-//                        with a bos token, that is the first. Tokens that two chunks share are
+//                        if there is a bos token, it is the first. Tokens that two chunks share are
 //                        scored in the first of them; the second reads them as context.
 //   stream_perplexity()  Reads the text as one stream through a cache, whatever its policy keeps.
 //                        Every token but the first is scored.
@@ -74,10 +74,11 @@ struct PositionBucket {
 std::vector<PositionBucket> by_position(std::span<const std::int64_t> positions,
                                         std::span<const float> values, std::int64_t bucket);
 
-// Both refuse fewer than two tokens, and ids that are not in the vocabulary.
+// Scores a text in chunks. Refuses fewer than two tokens, and ids that are not in the vocabulary.
 PerplexityResult perplexity(Context& ctx, const Model& model, std::span<const std::int32_t> ids,
                             const PerplexityOptions& options = {});
-// Continues the stream in `cache`. context and stride are not used.
+// Scores a text as one stream, which continues the one in `cache`. Refuses what perplexity()
+// refuses. context and stride are not used.
 PerplexityResult stream_perplexity(Context& ctx, const Model& model, KvCache& cache,
                                    std::span<const std::int32_t> ids,
                                    const PerplexityOptions& options = {});

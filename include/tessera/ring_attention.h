@@ -52,6 +52,7 @@ struct RingAttentionArgs {
 // The layout of the rows of a call.
 RingLayout ring_layout(std::int64_t tokens, int size, const Mask& mask);
 
+// Writes this rank's rows of the attention over the whole sequence.
 void ring_attention(Context& ctx, Communicator& ranks, const RingAttentionArgs& args);
 
 struct RingAttentionBackwardArgs {
@@ -60,7 +61,8 @@ struct RingAttentionBackwardArgs {
   Tensor d_q{}, d_k{}, d_v{};   // written; like q, k, v
   bool deterministic = false;   // as in AttentionBackwardArgs
 };
-// The gradients of keys and values go around the ring with them, and end at their own rank.
+// Writes the gradients of this rank's rows. Those of keys and values go around the ring with them,
+// and end at their own rank.
 void ring_attention_backward(Context& ctx, Communicator& ranks,
                              const RingAttentionBackwardArgs& args);
 

@@ -35,8 +35,9 @@ struct RotaryArgs {
   Rope rope{};         // at most dim dims
   Tensor out{};        // like x; may be the same view
 };
-// Angles are exact to f32 for positions of many millions. On the CPU, a negative position is
-// refused with its index. A GPU, where checking would mean waiting, rotates the other way.
+// Rotates each row of x by its position. Angles are exact to f32 for positions of many millions. On
+// the CPU, a negative position is refused with its index. A GPU, where checking would mean waiting,
+// rotates the other way.
 void rotary(Context& ctx, const RotaryArgs& args);
 
 }  // namespace tessera

@@ -1,5 +1,5 @@
-// Draws one token for each row of logits, on the device the logits are on: only the ids need to be
-// copied from a GPU.
+// Draws one token for each row of logits, on the device that holds the logits: only the ids need to
+// be copied from a GPU.
 //
 // Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
@@ -22,7 +22,8 @@ struct SampleArgs {
   std::uint64_t seed = 0, draw = 0;  // row r takes the seed's random number draw + r
   Tensor ids{};                      // [...] i32 or i64; [1] where logits is [n]
 };
-// A row that holds NaN or +inf, or nothing but -inf, gives -1.
+// Writes the id of one token for each row. A row that holds NaN or +inf, or nothing but -inf, gives
+// -1.
 //
 // Weights are whole numbers, exp((logit - largest) / temperature) in units of 2^-43, so every sum
 // is exact and the same seed gives the same tokens on every device. Tokens less than 2^-44 times as

@@ -11,7 +11,7 @@
 
 namespace tessera {
 
-// As the fields of SampleArgs (sample.h), which has their ranges.
+// The options of one draw, with the meanings and ranges that SampleArgs gives (sample.h).
 struct DrawOptions {
   double temperature = 1.0;
   double top_p = 1.0;
@@ -19,12 +19,12 @@ struct DrawOptions {
   std::int64_t top_k = 0;
   std::uint64_t seed = 0, draw = 0;  // the draw takes the seed's random number `draw`
 };
-// DrawOptions as numbers of 8 bytes, in memory that a kernel reads.
+// The size of a DrawOptions in the memory that a kernel reads, in numbers of 8 bytes.
 inline constexpr std::int64_t kDrawOptionsWords = 6;
 static_assert(sizeof(DrawOptions) == kDrawOptionsWords * sizeof(std::int64_t));
 
 struct SampleRowsArgs {
-  // What the caller promises of all options, so that a GPU runs fewer kernels.
+  // What the caller promises about all options, so that a GPU runs fewer kernels.
   enum class Kind : std::uint8_t {
     any,
     whole,   // no draw has top_k or top_p
@@ -37,9 +37,9 @@ struct SampleRowsArgs {
   Tensor ids{};      // [draws] i32
   Kind kind = Kind::any;
 };
-// The token of each draw, the same that sample() draws from its row with its options. It is -1
-// where the row holds NaN or +inf, or nothing but -inf; where there is no such row; and where an
-// option is out of its range. None of this is an error, because contents are not checked.
+// Writes the token of each draw, the same that sample() draws from its row with its options. It is
+// -1 if the row holds NaN or +inf, or nothing but -inf; if there is no such row; and if an option
+// is out of its range. None of this is an error, because contents are not checked.
 void sample_rows(Context& ctx, const SampleRowsArgs& args);
 
 }  // namespace tessera

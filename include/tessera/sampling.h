@@ -39,24 +39,24 @@ class Sampler {
   void see_prompt(std::span<const std::int32_t> ids);
   // Draws from logits [vocab] and remembers the token. Refuses logits that are NaN or +inf, and
   // logits that leave no token possible. top_logprobs: how many of the most likely tokens to report
-  // besides the drawn one; with -1 even the drawn token's logprob is left out (it is then 0), which
+  // besides the drawn one. With -1 even the drawn token's logprob is left out (it is then 0), which
   // saves a pass over the vocabulary.
   Sampled sample(std::span<const float> logits, std::int64_t top_logprobs = 0);
 
   // The next draw as arguments of sample() in tessera/sample.h, which draws the same token on any
   // device. Empty if bias or penalties change the logits first. Pass the drawn token to accept().
   std::optional<SampleArgs> next_draw() const;
-  // Its options for sample_rows(), also if bias or penalties change the logits first.
+  // The next draw's options for sample_rows(), even if bias or penalties change the logits first.
   DrawOptions next_options() const;
   // Remembers a token as drawn.
   void accept(std::int32_t id);
-  // Takes the memory for every token of a vocabulary, so that accept() never allocates.
+  // Allocates memory for every token of a vocabulary, so that accept() never allocates.
   void reserve(std::int64_t vocab);
 
-  const SamplingOptions& options() const { return options_; }  // a bias is given once for each id
+  const SamplingOptions& options() const { return options_; }  // with at most one bias for each id
   bool has_penalties() const;
   std::uint64_t draws() const { return draws_; }  // so far
-  // The tokens that penalties are on, each once, and how often each of them was generated.
+  // The tokens that penalties apply to, each once, and how often each of them was generated.
   std::span<const std::int32_t> seen() const { return seen_; }
   std::int32_t generated(std::int32_t id) const { return counts_[static_cast<std::size_t>(id)]; }
 

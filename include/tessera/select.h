@@ -15,6 +15,7 @@ struct ArgmaxArgs {
   Tensor x{};        // [..., n] f32, f16 or bf16
   Tensor indices{};  // [...] i32 or i64; [1] where x is [n]
 };
+// Writes the index of each row's largest element.
 void argmax(Context& ctx, const ArgmaxArgs& args);
 
 struct TopKArgs {
@@ -22,6 +23,7 @@ struct TopKArgs {
   Tensor values{};   // [..., k] of x's dtype, largest first; k <= n
   Tensor indices{};  // [..., k] i32 or i64
 };
+// Writes the k largest elements of each row, with their indices.
 void top_k(Context& ctx, const TopKArgs& args);
 
 }  // namespace tessera

@@ -1,9 +1,9 @@
 // Guessing several tokens ahead. One pass checks all of them, and keeps those that the model itself
 // would have drawn. The text is the same as without guesses, but comes sooner.
 //
-// The same within rounding: attention over guesses sums in another order than over one token. Where
-// two tokens are equally likely within that, the text may go on with the other one
-// (docs/design/engine.md). EngineOptions::batch_invariant does not change this: it is about rows of
+// It is the same within rounding: attention over guesses sums in another order than over one token.
+// If two tokens are equally likely within that error, the text may continue with the other one
+// (docs/design/engine.md). EngineOptions::batch_invariant does not change this: it concerns rows of
 // other streams, and guesses are rows of the stream itself.
 //
 // Threads: a value, as safe as an int. The draft model may be used by any number.
@@ -19,7 +19,7 @@ struct SpeculationOptions {
   enum class Kind : std::uint8_t {
     off,
     ngram,  // what followed earlier occurrences of the last few tokens, in the prompt or the text
-    draft,  // what a smaller model with the same tokenizer says
+    draft,  // what a smaller model with the same tokenizer predicts
   };
   Kind kind = Kind::off;
   std::int64_t max_tokens = 8;  // guessed at a time

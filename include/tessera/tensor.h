@@ -64,7 +64,7 @@ struct Tensor {
   Tensor permute(std::initializer_list<int> order) const;
   Tensor view(std::initializer_list<std::int64_t> new_shape) const;  // contiguous only; one -1
 
-  // The data as T*. Whoever writes through it checks read_only first.
+  // The data as T*. Check read_only before you write through it.
   template <typename T>
   T* ptr() const {
     return static_cast<T*>(data);

@@ -1,6 +1,6 @@
-// Counts and times op calls. Off by default: an op then pays for one branch. When on, every call is
-// recorded with its kernel, shapes, bytes and flops. So a test can check which kernel ran, and a
-// profile can show where the time went.
+// Counts and times op calls. Off by default: it then costs an op one branch. When on, every call is
+// recorded with its kernel, shapes, bytes and flops, so that a test can check which kernel ran, and
+// a profile can show where the time went.
 //
 // Threads: one at a time, that of the Context.
 #pragma once
@@ -39,14 +39,14 @@ class Trace {
   // Calls from now on belong to this layer, or to none.
   void enter_layer(std::int64_t layer) { layer_ = layer; }
 
-  // One entry for each distinct (op, kernel, shapes), and layer if these are apart, in order of
-  // first call.
+  // One entry for each distinct (op, kernel, shapes), in order of first call; with separate_layers,
+  // one for each layer too.
   const std::vector<TraceEntry>& entries() const { return entries_; }
   // Calls of one op; with a kernel, only those that ran on it.
   std::int64_t calls(std::string_view op, std::string_view kernel = {}) const;
   void record(TraceEntry call);
-  // The time of recording itself since clear(). It is between the calls, never in their times; a
-  // profile subtracts it from the total.
+  // The time that recording itself took since clear(). It falls between the calls, never into their
+  // times; a profile subtracts it from the total.
   double overhead_seconds() const { return overhead_seconds_; }
   void add_overhead(double seconds) { overhead_seconds_ += seconds; }
 

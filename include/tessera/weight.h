@@ -54,7 +54,7 @@ Format parse_format(std::string_view name);
 enum class WeightLayout : std::uint8_t {
   published,   // rows as checkpoints store them
   cpu_tiles,   // sixteen rows interleaved, for the CPU's integer kernels
-  cuda_tiles,  // as a GPU's tensor cores take them; made by prepare(), constant from then on
+  cuda_tiles,  // in the order of a GPU's tensor cores; made by prepare(), constant from then on
 };
 
 struct Weight {
@@ -69,7 +69,7 @@ struct Weight {
   Tensor row_scales{};       // cuda_tiles only: f32, a factor for the sums of each row
   float tensor_scale = 1.f;  // nvfp4 only
   // Dense only: all writes to it have ended, and nothing writes to it from now on. A GPU may then
-  // read it before the kernels ahead have ended. load_model() sets it for a model's weights.
+  // read it before earlier kernels have ended. load_model() sets it for a model's weights.
   bool constant = false;
 
   static Weight dense(const Tensor& matrix);

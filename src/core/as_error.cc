@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 [[noreturn]] void fail_for_memory(std::string_view doing) {
-  fail(ErrorCode::out_of_memory, "{}: the host has not enough memory for it; free some", doing);
+  fail(ErrorCode::out_of_memory, "{}: the host does not have enough memory; free some", doing);
 }
 
 }  // namespace

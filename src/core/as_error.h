@@ -1,4 +1,4 @@
-// What the standard library throws, as the one exception type of Tessera.
+// Turns what the standard library throws into Tessera's one exception type.
 #pragma once
 
 #include <string_view>
@@ -6,8 +6,8 @@
 
 namespace tessera {
 
-// To be called in a catch block: throws what was caught again. A failed allocation and a failure of
-// the file system become an Error that says what was being done; everything else stays as it is.
+// Call it in a catch block: it rethrows what was caught. A failed allocation and a failure of the
+// file system become an Error that says what was being done; everything else stays as it is.
 [[noreturn]] void rethrow_as_error(std::string_view doing);
 
 // Runs a step of the library: as_error("loading the model", [&] { ... }).

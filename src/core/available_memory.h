@@ -15,12 +15,12 @@ struct AvailableMemory {
   std::string elsewhere;  // where else a model could run: "--device cpu"; empty: nowhere
 };
 
-// What can still be allocated on a device with this memory. `held`: what the caller knows to be
-// allocated there already; `reusable`: what is allocated and would be released first.
+// What can still be allocated on a device with this memory. `held`: bytes that the caller knows to
+// be allocated there already; `reusable`: allocated bytes that would be released first.
 //
-// What a GPU reports as free is exact and no longer contains what is held. A little is left to the
+// What a GPU reports as free is exact and does not include what is held; a little is left to the
 // driver. On the CPU, free memory is an estimate, and the total is what the process may hold: what
-// it holds already is taken off.
+// it already holds is subtracted.
 AvailableMemory available_memory(Device device, const DeviceMemory& memory, std::int64_t held,
                                  std::int64_t reusable);
 // For a Context, whose workspace may be resized. On the CPU, process_ledger() knows what is held.

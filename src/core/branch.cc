@@ -21,7 +21,7 @@ Branch::~Branch() {
     end();
     join();
   } catch (const std::exception&) {
-    // The fault that keeps a stream from being ordered is reported by whoever waits for it.
+    // A fault that keeps streams from being ordered is reported when someone waits for the stream.
     state_ = State::none;
   }
 }

@@ -1,10 +1,10 @@
 // Ops that may run beside others of the same Context. On a GPU they go to a second stream:
 //
-//   Branch mlp(ctx);     // behind everything that the Context has to do so far
+//   Branch mlp(ctx);     // after everything that the Context has to do so far
 //   ... norm, up, down   // on the second stream
 //   mlp.end();
 //   ... qkv, attention   // on the Context's own stream, beside the branch
-//   mlp.join();          // what follows comes behind both
+//   mlp.join();          // what follows comes after both
 //
 // On the CPU, and while scratch memory is only counted, the ops run one after the other as they are
 // written. What they compute is the same either way.
@@ -25,7 +25,7 @@ namespace tessera {
 
 class Branch {
  public:
-  // `wanted`: false makes it none, where a caller knows that it does not pay.
+  // `wanted`: false makes no branch, for a caller that knows that one does not pay.
   explicit Branch(Context& ctx, bool wanted = true);
   // Ends and joins a branch that an exception has left behind.
   ~Branch();

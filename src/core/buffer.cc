@@ -30,7 +30,7 @@ bool is_shared_size([[maybe_unused]] std::int64_t bytes) {
 #endif
 }
 
-// Never ended: a Buffer may be ended by the end of the program.
+// Never destroyed: Buffers may live until the end of the program.
 HugePages& shared_pages() {
   static HugePages& pages = *new HugePages;
   return pages;

@@ -9,7 +9,8 @@
 namespace tessera {
 
 void CapturedGraph::launch(Context& ctx) const {
-  if (!graph_) fail(ErrorCode::invalid_argument, "launch: an empty graph: capture() makes one");
+  if (!graph_)
+    fail(ErrorCode::invalid_argument, "launch: the graph is empty; make one with capture()");
   ctx.require_not_lost();
   try {
     graph_->launch(ctx);

@@ -12,13 +12,12 @@
 // A graph does not own what its ops were given: tensors, weights, and scratch that was taken before
 // the capture must outlive it. Kernels that overlap when launched one by one overlap in the graph.
 //
-// During a capture ops are recorded and do not run. The following needs the host, and is refused:
+// During a capture, ops are recorded and do not run. Whatever needs the host is refused:
 //
-// - uploads, that is, copies from the host: the graph would read memory that is gone by then.
-// Upload
-//   before the capture; an op that reads from the device sees new values at every launch. The
-//   refusal changes nothing: the caller may catch it, and go on.
-// - waiting for the stream, so also copies to the host, and ops while the trace is on. These end
+// - Uploads, that is, copies from the host: the graph would read memory that is gone by then.
+//   Upload before the capture; an op that reads from the device sees new values at every launch.
+//   The refusal changes nothing: the caller may catch it and continue.
+// - Waiting for the stream, and so copies to the host, and ops while the trace is on. These end
 //   the capture with an error.
 //
 // A capture that fails leaves the Context as it was, ready for ops and for another capture.
@@ -53,8 +52,8 @@ class CapturedGraph {
   explicit CapturedGraph(std::unique_ptr<BackendGraph> graph) : graph_(std::move(graph)) {}
 
   explicit operator bool() const { return graph_ != nullptr; }
-  // Enqueues the graph on the Context's stream. Any Context of the same device will do, but no
-  // Context that captures. Launches of one graph follow each other, on whatever streams they are.
+  // Enqueues the graph on the Context's stream. Any Context of the same device will do, except one
+  // that is capturing. Launches of one graph run one after the other, whatever their streams.
   void launch(Context& ctx) const;
   // Device memory that the graph owns or shares.
   std::int64_t scratch_bytes() const { return graph_ ? graph_->scratch_bytes() : 0; }

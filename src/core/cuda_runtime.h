@@ -1,5 +1,5 @@
 // What the core needs from the CUDA runtime. A CUDA build defines these functions in
-// src/cuda/runtime; any other build in src/core/cuda_absent.cc, where all but the queries throw.
+// src/cuda/runtime, any other build in src/core/cuda_absent.cc, where all but the queries throw.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ void copy(void* to, Device to_device, const void* from, Device from_device, std:
 // The CUDA side of Download (core/download.h).
 std::unique_ptr<BackendDownload> make_download(Device device, std::int64_t max_bytes);
 
-// Names the work of a thread from begin_op() to end_op() for tools that watch: as an NVTX range,
-// and for the kernel timer (src/cuda/runtime/op_names.h). `op` must live until the program ends.
+// Names the work of a thread from begin_op() to end_op() for profilers: as an NVTX range, and for
+// the kernel timer (src/cuda/runtime/op_names.h). `op` must live until the program ends.
 void begin_op(const char* op) noexcept;
 void end_op() noexcept;
 
@@ -64,7 +64,7 @@ void end_branch(Context& ctx);
 void join_branch(Context& ctx);
 
 // For tests. Waits for the Context's work, then throws Error if a kernel has left anything but
-// zeros in the counters, where the next one expects zeros (src/cuda/runtime/state.h).
+// zeros in the counters; the next kernel expects zeros (src/cuda/runtime/state.h).
 void check_counters(BackendState& state);
 
 }  // namespace tessera::cuda

@@ -1,6 +1,6 @@
-// A fault in a kernel, after which the driver does no more GPU work for this process. Whatever runs
-// on a Context catches it and marks the Context as lost. The rest of the program continues without
-// the GPU.
+// A fault in a kernel, after which the driver does no more GPU work for this process. Code that
+// works on a Context catches it and marks the Context as lost. The rest of the program continues
+// without the GPU.
 #pragma once
 
 #include <string>

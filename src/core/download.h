@@ -1,12 +1,12 @@
 // Bytes on their way from a device to the host, for a caller that has other work meanwhile:
 //
-//   download.start(ctx, tensor.data, bytes);   // behind the work that the stream has already
+//   download.start(ctx, tensor.data, bytes);   // after the work that the stream already has
 //   ...                                        // more work for the stream
-//   download.wait(ctx);                        // waits for the copy, and for nothing behind it
+//   download.wait(ctx);                        // waits for the copy, and for nothing after it
 //
 // A kernel may write the bytes itself, which saves the copy: to target(), and then
 //
-//   download.arrives(ctx);                     // in the place of start()
+//   download.arrives(ctx);                     // instead of start()
 //
 // On the CPU start() copies at once.
 #pragma once
@@ -38,14 +38,14 @@ class BackendDownload {
 // Used by one thread at a time.
 class Download {
  public:
-  // Pins host memory for up to `max_bytes`. Throws Error (out_of_memory) where that is impossible.
+  // Pins host memory for up to `max_bytes`. Throws Error (out_of_memory) if that is impossible.
   Download(const Context& ctx, std::int64_t max_bytes);
 
   // Copies from the Context's device. A copy that was started before must have been waited for.
   void start(Context& ctx, const void* from, std::int64_t bytes);
   // Pinned memory, which kernels of the device can write to.
   void* target();
-  // The work that the stream has so far writes to target().
+  // Call this once the work that writes to target() is on the stream.
   void arrives(Context& ctx);
   // The bytes of the last start() or arrives(), valid until the next one.
   const void* wait(Context& ctx);

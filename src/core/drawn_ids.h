@@ -13,12 +13,12 @@ struct DrawnIds {
   std::int64_t count = 0;
 
   DrawnIds() = default;
-  // None if the tensor is not defined.
+  // There are none if the tensor is not defined.
   explicit DrawnIds(const Tensor& drawn)
       : ids(drawn.defined() ? drawn.ptr<const std::int32_t>() : nullptr),
         count(drawn.defined() ? drawn.numel() : 0) {}
 
-  // The id itself. Negative where it stands for nothing.
+  // The id itself. Negative if it stands for nothing.
   TESSERA_HOST_DEVICE std::int64_t id(std::int64_t given) const {
     if (given >= 0 || given < -count) return given;
     return ids[-1 - given];

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::int64_t kUnit = 64;  // of all blocks: their boundary, and room for a FreeBlock
+constexpr std::int64_t kUnit = 64;  // the alignment of blocks, with room for a FreeBlock
 
 char* end_of(void* data, std::int64_t bytes) { return static_cast<char*>(data) + bytes; }
 

@@ -9,10 +9,9 @@
 //                             |                 ^
 //                             +-- next ---------+          the list lies in the free memory
 //
-// Blocks are given by first fit, and neighbours that are free become one. So a weight takes the
-// place of the temporaries of the weight before it. A slab without blocks goes back to the system,
-// except one: a program that makes and ends one tensor again and again does not map memory each
-// time.
+// Blocks are allocated by first fit, and free neighbours are merged. So a weight takes the place of
+// the temporaries of the weight before it. All empty slabs but one go back to the system: a program
+// that makes and destroys one tensor again and again does not map memory each time.
 //
 // Threads: any number at the same time.
 #pragma once

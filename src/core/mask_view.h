@@ -108,8 +108,8 @@ struct MaskView {
     return (left < 0 || difference >= -left) && (right < 0 || difference <= right);
   }
 
-  // The key blocks of a query block. One outside the pattern sees nothing; on a GPU that could not
-  // be checked before.
+  // The key blocks of a query block. One outside the pattern sees nothing: on a GPU, the call could
+  // not be checked for that.
   TESSERA_HOST_DEVICE BlockRow row_of(std::int64_t q_block) const {
     if (q_block >= q_blocks) return {indices, indices};
     return {indices + offsets[q_block], indices + offsets[q_block + 1]};

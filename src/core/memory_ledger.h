@@ -23,8 +23,8 @@ class MemoryLedger {
 
   // Counts memory that is about to be allocated. Throws Error (out_of_memory) if it does not fit.
   void take(std::int64_t bytes);
-  // Counts memory that is there in any case: pages of mapped files, which the system can drop and
-  // read again. What is allocated later has to fit beside them.
+  // Counts memory without a check: pages of mapped files, which the system can drop and read again.
+  // What is allocated later has to fit beside them.
   void add(std::int64_t bytes) { held_.fetch_add(bytes, std::memory_order_relaxed); }
   void give_back(std::int64_t bytes) { held_.fetch_sub(bytes, std::memory_order_relaxed); }
 
@@ -33,11 +33,12 @@ class MemoryLedger {
   std::atomic<std::int64_t> held_{0};
 };
 
-// The one of this process. Its limit is set when it is first asked for.
+// The ledger of this process. Its limit is set at the first call.
 MemoryLedger& process_ledger();
 
-// The smaller of what the machine can still give and of what the container grants (0 or less: no
-// limit), less a reserve for what is not counted: code, tokenizers, lists, the system's own tables.
+// What the machine can still give or what the container grants (0 or less: no limit), whichever is
+// smaller, less a reserve for what is not counted: code, tokenizers, lists, the system's own
+// tables.
 std::int64_t ledger_limit(std::int64_t available, std::int64_t container);
 
 // Mapped memory that is in use, counted until this ends.

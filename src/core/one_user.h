@@ -1,6 +1,6 @@
-// Lets one thread in at a time. A second one is refused, where a mutex would make it wait: a
-// Context that two threads use at once is a mistake of the program, and the two would take turns at
-// random.
+// Lets one thread in at a time. A second thread is refused; a mutex would make it wait. Using a
+// Context from two threads at once is a mistake in the program, and with a mutex the two would take
+// turns at random.
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,7 @@ class OneUser {
   };
 
  private:
-  // Its address is the name of a thread: cheaper than std::thread::id, and never null.
+  // Its address identifies a thread: cheaper than std::thread::id, and never null.
   static inline thread_local const char this_thread = 0;
 
   // The thread that is inside: null if this one has just entered.

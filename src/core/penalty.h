@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// A penalty is a difference of logits, so it is in f32 as they are. `generated`: how often.
+// A penalty is a difference of logits, so it is in f32 like them. `generated`: how often the token
+// was generated.
 TESSERA_HOST_DEVICE inline float penalised_logit(float logit, double repetition, double presence,
                                                  double frequency, std::int32_t generated) {
   const double value = static_cast<double>(logit);

@@ -1,6 +1,6 @@
 // Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): a counter
-// and a key give four random words, with no state. The same numbers on every device and in every
-// order.
+// and a key give four random words, with no state. The numbers are the same on every device and in
+// every order.
 #pragma once
 
 #include <array>
@@ -32,7 +32,7 @@ constexpr PhiloxWords dropout_words(std::uint64_t seed, std::uint32_t batch, std
 }
 
 // Norm dropout: the words for columns 4 * (column / 4) .. + 3 of one row; column uses word
-// column % 4. The last word of the counter is no batch index that attention could have.
+// column % 4. The last word of the counter is a number that is no batch index of attention.
 inline constexpr std::uint32_t kNormDropoutStream = 0x4E4F524Du;
 constexpr PhiloxWords norm_dropout_words(std::uint64_t seed, std::int64_t row,
                                          std::uint32_t column) {

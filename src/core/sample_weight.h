@@ -2,7 +2,7 @@
 // / temperature) in units of 2^-43. Whole numbers add up to the same sum in every order. The drawn
 // token is therefore the same on every device, however the vocabulary is cut into blocks.
 //
-// The same bits everywhere require the same roundings: files that include this are compiled without
+// Equal bits everywhere need equal roundings: files that include this are compiled without
 // contraction into fused multiply-adds.
 #pragma once
 
@@ -44,7 +44,7 @@ TESSERA_HOST_DEVICE inline std::uint64_t weight_units(float w) {
          std::bit_cast<std::uint64_t>(kUnitBase);
 }
 
-// No logit is NaN, and none exceeds `largest`, which is finite. -inf weighs nothing.
+// No logit is NaN, and none exceeds `largest`, which is finite. -inf has weight 0.
 TESSERA_HOST_DEVICE inline std::uint64_t sample_weight(float logit, float largest, float scale) {
   const float exponent = (logit - largest) * scale;
   if (!(exponent > kLightest)) return 0;

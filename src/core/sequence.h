@@ -1,5 +1,5 @@
 // One sequence of an attention batch, as the kernels of every back end see it. Dense, ragged and
-// paged batches all come down to a list of these.
+// paged batches all become a list of these.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,8 @@
 
 namespace tessera {
 
-// Slots of a sequence's pages that hold none of its keys: keys from `begin` on lie `size` further.
+// Slots of a sequence's pages that hold none of its keys: keys from `begin` on lie `size` slots
+// further.
 struct Hole {
   std::int64_t begin = 0, size = 0;
 

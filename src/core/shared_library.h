@@ -9,11 +9,11 @@ namespace tessera {
 
 class SharedLibrary {
  public:
-  // The first of these files that the loader opens; a name without a folder is looked for where the
-  // loader looks. It stays open: some libraries have threads of their own.
+  // Opens the first of these files that the loader finds; it searches its own folders for a name
+  // without one. The library stays open: some have threads of their own.
   explicit SharedLibrary(std::initializer_list<std::string> names);
 
-  // Empty: it was opened and has every function that was asked for. Else one sentence.
+  // Empty if the library was opened and has every function that was requested; else one sentence.
   const std::string& problem() const { return problem_; }
   template <typename Function>
   void find(Function& function, const char* name) {

@@ -1,11 +1,11 @@
 // A second stream beside that of a CUDA Context, for messages that travel while the Context
 // computes:
 //
-//   side.begin(ctx);     // behind the work that the Context has already
+//   side.begin(ctx);     // after the work that the Context already has
 //   ... on side.stream() ...
 //   side.end();
 //   ...                  // more work for the Context
-//   side.join(ctx);      // what the Context does next comes behind the work on the side
+//   side.join(ctx);      // what the Context does next comes after the work on the side
 //
 // Nothing waits on the host, and a capture of the Context records both streams.
 #pragma once
@@ -37,7 +37,7 @@ namespace cuda {
 
 // A build without CUDA throws.
 std::unique_ptr<SideStream> make_side_stream(Device device);
-// Runs `work` while `device` is the thread's current one, for libraries that ask which one is.
+// Runs `work` with `device` as the thread's current device, for libraries that use that one.
 void with_device(Device device, FunctionRef<void()> work);
 
 }  // namespace cuda

@@ -1,11 +1,11 @@
 // A row of a decode step: the next token of one stream, and what the step's small tensors say about
-// it. From the row of one token follows that of the next, without the host:
+// it. The row of the next token follows from it, without the host:
 //
 //   token, line_begin --StreamRules--> position, slot, length, hole
 //
 // The page table changes only where a token begins a page. A stream that drops tokens then takes
 // its own oldest page, of which all tokens have left: its line of pages turns by one. Any other new
-// page is the pool's to give, so the host's (src/cache/cache_sequence.cc).
+// page comes from the pool, and therefore from the host (src/cache/cache_sequence.cc).
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct StepRowTensors {
   std::int32_t* words = nullptr;  // the block, to which a row's places refer
 };
 
-// Of one row.
+// The numbers of one row.
 struct StepRowNumbers {
   std::int64_t position = 0, slot = -1, length = 0, hole = 0;
 };
@@ -46,17 +46,17 @@ struct StepRow {
   TESSERA_HOST_DEVICE std::int64_t line_at() const { return table_at + rules.sink_pages(); }
   TESSERA_HOST_DEVICE std::int64_t line_end() const { return std::int64_t{table_at} + pages; }
 
-  // The next token. `turns`: what turns() said.
+  // Moves on to the next token. `turns`: what turns() returned.
   TESSERA_HOST_DEVICE void advance(bool turns) {
     ++token;
     if (turns) ++line_begin;
   }
-  // What the tensors say about the row, once its pages are as they should be.
+  // The row's numbers in the tensors, once its pages are in place.
   TESSERA_HOST_DEVICE StepRowNumbers numbers(const std::int32_t* words) const {
     const std::int64_t oldest = rules.oldest(token), place = rules.place(token, line_begin);
     StepRowNumbers result;
     result.position = rules.position(token);
-    // A token whose page is missing is not stored: its step is the host's to write.
+    // A token whose page is missing is not stored: the host has to write its step.
     result.slot =
         place < pages ? words[table_at + place] * rules.page_size() + rules.row(token) : -1;
     result.length = rules.length(oldest, token);
@@ -71,12 +71,12 @@ struct StepRow {
     if (hole_at >= 0) to.words[hole_at + 1] = static_cast<std::int32_t>(numbers.hole);
   }
 };
-// A StepRow as numbers of 8 bytes, in memory that a kernel reads. It has no gaps: rows are compared
-// as bytes.
+// The size of a StepRow in the memory that a kernel reads, in numbers of 8 bytes. It has no gaps:
+// rows are compared as bytes.
 inline constexpr std::int64_t kStepRowWords = 8;
 static_assert(sizeof(StepRow) == kStepRowWords * sizeof(std::int64_t));
 
-// The next token of every row, on the host.
+// Moves every row on to its next token, on the host.
 inline void advance_rows(std::span<StepRow> rows, const StepRowTensors& tensors) {
   for (std::size_t r = 0; r < rows.size(); ++r) {
     StepRow& row = rows[r];
@@ -92,8 +92,8 @@ inline void advance_rows(std::span<StepRow> rows, const StepRowTensors& tensors)
   }
 }
 
-// The number of the draw after this one, of the same options. One without a temperature takes no
-// random number, and has none.
+// The number of the draw after this one, with the same options. A draw at temperature 0 takes no
+// random number, and the count stays.
 TESSERA_HOST_DEVICE inline std::uint64_t next_draw(double temperature, std::uint64_t draw) {
   return temperature == 0 ? draw : draw + 1;
 }

@@ -1,12 +1,13 @@
 // Where the tokens of a stream lie in the pages of a sequence, and which of them a token sees: the
-// arithmetic of every policy, for the host and for kernels. Every policy is one picture: the sinks
-// in pages of their own, then an endless line of pages for the rest, of which the first have left.
+// arithmetic of every policy, for the host and for kernels. All policies share one picture: the
+// sinks in pages of their own, then an endless line of pages for the rest, the first of which have
+// left.
 //
 //   pages     | sinks . | line 0 | line 1 | line 2 | line 3 |
 //
 //   sequence  | sinks . |                 | . . 7 8 | 9 .. t |       the line from its first page
 //                     ^^^^^^^^^^^^^^^^^^^^^^^^^^
-//                     the hole: what the sinks leave of their last page, and tokens of the line's
+//                     the hole: the unused end of the sinks' last page, and tokens of the line's
 //                     first pages that have left
 //
 // full: no sinks, and nothing leaves. window: no sinks.
@@ -21,7 +22,7 @@ namespace tessera {
 class StreamRules {
  public:
   StreamRules() = default;
-  // `in_cache`: tokens are rotated by their place in the cache, and not by that in the stream.
+  // `in_cache`: tokens are rotated by their place in the cache, not by their place in the stream.
   StreamRules(std::int64_t n_sink, std::int64_t window, std::int64_t page_size, bool in_cache)
       : n_sink_(n_sink), window_(window), page_size_(page_size), in_cache_(in_cache ? 1 : 0) {}
 
@@ -32,11 +33,11 @@ class StreamRules {
   TESSERA_HOST_DEVICE std::int64_t sink_pages_for(std::int64_t tokens) const {
     return pages_of(tokens < n_sink_ ? tokens : n_sink_);
   }
-  // Where the newest token of a stream that has outgrown the cache stands in it.
+  // The place of the newest token in the cache, once the stream has outgrown it.
   TESSERA_HOST_DEVICE std::int64_t last_position() const { return n_sink_ + window_ - 1; }
   // Do all tokens up to t fit?
   TESSERA_HOST_DEVICE bool fits(std::int64_t t) const { return t <= last_position(); }
-  // By what token t is rotated.
+  // The position by which token t is rotated.
   TESSERA_HOST_DEVICE std::int64_t position(std::int64_t t) const {
     return in_cache_ == 0 || fits(t) ? t : last_position();
   }
@@ -54,7 +55,7 @@ class StreamRules {
     return (t < n_sink_ ? t : t - n_sink_) % page_size_;
   }
 
-  // The oldest token behind the sinks that token t sees, or n_sink where it sees none.
+  // The oldest token after the sinks that token t sees, or n_sink if it sees none.
   TESSERA_HOST_DEVICE std::int64_t oldest(std::int64_t t) const {
     const std::int64_t first = t - window_ + 1;
     return first > n_sink_ ? first : n_sink_;

@@ -13,9 +13,9 @@ namespace {
 // How long the caller spins before it lets others run: about 20 microseconds.
 constexpr int kSpins = 2000;
 // How long a worker spins before it sleeps: about 200 microseconds, longer than the gap between two
-// steps of a model. To wake it costs the caller a system call, and a virtual machine whose
-// processor has gone to sleep may have to wait for it. (With 20 microseconds, it slept three times
-// in a step of 8 streams.)
+// steps of a model. Waking it costs the caller a system call, and a virtual machine may have to
+// wait until its processor wakes. (With 20 microseconds, a worker slept three times in a step of 8
+// streams.)
 constexpr int kWorkerSpins = 10 * kSpins;
 // More threads than this are a mistake in the caller's arithmetic.
 constexpr int kMaxThreads = 1024;

@@ -18,8 +18,8 @@ namespace tessera {
 
 class ThreadPool {
  public:
-  // `threads` counts the calling thread; 0 means usable_processors(). Where the system refuses to
-  // start one of them, those that started end, and Error (device) says how many they were.
+  // `threads` counts the calling thread; 0 means usable_processors(). If the system refuses to
+  // start one of them, those that started end, and Error (device) says how many there were.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -29,14 +29,14 @@ class ThreadPool {
 
   // Calls fn(task, worker) once for each task in [0, n), where worker in [0, threads()) says which
   // scratch to use. Tasks are handed out one by one, so that uneven ones balance. Returns when all
-  // are done, and throws the first exception that a task threw. A loop inside of a task runs in the
-  // thread of that task: workers that wait for each other's loops would wait for ever.
+  // are done, and throws the first exception that a task threw. A loop inside a task runs on that
+  // task's thread: workers that wait for each other's loops would wait for ever.
   template <typename F>
   void parallel_for(std::int64_t n, F&& fn) {
     share_out(n, Order::one_by_one, fn);
   }
-  // The same for tasks of similar length that read on where the previous one ended. A thread gets
-  // them in long runs, which become shorter towards the end.
+  // The same for tasks of similar length, each of which reads on where the one before it ended. A
+  // thread gets them in long runs, which become shorter towards the end.
   template <typename F>
   void parallel_runs(std::int64_t n, F&& fn) {
     share_out(n, Order::in_runs, fn);

@@ -1,5 +1,5 @@
-// Work of the host that belongs to no op, in the trace of a Context: scheduling, drawing tokens.
-// With tracing off it costs one branch.
+// Records host work that belongs to no op, such as scheduling or drawing tokens, in the trace of a
+// Context. With tracing off it costs one branch.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class TracedWork {
   TracedWork(const TracedWork&) = delete;
   TracedWork& operator=(const TracedWork&) = delete;
 
-  // After end(): begins anew, so that what lies between the two is not counted.
+  // Begins again after end(). The time between the two is not counted.
   void begin(const char* what) {
     what_ = what;
     if (trace_.enabled()) start_ = Clock::now();

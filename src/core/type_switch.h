@@ -1,5 +1,5 @@
-// From a DType that is known at run time to an element type that is known at compile time. Without
-// fmt, which nvcc does not compile.
+// From a DType that is known at run time to an element type that is known at compile time. It does
+// not use fmt, which nvcc does not compile.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Names with wildcards, by which a user, a plan or a checkpoint's config selects layers.
+// Names with wildcards, with which a user, a plan or a checkpoint's config selects layers.
 #pragma once
 
 #include <cstddef>

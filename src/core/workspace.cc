@@ -15,7 +15,7 @@ constexpr std::int64_t kFirstBlock = 1 << 20;
 // Where addresses without memory begin: outside any program's address space, and far from its end.
 constexpr std::uintptr_t kNowhere = std::uintptr_t{1} << 60;
 
-constexpr const char* kScratch = "scratch memory";  // what a second thread is refused
+constexpr const char* kScratch = "scratch memory";  // how errors for a second thread begin
 
 }  // namespace
 

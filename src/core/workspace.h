@@ -1,6 +1,6 @@
-// Scratch memory for ops, given back in the reverse order it was taken. A stream of steps reserves
-// what its largest step will need, so that the hot path never allocates. Without a reservation the
-// workspace grows while new shapes appear, and then becomes one block.
+// Scratch memory for ops, given back in the reverse of the order in which it was taken. A stream of
+// steps reserves what its largest step will need, so that the hot path never allocates. Without a
+// reservation the workspace grows while new shapes appear, and then becomes one block.
 //
 // Threads: one at a time. A second one is refused (OneUser).
 #pragma once
@@ -45,8 +45,8 @@ class Workspace {
     std::int64_t block_used_ = 0, used_ = 0;
   };
 
-  // While one lives, frames only count: they hand out addresses, one after the other, with no
-  // memory behind them. Ops check their arguments, take what they would need, and return (OpScope).
+  // While one lives, frames only count: they hand out successive addresses that have no memory. Ops
+  // check their arguments, take what they would need, and return (OpScope).
   class Count {
    public:
     explicit Count(Workspace& workspace);
@@ -70,7 +70,8 @@ class Workspace {
   OneUser& user() { return user_; }
 
   // While one lives, frames take from somebody else's blocks, to which it adds what is missing. It
-  // neither frees nor moves one: a captured graph knows their addresses (core/captured_graph.h).
+  // neither frees nor moves a block, because a captured graph has its address
+  // (core/captured_graph.h).
   class Elsewhere {
    public:
     Elsewhere(Workspace& workspace, std::vector<Buffer>& blocks);
@@ -86,7 +87,7 @@ class Workspace {
     std::int64_t block_used_, used_;
   };
 
-  // After this, that many bytes can be taken without an allocation. Throws Error (out_of_memory).
+  // After this, `bytes` can be taken without an allocation. Throws Error (out_of_memory).
   void reserve(std::int64_t bytes);
   // Releases all memory, unless some of it is in use.
   void release();
@@ -109,7 +110,7 @@ class Workspace {
   std::int64_t peak_ = 0;
   int frames_ = 0;
   bool counting_ = false;
-  bool out_of_order_ = false;  // a frame ended before a newer one, and nobody has been told yet
+  bool out_of_order_ = false;  // a frame ended before a newer one; not reported yet
 };
 
 // Adds up the pieces that an op takes, as a frame would, for functions that say how much scratch a

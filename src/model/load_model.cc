@@ -26,7 +26,7 @@ namespace {
 
 using SharedCheckpoint = std::shared_ptr<const model::Checkpoint>;
 
-// One way to load a checkpoint, and what it takes.
+// One way to load a checkpoint, and the memory it takes.
 struct Way {
   std::string flags;
   DType dtype;
@@ -46,7 +46,7 @@ Way counted(Context& ctx, const SharedCheckpoint& checkpoint, const ModelConfig&
   return way;
 }
 
-// What needs less memory than `chosen`, from large to small.
+// The ways that need less memory than `chosen`, from large to small.
 std::vector<model::WeightsRequest::Other> smaller_ways(Context& ctx,
                                                        const SharedCheckpoint& checkpoint,
                                                        const ModelConfig& config,
@@ -121,7 +121,7 @@ std::unique_ptr<Model> load_model(Context& ctx, const std::filesystem::path& dir
       checkpoint->check_unchanged();
       return model;
     } catch (const Error&) {
-      checkpoint->check_unchanged();  // that is then the reason, whatever else went wrong
+      checkpoint->check_unchanged();  // a changed file is the reason of any other error
       throw;
     }
   });

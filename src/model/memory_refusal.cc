@@ -28,7 +28,7 @@ std::string advice_for(const WeightsRequest& request) {
   return fmt::format("even {} would need {}; {}", least.flags, size_text(least.bytes), smaller);
 }
 
-// What the cache is, and the flag that makes it smaller.
+// The largest cache that fits, and the flag that asks for it.
 std::string advice_for(const CacheRequest& request) {
   const bool full = request.policy.kind == CachePolicy::Kind::full;
   if (request.largest == 0 && request.policy.kind == CachePolicy::Kind::sinks &&

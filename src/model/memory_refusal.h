@@ -1,5 +1,5 @@
 // The sentences that say why a model or its cache does not fit, and what would. Numbers in, text
-// out: load_model() and make_cache() bring the numbers.
+// out: load_model() and make_cache() provide the numbers.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct WeightsRequest {
   AvailableMemory memory{};
   std::int64_t weights = 0;  // that stay
   std::int64_t loading = 0;  // beside them, while they are loaded
-  // What would need less, by its flags: {"--weights nvfp4", bytes}; from large to small.
+  // Settings that need less, as flags: {"--weights nvfp4", bytes}; from large to small.
   struct Other {
     std::string flags;
     std::int64_t bytes = 0;
@@ -39,8 +39,8 @@ struct CacheRequest {
 };
 std::string refusal(const CacheRequest& request);
 
-// The most tokens from 1 up to `wanted` whose need(tokens) is within `available`; 0 where one token
-// is too many. need() does not fall.
+// The most tokens from 1 up to `wanted` whose need(tokens) is within `available`; 0 if one token is
+// too many. need() must not fall.
 std::int64_t largest_that_fits(std::int64_t wanted, std::int64_t available,
                                const std::function<std::int64_t(std::int64_t)>& need);
 

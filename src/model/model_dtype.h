@@ -7,7 +7,7 @@
 
 namespace tessera::model {
 
-// What a model computes in: as asked, else f32 on the CPU and the checkpoint's own dtype on a GPU.
+// The dtype that a model computes in: as asked, else f32 on the CPU and the checkpoint's on a GPU.
 DType model_dtype(const Context& ctx, const ModelConfig& config, std::optional<DType> asked);
 
 }  // namespace tessera::model

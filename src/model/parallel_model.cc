@@ -60,7 +60,7 @@ void receive_message(parallel::ControlChannel& channel, std::vector<std::byte>& 
 
 // ---- copies of pages ----------------------------------------------------------------------------
 
-// Of a pool that is spread: from the rank that has the one page to the rank that has the other.
+// In a spread pool: copies from the rank that has page `from` to the rank that has page `to`.
 void copy_spread_page(Context& ctx, Communicator& ranks, const PagePool& pool, PageCopy copy) {
   const PageShare share = pool.options().share();
   const int from = share.owner(copy.from), to = share.owner(copy.to);
@@ -81,7 +81,7 @@ void copy_spread_page(Context& ctx, Communicator& ranks, const PagePool& pool, P
 
 // ---- rank 0 -------------------------------------------------------------------------------------
 
-// What the followers have not been told yet. Pools may end after the model.
+// What rank 0 has not sent to the others yet. Pools may end after the model.
 struct Untold {
   PoolId last_pool = 0;
   std::vector<PoolId> ended;
@@ -188,7 +188,7 @@ void LeadingModel::send_step(Context& ctx, const ForwardArgs& args) const {
     for (const PageCopy copy : watcher.copies()) copy_spread_page(ctx, ranks_, *step.pool, copy);
   }
   watcher.copies().clear();
-  // The host has not read these: they go from GPU to GPU.
+  // The host has not read these tokens: they go from GPU to GPU.
   if (args.drawn.defined()) ranks_.broadcast(ctx, args.drawn, 0);
 }
 

@@ -6,7 +6,7 @@
 namespace tessera::model {
 namespace {
 
-// Bytes from the first element of a view to behind its last.
+// Bytes from the first element of a view to the end of the last.
 std::int64_t reach(const Tensor& tensor) {
   std::int64_t last = 0;
   for (int d = 0; d < tensor.rank; ++d) {
@@ -71,7 +71,7 @@ void put_groups(MessageWriter& message, const std::vector<AttentionGroup>& group
   }
 }
 
-// What a policy lets a query see: never a pattern of blocks, and sinks are pages and holes.
+// The mask of a policy: never a pattern of blocks; sinks are expressed by pages and holes.
 Mask get_mask(MessageReader& message) {
   const auto kind = message.get<Mask::Kind>();
   const auto left = message.get<std::int64_t>(), right = message.get<std::int64_t>();

@@ -50,14 +50,14 @@ class MessageReader {
   std::span<const std::byte> bytes_;
 };
 
-// Where the small tensors of a step lie: bytes from the first to behind the last.
+// The block that holds the small tensors of a step, from the first to the end of the last.
 struct StepBlock {
   char* begin = nullptr;
   std::int64_t bytes = 0;
 };
 StepBlock block_of(const CacheStep& step);
 
-// Everything of the step but the contents of its tensors.
+// Writes everything about the step except the contents of its tensors.
 void write_step(MessageWriter& message, const CacheStep& step, const StepBlock& block);
 // The step, with its tensors in `block`.
 CacheStep read_step(MessageReader& message, const PagePool& pool, char* block);

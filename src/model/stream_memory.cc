@@ -21,7 +21,7 @@ namespace {
 
 using Kind = CachePolicy::Kind;
 
-// The pass over a step, its logits, and what draws the next tokens in the room of the step.
+// The pass over a step, its logits, and the draw of the next tokens.
 void count_pass(Context& ctx, const Model& model, const CacheStep& step, std::int64_t logit_rows) {
   Workspace::Frame frame(ctx.workspace());
   const Tensor logits = frame.take(DType::f32, {logit_rows, model.config().vocab});
@@ -31,8 +31,8 @@ void count_pass(Context& ctx, const Model& model, const CacheStep& step, std::in
   if (!ctx.device().is_cpu()) sample(ctx, {.logits = logits, .ids = drawn});
 }
 
-// With a page table as wide as it may get, by which kernels plan their work. `rolling`: a step of
-// sinks once the stream has outgrown them, where each token is a sequence.
+// The page table is as wide as it may get, because kernels plan their work by the width. `rolling`:
+// a step of a stream with sinks that has outgrown them, where each token is a sequence.
 std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& options,
                         std::int64_t logit_rows, bool rolling) {
   const Workspace::Count count(ctx.workspace());
@@ -104,8 +104,8 @@ std::int64_t count_batch_step(Context& ctx, const Model& model, const PagePoolOp
   return count.peak_bytes() - of_cache;
 }
 
-// Without the workspace, which takes a pass over the model to count: a cache that alone is too
-// large is refused before that.
+// Without the workspace, because counting that takes a pass over the model: a cache that is too
+// large by itself is refused before.
 CacheRequest cache_request(const Context& ctx, const Model& model, const KvCacheOptions& options) {
   return {.memory = available_memory(ctx),
           .weights = model.weight_bytes(),
@@ -160,8 +160,8 @@ std::int64_t count_workspace(Context& ctx, const Model& model, const KvCacheOpti
   return std::max(bytes, count_step(ctx, model, cache, logit_rows, true));
 }
 
-// Kernels split their work by the number of sequences and of queries, so that the largest step is
-// not always the one that needs most.
+// Kernels split their work by the numbers of sequences and queries, so the largest step is not
+// always the one that needs the most memory.
 std::int64_t count_workspace(Context& ctx, const Model& model, const PagePoolOptions& pool,
                              const CacheBatchLimits& limits, std::int64_t logit_rows) {
   const std::int64_t capacity = limits.max_pages_of_a_sequence * pool.page_size;
@@ -219,8 +219,8 @@ void Model::check_policy(const CachePolicy& policy) const {
   const std::shared_ptr<PoolWatcher> watcher = watch_pool();
   if (watcher && watcher->share().size > 1) {
     fail(ErrorCode::unsupported,
-         "{}: keys are rotated by their place in the whole cache, and no process of a spread one "
-         "knows it; use one process, or keep every token",
+         "{}: keys are rotated by their place in the whole cache, which a process does not know if "
+         "the cache is spread; use one process, or keep every token",
          to_string(policy));
   }
   const std::int64_t kept = policy.n_sink + policy.window;

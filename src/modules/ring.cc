@@ -12,7 +12,7 @@ namespace tessera {
 RingLayout::RingLayout(std::int64_t tokens, int size, std::int64_t multiple)
     : tokens_(tokens), size_(size) {
   if (tokens < 0 || size < 1 || multiple < 1) {
-    fail(ErrorCode::invalid_argument, "{} tokens over {} ranks in multiples of {} are no layout",
+    fail(ErrorCode::invalid_argument, "{} tokens cannot be spread over {} ranks in multiples of {}",
          tokens, size, multiple);
   }
   step_ = checked_align(ceil_div(tokens, 2 * size), multiple);

@@ -12,8 +12,8 @@ namespace tessera {
 // Refuses arguments that do not fit each other.
 void check_ring(const char* op, const Communicator& ranks, const RingAttentionArgs& args);
 
-// Blocks of every rank, one after the other: the own one first, then those of the ranks before.
-// While one is used, the next is on its way.
+// The blocks of all ranks, one after the other: this rank's own block first, then those of the
+// ranks before it. While one block is used, the next is on its way.
 class Ring {
  public:
   // Two blocks [2, batch, most rows, kv_heads, dim] of `dtype`; the first holds k and v.
@@ -24,11 +24,11 @@ class Ring {
   // Rows [begin, end) of the owner's keys, or values: [batch, rows, kv_heads, dim].
   Tensor keys(std::int64_t begin, std::int64_t end) const { return rows(0, begin, end); }
   Tensor values(std::int64_t begin, std::int64_t end) const { return rows(1, begin, end); }
-  // All of it: [2, batch, most rows, kv_heads, dim].
+  // The whole block: [2, batch, most rows, kv_heads, dim].
   const Tensor& block() const { return here_; }
   // Starts to send the block to the next rank, and to receive that of the rank before.
   void start();
-  // Waits for it and turns to it.
+  // Waits for the next block, which becomes the current one.
   void turn();
 
  private:

@@ -2,7 +2,7 @@
 // the keys is a call of attention_backward() over that part. d_q stays here and grows; d_k and d_v
 // travel with their keys:
 //
-//   block of rank o:   o -> o + 1 -> ... -> o - 1 -> o     each adds its part; then it is home
+//   block of rank o:   o -> o + 1 -> ... -> o - 1 -> o     each rank adds its part
 #include "core/workspace.h"
 #include "modules/ring.h"
 #include "ops/partial_sums.h"
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The parts of d_q, d_k and d_v that the block which is here gives.
+// Adds the parts of d_q, d_k and d_v that come from the current block.
 void add_gradients(Context& ctx, const RingAttentionBackwardArgs& args, const RingCall& call,
                    std::int64_t q0, std::int64_t k0, const Ring& ring, const Tensor& d_q,
                    const Ring& gradients) {
@@ -68,7 +68,7 @@ void ring_attention_backward(Context& ctx, Communicator& ranks,
                   });
     if (step + 1 < ranks.size()) ring.turn();
     if (ranks.size() == 1) break;
-    gradients.start();  // after the last step they go home
+    gradients.start();  // after the last step they return to their rank
     gradients.turn();
   }
   if (rows == 0) return;

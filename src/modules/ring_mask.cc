@@ -7,10 +7,10 @@ namespace {
 
 using Chunk = RingLayout::Chunk;
 
-// A band, -left <= key - row <= right in the sequence; -1: open. attention() takes the last row of
-// a call to be level with its last key. Here they are k.end - q.end apart, so the band moves by
-// that. Keys that no row sees and rows that see no key are cut off at the ends, until neither side
-// of the moved band is negative.
+// A band, -left <= key - row <= right in the sequence; -1: open. attention() assumes that the last
+// row of a call is level with its last key. Here they are k.end - q.end apart, so the band moves by
+// that distance. Keys that no row sees and rows that see no key are cut off at the ends, until
+// neither side of the moved band is negative.
 void add_band(Chunk q, Chunk k, std::int64_t left, std::int64_t right,
               std::vector<RingCall>& calls) {
   if (right >= 0) k.end = std::min(k.end, q.end + right);
@@ -30,7 +30,7 @@ void add_band(Chunk q, Chunk k, std::int64_t left, std::int64_t right,
 // The rows and columns of the pattern that two chunks cover; both begin at whole blocks.
 void add_blocks(const Mask& mask, const Chunk& q, const Chunk& k, std::vector<RingCall>& calls) {
   const bool causal = mask.right() == 0;
-  if (causal && k.begin > q.begin) return;  // chunks are equal or apart
+  if (causal && k.begin > q.begin) return;  // chunks are the same or do not overlap
   const BlockMask& pattern = mask.pattern();
   const std::int64_t block = pattern.block();
   const auto blocks = [&](const Chunk& chunk) { return (chunk.size() + block - 1) / block; };
@@ -61,7 +61,7 @@ std::vector<RingCall> ring_calls(const Mask& mask, const Chunk& q, const Chunk& 
       add_band(q, k, mask.left(), mask.right(), calls);
       break;
     case Mask::Kind::sinks: {
-      // Of the sinks a row sees all up to itself, of the other keys those of its window.
+      // A row sees all sinks up to itself, and those of the other keys that are in its window.
       const std::int64_t cut = std::clamp(mask.n_sink(), k.begin, k.end);
       add_band(q, {k.begin, cut}, -1, 0, calls);
       add_band(q, {cut, k.end}, mask.left(), 0, calls);

@@ -14,8 +14,8 @@ struct RingCall {
   RingLayout::Chunk q, k;
   Mask mask;
 };
-// The calls that together are `mask` over the two chunks. A key is in one of them for each row at
-// most. Where no row sees a key there is none.
+// The calls that together cover `mask` over the two chunks. For each row, a key is in at most one
+// of them. If no row sees a key, there is no call.
 std::vector<RingCall> ring_calls(const Mask& mask, const RingLayout::Chunk& q,
                                  const RingLayout::Chunk& k);
 

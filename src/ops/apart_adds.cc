@@ -28,7 +28,7 @@ void add_rows(Context& ctx, const Tensor& sums, const float* bias, const LinearA
   });
 }
 
-// Null where there is none.
+// Null if there is none.
 const float* bias_in_f32(const Tensor& bias, float* scratch) {
   if (!bias.defined()) return nullptr;
   with_float_type(bias.dtype, [&](auto type) {

@@ -1,6 +1,6 @@
-// Bias and residual of linear() added by a pass of their own instead of in its epilogue: what a
-// model without that fusion would do. For `tessera profile --fusion` and tests, which measure what
-// the fusion gains. On the CPU and in f32; other calls, and those with an activation, stay fused.
+// Adds bias and residual of linear() in a pass of their own instead of in its epilogue, as a model
+// without that fusion would. For `tessera profile --fusion` and tests, which measure what the
+// fusion gains. On the CPU and in f32; other calls, and those with an activation, stay fused.
 #pragma once
 
 #include "tessera/context.h"
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// For the ops of this thread, for as long as it lives. Results have the same bits.
+// Applies to the ops of this thread while it lives. Results have the same bits.
 class ApartAdds {
  public:
   ApartAdds();
@@ -20,7 +20,7 @@ class ApartAdds {
   bool before_;
 };
 
-// For linear(): whether this call is to be taken apart, and the call in two ops, linear and add.
+// For linear(): whether to split this call, and the call as two ops, linear and add.
 bool has_apart_adds(const Context& ctx, const LinearArgs& args);
 void linear_with_apart_adds(Context& ctx, const LinearArgs& args);
 

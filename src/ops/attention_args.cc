@@ -58,8 +58,8 @@ void check_rope_on_read(const OpScope& op, const AttentionArgs& args) {
              args.q.shape[3]);
 }
 
-// Offsets, lengths and page numbers can be read on the CPU only: a look into the memory of a GPU
-// would mean waiting for all work before it. What they hold there is up to the kernel.
+// Offsets, lengths and page numbers can be read on the CPU only: reading the memory of a GPU would
+// mean waiting for all earlier work. There, the kernel has to cope with what they hold.
 bool readable(const Tensor& tensor) { return tensor.device.is_cpu(); }
 
 // Offsets of a ragged batch: from 0, not falling, up to the total.
@@ -88,7 +88,7 @@ void check_ragged(const OpScope& op, const AttentionArgs& args) {
   const bool q_ragged = args.q_offsets.defined(), k_ragged = args.k_offsets.defined();
   if (q_ragged) check_offsets(op, "q_offsets", args.q_offsets, "q", args.q);
   if (args.pages.defined()) {
-    op.require(!k_ragged, "k_offsets cannot be given with pages; the lengths of pages say it all");
+    op.require(!k_ragged, "k_offsets cannot be given with pages, which have lengths of their own");
     return;
   }
   op.require(q_ragged == k_ragged, "q_offsets and k_offsets must be given together");
@@ -103,8 +103,8 @@ void check_ragged(const OpScope& op, const AttentionArgs& args) {
              args.q_offsets.shape[0], args.k_offsets.shape[0]);
 }
 
-// That the keys of sequence b lie in its pages, and these in the pool. Pages that hold none of its
-// keys, behind the last or within the hole, may be anything.
+// Checks that the keys of sequence b lie in its pages, and these in the pool. Pages that hold none
+// of its keys, after the last or within the hole, may be anything.
 void check_page_numbers(const OpScope& op, const AttentionArgs& args, std::int64_t b) {
   const Tensor& table = args.pages.table;
   const std::int64_t pool = args.k.shape[0], page_size = args.k.shape[1];
@@ -154,8 +154,8 @@ void check_pages(const OpScope& op, const AttentionArgs& args) {
   for (std::int64_t b = 0; b < sequences; ++b) check_page_numbers(op, args, b);
 }
 
-// Sequence b as the host knows it. Where lengths cannot be read, the rows of a ragged batch count
-// as shared out evenly, and a page table as full.
+// Sequence b as far as the host knows it. If lengths cannot be read, the rows of a ragged batch
+// count as divided evenly, and a page table as full.
 Sequence known_sequence(const AttentionArgs& args, std::int64_t b) {
   if (readable(args.q)) return cpu::sequence_of(args, b);
   const std::int64_t n = cpu::sequence_count(args);

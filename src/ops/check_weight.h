@@ -6,7 +6,7 @@
 
 namespace tessera {
 
-// How messages name a weight and its tensors. Constants, so that a call that is fine makes no text.
+// How messages name a weight and its tensors. Constants, so that a valid call makes no text.
 struct WeightNames {
   const char *weight, *data, *scales, *zeros, *row_scales;
 };
@@ -14,7 +14,7 @@ inline constexpr WeightNames kWeightNames{"weight", "weight.data", "weight.scale
                                           "weight.row_scales"};
 
 // Checks that the weight is well formed: it has codes, scales and zero points of the dtypes and
-// shapes that its format, sizes and group ask for, and each passes op.input(). This reads no
+// shapes that follow from its format, sizes and group, and each passes op.input(). This reads no
 // element, so it is cheap enough for every call.
 void check_weight(const OpScope& op, const WeightNames& names, const Weight& weight);
 

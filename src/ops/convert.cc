@@ -27,7 +27,7 @@ void convert_on_cpu(Context& ctx, const Tensor& x, const Tensor& out) {
 }
 
 // Uses dequantize(), which converts a dense matrix. A contiguous tensor is treated as a matrix
-// whose rows divide the work well, and a rest. Other tensors are cut into matrices.
+// whose rows divide the work well, and a remainder. Other tensors are cut into matrices.
 void convert_on_cuda(Context& ctx, const Tensor& x, const Tensor& out) {
   constexpr std::int64_t kRow = 2048;
   const std::int64_t count = x.numel(), whole = count / kRow * kRow;

@@ -98,7 +98,7 @@ bool decode_layers(Context& ctx, const DecodeLayersArgs& args) {
   if constexpr (kHaveCuda) {
     const std::optional<cuda::DecodeLayersPlan> plan = cuda::plan_decode_layers(ctx, args);
     if (!plan) return false;
-    // Whoever counts goes on to count the ops that would run instead.
+    // A caller that only counts goes on to count the ops that would run instead.
     if (op.only_counts([&] { return plan->scratch_bytes; })) return false;
     op.run([&] { return fmt::format("x {} layers {}", args.x, args.layers.size()); },
            [&] { return cuda::decode_layers(ctx, *plan); },

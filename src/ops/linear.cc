@@ -16,7 +16,7 @@ namespace {
 constexpr WeightNames kGate{"gate", "gate.data", "gate.scales", "gate.zeros", "gate.row_scales"};
 constexpr WeightNames kUp{"up", "up.data", "up.scales", "up.zeros", "up.row_scales"};
 
-// The weight, its fit to x and its distance from out.
+// Checks the weight, that it fits x, and that it does not overlap out.
 void check_factor(const OpScope& op, const WeightNames& names, const Weight& weight,
                   const Tensor& x, const Tensor& out) {
   const char* arg = names.weight;

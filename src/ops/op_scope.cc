@@ -158,8 +158,8 @@ void OpScope::no_kernel() const {
 }
 
 OpScope::Clock::time_point OpScope::wait_for_end() const {
-  // Not through the Context: a fault that shows up here was caused by this op, and explain() says
-  // so.
+  // Not through the Context: a fault that shows up here was caused by this op, and explain()
+  // reports it.
   if (ctx_.stream()) cuda::synchronize(ctx_.stream(), ctx_.device());
   return Clock::now();
 }

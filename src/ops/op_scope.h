@@ -84,12 +84,12 @@ class OpScope {
     return true;
   }
   // The checks of input() or output() for keys and values: `stored` has the dtype of `computed`, or
-  // 8 bits, or is f16 or bf16 where `computed` is f32, which only the CPU takes.
+  // 8 bits, or is f16 or bf16 if `computed` is f32, which only the CPU takes.
   void stored_input(const char* arg, const Tensor& stored, const char* computed_arg,
                     const Tensor& computed) const;
   void stored_output(const char* arg, const Tensor& stored, const char* computed_arg,
                      const Tensor& computed) const;
-  // Checks that `scales` are there where `stored` has 8 bits, and only there: `stored` is [pages,
+  // Checks that `scales` are given if and only if `stored` has 8 bits. If `stored` is [pages,
   // page_size, kv_heads, dim], its scales are [pages, kv_heads, page_size]. The same for a batch.
   void scales_of(const char* arg, const Tensor& stored, const char* scales_arg,
                  const Tensor& scales, bool written) const;

@@ -66,7 +66,7 @@ void add_on_cpu(Context& ctx, const Tensor& part, const Tensor& sum) {
 void fill(Context& ctx, const char* name, const Tensor& tensor, float value) {
   const OpScope op(ctx, name);
   op.output("out", tensor, kFloats);
-  op.require(tensor.is_contiguous(), "what is filled is contiguous, got {}", tensor);
+  op.require(tensor.is_contiguous(), "the tensor to fill must be contiguous, got {}", tensor);
   if (op.only_counts(no_scratch)) return;
   op.run([&] { return to_string(tensor); },
          [&] {

@@ -15,18 +15,18 @@ struct PartialSums {
   Tensor lse;  // [batch, heads, rows]
 };
 
-// No key has been seen: zeros and -inf. Both are contiguous.
+// Sets the sums to those of no keys: zeros and -inf. Both tensors are contiguous.
 void clear_partial(Context& ctx, const PartialSums& sums);
 
-// Into rows [first, first + part's rows) of the sums. part: f32, f16 or bf16 [batch, rows, heads,
-// dim]; part_lse: f32 [batch, heads, rows].
+// Merges a part into rows [first, first + part's rows) of the sums. part: f32, f16 or bf16 [batch,
+// rows, heads, dim]; part_lse: f32 [batch, heads, rows].
 void merge_partial(Context& ctx, const PartialSums& sums, std::int64_t first, const Tensor& part,
                    const Tensor& part_lse);
 
 // sum += part. sum: f32 [batch, rows, heads, dim]; part: the same shape, f32, f16 or bf16.
 void add_partial(Context& ctx, const Tensor& part, const Tensor& sum);
 
-// All elements of a contiguous tensor become 0. f32, f16 or bf16.
+// Sets all elements of a contiguous tensor of f32, f16 or bf16 to 0.
 void fill_zeros(Context& ctx, const Tensor& tensor);
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What rotary_append() and append_attention() check and count alike.
+// Checks and counts shared by rotary_append() and append_attention().
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The one table of sampling options that are numbers. Whatever checks, parses, passes on or prints
-// them loops over it.
+// The one table of sampling options that are numbers. All code that checks, parses, passes on or
+// prints them loops over it.
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,14 @@ struct SamplingOption {
   std::int64_t SampleArgs::*drawn_count = nullptr;
   // The values that make sense.
   double lowest, highest;
-  bool above_lowest = false;  // the lowest itself makes none
+  bool above_lowest = false;  // the lowest itself is not accepted
   std::string_view accepted;  // in a sentence: "it must be ..."
   std::string_view help;
 
   bool accepts(double value) const;
   bool is_drawn() const { return drawn_number || drawn_count; }
   double value(const SamplingOptions& options) const;
-  double value(const SampleArgs& args) const;  // of one that is drawn
+  double value(const SampleArgs& args) const;  // of an option that sample() has
 };
 
 std::span<const SamplingOption> sampling_table();

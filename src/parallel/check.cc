@@ -8,7 +8,8 @@ namespace tessera::parallel {
 
 void check_contiguous(const char* call, const Tensor& tensor) {
   if (tensor.defined() && tensor.is_contiguous()) return;
-  fail(ErrorCode::invalid_argument, "{}: messages are contiguous tensors, got {}", call, tensor);
+  fail(ErrorCode::invalid_argument, "{}: a message must be a contiguous tensor, got {}", call,
+       tensor);
 }
 
 void check_summable(const char* call, const Tensor& tensor) {
@@ -27,7 +28,7 @@ void check_whole(const char* call, const Tensor& part, const Tensor& whole, int 
       std::equal(part.shape.begin(), part.shape.begin() + part.rank, whole.shape.begin() + 1);
   if (fits) return;
   fail(ErrorCode::invalid_argument,
-       "{}: the whole must have the shape of a part {} behind the number of ranks, {}; got {}",
+       "{}: the part is {}, so the whole must have its shape after the number of ranks, {}; got {}",
        call, part, size, whole);
 }
 

@@ -1,4 +1,4 @@
-// What every communicator refuses, in one sentence, before anything is sent.
+// The checks that every communicator makes before anything is sent.
 #pragma once
 
 #include "core/format.h"
@@ -10,7 +10,7 @@ void check_contiguous(const char* call, const Tensor& tensor);
 void check_summable(const char* call, const Tensor& tensor);
 void check_whole(const char* call, const Tensor& part, const Tensor& whole, int size);
 void check_peer(const char* call, int peer, int size);
-// A message to oneself would wait for itself.
+// Refuses this rank too: a message to itself would wait for ever.
 void check_other(const char* call, int peer, int rank, int size);
 
 }  // namespace tessera::parallel

@@ -73,14 +73,14 @@ ncclDataType_t type_of(DType dtype) {
   }
 }
 
-// A message on the second stream. To wait for it is an order of the streams, not of the host.
+// A message on the second stream. Waiting for it orders the streams; the host does not wait.
 class OnTheSide final : public Communicator::Pending {
  public:
   OnTheSide(SideStream& side, Context& ctx) : side_(side), ctx_(ctx) {}
   ~OnTheSide() override {
     try {
       join();
-    } catch (...) {  // a broken device says so at its next call
+    } catch (...) {  // a broken device reports it at the next call
     }
   }
   void wait() override { join(); }
@@ -138,7 +138,7 @@ class NcclCommunicator final : public Communicator {
     check("receive",
           library().receive(data.data, bytes(data), ncclUint8, from, comm_, stream(ctx)));
   }
-  // On the second stream: the Context computes meanwhile.
+  // On the second stream, so that the Context can compute meanwhile.
   std::unique_ptr<Pending> start_exchange(Context& ctx, const Tensor& sent, int to,
                                           const Tensor& received, int from) override {
     check_contiguous("start_exchange", sent);
@@ -156,7 +156,7 @@ class NcclCommunicator final : public Communicator {
     side_->end();
     return std::make_unique<OnTheSide>(*side_, ctx);
   }
-  // A sum of one number, waited for.
+  // Sums one number and waits for it.
   void barrier(Context& ctx) override {
     const Buffer one(DType::f32, {1}, ctx.device());
     const float zero = 0.f;
@@ -197,7 +197,7 @@ std::unique_ptr<Communicator> make_nccl(Context& ctx, Communicator& control) {
   Context host({.threads = 1});
   control.broadcast(host, Tensor(static_cast<void*>(&id), DType::u8, {sizeof id}), 0);
   ncclComm_t comm = nullptr;
-  // NCCL takes the GPU that is the thread's.
+  // NCCL uses the thread's current GPU.
   cuda::with_device(ctx.device(), [&] {
     check("ncclCommInitRank", library().comm_init_rank(&comm, control.size(), id, control.rank()));
   });

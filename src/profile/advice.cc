@@ -5,9 +5,9 @@
 namespace tessera::profile {
 namespace {
 
-// Nearer to its floor than this, a kernel has nothing left to win but by doing less.
+// Closer to its floor than this, a kernel can gain only by doing less work.
 constexpr double kAtFloor = 0.80;
-// A call that takes less than this is mostly its own start.
+// A call that takes less than this spends most of its time on starting.
 constexpr double kShortCallMs = 0.005;
 
 double percent(double fraction) { return 100 * fraction; }
@@ -35,13 +35,13 @@ std::string reason_to_work(const BreakdownRow& row, const Ceilings& ceilings) {
   const double each = row.calls > 0 ? row.ms / static_cast<double>(row.calls) : 0;
   if (each > 0 && each < kShortCallMs) {
     return fmt::format(
-        "{:.0f}% of the time in calls of {:.1f} us, which are mostly their start: merge them with "
-        "their neighbours; at its floor the whole gains {:.0f}%",
+        "{:.0f}% of the time in calls of {:.1f} us, most of which is launch overhead: merge them "
+        "with their neighbours; at its floor, the whole run would gain {:.0f}%",
         percent(row.share), 1e3 * each, percent(row.max_gain));
   }
   return fmt::format(
-      "{:.0f}% of the time at {:.0f}% of its floor's speed ({}); at its floor the whole gains "
-      "{:.0f}%",
+      "{:.0f}% of the time at {:.0f}% of its floor's speed ({}); at its floor, the whole run would "
+      "gain {:.0f}%",
       percent(row.share), row.ms > 0 ? percent(row.floor_ms / row.ms) : 0, bound,
       percent(row.max_gain));
 }
@@ -50,7 +50,7 @@ std::string reason_to_work(const BreakdownRow& row, const Ceilings& ceilings) {
 
 std::string advice_for(const BreakdownRow& row, const Ceilings& ceilings) {
   if (row.worth_it) return "worth optimising: " + reason_to_work(row, ceilings);
-  return fmt::format("leave it: {:.1f}% of the time; without it the whole gains {:.1f}%",
+  return fmt::format("leave it: {:.1f}% of the time; without it, the whole run would gain {:.1f}%",
                      percent(row.share), percent(row.free_gain));
 }
 

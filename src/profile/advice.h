@@ -9,7 +9,7 @@ namespace tessera::profile {
 
 // Needs share, gains and worth_it of the row.
 std::string advice_for(const BreakdownRow& row, const Ceilings& ceilings);
-// For an op that the plan promises and the trace did not see.
+// For an op that the plan promises and the trace does not have.
 std::string advice_never(const model::StepCalls& op);
 
 }  // namespace tessera::profile

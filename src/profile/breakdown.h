@@ -1,9 +1,9 @@
-// Where the time of a phase went, and what could be won back: a pure function of what a trace saw.
+// Where the time of a phase went, and how much of it could be saved: a pure function of a trace.
 //
 //   wall  |-- op --|  gap  |---- op ----|-- op --|  gap  |
 //
-// What no op accounts for is a row of its own, "gaps": the host's work between ops, and on a GPU
-// the time between two kernels. Shares are fractions of the wall time, and add up to 1.
+// The time that no op accounts for is a row of its own, "gaps": the host's work between ops, and on
+// a GPU the time between two kernels. Shares are fractions of the wall time, and add up to 1.
 //
 // Two gains of the whole follow from Amdahl's law: `max_gain`, if this row ran at its floor, and
 // `free_gain`, if it took no time at all. 0.15 means: 15% more tokens per second.
@@ -45,7 +45,7 @@ inline constexpr const char* kGaps = "gaps";
 Breakdown break_down(std::span<const TraceEntry> entries, double wall_seconds,
                      const Ceilings& ceilings, std::span<const model::StepCalls> promised = {});
 
-// What the whole gains if a part of `seconds` out of `wall` took only `after`.
+// What the whole run gains if a part of `seconds` out of `wall` takes only `after`.
 double gain_of(double wall, double seconds, double after);
 
 // The rule: a row is worth work if it takes at least this share of the time, or if the whole could

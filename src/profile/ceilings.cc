@@ -14,13 +14,13 @@
 namespace tessera::profile {
 namespace {
 
-// The fastest round counts: a ceiling is what the device can do, and other load on the machine only
-// hides it.
+// The fastest round counts: a ceiling is the most that the device can do, and other load on the
+// machine only hides it.
 constexpr int kRounds = 15;
 constexpr std::int64_t kMebi = 1 << 20, kLeastBlock = 1 << 14;
 
-// Each thread has a part of the block. It reads a small one several times, which a clock can then
-// time, and which a cache of its own may hold.
+// Each thread has a part of the block. It reads a small part several times, so that the clock can
+// measure it; the thread's own cache may hold it.
 double cpu_bandwidth(Context& ctx, std::int64_t bytes) {
   const std::int64_t threads = ctx.threads(), words = bytes / 8 / threads;
   const Buffer buffer(8 * words * threads);

@@ -1,4 +1,5 @@
-// What a device can do at most: the two ceilings of a roofline, measured at the start of every run.
+// The most that a device can do: the two ceilings of a roofline, measured at the start of every
+// run.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ struct Ceilings {
 
   // The rate that bounds a kernel, by its name in the trace.
   double rate_for(std::string_view kernel) const;
-  // The least seconds for so much work: bytes or flops, whichever takes longer.
+  // The least seconds that this work can take: its bytes or its flops, whichever takes longer.
   double floor_seconds(std::int64_t bytes, std::int64_t flops, std::string_view kernel) const;
 };
 
@@ -25,15 +26,15 @@ struct Ceilings {
 inline constexpr std::int64_t kAllOfMemory = std::int64_t{192} << 20;
 
 // Bytes per second over a block of this size, the fastest of several rounds. A block that a cache
-// holds is read from there: give what a step reads, to know what bounds the step. On the CPU all
-// threads add up words. A GPU copies one block to another, the fastest thing that needs no kernel
-// of ours; bytes read and bytes written both count.
+// holds is read from the cache: give the bytes that a step reads, to know what bounds the step. On
+// the CPU all threads add up words. A GPU copies one block to another, the fastest operation that
+// needs no kernel of ours; bytes read and bytes written both count.
 double measure_read_bandwidth(Context& ctx, std::int64_t bytes = kAllOfMemory);
 // Takes about half a second.
 Ceilings measure_ceilings(Context& ctx, std::int64_t bytes = kAllOfMemory);
 
-// The bandwidths of blocks of several sizes, each measured when it is first asked for: of the
-// caches that hold small ones, and of memory.
+// The bandwidths of blocks of several sizes, each measured at its first use: those of the caches,
+// which hold small blocks, and that of memory.
 class Bandwidths {
  public:
   explicit Bandwidths(Context& ctx) : ctx_(ctx) {}

@@ -30,19 +30,19 @@ class EngineRunner::Impl {
   EngineRun run(bool trace) {
     if (!trace) return one_run(Watch::nothing);
     if (ctx_.device().is_cpu()) return one_run(Watch::trace);
-    // Tracing a GPU waits after each op. So one run tells the ops, and another one their times.
+    // Tracing a GPU waits after each op. So one run finds the ops, and another one times them.
     const EngineRun traced = one_run(Watch::trace);
     EngineRun timed = one_run(Watch::kernels);
     for (PhaseRun EngineRun::*phase : {&EngineRun::prefill, &EngineRun::decode}) {
       (timed.*phase).entries = times_of(traced.*phase, timed.*phase).entries;
-      // What the host does meanwhile is no time of the GPU.
+      // The host's work meanwhile does not count as time of the GPU.
       std::erase_if((timed.*phase).entries,
                     [](const TraceEntry& entry) { return entry.kernel == TracedWork::kKernel; });
     }
     return timed;
   }
 
-  // Where kernels have names, the traced run tells which op launches which.
+  // If kernels have names, the traced run shows which op launches which kernel.
   static KernelTimes times_of(const PhaseRun& traced, const PhaseRun& timed) {
     if (traced.kernels.empty()) return time_entries(traced.entries, traced.order, timed.kernels);
     return time_entries_by_name(traced.entries, traced.order, traced.kernels, timed.kernels);

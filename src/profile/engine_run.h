@@ -1,5 +1,5 @@
-// One request through the engine's own steps, timed: the prompt, then token by token. What `tessera
-// bench` and `tessera profile` measure is thus what serves a user.
+// One request through the engine's own steps, timed: the prompt, then token by token. `tessera
+// bench` and `tessera profile` thus measure the code that serves users.
 #pragma once
 
 #include <cstddef>
@@ -15,14 +15,13 @@
 namespace tessera::profile {
 
 struct PhaseRun {
-  double seconds = 0;  // without what tracing took
+  double seconds = 0;  // without the time of tracing itself
   double tracing_seconds = 0;
   std::int64_t tokens = 0, steps = 0;
-  bool fuses_layers = false;  // Model::fuses_layers() of the first step: a plan, not what was seen
-  // With tracing on. On a GPU, seconds are those of its kernels; what is left of the phase are
-  // gaps.
+  bool fuses_layers = false;  // Model::fuses_layers() of the first step: the plan, not the trace
+  // With tracing on. On a GPU, seconds are those of its kernels; the rest of the phase is gaps.
   std::vector<TraceEntry> entries{};
-  // On a GPU, from which these are made: the entry of each op call, and the kernels.
+  // On a GPU, the source of these entries: the entry of each op call, and the kernels.
   std::vector<std::size_t> order{};
   std::vector<KernelSpan> kernels{};
 };
@@ -50,7 +49,7 @@ class EngineRunner {
   EngineRunner& operator=(const EngineRunner&) = delete;
 
   EngineRun run();
-  // The same with tracing or without, whatever the options say.
+  // The same with or without tracing, whatever the options say.
   EngineRun run(bool trace);
 
  private:

@@ -22,8 +22,8 @@ struct Runs {
   std::vector<EngineRun> fused, apart, traced;  // traced: apart as well
 };
 
-// The fastest runs are compared: a fusion gains a few percent, which is less than what other load
-// on the machine costs a median.
+// Compares the fastest runs: a fusion gains a few percent, which is less than other load on the
+// machine adds to a median.
 const PhaseRun& fastest(const std::vector<EngineRun>& runs, PhaseRun EngineRun::*phase) {
   const auto shorter = [phase](const EngineRun& a, const EngineRun& b) {
     return (a.*phase).seconds < (b.*phase).seconds;

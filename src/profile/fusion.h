@@ -1,5 +1,5 @@
-// Does a fusion gain what the profile of the model without it predicts? Here: bias and residual in
-// the epilogue of linear(), against adds of their own.
+// Whether a fusion gains what the profile of the model without it predicts. The fusion is that of
+// bias and residual into the epilogue of linear(), compared with adds of their own.
 #pragma once
 
 #include "profile/engine_run.h"
@@ -8,7 +8,7 @@ namespace tessera::profile {
 
 struct FusionGain {
   double apart_ms = 0, fused_ms = 0;  // of the phase, tracing off: of the fastest run
-  double add_ms = 0;                  // what the adds take where they are apart, by the trace
+  double add_ms = 0;                  // of the adds when they are apart, by the trace
   double predicted = 0;               // by Amdahl's law, if the adds took no time
   double measured = 0;
 

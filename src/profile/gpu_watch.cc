@@ -15,8 +15,8 @@ bool is_gpu(const Context& ctx) { return kHaveCuda && !ctx.device().is_cpu(); }
 
 }  // namespace
 
-// A call is recorded after its kernel was launched, so before the next call begins: the entry whose
-// count has grown by then is that of the call.
+// A call is recorded after its kernel is launched and before the next call begins. The entry whose
+// count has grown by then is therefore that of the call.
 class CallOrder::Impl final : public cuda::OpListener {
  public:
   explicit Impl(Context& ctx) : ctx_(ctx) {

@@ -29,7 +29,7 @@ class CallOrder {
 class KernelWatch {
  public:
   explicit KernelWatch(Context& ctx);
-  // Whether it knows kernels by their names (CUPTI), and thus those of captured steps.
+  // Whether it has the names of kernels (CUPTI), and so sees those of captured steps.
   static bool names_kernels();
   ~KernelWatch();
   KernelWatch(const KernelWatch&) = delete;

@@ -12,8 +12,8 @@ namespace tessera::profile {
 
 namespace {
 
-// The seconds of each span that no span ahead of it has. Returns those of all; adds to busy and
-// span seconds.
+// The seconds of each span that no earlier span covers. Returns them for all spans, and adds to
+// busy and span seconds.
 std::vector<double> own_seconds(std::span<const KernelSpan> spans, KernelTimes& times) {
   std::vector<double> seconds;
   seconds.reserve(spans.size());

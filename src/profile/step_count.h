@@ -1,4 +1,5 @@
-// What one step called beside what its architecture promises: a pure function of two traces.
+// The calls of one step, compared with what its architecture promises: a pure function of two
+// traces.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ struct StepCount {
   std::int64_t total = 0, others = 0;  // calls of all ops, and of ops that were not promised
 };
 
-// The step is what `after` has more than `before`.
+// The step is the difference of `after` and `before`.
 StepCount count_step(std::span<const model::StepCalls> promised, std::span<const TraceEntry> before,
                      std::span<const TraceEntry> after);
 

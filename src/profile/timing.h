@@ -1,4 +1,4 @@
-// Times of a function that is run again and again: the median counts, and the spread is told.
+// Times of a function that is run again and again: the median counts, and the spread is shown.
 #pragma once
 
 #include <algorithm>

@@ -1,9 +1,9 @@
 // A block: consecutive weights of a row that share a scale. What the codecs need to visit the
 // blocks of a row, to measure one, and to choose its scale.
 //
-// Every sum and every choice here has one order, whatever the compiler makes of it, and kernels
-// call the same code: an encoder on another device gives the same bits. (Kernels cannot see
-// constants in memory: lists of them are functions here, or live inside one.)
+// Every sum and every choice here has a fixed order, whatever the compiler does, and kernels call
+// the same code: an encoder on another device gives the same bits. (Kernels cannot read constants
+// in the host's memory: lists of them are functions here, or are inside a function.)
 #pragma once
 
 #include <algorithm>
@@ -56,9 +56,9 @@ void for_each_block(const Weight& weight, std::int64_t k_begin, std::int64_t k_e
 // A block's values are a std::span<const float> on the CPU. A kernel may have its own type for them
 // (cuda/quant/encode.cu), with a fold() that gives the same bits: all that follows takes either.
 //
-// A sum, or an extreme, over term(x) of a block. Element i goes to lane i % 16, in rising order,
-// and the lanes start at 0; at the end they are folded, 8 on 8, 4 on 4, 2 on 2, 1 on 1. Sixteen is
-// one 512-bit vector, and nvfp4's block.
+// A sum or an extreme over term(x) of a block. Element i goes to lane i % 16, in rising order, and
+// the lanes start at 0; at the end they are folded, 8 onto 8, 4 onto 4, 2 onto 2, 1 onto 1. Sixteen
+// is one 512-bit vector, and nvfp4's block.
 inline constexpr std::size_t kLanes = 16;
 
 template <typename Term, typename Combine>
@@ -82,7 +82,7 @@ struct Range {
 constexpr float smaller(float a, float b) { return b < a ? b : a; }
 constexpr float larger(float a, float b) { return b > a ? b : a; }
 
-// Smallest and largest of the block and of 0: the range that its codes have to cover.
+// The smallest and the largest of the block's values and 0: the range that its codes must cover.
 template <typename Values>
 TESSERA_HOST_DEVICE Range range_with_zero(const Values& x) {
   const auto itself = [](float value) { return value; };
@@ -98,8 +98,8 @@ TESSERA_HOST_DEVICE float largest_magnitude(const Values& x) {
 }
 
 // The squared error of the block on a grid of this scale, in units of `unit` squared: the sum of
-// (r - nearest(r))^2 over r = x / scale, times (scale / unit)^2. Where unit is near the scale,
-// no part of it can overflow or vanish, whatever the size of the weights.
+// (r - nearest(r))^2 over r = x / scale, times (scale / unit)^2. If unit is near the scale, no part
+// of it can overflow or vanish, whatever the size of the weights.
 template <typename Values, typename Nearest>
 TESSERA_HOST_DEVICE float squared_error(const Values& x, float scale, float unit, Nearest nearest) {
   const float sum = fold(
@@ -128,9 +128,9 @@ struct Best {
   }
 };
 
-// Keeps a scale (of either sign) normal, and `reach` times it finite: ratios to it are numbers,
-// also in a block of zeros, and what has been encoded decodes to numbers. The margin of 2^-8 is for
-// rounding to bf16 afterwards.
+// Keeps a scale (of either sign) normal, and `reach` times it finite: ratios to it and decoded
+// values are then finite, even in a block of zeros. The margin of 2^-8 is for rounding to bf16
+// afterwards.
 TESSERA_HOST_DEVICE inline float usable_scale(float scale, float reach) {
   constexpr float kMargin = 1.f - 0x1p-8f;
   return with_sign_of(clamped(magnitude_of(scale), FLT_MIN, FLT_MAX / reach * kMargin), scale);
@@ -144,10 +144,10 @@ struct Stretches {
   constexpr float factor(int k) const { return static_cast<float>(k) / static_cast<float>(unit); }
 };
 
-// Around the scale that puts the largest magnitude on the largest code. Smaller ones cut the
-// largest weights off and represent all others better; larger ones help where weights happen to
-// fall between codes. On normal and on heavy-tailed (Student t) weights a wider or a finer list
-// changes the error by less than half a percent.
+// Around the scale that puts the largest magnitude on the largest code. Smaller scales cut the
+// largest weights off and represent all others better; larger ones help if weights happen to fall
+// between codes. On normal and on heavy-tailed (Student t) weights, a wider or a finer list changes
+// the error by less than half a percent.
 constexpr Stretches around_largest() { return {24, 36, 32}; }
 
 // The best of `from_max` and its stretches.

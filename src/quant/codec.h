@@ -10,19 +10,18 @@
 
 namespace tessera::quant {
 
-// What the codes of a packed format, and its zero points, are stored as: u8 (two codes to a byte),
-// i8 or f8e4m3.
+// The dtype of a packed format's codes and zero points: u8 (two codes to a byte), i8 or f8e4m3.
 DType code_dtype(Format format);
 // Bytes of one row of codes.
 std::int64_t row_bytes(Format format, std::int64_t in_features);
 // Scales of one row; group 0 is the whole row.
 std::int64_t blocks_of_row(std::int64_t group, std::int64_t in_features);
 
-// Whether scales are f32, f16 or bf16 as they come, and not info(format).scale_dtype alone.
+// Whether the format takes scales of f32, f16 and bf16, and not of info(format).scale_dtype alone.
 bool takes_float_scales(Format format);
 bool takes_zeros(Format format);
 
-// Weights per scale that a format takes, and how to say so in a message.
+// The group sizes that a format takes, and the same as text for a message.
 bool accepts_group(Format format, std::int64_t group);
 std::string accepted_groups(Format format);
 

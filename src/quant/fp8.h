@@ -11,9 +11,9 @@
 
 namespace tessera::quant {
 
-// Codes of a float are equally dense in every binade. So only the place within a binade matters,
-// not which binade the weights fall into. One octave of scales upwards tries every place, and cuts
-// nothing off.
+// The codes of a float format are equally dense in every binade. So only the place within a binade
+// matters, not which binade the weights fall into. One octave of scales upwards tries every place,
+// and cuts nothing off.
 constexpr Stretches fp8_octave() { return {17, 31, 16}; }
 
 template <typename Values>

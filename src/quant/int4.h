@@ -1,5 +1,5 @@
 // INT4 (compressed-tensors' "pack-quantized"): codes 0..15 in blocks of a multiple of 16 or of a
-// row, a scale for each (bf16 where quantize() made it, else also f16 or f32) and, where asked for,
+// row, a scale for each (bf16 if quantize() made it, else also f16 or f32) and, on request,
 // a zero point: the code that means 0 (8 without one).
 //
 //   value = (code - zero) * scale
@@ -17,7 +17,7 @@ namespace tessera::quant {
 inline constexpr std::uint8_t kInt4Zero = 8;  // of a weight without zero points
 
 struct Int4Scale {
-  BFloat16 scale{};  // negative where that serves better
+  BFloat16 scale{};  // negative if that fits better
   std::uint8_t zero = kInt4Zero;
 };
 
@@ -51,7 +51,7 @@ TESSERA_HOST_DEVICE Int4Scale int4_scale(const Values& x, ScaleSearch search) {
   const auto usable = [](float scale) { return Int4Scale{to_bf16(usable_scale(scale, 8.f))}; };
   const Int4Scale from_max = usable(magnitude_of(extreme) / 7.f);
   if (search == ScaleSearch::from_max) return from_max;
-  // The weight furthest from 0 goes to -8, whatever its sign: a finer grid than with it on 7.
+  // The weight furthest from 0 goes to -8, whatever its sign: the grid is finer than with it on 7.
   const float extreme_on_minus_8 = extreme / -8.f;
   return int4_search_around(x, from_max,
                             [&](float factor) { return usable(extreme_on_minus_8 * factor); });

@@ -1,4 +1,4 @@
-// INT8: two's complement codes, a scale for each row or group (f32 where quantize() made it, else
+// INT8: two's complement codes, a scale for each row or group (f32 if quantize() made it, else
 // also bf16 or f16) and, in some checkpoints, a zero point: the code that means 0.
 //
 //   value = (code - zero) * scale

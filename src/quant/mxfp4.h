@@ -22,8 +22,8 @@ TESSERA_HOST_DEVICE std::uint8_t mxfp4_scale(const Values& x, ScaleSearch search
   const auto usable = [](int code) {
     return static_cast<std::uint8_t>(clamped(code, kMxfp4Smallest, kMxfp4Largest));
   };
-  // The specification's rule: the exponent of the largest weight less that of 6, which is 2. The
-  // weight then lies between 4 and 8, and saturates from 6 on. E8M0 has the bias of f32.
+  // The specification's rule: the exponent of the largest weight minus that of 6, which is 2. The
+  // scaled weight then lies between 4 and 8, and saturates from 6 on. E8M0 has the bias of f32.
   const int exponent = static_cast<int>(std::bit_cast<std::uint32_t>(largest) >> 23);
   const std::uint8_t from_max = usable(exponent - 2);
   if (search == ScaleSearch::from_max) return from_max;

@@ -1,6 +1,6 @@
 // NF4, "normal float" (Dettmers et al., QLoRA, 2023): codes of a table in blocks of 64, an f32
 // scale for each. The table holds sixteen quantiles of the normal distribution, scaled so that 0
-// and both ends, -1 and 1, are among them; it is bitsandbytes'.
+// and both ends, -1 and 1, are among them; it is the same as in bitsandbytes.
 //
 //   value = table * scale
 #pragma once
@@ -55,7 +55,7 @@ inline constexpr std::array<float, 15> kNf4Bounds = [] {
   return bounds;
 }();
 
-// The same one by one: kernels see numbers, but no arrays in memory.
+// The same bounds one by one: kernels can use single numbers, but not arrays in the host's memory.
 template <std::size_t i>
 inline constexpr float kNf4Bound = kNf4Bounds[i];
 template <std::size_t i>

@@ -14,8 +14,8 @@ constexpr PairTable kNvfp4Pairs = make_pair_table(kE2M1Values, NibbleOrder::low_
 
 float nvfp4_tensor_scale(float largest, ScaleSearch search) {
   // The largest weight goes to 6 and its block's scale to 448, the largest there is: all E4M3 codes
-  // are in use. The search may want a scale six codes above that; starting from 256 leaves it the
-  // room.
+  // are in use. The search may want a scale six codes higher; starting from 256 leaves room for
+  // that.
   const float top_scale = search == ScaleSearch::from_max ? kE4M3Max : 256.f;
   // Not so small that scale * tensor_scale is subnormal, nor so large that 6 times it overflows.
   constexpr float kSmallest = FLT_MIN / 0x1p-9f, kLargest = FLT_MAX / (kE2M1Max * kE4M3Max);

@@ -22,7 +22,7 @@ template <typename Values>
 TESSERA_HOST_DEVICE std::uint8_t nvfp4_scale(const Values& x, float tensor_scale,
                                              ScaleSearch search) {
   const float largest = largest_magnitude(x);
-  // Code 0 is the scale 0: the smallest after it loses less.
+  // Code 0 is the scale 0: the smallest one above it loses less.
   const auto usable = [](int code) {
     return static_cast<std::uint8_t>(clamped(code, 1, kE4M3Largest));
   };

@@ -149,7 +149,7 @@ TEST_F(Files, MemoryThatDoesNotSufficeIsASentence) {
       TESSERA_PROGRAM;
   const ProgramRun outcome = run_program("/bin/sh", limited);
   EXPECT_EQ(outcome.status, 1);
-  EXPECT_NE(outcome.err.find("this command: the host has not enough memory for it; free some"),
+  EXPECT_NE(outcome.err.find("this command: the host does not have enough memory; free some"),
             std::string::npos)
       << outcome.err;
 }

@@ -19,7 +19,7 @@ TEST(AsError, PassesResultsThrough) {
 }
 
 TEST(AsError, NamesWhatTheMemoryDidNotSufficeFor) {
-  const std::string text = "loading X: the host has not enough memory for it; free some";
+  const std::string text = "loading X: the host does not have enough memory; free some";
   EXPECT_TRUE(refuses([] { as_error("loading X", [] { throw std::bad_alloc(); }); }, text,
                       ErrorCode::out_of_memory));
   EXPECT_TRUE(refuses(

@@ -315,7 +315,7 @@ TEST_F(HostCapture, WhatMakesNoSenseIsRefusedWithASentence) {
   EXPECT_EQ(refusal([&] { (void)capture(cpu, nothing); }),
             "capture: this Context is on the CPU, which has no graphs: run the ops themselves");
   EXPECT_EQ(refusal([&] { CapturedGraph().launch(ctx()); }),
-            "launch: an empty graph: capture() makes one");
+            "launch: the graph is empty; make one with capture()");
   EXPECT_EQ(refusal([&] { graph.launch(cpu); }),
             "launch: the graph was captured on cuda:0, and this Context is on cpu");
   EXPECT_EQ(refusal([&] { graph.launch(second); }),

@@ -230,7 +230,7 @@ TEST_P(AttentionRefusalTest, RefusesWrongOffsetsAndPages) {
              paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
              a.k_offsets = numbers<0, 4>({2});
            },
-           "attention: k_offsets cannot be given with pages; the lengths of pages say it all"},
+           "attention: k_offsets cannot be given with pages, which have lengths of their own"},
           {[](Args& a) {
              paged(a, numbers<0, 1>({1, 2}), numbers<4>({1}));
              a.k = a.k.slice(1, 0, 0), a.v = a.k;

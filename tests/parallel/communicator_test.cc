@@ -129,7 +129,7 @@ TEST(Communicator, RefusesWhatItCannotSend) {
   Context ctx({.threads = 1});
   const Buffer data(DType::f32, {4, 6}), ids(DType::i32, {4});
   EXPECT_TRUE(refuses([&] { ranks().all_reduce(ctx, data.tensor().slice(1, 0, 3)); },
-                      "all_reduce: messages are contiguous tensors, got f32[4, 3] with "
+                      "all_reduce: a message must be a contiguous tensor, got f32[4, 3] with "
                       "strides [6, 1]"));
   EXPECT_TRUE(refuses([&] { ranks().all_reduce(ctx, ids.tensor()); },
                       "all_reduce: sums are of f32, f16 or bf16, got i32[4]"));
@@ -138,8 +138,8 @@ TEST(Communicator, RefusesWhatItCannotSend) {
       fmt::format("broadcast: there is no rank 99; the ranks are 0 to {}", ranks().size() - 1)));
   EXPECT_TRUE(refuses(
       [&] { ranks().all_gather(ctx, data.tensor(), ids.tensor()); },
-      fmt::format("all_gather: the whole must have the shape of a part f32[4, 6] behind the number "
-                  "of ranks, {}; got i32[4]",
+      fmt::format("all_gather: the part is f32[4, 6], so the whole must have its shape after the "
+                  "number of ranks, {}; got i32[4]",
                   ranks().size())));
 }
 

@@ -4,7 +4,7 @@
 //   step();
 //   EXPECT_EQ(counter.count(), 0);
 //
-// A program that links this has its operator new replaced. Under a sanitizer, which brings its own,
+// In a program that links this, operator new is replaced. Under a sanitizer, which has its own,
 // nothing is counted.
 #pragma once
 

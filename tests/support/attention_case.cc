@@ -193,7 +193,8 @@ AttentionInputs AttentionTensors::inputs() const {
 
 Array plain_attention(const AttentionInputs& in, DType dtype, const Array& v_scales) {
   const Plain plain{in, dtype};
-  // Codes have no rounding; the weight that meets them has the scale in it, and is rounded with it.
+  // Codes are not rounded. The weight that multiplies them includes the scale, and is rounded with
+  // it.
   const auto rounded_weight = [&](double weight, std::int64_t b, std::int64_t kv, std::int64_t j) {
     const double scale = v_scales.empty() ? 1 : v_scales.at(b, kv, j);
     return rounded(weight * scale, dtype) / scale;

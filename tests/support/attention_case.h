@@ -18,14 +18,14 @@ namespace tessera::test {
 // Every kind of mask, at sizes for which some tiles are full, some partial and some skipped.
 std::vector<Mask> every_mask(std::int64_t n_q, std::int64_t n_k);
 
-// The dtypes that keys and values may have where q is f32: a GPU wants one dtype.
+// The dtypes that keys and values may have if q is f32. A GPU takes only f32.
 std::vector<DType> stored_dtypes_of_f32(Device device);
 
 struct AttentionCase {
   std::int64_t batch = 1, n_q = 113, n_k = 113, heads = 2, kv_heads = 2, dim = 64;
   Mask mask{};
   DType dtype = DType::f32;
-  // Of k and v, where it is not dtype. Where it has 8 bits, their scales are drawn too.
+  // The dtype of k and v, if it is not `dtype`. If it has 8 bits, their scales are drawn too.
   std::optional<DType> stored{};
   Layout layout = Layout::contiguous;
   float scale = 0.f, softcap = 0.f;
@@ -60,7 +60,7 @@ reference::AttentionGradients plain_attention_backward(const reference::Attentio
                                                        const Array& d_out, DType dtype);
 
 // As good as `plain`, with room for two units of f32 at the largest element. A different order of
-// summation may cost that much where plain happens to be exact.
+// summation may cost that much if plain happens to be exact.
 testing::AssertionResult good(const Array& actual, const Array& exact, const Array& plain);
 // For a log-sum-exp. Scores in f32 have an error of about 1e-6; -inf must be -inf.
 testing::AssertionResult good_lse(const Array& actual, const Array& exact);

@@ -150,7 +150,8 @@ class BatchRunner {
     check_groups(step.logit_groups, rows);
   }
 
-  // That each query sees what its policy says, through table, hole and mask, in keys and values.
+  // Checks that each query sees what its policy says, through table, hole and mask, in keys and
+  // values.
   void check_groups(const std::vector<AttentionGroup>& groups, const std::vector<Row>& rows) {
     std::int64_t row = 0;
     for (const AttentionGroup& group : groups) {

@@ -1,4 +1,4 @@
-// A model whose passes fail when they are told to, and are those of another model otherwise.
+// A model whose passes fail on request, and are those of another model otherwise.
 #pragma once
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// Calls of decode_layers() for tests: layers of random weights, and a token behind some keys.
+// Calls of decode_layers() for tests: layers of random weights, and a token after some keys.
 #pragma once
 
 #include <cstdint>
@@ -60,10 +60,10 @@ class DecodeCall {
             .mask = Mask::causal()};
   }
 
-  // Waits, and makes x what it was at first.
+  // Waits, and sets x to its first value.
   void restore_x() { x_.restore(); }
   Array read_x() const { return x_.read(); }
-  // What a step tells the kernel besides x.
+  // The inputs of the kernel besides x and the weights.
   std::vector<Tensor> small_inputs() const { return {positions_, slots_, table_, lengths_}; }
 
   DecodeLayersArgs args{};

@@ -30,7 +30,7 @@ std::vector<Device> test_devices();
 // "cpu" or "cuda": the end of the test's name, which decides its ctest label.
 std::string device_name(const testing::TestParamInfo<Device>& info);
 
-// Whether it is the GPU of tests/emulated, which is slow and runs one block at a time.
+// Whether the device is the GPU of tests/emulated, which is slow and runs one block at a time.
 bool is_emulated(Device device);
 
 // Empty if the device can be used, otherwise the reason why it cannot.

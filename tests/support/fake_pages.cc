@@ -160,7 +160,7 @@ std::uint64_t FakePages::key(RequestId id, const FakeContent& content, std::int6
   return owner << 20 | static_cast<std::uint64_t>(page);
 }
 
-// Pages of its first `known` tokens that are there. The last token is never taken from them.
+// How many pages of its first `known` tokens the pool has. The last token is never taken from them.
 std::int64_t FakePages::hits(RequestId id, const FakeContent& content, std::int64_t known) const {
   if (content.policy.kind != CachePolicy::Kind::full) return 0;
   std::int64_t count = 0;

@@ -1,6 +1,6 @@
 // A pool of pages without keys and values, for tests of the scheduler: counted pages, forks that
-// copy on write, pages found again by what they hold, windows and sinks that give pages back. It
-// answers exactly, and fails the test when more is taken than there is.
+// copy on write, pages found again by their contents, windows and sinks that give pages back. Its
+// counts are exact, and the test fails if more pages are taken than there are.
 #pragma once
 
 #include <cstdint>
@@ -29,11 +29,11 @@ class FakePages {
   FakePages(const FakePages&) = delete;
   FakePages& operator=(const FakePages&) = delete;
 
-  // The most pages that a sequence of so many stored tokens holds.
+  // The most pages that a sequence of this many stored tokens holds.
   std::int64_t max_pages(const CachePolicy& policy, std::int64_t tokens) const;
   void add(engine::RequestId id, const FakeContent& content);
   void remove(engine::RequestId id);
-  // Takes the pages of its prefix that are there; returns their tokens, fewer than `known`.
+  // Takes the pages of its prefix that the pool has; returns their tokens, fewer than `known`.
   std::int64_t start(engine::RequestId id, std::int64_t known);
   void fork(engine::RequestId child, engine::RequestId parent);
   // A step: all sequences give back the pages that have left their windows, then each takes those
@@ -51,7 +51,7 @@ class FakePages {
   // Called before a sequence is released.
   std::function<void(engine::RequestId)> on_release;
 
-  // Counts all pages again. An empty string, or what is wrong.
+  // Counts all pages again. Returns an empty string, or what is wrong.
   std::string problem() const;
 
  private:

@@ -248,7 +248,7 @@ LinearCall::LinearCall(Context& ctx, const LinearCase& how)
           .out = out};
 }
 
-// With LinearArgs::fixed_rows, a GPU multiplies so many tokens at a time, however few there are.
+// With LinearArgs::fixed_rows, a GPU multiplies this many tokens at a time, however few there are.
 std::int64_t LinearCall::tokens_together(std::int64_t row, std::int64_t tokens) const {
   if (args.fixed_rows < 0 || tokens == 0) return tokens;
   return row < args.fixed_rows ? 64 : 256;

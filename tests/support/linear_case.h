@@ -69,11 +69,11 @@ class TestWeight {
 // 8-bit activations, in blocks of 32: the error of each x is up to e = max|x| / 254, and that of
 // each weight is int8_error(). That adds the sum of e |w| + (|x| + e) int8_error.
 //
-// `any_kernel`: whatever kernel runs; few tokens may be rounded as many are.
+// `any_kernel`: for any kernel; few tokens may be rounded as many are.
 Array product_bound(const Array& x, DType x_dtype, const TestWeight& weight,
                     Activations activations, bool any_kernel = false);
-// Whether sums may be rounded to a 16-bit output before what follows them: on a GPU, with so many
-// rows that the product and its epilogue are made apart.
+// Whether sums may be rounded to a 16-bit output before the epilogue: on a GPU, with so many rows
+// that the product and its epilogue run apart.
 inline bool may_round_sums(const Tensor& out, std::int64_t rows) {
   return out.device.is_cuda() && out.dtype != DType::f32 && rows >= 256;
 }

@@ -19,7 +19,7 @@ inline float logprob_of(const Sampled& sampled, std::int32_t id) {
   return found == sampled.top.end() ? NAN : found->logprob;
 }
 
-// Of each token and of the most likely ones beside it. The least likely of these is left out: it
+// Compares each token and the most likely ones beside it. The least likely of these is left out: it
 // may have changed places with one that is not listed.
 inline void expect_near(const std::vector<Sampled>& found, const std::vector<Sampled>& expected,
                         float tolerance) {

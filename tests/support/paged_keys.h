@@ -21,7 +21,7 @@ struct Hole {
   std::int64_t begin = 0, size = 0;
 };
 
-// A pool of pages in shuffled order. Pages that no sequence uses, and slots behind the end of a
+// A pool of pages in shuffled order. Pages that no sequence uses, and slots after the end of a
 // sequence or in its hole, hold NaN; entries of the table that are not used point nowhere.
 struct Paged {
   // Sequence b has the first key_counts[b] of keys and values [sequences, keys, kv_heads, dim].

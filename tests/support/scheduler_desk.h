@@ -30,7 +30,7 @@ class SchedulerDesk {
     scheduler.remove(id);
     pages.remove(id);
   }
-  // Starts what may start. Returns whom.
+  // Starts the requests that may start, and returns them.
   std::vector<engine::RequestId> admit() {
     std::vector<engine::RequestId> started;
     while (const auto id = scheduler.next_admission(pages.view())) {

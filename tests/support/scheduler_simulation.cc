@@ -164,7 +164,7 @@ class Simulation {
     move(r, true);
   }
 
-  // The pool is told to release it: nobody that runs may be worse.
+  // The pool releases the request: no running request may be worse.
   void preempted(RequestId id) {
     SimulatedRequest& r = at(id);
     check(r.running, "a request that waits was preempted");

@@ -37,10 +37,10 @@ ModelConfig small_config(bool neox, int size) {
 
 namespace {
 
-// What an Engine answers to a few requests.
+// The answers of an Engine to a few requests.
 std::vector<std::vector<std::int32_t>> answers_of(Context& ctx, const Model& model) {
   // Few pages, so that requests are preempted; prompts that begin alike; two answers to one prompt,
-  // whose pages are copied when they part.
+  // whose pages are copied when the answers diverge.
   Engine engine(
       ctx, model, nullptr,
       {.context = 64, .max_sequences = 3, .max_step_tokens = 16, .pages = 14, .page_size = 8});
@@ -63,7 +63,8 @@ std::vector<std::vector<std::int32_t>> answers_of(Context& ctx, const Model& mod
   return answers;
 }
 
-// To a prompt of many pages, in one step: with a context that is spread, each rank runs some rows.
+// The answer to a prompt of many pages, in one step: with a spread context, each rank runs some
+// rows.
 std::vector<std::int32_t> answer_to_a_long_prompt(Context& ctx, const Model& model) {
   Engine engine(ctx, model, nullptr,
                 {.context = 128, .max_sequences = 1, .max_step_tokens = 128, .page_size = 8});
@@ -178,7 +179,7 @@ void expect_long_prompts_of_the_whole(Context& ctx, Communicator& ranks, const M
       EXPECT_LT(largest_difference(actual, expected), 1e-4);
       continue;
     }
-    // Of 16 bits: about as far from f32 as the whole model is.
+    // With 16 bits: about as far from f32 as the whole model is.
     const std::vector<float> in_f32 = logits_after(ctx, *exact, prompt, steps);
     EXPECT_LT(largest_difference(actual, in_f32), 2 * largest_difference(expected, in_f32));
   }

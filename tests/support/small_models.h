@@ -15,7 +15,7 @@ namespace tessera::test {
 // Two heads and a key/value head for each of `size` ranks; the inner features differ from rank to
 // rank.
 ModelConfig small_config(bool neox, int size);
-// Rank 0 leads the others through a few requests to an Engine, so many times, each with a pool of
+// Rank 0 leads the others through a few requests to an Engine, several times, each with a pool of
 // its own, and expects the answers of the whole model. `part` is this rank's part of it.
 void expect_answers_of_the_whole(Context& ctx, Communicator& ranks,
                                  parallel::ControlChannel& channel, const ModelConfig& config,

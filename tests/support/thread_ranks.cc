@@ -19,17 +19,17 @@ namespace {
 
 using Bytes = std::vector<char>;
 
-// Where the ranks meet, and what each of them has brought.
+// Where the ranks meet and exchange bytes.
 class MeetingPlace {
  public:
   explicit MeetingPlace(int size) : brought_(static_cast<std::size_t>(size)) {}
 
-  // Brings bytes, and returns what everybody has brought.
+  // Gives this rank's bytes, and returns those of all ranks.
   std::vector<Bytes> exchange(int rank, Bytes bytes) {
     brought_[static_cast<std::size_t>(rank)] = std::move(bytes);
     meet();
     std::vector<Bytes> all = brought_;
-    meet();  // everybody has read them
+    meet();  // all ranks have read them
     return all;
   }
   void leave() {
@@ -69,8 +69,8 @@ void write(Context& ctx, const Tensor& tensor, const char* bytes) {
   copy_bytes(ctx, tensor.data, tensor.device, bytes, Device::cpu(), tensor.bytes());
 }
 
-// Messages that were brought when they were sent, and are written when somebody waits: whoever
-// reads too early reads what was there before.
+// Messages that are exchanged when they are sent, but written only in wait(): a rank that reads too
+// early reads the old data.
 class Arriving final : public Communicator::Pending {
  public:
   Arriving(Context& ctx, const Tensor& to, Bytes bytes)
@@ -114,8 +114,8 @@ class ThreadCommunicator final : public Communicator, public parallel::ControlCh
         place_.exchange(rank_, rank_ == root ? read(ctx, data) : Bytes());
     if (rank_ != root) write(ctx, data, at(all, root).data());
   }
-  // Between two ranks only, while the others go on: for pages that travel, of which there are two
-  // ranks in these tests.
+  // Between two ranks only, while others go on: for pages that are sent. These tests have two
+  // ranks.
   void send(Context& ctx, const Tensor& data, int to) override {
     parallel::check_other("send", to, rank_, size_);
     require_two();
@@ -161,7 +161,7 @@ class ThreadCommunicator final : public Communicator, public parallel::ControlCh
   void require_two() const {
     if (size_ != 2) fail(ErrorCode::unsupported, "send and receive are for two threads here");
   }
-  // The sum of what all have brought, from byte `begin` on.
+  // The sum of the bytes of all ranks, from byte `begin` on.
   void write_sum(Context& ctx, const std::vector<Bytes>& all, std::int64_t begin,
                  const Tensor& to) const {
     const auto bytes = static_cast<std::size_t>(to.bytes());

@@ -1,5 +1,5 @@
-// Several ranks as threads of one process, each with a Context of its own on one device: what NCCL
-// cannot do with a single GPU. Messages are copies by way of the host, in the order of the ranks.
+// Several ranks as threads of one process, each with a Context of its own on one device, which NCCL
+// cannot do with a single GPU. Messages are copied through the host, in the order of the ranks.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace tessera::test {
 
-// What a rank has.
+// What each rank gets.
 struct ThreadRank {
   Context& ctx;
   Communicator& ranks;

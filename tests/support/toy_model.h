@@ -1,6 +1,6 @@
 // A model without weights, for tests of the code around a model. Its logits are a fixed function of
-// the last two tokens. It finds the one before the last in the cache, where it has left it, so that
-// a wrong page gives wrong logits. It records everything it was given. CPU only.
+// the last two tokens. It stores each token in the cache and reads the one before the last from
+// there, so that a wrong page gives wrong logits. It records everything it was given. CPU only.
 #pragma once
 
 #include <cstdint>

@@ -94,7 +94,7 @@ HWY_NOINLINE void add_values(const float* weights, std::int64_t rows, std::int64
                          out + fours * width, width);
 }
 
-// Keys and values of the first head of a block, [k0, k0 + n); empty behind the last tile.
+// Keys and values of the first head of a block, [k0, k0 + n); empty after the last tile.
 template <typename T>
 struct KeyTile {
   std::int64_t k0 = 0, n = 0;
@@ -160,7 +160,7 @@ void score_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile
   }
 }
 
-// Adds the values of a tile to the outputs of all rows. `next` is the tile whose keys come then.
+// Adds the values of a tile to the outputs of all rows. The keys of tile `next` are read after it.
 template <typename T>
 void add_tile(const AttentionCall& call, const HeadBlock& block, const KeyTile<T>& tile,
               const KeyTile<T>& next, std::int64_t width, const Scratch& scratch) {
@@ -261,7 +261,7 @@ void visit_chunk(const AttentionCall& call, const Sequence& s, const Chunk& chun
   const auto tile_of = [&](std::int64_t h) {
     return QueryTile{s, block.first + h, 0, s.n_q, call.group};
   };
-  // Finds the first tile from key k on that any query sees, and moves k behind it.
+  // Finds the first tile from key k on that any query sees, and moves k past it.
   std::int64_t k = chunk.begin;
   const auto find_tile = [&](KeyTile<T>& tile) HWY_ATTR {
     for (tile.n = 0; (k = mask.next_visible(0, s.n_q, k, shift)) < chunk.end;) {

@@ -20,8 +20,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tessera::cpu::HWY_NAMESPACE {
 
-// Tokens from the ones that are used to the ones that are fetched. 4 hide the memory's latency; 8
-// are 4% faster, and 16 no longer fit the L1 cache beside the ones that are used.
+// How many tokens ahead of their use rows are fetched. 4 hide the memory's latency; 8 are 4%
+// faster, and 16 no longer fit the L1 cache beside the rows in use.
 inline constexpr std::int64_t kAhead = 8;
 
 // The rows of a tile, of keys or of values: those of a block's first head, and how far it is from
@@ -32,9 +32,9 @@ struct TileRows {
   std::int64_t n, head_stride;
 };
 
-// Prefetches in memory order, some lines in each step of a pass that takes four tokens at a time,
-// head by head: the rows of a tile from token kAhead on, and then the first kAhead of what is read
-// behind them.
+// Prefetches in memory order: the rows of a tile from token kAhead on, and then the first kAhead
+// rows of what is read after them. Each step fetches some lines; the steps are those of a pass that
+// takes four tokens at a time, head by head.
 template <typename T>
 class Fetcher {
  public:
@@ -79,7 +79,7 @@ class Fetcher {
   const T *at_ = nullptr, *end_ = nullptr;
 };
 
-// Prefetches the first kAhead rows of a tile: those behind a tile without any.
+// Prefetches the first kAhead rows of a tile, as the rows that follow an empty tile.
 template <typename T>
 void fetch_first(std::int64_t heads, std::int64_t dim, const TileRows<T>& rows) {
   Fetcher<T> fetcher(heads, dim, {nullptr, 0, rows.head_stride}, rows);

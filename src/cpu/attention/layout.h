@@ -1,5 +1,5 @@
-// Where the rows of an attention call are in memory. Dense, ragged and paged batches all reduce to
-// a list of sequences, and to one pointer for each row of a tile.
+// Where the rows of an attention call are in memory. Dense, ragged and paged batches all become a
+// list of sequences, and one pointer for each row of a tile.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The second question to a Mask: in a partial tile, which keys of a row are hidden?
+// Which keys of a row a mask hides in a partial tile.
 #pragma once
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // Attention of many queries. A work item is a tile of query rows. Its key tile loop visits the key
-// tiles that the mask leaves, and keeps the running softmax and the output of the rows in scratch.
-// Nothing of the size queries x keys ever exists. Step 3 of examples/learn
-// (step3_online_softmax.cu) teaches the idea, step 4 (step4_causal.cu) which tiles a mask leaves.
+// tiles that the mask does not skip, and keeps the running softmax and the output of the rows in
+// scratch. No matrix of size queries x keys ever exists. Step 3 of examples/learn
+// (step3_online_softmax.cu) teaches the idea, step 4 (step4_causal.cu) which tiles are skipped.
 //
 //                     keys ->       tile of keys: loaded once per query tile, as
 //                  +----+----+----+   K^T [dim, 64] f32   for  S  = Q K^T

@@ -76,8 +76,8 @@ void load_queries(const Tensor& tensor, const QueryTile& tile, std::int64_t dim,
   std::fill(to + tile.rows() * width, to + whole_blocks(tile.rows()) * width, 0.0f);
 }
 
-// Of q's dtype. Codes of k and v are used for many rows, queries are loaded once: their type is not
-// worth an instance of a kernel.
+// Loads queries of any dtype. They are loaded once, while k and v are used for many rows: q's dtype
+// is not worth an instance of a kernel.
 inline void load_queries(const AttentionCall& call, const QueryTile& tile, std::int64_t width,
                          float* to) {
   with_float_type(call.args.q.dtype, [&](auto type) HWY_ATTR {
@@ -168,8 +168,8 @@ void load_keys(const AttentionCall& call, const T* const* rows, std::int64_t k0,
   }
 }
 
-// to [width, kKeyTile] = rows [n, width]^T, in squares of 4 x 4; columns from n to whole squares
-// are copies of what the scratch holds there.
+// to [width, kKeyTile] = rows [n, width]^T, in squares of 4 x 4. Columns from n to the end of the
+// last square hold whatever the scratch held there.
 inline void transpose(const float* rows, std::int64_t n, std::int64_t width, float* to) {
 #if HWY_TARGET == HWY_SCALAR
   for (std::int64_t c = 0; c < width; ++c) {
@@ -203,7 +203,7 @@ inline void transpose(const float* rows, std::int64_t n, std::int64_t width, flo
 // then scores or weights by the scale of their key.
 
 // s [rows, kKeyTile] *= the scales of the keys [k0, k0 + n) of one head; columns from n on are
-// padding. Does nothing where keys have no scales.
+// padding. Does nothing if keys have no scales.
 inline void apply_scales(const AttentionCall& call, const Tensor& scales, const QueryTile& tile,
                          std::int64_t rows, std::int64_t k0, std::int64_t n, float* s) {
   if (!scales.defined()) return;

@@ -1,4 +1,4 @@
-// Shares the rows of a tensor among the threads.
+// Divides the rows of a tensor among the threads.
 #pragma once
 
 #include <algorithm>

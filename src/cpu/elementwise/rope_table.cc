@@ -18,7 +18,7 @@ struct Table {
   std::vector<float> rows;  // [positions, 2, pairs]
 };
 
-// More models with different frequencies are unlikely to take turns in one Context.
+// It is unlikely that more models with different frequencies take turns in one Context.
 constexpr std::size_t kMostTables = 4;
 
 // Tables are kept with the most recently used first.

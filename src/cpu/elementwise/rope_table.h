@@ -11,7 +11,7 @@
 namespace tessera::cpu {
 
 // [positions, 2, pairs]: cos and sin of position * inv_freq[pair]. Valid until the next call. Later
-// calls will ask for up to `most` positions: the memory for them is taken at once.
+// calls will ask for up to `most` positions; memory for them is allocated at once.
 const float* rope_table(Context& ctx, const Tensor& inv_freq, std::int64_t positions,
                         std::int64_t most);
 

@@ -1,6 +1,6 @@
-// Rotates and appends token by token: what a token has read and rotated is still in the cache when
-// it is copied, both rotations share one table, and all of it is one loop. Steps of few tokens are
-// shared out too, because their queries, keys and values come from both threads' caches.
+// Rotates and appends token by token, in one loop: a token's rows are still in the cache when they
+// are copied, and both rotations share one table. Steps of few tokens are divided among threads
+// too, because their queries, keys and values come from the caches of all threads.
 #include "cpu/elementwise/rotary_append.h"
 
 #include "core/thread_pool.h"

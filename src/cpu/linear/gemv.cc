@@ -32,7 +32,7 @@ namespace tessera::cpu::HWY_NAMESPACE {
 namespace {
 
 constexpr int kGroupN = 8;  // features at a time
-constexpr int kGroupM = 4;  // tokens at a time; for two or three, the last is repeated
+constexpr int kGroupM = 4;  // tokens at a time; if there are two or three, the last is repeated
 
 using Lanes = hn::ScalableTag<float>;
 using Vector = hn::Vec<Lanes>;

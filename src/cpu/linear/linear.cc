@@ -24,8 +24,8 @@ namespace {
 
 // ---- the choice of a kernel --------------------------------------------------------------------
 
-// Every kernel computes a row in the same way whatever rows are beside it. So a row's bits depend
-// on the kernel alone, and that on whether its tokens count as few.
+// Every kernel computes a row in the same way, whatever rows are beside it. So a row's bits depend
+// only on the kernel, and the kernel on whether its tokens count as few.
 const LinearKernel& choose(const Weight& weight, bool few, Activations activations) {
   const bool tiles = weight.layout == WeightLayout::cpu_tiles;
   if (tiles && activations == Activations::int8) return tiles_int8_kernel(weight);
@@ -156,7 +156,7 @@ std::int64_t most_scratch_bytes(Context& ctx, const Tensor& x, std::int64_t fixe
   return most;
 }
 
-// Does the kernel of few tokens take many as well? Then they share the reading of the weight.
+// Whether few and many tokens have the same kernel. Then one pass over the weight serves both.
 bool same_for_all(const Weight& weight, Activations activations) {
   return &choose(weight, true, activations) == &choose(weight, false, activations);
 }

@@ -15,8 +15,8 @@ inline constexpr std::int64_t kPrefetchRoom = 128 << 10;
 // Where a prefetched line goes, as __builtin_prefetch() counts.
 enum class Cache { l2 = 2, l1 = 3 };
 
-// Prefetches the cache line `ahead` bytes after `from`. It may be past the end of the weight: such
-// a request does nothing. (Always inline: g++ 12 removes a call to this function as one without
+// Prefetches the cache line `ahead` bytes after `from`. It may be past the end of the weight: then
+// nothing happens. (Always inline: g++ 12 would remove a call to this function, because it has no
 // effect.)
 template <Cache to, typename T>
 HWY_INLINE void prefetch(const T* from, std::int64_t ahead) {

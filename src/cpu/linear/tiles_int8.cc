@@ -12,7 +12,7 @@
 // memory that the weight comes from. With many, it is bound by the dot products: 8 of them, beside
 // two multiplications (nvfp4: three) with the scales. AVX-512 takes two weight tiles at a time,
 // because it would otherwise wait for the loads that broadcast x, and two tokens, because it would
-// otherwise wait for the dot product before.
+// otherwise wait for the previous dot product.
 //
 // int8 with zero points: sum (code - zero) q = sum code q - zero * sum q, all in whole numbers. x
 // is then packed with -sum q, and a dot product starts from zero * -sum q.
@@ -144,24 +144,23 @@ HWY_INLINE void multiply_add(const DecodedBlock<format, zeros>& w, const Activat
 // Scales of a row in a block, or in a group of blocks.
 constexpr std::int64_t scales_of(Format format) { return format == Format::nvfp4 ? 2 : 1; }
 
-// Blocks from the one that is multiplied to the one that is prefetched, 4 KB further on. Memory
-// answers in the time of four; more come in time where it is busy. (A whole pair of tiles further
-// on is as fast from one tile to the next, but nobody has prefetched the first pair of a run, and a
-// pair of long rows does not fit the L1 cache.)
+// How many blocks ahead to prefetch: 4 KB. Memory takes as long as four blocks do, and longer when
+// it is busy. (A distance of a whole pair of tiles is as fast between tiles. But then nothing
+// prefetches the first pair of a run, and a pair of long rows does not fit the L1 cache.)
 constexpr std::int64_t blocks_ahead(Format format) { return 4096 / block_bytes(format); }
 
-// How many bytes on the codes and scales of a block are that is prefetched.
+// The distance in bytes to the codes and scales of the block to prefetch.
 struct Ahead {
   std::int64_t codes, scales;
 };
 
-// Prefetches the block that is `ahead` of a tile's.
+// Prefetches the block that lies `ahead` of the tile's current one.
 template <Format format, Cache to>
 HWY_INLINE void prefetch_block(const Tile& tile, const Ahead& ahead) {
   for (std::int64_t byte = 0; byte < block_bytes(format); byte += kStepBytes) {
     prefetch<to>(tile.codes + byte, ahead.codes);
   }
-  // At most a cache line, and often a part of one, which is then asked for more than once.
+  // At most a cache line, and often a part of one, which is then requested more than once.
   prefetch<to>(tile.scales, ahead.scales);
 }
 
@@ -173,8 +172,8 @@ Cache cache_for(std::int64_t m_size) {
   return m_size > 1 || large_l1 ? Cache::l1 : Cache::l2;
 }
 
-// out [m_size, kTiles * 16 of kTileN] = x times the tiles. Behind the end of a tile lies the one
-// that is multiplied after it, `skipped` bytes on; its first blocks are prefetched too.
+// out [m_size, kTiles * 16 of kTileN] = x times the tiles. The tile that is multiplied next begins
+// `skipped` bytes after the end of a tile; its first blocks are prefetched too.
 template <Format format, bool zeros, Cache to>
 void multiply_tiles(const Tile (&tiles)[kTiles], const Ahead& skipped, const ActivationBlock* x,
                     std::int64_t x_stride, std::int64_t m_size, float factor, float* out) {
@@ -228,7 +227,7 @@ void multiply_product(const Weight& weight, const PackedInput& x, const ProductT
                                 : multiply_tiles<format, zeros, Cache::l2>;
   for (std::int64_t n = 0; n < product.n_size; n += kTiles * kWeightTileN) {
     Tile tiles[kTiles];
-    for (int t = 0; t < kTiles; ++t) {  // past the last, it is repeated; nobody reads the result
+    for (int t = 0; t < kTiles; ++t) {  // the last tile may be repeated; nobody reads that result
       tiles[t] = tile_of(weight, std::min((product.n0 + n) / kWeightTileN + t, last_tile));
     }
     multiply_all(tiles, skipped, blocks_of(x) + product.m0, x.m_size, product.m_size,

@@ -1,4 +1,4 @@
-// Bias, penalties and the counts they go by on the CPU. src/ops has checked the arguments.
+// Bias, penalties and the counts that penalties use, on the CPU. src/ops has checked the arguments.
 #pragma once
 
 #include "tessera/adjust_logits.h"

@@ -118,7 +118,7 @@ std::span<const TokenDraw::Candidate> TokenDraw::most_likely(std::span<const flo
 }
 
 // Keeps the shortest head of the order that weighs at least `wanted`. All candidates together weigh
-// that much or more. Buckets of similar logits tell where the head ends: that bucket is halved
+// that much or more. Buckets of similar logits show where the head ends: the bucket there is halved
 // until one candidate is left.
 void TokenDraw::cut_tail(std::uint64_t wanted, float largest, double temperature) {
   const auto bucket_of = [&](const Candidate& c) {
@@ -183,7 +183,7 @@ std::int32_t TokenDraw::draw(std::span<const float> logits, float largest, const
   const std::int64_t vocab = static_cast<std::int64_t>(logits.size());
   const bool top_k = o.top_k > 0 && o.top_k < vocab, top_p = o.top_p<1, min_p = o.min_p> 0;
   if (!top_k && !top_p && !min_p) return draw_from_all(logits, largest, o.temperature, bits);
-  // How many tokens pass a bound differs from row to row: room for all of them is taken once.
+  // The number of tokens that pass a bound differs from row to row: reserve room for all of them.
   ordered_maxima_.reserve(maxima_.size());
   candidates_.reserve(logits.size());
   ordered_.reserve(logits.size());

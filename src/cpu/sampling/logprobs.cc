@@ -13,7 +13,7 @@ namespace {
 
 constexpr float kNoLogprob = std::numeric_limits<float>::quiet_NaN();
 
-// Of one draw.
+// What one draw reports.
 struct Report {
   std::int32_t id;
   float* logprob;

@@ -1,5 +1,5 @@
-// Sums that do not wait for each other: an instruction may start before the one ahead of it is
-// done, so that only their number per cycle counts.
+// Sums that do not wait for each other: an instruction may start before the previous one is done,
+// so that only the number of instructions per cycle counts.
 //
 //   sums   s0  s1  s2  ...  s11        each step adds to all of them
 #include "cpu/simd/peak_rate.h"

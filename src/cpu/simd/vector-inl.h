@@ -119,7 +119,7 @@ HWY_INLINE void store_f32_n(D d, hn::Vec<D> v, T* to, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) to[i] = from_float<T>(lanes[i]);
 }
 
-// ---- up to a vector, n <= Lanes(d): for loops that do not treat the last vector apart -----------
+// ---- up to a vector, n <= Lanes(d): for loops that treat the last vector like all others --------
 
 template <class D, typename T>
 HWY_INLINE hn::Vec<D> load_f32_up_to(D d, const T* from, std::size_t n) {

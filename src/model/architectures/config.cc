@@ -16,7 +16,7 @@ namespace tessera {
 namespace model {
 namespace {
 
-// Options that change what is computed, where an architecture has them. Null, false and 0 leave
+// Options that change what is computed, in architectures that have them. Null, false and 0 turn
 // them off.
 constexpr const char* kOptions[] = {"attn_logit_softcapping",
                                     "final_logit_softcapping",

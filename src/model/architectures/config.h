@@ -14,7 +14,7 @@ namespace tessera::model {
 // `where` names the file in errors.
 ModelConfig parse_model_config(std::string_view json, const std::string& where);
 ModelConfig model_config_of(const Json& json, const std::string& where);
-// As this architecture reads it.
+// Reads it as this architecture does.
 ModelConfig read_config_as(const Architecture& architecture, const JsonView& json);
 
 // Stop tokens of generation_config.json, which take precedence over those of config.json.

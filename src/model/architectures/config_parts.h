@@ -30,16 +30,16 @@ RopeConfig read_rope(const JsonView& json, const ModelConfig& config,
 
 // ---- sliding windows: config_windows.cc ---------------------------------------------------------
 
-// How many keys a query sees, its own included; 0 where the key is null.
+// How many keys a query sees, its own included; 0 if the key is null.
 std::int64_t read_sliding_window(const JsonView& json, std::int64_t otherwise);
 
 struct WindowRule {
   std::int64_t window = 0;              // of layers that have one; 0: no layer has
-  std::int64_t full_layers = 0;         // that many first layers see everything
+  std::int64_t full_layers = 0;         // how many first layers see everything
   bool mixed = false;                   // layer_types may name layers of both kinds
   const char* from = "sliding_window";  // where the window comes from, for messages
 };
-// The window of each layer: by the rule, or by layer_types where the config has it.
+// The window of each layer: by layer_types if the config has it, else by the rule.
 void read_windows(const JsonView& json, const WindowRule& rule, ModelConfig& config);
 
 }  // namespace tessera::model

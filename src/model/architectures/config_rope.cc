@@ -1,4 +1,4 @@
-// The rotary part of config.json. Several generations of keys say the same few things:
+// The rotary part of config.json. Several generations of keys express the same few settings:
 //
 //                     old keys                            new: members of rope_parameters
 //   theta             the architecture's own              rope_theta

@@ -30,8 +30,8 @@ Tensor as_sequence(const Tensor& rows) {  // [rows, heads, dim] -> [1, rows, hea
 
 void ContextPass::rotate_and_append(Context& ctx, const model::RotateAndAppendArgs& heads) const {
   const std::int64_t rows = step().tokens;
-  // In runs of rows that are stored, or not. A GPU leaves out the latter by itself, the CPU refuses
-  // a slot that is none.
+  // In runs of rows that are all stored or all not stored. A GPU skips the latter by itself; the
+  // CPU would refuse a slot that does not exist.
   const auto* slots = step().slots.ptr<const std::int32_t>();
   const auto is_own = [&](std::int64_t row) {
     return !spread_.device().is_cpu() || slots[row] >= 0;
@@ -85,7 +85,7 @@ void ContextPass::attend_whole_rows(Context& ctx, const model::CachedAttentionAr
   convert(ctx, {.x = sums.out, .out = as_batch(heads.out)});
 }
 
-// Rows spread over the ranks: the own rows against the pages of each rank, which come by.
+// Rows spread over the ranks: this rank's rows against the pages of each rank, as these come by.
 void ContextPass::attend_split_rows(Context& ctx, const model::CachedAttentionArgs& heads) const {
   const PagePoolOptions& pool = spread_.whole().pool->options();
   const int size = ranks_.size(), rank = ranks_.rank();
@@ -97,7 +97,7 @@ void ContextPass::attend_split_rows(Context& ctx, const model::CachedAttentionAr
   };
   Tensor here = take_block(), next = take_block();
   const bool counts = ctx.workspace().is_counting();
-  // The own pages, one after the other: rows of a table.
+  // This rank's pages, one after the other: rows of a table.
   const Tensor own = spread_.own_page_list();
   const auto gather = [&](const Tensor& pages, int which) {
     const Tensor to = here.select(0, which).slice(0, 0, own.size(0));

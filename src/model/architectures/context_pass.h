@@ -4,8 +4,8 @@
 //   many tokens of one sequence   each process runs the rows whose keys lie on its pages. Keys and
 //                                 values go around a ring, and each row meets those before it:
 //
-//       pages   0  1  1  0  0  1  1  0         of two processes: under a causal mask both have the
-//       rows    |==|  |  |==|==|  |  |==|      same to do, whatever the length
+//       pages   0  1  1  0  0  1  1  0         with two processes: under a causal mask both have
+//       rows    |==|  |  |==|==|  |  |==|      the same work, whatever the length
 //
 //   other steps                   each process runs all rows, and sees its own keys
 //
@@ -25,7 +25,7 @@ namespace tessera {
 
 class ContextPass {
  public:
-  // As SpreadStep.
+  // Arguments as for SpreadStep.
   ContextPass(Context& ctx, Communicator& ranks, const ForwardArgs& args,
               std::span<const std::int64_t> windows)
       : ranks_(ranks), spread_(ctx, ranks.size(), args, windows) {}
@@ -51,7 +51,7 @@ class ContextPass {
 };
 
 namespace model {
-// The pass over the rows that this rank has; logits on rank 0 alone.
+// The pass over the rows that this rank has. Only rank 0 gets logits.
 void run_split_pass(Context& ctx, const Model& model, const ForwardArgs& args,
                     const PassParts& parts);
 }  // namespace model

@@ -111,7 +111,7 @@ FinishedRows rows_of_last_layer(const ForwardArgs& args) {
   return args.logits.defined() ? logit_rows(*args.step) : FinishedRows{};
 }
 
-// The ids' rows of the table. Each process has some of them, and zeros for the others.
+// The rows of the table for these ids. Each process has some of them, and zeros for the others.
 void embed(Context& ctx, const ForwardArgs& args, const PassParts& parts, std::int64_t vocab,
            const Tensor& x) {
   const Shard& shard = parts.shard;
@@ -124,8 +124,8 @@ void embed(Context& ctx, const ForwardArgs& args, const PassParts& parts, std::i
   shard.add_up(ctx, x);
 }
 
-// Whether the ranks send only their largest logits. They are put into their places by the host, and
-// what is sent is a small part of all, so that no more memory is needed than for these.
+// Whether the ranks send only their largest logits. The host puts them into their places. They are
+// a small part of all logits, so that this takes no more memory than sending all would.
 bool sends_largest(const Context& ctx, std::int64_t largest, std::int64_t vocab, int size) {
   if (largest == 0 || !ctx.device().is_cpu()) return false;
   const std::int64_t unit = vocab_unit(vocab, size);
@@ -165,8 +165,8 @@ void gather_largest(Context& ctx, const Shard& shard, const Tensor& own, std::in
   }
 }
 
-// The head's product. Each process has the logits of its part of the vocabulary, and gets all, or
-// the `largest`.
+// The head's product. Each process computes the logits of its part of the vocabulary, and gets all
+// of them, or the `largest`.
 void find_logits(Context& ctx, const PassParts& parts, const Tensor& x, const Tensor& logits,
                  std::int64_t fixed_rows, std::int64_t largest) {
   const Shard& shard = parts.shard;
@@ -259,7 +259,7 @@ Mask narrowed(const Mask& mask, std::int64_t window) {
       return Mask::window(mask.left() < 0 ? window - 1 : std::min(mask.left(), window - 1),
                           mask.right());
     default:
-      // Sinks, whose caches make_cache() refuses where the window would hide a key that stays.
+      // Sinks: make_cache() refuses caches in which the window would hide a key that stays.
       return mask;
   }
 }
@@ -311,11 +311,10 @@ bool append_and_attend(Context& ctx, const ForwardArgs& args, const FinishedRows
                                     .window = heads.window,
                                     .rope = heads.append.rope};
   for (const AttentionGroup& group : step.groups) {
-    append_attention(ctx,
-                     {.append = append_args(step, heads.append, group.first_row,
-                                            group.first_row + group.rows, group.rope_on_read),
-                      .attention = attention_args(step, attends, group),
-                      .settled = true});  // embedding, which does not overlap, comes between steps
+    append_attention(ctx, {.append = append_args(step, heads.append, group.first_row,
+                                                 group.first_row + group.rows, group.rope_on_read),
+                           .attention = attention_args(step, attends, group),
+                           .settled = true});  // embedding() is between steps, and does not overlap
   }
   return true;
 }

@@ -1,5 +1,5 @@
-// The parts of a forward pass that architectures share: the way from ids to logits around the
-// layers, and attention over a paged cache.
+// The parts of a forward pass that architectures share: from ids to the first layer, from the last
+// layer to logits, and attention over a paged cache.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@
 
 namespace tessera::model {
 
-// Rows of a step that a layer computes to the end. The other rows leave their keys and values, and
-// stop there.
+// Rows of a step that a layer computes to the end. For the other rows it computes only keys and
+// values.
 struct FinishedRows {
   std::int64_t count = 0;
-  std::int64_t first = 0;  // where they are neighbours; -1: they are gathered by `index`
+  std::int64_t first = 0;  // if they are neighbours; -1: they are gathered by `index`
   Tensor index{};          // i32 [count]
   std::span<const AttentionGroup> groups{};
   std::int64_t fixed = -1;  // LinearArgs::fixed_rows of products over them
@@ -31,11 +31,11 @@ FinishedRows all_rows(const CacheStep& step);
 Tensor take_rows(Context& ctx, Workspace::Frame& frame, const FinishedRows& rows,
                  const Tensor& matrix);
 
-// What an architecture brings to the pass.
+// What an architecture provides for the pass.
 struct PassParts {
   Weight embedding{};  // [vocab, hidden], dense or packed
   Weight head{};       // [vocab, hidden]
-  const Shard& shard;  // whose rows of both they are
+  const Shard& shard;  // whose rows of both these are
   // Runs a layer over x [tokens, hidden] and replaces `out` by its output. `out` has the finished
   // rows of x: it is x, a part of x or a copy. No rows: only keys and values are left behind.
   FunctionRef<void(std::int64_t layer, const Tensor& x, const FinishedRows& rows,
@@ -45,7 +45,7 @@ struct PassParts {
   FunctionRef<bool(const Tensor& x)> run_all_layers;
   FunctionRef<void(const Tensor& x, const Tensor& out)> final_norm;
 };
-// Whether a step is one token of one sequence, on a GPU, and nothing looks between the layers.
+// Whether a step is one token of one sequence, on a GPU, and nothing observes the layers.
 bool is_single_token(const Context& ctx, const ForwardArgs& args);
 // Embedding, layers, final norm, head. Refuses arguments that do not fit the model or each other.
 // In the last layer, only rows whose logits are asked for are computed to the end (all rows if
@@ -84,7 +84,7 @@ struct AppendAndAttendArgs {
   std::int64_t window = 0;  // as in CachedAttentionArgs
   Tensor out{};             // [tokens, heads, dim]
 };
-// Both at once (append_attention), in a step that decodes: sequences bring few tokens each, and all
+// Both at once (append_attention), in a step that decodes: each sequence has few tokens, and all
 // rows are finished. False: it is not such a step, and nothing was done.
 bool append_and_attend(Context& ctx, const ForwardArgs& args, const FinishedRows& rows,
                        const AppendAndAttendArgs& heads);

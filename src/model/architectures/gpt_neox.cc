@@ -81,7 +81,7 @@ struct Norm {
 };
 
 // Up to this many tokens in a step, kernels wait for memory or for each other, and the halves of a
-// layer with a parallel residual run beside each other on a GPU. With more, either fills it.
+// layer with a parallel residual run side by side on a GPU. With more, each half fills the GPU.
 constexpr std::int64_t kFewTokens = 256;
 
 class GptNeox final : public LayeredModel {

@@ -18,7 +18,8 @@ class SpreadPages final : public PoolWatcher {
  public:
   explicit SpreadPages(const PageShare& share) : share_(share) {}
   void copied(std::int32_t, std::int32_t) override {
-    fail(ErrorCode::unsupported, "a cache that is spread over processes is copied by rank 0 alone");
+    fail(ErrorCode::unsupported,
+         "only rank 0 can copy pages of a cache that is spread over processes");
   }
   PageShare share() const override { return share_; }
 

@@ -1,5 +1,5 @@
-// What all architectures so far have in common: an embedding, layers over a residual stream, a last
-// norm and a head. An architecture adds its tensors, its layer and its norm.
+// What all architectures have in common: an embedding, layers over a residual stream, a final norm
+// and a head. An architecture adds its tensors, its layer and its norm.
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ class LayeredModel : public Model {
     config_ = config_of(config, shard_);
     dtype_ = dtype;
   }
-  // Reads the frequencies of the rotation, and takes over what the weights are stored in. Called
-  // when all tensors have been asked for.
+  // Reads the frequencies of the rotation, and takes over the memory of the weights. Call it when
+  // all tensors have been read.
   void finish_reading(WeightSource& weights);
-  // Whether the model's layers may be stated to decode_layers(): this process has all of each, all
-  // see the same keys, and nobody asked for ops one by one.
+  // Whether the layers may be described to decode_layers(): this process has all of each, all see
+  // the same keys, and nobody asked for single ops.
   bool may_decode_at_once(const WeightSource& weights) const;
 
   // Replaces `out`, the finished rows of x [tokens, hidden], by the layer's output.
@@ -57,10 +57,10 @@ class LayeredModel : public Model {
 
  private:
   bool is_spread() const { return context_ranks_ != nullptr && context_ranks_->size() > 1; }
-  // The call of decode_layers() that replaces x [1, hidden] by the output of the last layer.
-  // Nothing: the model runs layer by layer.
+  // The call of decode_layers() that replaces x [1, hidden] by the output of the last layer. None:
+  // the model runs layer by layer.
   std::optional<DecodeLayersArgs> all_layers(const ForwardArgs& args, const Tensor& x) const;
-  // Makes it, if there is one. False: it did nothing.
+  // Makes that call, if there is one. False: it did nothing.
   bool run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const;
 
   WeightStorage storage_;

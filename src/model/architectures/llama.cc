@@ -33,7 +33,7 @@ struct HeadDefaults {
 
 void read_heads(const JsonView& json, const HeadDefaults& defaults, ModelConfig& config) {
   const auto kv_heads = json.optional_integer("num_key_value_heads", 1, kMaxHeads);
-  // As in transformers, a key that is null means something else than no key.
+  // As in transformers, a key that is null differs from a missing key.
   const bool use_default = json.lacks("num_key_value_heads") && defaults.kv_heads > 0;
   config.kv_heads = kv_heads.value_or(use_default ? defaults.kv_heads : config.heads);
   if (config.heads % config.kv_heads != 0) {
@@ -189,7 +189,7 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
     layer.down = read_dense(weights, at(kLlamaModules.down), hidden, intermediate, config.mlp_bias,
                             {.columns = shard_.inner}, first);
     layers_.push_back(layer);
-    // The one kernel does not norm the heads of query and key.
+    // The kernel of decode_layers() does not norm the heads of query and key.
     if (!config.qk_norm && may_decode_at_once(weights)) {
       const auto product = [](const Dense& dense) {
         return DecodeLayer::Product{dense.weight, dense.bias};

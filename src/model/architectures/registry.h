@@ -16,7 +16,7 @@
 
 namespace tessera::model {
 
-// What transformers assumes where config.json lacks a key.
+// What transformers assumes if config.json lacks a key.
 struct ConfigDefaults {
   std::int64_t max_positions = 2048;
   const char* eps_key = "rms_norm_eps";
@@ -29,12 +29,12 @@ struct ConfigDefaults {
 // computes from these names and the config alone. Names inside a layer follow the layer's index.
 struct ModuleNames {
   std::string_view table;                   // the embedding
-  std::span<const std::string_view> heads;  // the first that is stored counts, else the last
+  std::span<const std::string_view> heads;  // the first one in the file counts, else the last
   std::string_view layers;                  // "model.layers."
   std::string_view norm1, norm2;  // ".input_layernorm", before attention and before the MLP
   // Query, key and value: three modules, or one with [heads, 3, dim] rows.
   std::span<const std::string_view> qkv;
-  std::string_view q_norm, k_norm;  // where ModelConfig::qk_norm asks for them
+  std::string_view q_norm, k_norm;  // with ModelConfig::qk_norm
   std::string_view output;
   std::string_view gate;  // empty: the MLP has no gate
   std::string_view up, down;
@@ -50,11 +50,11 @@ struct ModuleNames {
 // token.
 enum class StepKind : std::uint8_t {
   prompt,        // tokens of a prompt: keys and values are stored, then attention reads them
-  short_prompt,  // few of them, in one op; but the last layer computes one row to the end
+  short_prompt,  // few tokens, in one op; but the last layer computes only one row to the end
   token,         // one token
   fused_token    // the same, all layers in one call of decode_layers()
 };
-// `fuses_layers`: what Model::fuses_layers() says of the step.
+// `fuses_layers`: the result of Model::fuses_layers() for the step.
 StepKind step_kind(std::int64_t tokens, bool fuses_layers);
 
 // What a step calls of one op. `tessera verify` and `tessera profile` compare it with the trace.
@@ -88,7 +88,7 @@ std::span<const Architecture* const> architectures();
 // "gpt_neox (GPTNeoXForCausalLM), llama (LlamaForCausalLM), ..."
 std::string supported_architectures();
 
-// By `architectures`, which says what the tensors are for, and by model_type.
+// By `architectures`, which shows what the tensors are for, and by model_type.
 const Architecture& find_architecture(const JsonView& config);
 // By the name in the config.
 const Architecture& find_architecture(const ModelConfig& config);

@@ -1,4 +1,4 @@
-// Frequencies of the rotary embedding, scaled for contexts longer than that of the first training.
+// Frequencies of the rotary embedding, scaled for contexts longer than that of pretraining.
 //
 //   linear   every frequency is divided by `factor`
 //   llama3   depends on how many turns a frequency makes within the first context: from

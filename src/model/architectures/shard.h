@@ -1,6 +1,6 @@
 // Which part of a model one of several processes holds (tensor parallelism):
 //
-//   qkv, gate, up   by rows: heads, and inner features       output, down   by the same, as columns
+//   qkv, gate, up   by rows: heads, and inner features       output, down   by columns: the same
 //   embedding, head by rows: the vocabulary                  norms          whole
 //
 // A product over columns is a part of a sum: all_reduce() adds the parts. The first rank adds bias
@@ -26,7 +26,7 @@ struct Shard {
   static Range times(const Range& range, std::int64_t width) {
     return {range.begin * width, range.end < 0 ? -1 : range.end * width};
   }
-  // The sum over the ranks, in place; nothing where the model is whole, or a pass only counts.
+  // The sum over the ranks, in place. Does nothing if the model is whole, or a pass only counts.
   void add_up(Context& ctx, const Tensor& data) const;
 };
 

@@ -14,8 +14,8 @@ struct Dense {
   Weight weight{};  // [out, in]
   Tensor bias{};    // [out], or none
 };
-// A slice of a layer [out, in], and the same rows of its bias. Without `adds_bias` the bias is read
-// and left away: another process adds it.
+// A slice of a layer [out, in], and the same rows of its bias. Without `adds_bias`, the bias is
+// read and dropped: another process adds it.
 Dense read_dense(WeightSource& weights, const std::string& module, std::int64_t out,
                  std::int64_t in, bool bias, const WeightSlice& slice, bool adds_bias = true);
 

@@ -23,7 +23,7 @@ class SpreadSequence {
     if (group.pages.holes.defined()) {
       const Tensor& holes = group.pages.holes;
       const auto* hole = holes.ptr<const std::int32_t>() + index * holes.stride(0);
-      // Without sinks, the hole is what has left the first page.
+      // Without sinks, the hole covers the tokens that have left the first page.
       if (hole[1] > 0 && hole[0] > 0) {
         fail(ErrorCode::unsupported, "a spread cache holds one run of tokens, without sinks");
       }

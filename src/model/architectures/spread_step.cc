@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// The keys that a query sees: [begin, end) of its sequence, where it is the one before `end`.
+// The keys that a query sees: [begin, end) of its sequence. Its own key is the one before `end`.
 struct Seen {
   std::int64_t begin, end;
 };
@@ -145,7 +145,7 @@ void SpreadStep::write_whole_rows(std::span<const AttentionGroup> groups, std::i
       own.resize(static_cast<std::size_t>(numbers.width));
       for (std::int64_t i = queries.begin; i < queries.end; ++i) {
         numbers.table.insert(numbers.table.end(), own.begin(), own.end());
-        if (sequence.keys() == 0) {  // a row for nobody has no keys
+        if (sequence.keys() == 0) {  // a padding row has no keys
           numbers.lengths.push_back(0);
           numbers.holes.insert(numbers.holes.end(), {0, 0});
           continue;
@@ -162,9 +162,9 @@ void SpreadStep::write_whole_rows(std::span<const AttentionGroup> groups, std::i
   keep(numbers, {.window = window, .of_logits = of_logits});
 }
 
-// The own rows against the pages of each rank, in the order in which these come by. Rows of one
-// page share a sequence where no window moves with them: they see the owner's keys up to their
-// page; of their own rank, up to themselves. With a window, each row sees keys of its own.
+// This rank's rows against the pages of each rank, in the order in which these come by. Without a
+// window, rows of one page share a sequence: they see another rank's keys up to their page, and
+// those of their own rank up to themselves. With a window, each row is a sequence of its own.
 void SpreadStep::write_ring(const SpreadSequence& sequence, std::int64_t window) {
   const std::int64_t page_size = whole_.pool->options().page_size;
   const Mask& mask = whole_.groups[0].mask;
@@ -201,7 +201,7 @@ void SpreadStep::write_ring(const SpreadSequence& sequence, std::int64_t window)
 // ---- small tensors ------------------------------------------------------------------------------
 
 void SpreadStep::upload(Context& ctx) {
-  // The device's copy. The host's lives as long as this object, and a copy has read it at once.
+  // The device's copy. The host's lives as long as this object, and copying reads it at once.
   const std::int64_t bytes = std::ssize(small_) * 4;
   data_ = reinterpret_cast<char*>(small_.data());
   if (!device_.is_cpu()) {

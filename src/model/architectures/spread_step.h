@@ -1,6 +1,6 @@
 // What a step over a spread cache (context_pass.h) means for one process: which rows it runs, where
-// their keys go, and what each call of attention() sees. It is written down once, on the host, and
-// goes to the device in one copy: layers differ only in their windows.
+// their keys go, and what each call of attention() sees. It is computed once, on the host, and goes
+// to the device in one copy: layers differ only in their windows.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,7 @@ class SpreadStep {
   // Small tensors of one call of attention(): where each begins, in numbers; -1: there is none.
   struct Call {
     std::int64_t window = 0;
-    bool of_logits = false;  // the rows whose logits are wanted, where all ranks run all rows
+    bool of_logits = false;  // the rows whose logits are wanted, if all ranks run all rows
     int turn = 0;            // of the ring
     std::int64_t sequences = 0, width = 0;
     std::int64_t table = -1, lengths = -1, holes = -1, offsets = -1;

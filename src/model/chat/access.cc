@@ -25,7 +25,7 @@ std::optional<Value> list_item(const ListData& list, std::int64_t index) {
   return list.items[static_cast<std::size_t>(index < 0 ? index + size : index)];
 }
 
-// What is stored; empty where there is nothing.
+// The item that is stored under the key; empty if there is none.
 std::optional<Value> stored_item(Run& run, const Value& object, const Value& key) {
   if (const auto* dict = object.as<Dict>()) {
     const Value* found = find_key(run, **dict, key);
@@ -74,7 +74,8 @@ Value item_of(Run& run, const Value& object, const Value& key) {
   if (is_integer(key)) {
     return make_undefined(fmt::format("a {} has no item {}", type_name(object), integer_of(key)));
   }
-  return make_undefined(fmt::format("a {} has no item by {}", type_name(object), type_name(key)));
+  return make_undefined(
+      fmt::format("a {} cannot be indexed by a {}", type_name(object), type_name(key)));
 }
 
 Value slice_of(Run& run, const Value& object, const SliceBounds& bounds) {

@@ -8,12 +8,12 @@
 
 namespace tessera::model::chat {
 
-// A method first, then what is stored under the name.
+// A method of this name, else the member that is stored under it.
 Value member_of(Run& run, const Value& object, std::string_view name);
-// What is stored first, then a method.
+// The item that is stored under the key, else a method.
 Value item_of(Run& run, const Value& object, const Value& key);
 Value slice_of(Run& run, const Value& object, const SliceBounds& bounds);
-// By a path such as "function.name", item by item.
+// Follows a path such as "function.name", item by item.
 Value at_path(Run& run, const Value& object, const Value& path);
 
 }  // namespace tessera::model::chat

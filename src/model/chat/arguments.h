@@ -10,8 +10,8 @@
 
 namespace tessera::model::chat {
 
-// Puts each argument at its parameter; null where none is given. Refuses those that have no
-// parameter, or the same one.
+// Assigns each argument to its parameter; null for a parameter without one. Refuses arguments that
+// have no parameter, or share one.
 void place_arguments(const Run& run, const CallArguments& arguments, std::string_view function,
                      std::span<const std::string_view> parameters, std::span<const Value*> placed);
 
@@ -24,7 +24,7 @@ std::array<const Value*, N> placed(const Run& run, const CallArguments& argument
   return values;
 }
 
-// Of an argument that must be there, or may be missing.
+// The value of an argument that must be there, or that may be missing.
 Text text_argument(const Run& run, const Value* value, std::string_view function);
 std::int64_t integer_argument(const Run& run, const Value* value, std::int64_t otherwise,
                               std::string_view function);

@@ -92,12 +92,12 @@ struct Test {  // input is name(arguments)
   std::string name;
   Arguments arguments;
 };
-// What the block gives that a filter of {% filter %} or {% set %} stands at.
+// The text of the block that a filter of {% filter %} or {% set %} is applied to.
 struct BlockText {};
 
 struct Expression {
   Position at;
-  int depth;  // of expressions in each other, itself included
+  int depth;  // of nested expressions, itself included
   std::variant<Literal, Name, ListOf, DictOf, Unary, Binary, Concatenation, Comparison, Conditional,
                Member, Item, Slice, Call, Filter, Test, BlockText>
       node;
@@ -105,7 +105,7 @@ struct Expression {
 
 // --- statements
 
-// What is assigned to: a name, a member of a namespace, or several of these.
+// The target of an assignment: a name, a member of a namespace, or several of these.
 struct Target {
   std::string name{};
   std::string member{};

@@ -16,7 +16,7 @@ using model::chat::Rendered;
 
 constexpr std::string_view kBlanks = " \t\r\n";
 constexpr std::string_view kAssistant = "assistant";
-// The answer of a conversation that is rendered only to see what stands behind one.
+// The answer of a conversation that is rendered only to see what the template writes after one.
 constexpr std::string_view kProbe = "TheAnswerThatIsLookedFor";
 
 // White space, or a single character: nothing that steers a model.
@@ -36,8 +36,8 @@ bool is_in_literals(const Program& program, std::string_view text) {
   });
 }
 
-// Whole, or as '<|' + role + '|>'. A newline that is an added token is one in messages too, so it
-// does not count.
+// Whether the template writes this token, whole or as '<|' + role + '|>'. A newline does not count:
+// if it is an added token, it is one in messages too.
 bool template_writes(const Program& program, std::string_view token) {
   if (is_mere_text(token)) return false;
   if (is_in_literals(program, token)) return true;
@@ -90,8 +90,9 @@ struct ChatEncoder::State {
                                                          std::size_t answer_end) const;
 };
 
-// A control token of the template is that token wherever it stands. A file may ask to look for it
-// in normalised text, where the two hands can no longer be told apart, or only between spaces.
+// A control token that the template writes is always that token. A tokenizer's file may restrict it
+// to normalised text, in which template and message can no longer be distinguished, or to places
+// between spaces; both are ignored.
 void ChatEncoder::State::find_control_tokens() {
   for (const auto& [id, entry] : tokenizer().parts().added.by_id) {
     model::AddedToken token = entry.token;
@@ -105,7 +106,7 @@ void ChatEncoder::State::find_control_tokens() {
   }
 }
 
-// The first thing behind an answer, if that is a control token.
+// The first token after an answer, if it is a control token.
 void ChatEncoder::State::find_turn_end() {
   const std::array<ChatMessage, 2> messages = {
       {{"user", "?"}, {std::string(kAssistant), std::string(kProbe)}}};
@@ -129,7 +130,7 @@ void ChatEncoder::State::find_turn_end() {
     }
   }
   if (turn_end >= 0 || behind[0] != '<') return;
-  // Some files have it as an ordinary word.
+  // In some files it is an ordinary word.
   const std::string word = behind.substr(0, behind.find('>') + 1);
   const auto id = tokenizer().id_of(word);
   if (word.empty() || !id) return;
@@ -139,8 +140,8 @@ void ChatEncoder::State::find_turn_end() {
   finder.add(word, {.id = *id, .content = word});
 }
 
-// The ids of what follows an answer that ends at `answer_end`, and its turn_end. The text is
-// encoded from turn_end on, as it stands in the whole.
+// The ids of the text after an answer that ends at `answer_end` and its turn_end. The text is
+// encoded from turn_end on, so that it is cut into tokens as in the whole.
 std::optional<std::vector<std::int32_t>> ChatEncoder::State::encode_behind(
     const Rendered& whole, std::size_t answer_end) const {
   if (turn_end < 0) return encode(tail_of(whole, answer_end));
@@ -202,8 +203,8 @@ std::vector<std::int32_t> ChatEncoder::next(std::string_view user,
     if (auto ids = state_->encode_behind(whole, answer + kProbe.size())) return *std::move(ids);
   }
   fail(ErrorCode::unsupported,
-       "the chat template writes answers of earlier turns in a way that a stream cannot be "
-       "continued with; choose another one by name");
+       "the chat template rewrites the answers of earlier turns, so no stream can be continued "
+       "with it; choose another template by name");
 }
 
 std::int32_t ChatEncoder::turn_end() const { return state_->turn_end; }

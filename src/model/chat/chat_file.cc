@@ -25,7 +25,7 @@ ChatMessage read_message(const OrderedJson& item, std::size_t index, const std::
 }  // namespace
 
 ChatFile parse_chat_file(std::string_view json, const std::string& where) {
-  parse_json(json, where);  // refuses what is no JSON, too deep, or has a key twice
+  parse_json(json, where);  // refuses text that is not JSON, nests too deep or has a key twice
   OrderedJson file = OrderedJson::parse(json);
   if (file.is_array()) file = OrderedJson{{"messages", std::move(file)}};
   if (!file.is_object() || !file.contains("messages") || !file["messages"].is_array()) {

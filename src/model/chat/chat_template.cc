@@ -33,15 +33,15 @@ constexpr const char* kPlain = R"({%- for message in messages -%}
 {{ message.content + ('\n' if message.role != 'user' and not loop.last else '') }}
 {%- endfor -%})";
 
-// The system text is part of the first user turn. These two differ in what stands around it, and
-// behind an answer.
+// The system text is part of the first user turn. The two templates differ in what they write
+// around it, and after an answer.
 std::string instructions(const char* system_open, const char* system_close, const char* gap) {
   std::string source = R"({%- set ns = namespace(system='', turns=0) -%}
 {%- for message in messages -%}
 {%- if message.role == 'system' and loop.first -%}
 {%- set ns.system = 'OPEN' + message.content + 'CLOSE' -%}
 {%- elif message.role != ('user' if ns.turns % 2 == 0 else 'assistant') -%}
-{{- raise_exception('user and assistant take turns, a user first, behind at most one system message') -}}
+{{- raise_exception('user and assistant take turns, the user first, after at most one system message') -}}
 {%- else -%}
 {%- set ns.turns = ns.turns + 1 -%}
 {%- if message.role == 'user' -%}
@@ -84,7 +84,7 @@ std::string template_in(const model::Json& config) {
   return "";
 }
 
-// An empty object where there is no such file.
+// An empty object if there is no such file.
 model::Json object_in(const std::filesystem::path& path) {
   if (!model::is_named(path)) return model::Json::object();
   model::Json json = model::read_json_file(path, kMaxTemplateConfig);
@@ -98,7 +98,7 @@ std::vector<std::pair<std::string, std::string>> special_tokens(
   for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token",
                            "cls_token", "mask_token"}) {
     std::string text = member_text(config, name);
-    // Where the first file says that there is none, the second is not asked.
+    // If the first file has the key, even with null, the second one does not count.
     if (!config.contains(name)) text = member_text(map, name);
     if (!text.empty()) tokens.emplace_back(name, std::move(text));
   }

@@ -12,7 +12,7 @@ bool equal_numbers(const Value& a, const Value& b) {
   return number_of(a) == number_of(b);
 }
 
-// Views and ranges equal only themselves, and nobody compares them.
+// Views and ranges equal only themselves; templates do not compare them.
 bool equal_lists(Run& run, const ListData& a, const ListData& b) {
   if (a.kind != b.kind || a.items.size() != b.items.size()) return false;
   for (std::size_t i = 0; i < a.items.size(); ++i) {

@@ -46,7 +46,7 @@ void DictBuilder::set(const Value& key, Value value) {
   }
   data_->charge.grow(kEntryOverhead);
   data_->entries.emplace_back(key, std::move(value));
-  // The view is of the shared bytes, which stay where they are.
+  // The view points to the shared bytes, which do not move.
   if (const auto* text = data_->entries.back().first.as<Text>()) {
     data_->by_text.emplace(text->view(), data_->entries.size() - 1);
   }

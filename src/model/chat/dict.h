@@ -1,4 +1,4 @@
-// Python's dict: keys in the order in which they came, found by value.
+// Python's dict: keys in the order of insertion, found by value.
 #pragma once
 
 #include <string_view>
@@ -19,7 +19,7 @@ struct DictData {
   const Value* find(std::string_view key) const;
 };
 
-// A later value of the same key takes the place of the earlier one.
+// A later value of the same key replaces the earlier one.
 class DictBuilder {
  public:
   explicit DictBuilder(Run& run);
@@ -32,7 +32,7 @@ class DictBuilder {
   std::shared_ptr<DictData> data_;
 };
 
-// Refuses a list, a dict, and a tuple with one of these in it: they cannot be keys.
+// Refuses a list, a dict, and a tuple that contains one of these: they cannot be keys.
 void check_key(const Run& run, const Value& key);
 const Value* find_key(Run& run, const DictData& dict, const Value& key);
 Value pair_of(Run& run, const std::pair<Value, Value>& entry);

@@ -11,7 +11,7 @@ namespace tessera::model::chat {
 
 class Evaluator {
  public:
-  // `globals`: what the whole template sees. Both must outlive it.
+  // `globals`: the names that the whole template sees. Both must outlive it.
   Evaluator(Run& run, const Scope& globals) : run_(run), globals_(globals) {}
   Evaluator(const Evaluator&) = delete;
   Evaluator& operator=(const Evaluator&) = delete;
@@ -23,7 +23,7 @@ class Evaluator {
 
  private:
   enum class Flow : std::uint8_t { normal, leave_loop, next_item };
-  class Inside;  // a scope further in, for as long as it lives
+  class Inside;  // an inner scope, for as long as it lives
 
   Value evaluate(const Expression& expression);
   Value value_of(const Literal& node);
@@ -69,7 +69,7 @@ class Evaluator {
   Run& run_;
   const Scope& globals_;
   Scope* scope_ = nullptr;
-  std::vector<Text> block_texts_;  // what stands at the filters that are being applied
+  std::vector<Text> block_texts_;  // the texts that filters are being applied to
   // Scopes that macros were made in live as long as the rendering.
   std::vector<std::unique_ptr<Scope>> kept_;
   Charge kept_charge_{run_, 0};

@@ -111,7 +111,7 @@ void Evaluator::assign(const Target& target, const Value& value) {
     const Value* found = scope_->find(run_, target.name);
     const auto* space = found == nullptr ? nullptr : found->as<Namespace>();
     if (space == nullptr)
-      run_.refuse("'{}' is no namespace, so it has no members to set", target.name);
+      run_.refuse("'{}' is not a namespace, so it has no members to set", target.name);
     (*space)->set(run_, target.member, value);
   }
 }
@@ -232,7 +232,7 @@ void Evaluator::place_macro_arguments(const Macro& macro, const CallArguments& a
   }
   if (macro.uses_varargs) scope_->set(run_, "varargs", make_tuple(run_, std::move(extra)));
   if (macro.uses_kwargs) scope_->set(run_, "kwargs", others.take());
-  // A default sees the parameters before it, and its own as not given.
+  // A default sees the parameters before it. Its own and later ones count as not given.
   for (const std::string& name : macro.parameters) {
     scope_->set(run_, name, make_undefined(fmt::format("the parameter '{}' was not given", name)));
   }

@@ -9,13 +9,13 @@
 namespace tessera::model::chat {
 namespace {
 
-constexpr int kMostNested = 60;  // brackets and their like that stand in each other
+constexpr int kMostNested = 60;  // nested brackets and the like
 
 struct BinarySign {
   std::string_view sign;
   BinaryOp op;
 };
-// From loose to tight; comparisons stand between the second and the third.
+// From loose to tight; comparisons are between the second and the third.
 constexpr int kOr = 0, kAnd = 1, kSum = 2, kProduct = 3, kPower = 4;
 std::optional<BinaryOp> binary_op(const Token& token, int level) {
   if (level == kOr) return token.is_name("or") ? std::optional(BinaryOp::logical_or) : std::nullopt;
@@ -57,7 +57,7 @@ std::optional<CompareOp> compare_op(const Token& token) {
 ExpressionParser::Nested::Nested(ExpressionParser& parser) : parser_(parser) {
   if (++parser_.nested_ > kMostNested) {
     refuse_at(parser_.tokens_.now().at, ErrorCode::unsupported,
-              fmt::format("expressions stand more than {} deep in each other", kMostNested));
+              fmt::format("expressions are nested more than {} deep", kMostNested));
   }
 }
 

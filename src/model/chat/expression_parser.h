@@ -1,5 +1,5 @@
 // The expressions of a template. Their order of precedence is Jinja's, from loose to tight:
-// if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary + -, and behind an operand . []
+// if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary + -, and after an operand . []
 // () and then | is.
 #pragma once
 
@@ -32,7 +32,7 @@ class ExpressionParser {
   SpecialNames exchange_special_names(SpecialNames names) { return std::exchange(special_, names); }
 
  private:
-  // Holds the parser's own recursion in bounds.
+  // Limits the parser's own recursion.
   class Nested {
    public:
     explicit Nested(ExpressionParser& parser);

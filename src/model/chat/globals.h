@@ -10,7 +10,7 @@
 
 namespace tessera::model::chat {
 
-// What lives as long as the rendering, whatever refers to it.
+// Objects that live as long as the rendering, whatever refers to them.
 struct Owned {
   std::vector<std::unique_ptr<NamespaceData>> namespaces;
 };

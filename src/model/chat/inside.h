@@ -1,4 +1,4 @@
-// A scope further in.
+// An inner scope.
 #pragma once
 
 #include <utility>

@@ -11,7 +11,7 @@
 namespace tessera::model::chat {
 namespace {
 
-constexpr std::size_t kMostOpen = 64;  // lists and objects in each other
+constexpr std::size_t kMostOpen = 64;  // nested lists and objects
 
 Value foreign_text(Run& run, std::string_view bytes) {
   TextBuilder builder(run);
@@ -82,7 +82,7 @@ class ValueReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool check_depth() const {
     if (open_.size() > kMostOpen) {
-      refuse(fmt::format("lists and objects stand more than {} deep in each other", kMostOpen));
+      refuse(fmt::format("lists and objects are nested more than {} deep", kMostOpen));
     }
     return true;
   }

@@ -46,7 +46,7 @@ class Lexer {
     refuse_at(position(), ErrorCode::unsupported, what);
   }
 
-  // Of at_: it only moves on.
+  // The position of at_, which only moves forward.
   Position position() {
     for (; counted_ < at_; ++counted_) {
       if (source_[counted_] == '\n') {
@@ -92,14 +92,14 @@ class Lexer {
     at_ = source_.size();
   }
 
-  // What stands before the tag at `tag`, without the white space that the tag takes.
+  // The text before the tag at `tag`, without the white space that the tag removes.
   void add_data(std::size_t tag, bool takes_indentation) {
     std::string_view text = std::string_view(source_).substr(at_, tag - at_);
     const char sign = tag + 2 < source_.size() ? source_[tag + 2] : ' ';
     if (sign == '-') {
       text = text.substr(0, text.find_last_not_of(kSpaces) + 1);
     } else if (sign != '+' && takes_indentation) {
-      const std::size_t line = text.rfind('\n') + 1;  // 0 where there is no newline
+      const std::size_t line = text.rfind('\n') + 1;  // 0 if there is no newline
       const bool at_line_start = line > 0 || at_line_start_;
       if (at_line_start && text.find_first_not_of(kSpaces, line) == std::string_view::npos) {
         text = text.substr(0, line);
@@ -108,7 +108,7 @@ class Lexer {
     if (!text.empty()) add(TokenKind::data, std::string(text));
   }
 
-  // The end of a block or comment, with the white space that it takes. False where there is none
+  // The end of a block or comment, with the white space that it removes. False if there is none
   // here.
   bool tag_end(std::string_view end, bool takes_newline) {
     const std::size_t before = at_;
@@ -136,7 +136,7 @@ class Lexer {
     refuse("a comment has no end; write #}");
   }
 
-  // {% raw %} ... {% endraw %}. False where the block is another one.
+  // {% raw %} ... {% endraw %}. False if it is another block.
   bool raw() {
     const std::size_t before = at_;
     skip_spaces();
@@ -276,7 +276,7 @@ class Lexer {
       std::size_t end = at_ + 1;
       while (end < source_.size() && (static_cast<unsigned char>(source_[end]) & 0xC0) == 0x80)
         ++end;
-      refuse(in_quotes(source_.substr(at_, end - at_)) + " cannot stand here");
+      refuse(in_quotes(source_.substr(at_, end - at_)) + " is not allowed here");
     }
     const char c = (*found)[0];
     if (c == '(' || c == '[' || c == '{') open += c;

@@ -93,14 +93,14 @@ Value items_filter(Run& run, const Value& value, const CallArguments& arguments)
   return make_generator(run, std::move(pairs));
 }
 
-// Strings in lower case, so that the order does not look at it.
+// Strings become lower case, so that the order ignores case.
 Value sort_key(Run& run, const Value& value, const Value* path, bool case_sensitive) {
   const Value key = path == nullptr || path->is<None>() ? value : at_path(run, value, *path);
   const auto* text = key.as<Text>();
   return text != nullptr && !case_sensitive ? Value(lower(run, *text)) : key;
 }
 
-using Keyed = std::pair<Value, Value>;  // what decides, and the item
+using Keyed = std::pair<Value, Value>;  // the key that decides the order, and the item
 std::vector<Keyed> keyed_items(Run& run, const Value& value, const Value* path,
                                bool case_sensitive) {
   std::vector<Keyed> all;
@@ -111,7 +111,7 @@ std::vector<Keyed> keyed_items(Run& run, const Value& value, const Value* path,
 }
 
 std::vector<Value> sorted_items(Run& run, std::vector<Keyed> all, bool reverse) {
-  // Equal ones need no order.
+  // Equal items need no order.
   const auto goes_before = [&](const Value& a, const Value& b) {
     return !equal(run, a, b) && less(run, a, b, "<");
   };
@@ -211,7 +211,7 @@ Value batch_filter(Run& run, const Value& value, const CallArguments& arguments)
   return make_generator(run, std::move(batches));
 }
 
-// The arguments from `from` on, without the named ones that are taken.
+// The arguments from `from` on, without the named ones that are used already.
 CallArguments rest_of(const CallArguments& arguments, std::size_t from) {
   CallArguments rest{{}, arguments.named};
   for (std::size_t i = from; i < arguments.positional.size(); ++i) {
@@ -220,7 +220,7 @@ CallArguments rest_of(const CallArguments& arguments, std::size_t from) {
   return rest;
 }
 
-// For map, select and their like none and 0 are as good as an empty list.
+// For map, select and the like, none and 0 count as an empty list.
 std::vector<Value> items_if_any(Run& run, const Value& value) {
   return is_true(value) ? items_of(run, value) : std::vector<Value>();
 }

@@ -11,7 +11,7 @@ class Cycle : public Callable {
   explicit Cycle(std::int64_t index) : index_(index) {}
   Value call(Run& run, CallArguments& arguments) const override {
     if (arguments.positional.empty() || !arguments.named.empty()) {
-      run.refuse("loop.cycle takes the values that it goes round");
+      run.refuse("loop.cycle needs the values to cycle through");
     }
     return arguments.positional[static_cast<std::size_t>(index_) % arguments.positional.size()];
   }

@@ -1,4 +1,4 @@
-// What `loop` tells in the body of a for.
+// The variable `loop` in the body of a for.
 #pragma once
 
 #include <functional>
@@ -10,20 +10,20 @@
 
 namespace tessera::model::chat {
 
-// Goes through items, and looks ahead only as far as it is asked: the test of a filtered loop may
+// Goes through items, and looks ahead only as far as it must: the test of a filtered loop may
 // depend on what the body has done.
 struct LoopState {
  public:
   // An empty test lets every item pass.
   LoopState(Run& run, std::vector<Value> items, std::function<bool(const Value&)> test);
 
-  // The next item becomes the current one. False where there is none.
+  // Moves on to the next item. False if there is none.
   bool advance(Run& run);
   const Value& current() const { return current_; }
-  // After the end of the loop its test can no longer be asked.
+  // Ends the loop; its test cannot be called afterwards.
   void finish();
 
-  // loop.index and its like; empty where there is none of this name.
+  // loop.index and the like; empty if there is none of this name.
   std::optional<Value> member(Run& run, std::string_view name);
 
  private:

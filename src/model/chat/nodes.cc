@@ -71,9 +71,10 @@ int depth_of_parts(const Test& node) {
 
 int checked_expression_depth(Position at, int of_parts) {
   if (of_parts >= kMostExpressionDepth) {
-    refuse_at(at, ErrorCode::unsupported,
-              fmt::format("an expression stands more than {} deep in others or is a longer row",
-                          kMostExpressionDepth));
+    refuse_at(
+        at, ErrorCode::unsupported,
+        fmt::format("an expression is nested more than {} deep, or has a longer row of operators",
+                    kMostExpressionDepth));
   }
   return of_parts + 1;
 }

@@ -1,11 +1,11 @@
-// Making expressions, no deeper than an evaluation can follow.
+// Makes expressions, no deeper than the evaluator can follow.
 #pragma once
 
 #include "model/chat/ast.h"
 
 namespace tessera::model::chat {
 
-// The depth of the deepest part, 0 where there is none.
+// The depth of the deepest part, 0 if there is none.
 int depth_of_parts(const Literal& node);
 int depth_of_parts(const Name& node);
 int depth_of_parts(const ListOf& node);
@@ -23,7 +23,7 @@ int depth_of_parts(const Filter& node);
 int depth_of_parts(const Test& node);
 int depth_of_parts(const BlockText& node);
 
-// Refuses what is too deep: also a long row of sums leans on its first operand.
+// Refuses what is too deep. A long row of sums is deep too: each sum contains the ones before it.
 int checked_expression_depth(Position at, int of_parts);
 
 template <typename Node>

@@ -11,7 +11,7 @@
 namespace tessera::model::chat {
 namespace {
 
-// What Python's int() or float() reads of a string.
+// The number that Python's int() or float() reads from a string.
 template <typename T>
 std::optional<T> number_in(Run& run, const Text& text) {
   const Text inside = stripped(run, text, nullptr, Side::both);
@@ -38,7 +38,7 @@ std::optional<std::int64_t> truncated(const Run& run, double number) {
 
 Value int_filter(Run& run, const Value& value, const CallArguments& arguments) {
   const auto [otherwise, base] = placed<2>(run, arguments, "int", {"default", "base"});
-  if (integer_argument(run, base, 10, "int") != 10) run.refuse("int knows only base 10");
+  if (integer_argument(run, base, 10, "int") != 10) run.refuse("int supports only base 10");
   if (const auto* undefined = value.as<Undefined>()) run.refuse("{}", *undefined->reason);
   std::optional<std::int64_t> result;
   if (is_integer(value)) {
@@ -85,7 +85,7 @@ Value round_filter(Run& run, const Value& value, const CallArguments& arguments)
     const std::string text = fmt::format("{:.{}f}", number, static_cast<int>(digits));
     return std::strtod(text.c_str(), nullptr);
   }
-  if (how != "ceil" && how != "floor") run.refuse("round knows common, ceil and floor");
+  if (how != "ceil" && how != "floor") run.refuse("round supports only common, ceil and floor");
   const double scale = std::pow(10.0, static_cast<double>(digits));
   return (how == "ceil" ? std::ceil(number * scale) : std::floor(number * scale)) / scale;
 }

@@ -1,5 +1,5 @@
-// Operands, and what stands behind them: members, calls, filters and tests. The operators between
-// them are in expression_parser.cc.
+// Operands, and what may follow them: members, calls, filters and tests. The operators between them
+// are in expression_parser.cc.
 #include <charconv>
 
 #include "model/chat/expression_parser.h"
@@ -30,7 +30,7 @@ ExpressionPtr ExpressionParser::name() {
   return make_expression(token.at, Name{std::move(token.text)});
 }
 
-// Strings that stand side by side are one.
+// Adjacent strings are one.
 ExpressionPtr ExpressionParser::strings() {
   const Position at = tokens_.now().at;
   std::string text;
@@ -150,7 +150,7 @@ Arguments ExpressionParser::arguments() {
       tokens_.take();
       all.named.emplace_back(std::move(key), conditional());
     } else if (!all.named.empty()) {
-      tokens_.refuse_now("an argument with a name, as before");
+      tokens_.refuse_now("another named argument");
     } else {
       all.positional.push_back(conditional());
     }
@@ -198,7 +198,7 @@ ExpressionPtr ExpressionParser::test(ExpressionPtr input) {
   if (token.is_sign("(")) {
     all.arguments = arguments();
   } else if (token.is_name("is")) {
-    tokens_.refuse_now("something else: tests do not stand in a row");
+    tokens_.refuse_now("something other than a second test");
   } else if (is_operand && !token.is_name("else") && !token.is_name("or") &&
              !token.is_name("and")) {
     const Nested nested(*this);

@@ -204,7 +204,7 @@ Value unary_value(Run& run, UnaryOp op, const Value& operand) {
   if (op == UnaryOp::logical_not) return !is_true(operand);
   if (const auto* undefined = operand.as<Undefined>()) run.refuse("{}", *undefined->reason);
   if (!is_number(operand)) {
-    run.refuse("a sign does not stand before {}", type_name(operand));
+    run.refuse("a sign cannot be applied to {}", type_name(operand));
   }
   if (op == UnaryOp::positive) {
     return is_integer(operand) ? Value(integer_of(operand)) : operand;
@@ -258,7 +258,7 @@ Value format_percent(Run& run, const Text& format, const std::vector<Value>& val
     if (kind == 'd' && !is_integer(value)) run.refuse("%d of a float is not supported");
     out.add(kind == 'd' ? to_text(run, integer_of(value)) : to_text(run, value));
   }
-  // Python lets a single thing that has items go unused.
+  // Python allows a single value that has items to go unused.
   const bool may_be_left =
       next == 0 && values.size() == 1 &&
       (values[0].is<Dict>() || values[0].is<List>() || values[0].is<Undefined>());

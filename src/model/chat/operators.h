@@ -1,4 +1,4 @@
-// Arithmetic, on strings and lists too, as Python has it.
+// Arithmetic, on strings and lists too, as in Python.
 #pragma once
 
 #include "model/chat/ast.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::model::chat {
 
-// All but `and` and `or`, which need not look at both.
+// All but `and` and `or`, which need not evaluate both sides.
 Value binary_value(Run& run, BinaryOp op, const Value& a, const Value& b);
 Value unary_value(Run& run, UnaryOp op, const Value& operand);
 bool compare_values(Run& run, CompareOp op, const Value& a, const Value& b);

@@ -10,9 +10,9 @@
 namespace tessera::model::chat {
 namespace {
 
-constexpr int kMostBlocks = 50;  // that stand in each other
+constexpr int kMostBlocks = 50;  // nested
 
-// The statements of Jinja that Tessera knows and leaves out.
+// The statements of Jinja that Tessera recognises but does not support.
 constexpr std::array<std::string_view, 8> kRefusedStatements = {
     "include", "import", "from", "extends", "block", "do", "autoescape", "trans"};
 
@@ -40,7 +40,7 @@ class TemplateParser {
   Block block(std::initializer_list<std::string_view> ends) {
     const Position start = tokens_.now().at;
     if (++blocks_ > kMostBlocks) {
-      refuse(start, fmt::format("blocks stand more than {} deep in each other", kMostBlocks));
+      refuse(start, fmt::format("blocks are nested more than {} deep", kMostBlocks));
     }
     Block body;
     for (;;) {
@@ -99,7 +99,7 @@ class TemplateParser {
         kRefusedStatements.end()) {
       refuse(word.at, fmt::format("'{}' is not supported in chat templates", word.text));
     }
-    refuse(word.at, fmt::format("{} is no statement, or ends a block that was not begun",
+    refuse(word.at, fmt::format("{} is not a statement, or ends a block that was not begun",
                                 in_quotes(word.text)));
   }
 
@@ -156,7 +156,7 @@ class TemplateParser {
     add(to, at, SetBlock{std::move(target), std::move(filter), std::move(body)});
   }
 
-  // A block that no loop outside of it can be left from.
+  // A block in which break and continue cannot act on a loop around it.
   Block own_block(std::string_view end) {
     const int loops = std::exchange(loops_, 0);
     Block body = block({end});
@@ -174,7 +174,7 @@ class TemplateParser {
       if (tokens_.skip_sign("=")) {
         macro.defaults.push_back(expressions_.expression());
       } else if (!macro.defaults.empty()) {
-        tokens_.refuse_now("'=' and a default, as before");
+        tokens_.refuse_now("'=' and a default, as after the parameter before it,");
       }
     }
   }
@@ -238,7 +238,7 @@ class TemplateParser {
   }
 
   void check_in_loop(Position at, std::string_view word) const {
-    if (loops_ == 0) refuse(at, fmt::format("'{}' stands in no loop", word));
+    if (loops_ == 0) refuse(at, fmt::format("'{}' is not inside a loop", word));
   }
   void parse_break(Block& to, Position at) {
     check_in_loop(at, "break");

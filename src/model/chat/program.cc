@@ -76,7 +76,7 @@ Value message_value(Run& run, const ChatMessage& message) {
   return builder.take();
 }
 
-// The variables by name; their keys stay where they are as long as the value lives.
+// The variables by name; their keys do not move while the value lives.
 Value variables_of(Run& run, const ChatOptions& options, const Program::Tokens& tokens) {
   if (options.variables.empty()) return DictBuilder(run).take();
   Value variables = value_of_json(run, options.variables, "the variables of the chat");

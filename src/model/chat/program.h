@@ -14,12 +14,12 @@ namespace tessera::model::chat {
 
 struct Rendered {
   std::string text;
-  std::vector<Span> foreign;  // what came from messages and variables
+  std::vector<Span> foreign;  // the parts that came from messages and variables
 };
 
 class Program {
  public:
-  // Throws an Error with line and column where the text is no template that Tessera knows.
+  // Throws an Error with line and column if the text is not a template that Tessera supports.
   explicit Program(std::string_view source);
 
   using Tokens = std::vector<std::pair<std::string, std::string>>;

@@ -17,7 +17,7 @@ constexpr std::size_t kMostReasonBytes = 400;
 
 }  // namespace
 
-// Names and strings of the template stand in the sentence: they may be long, and hold anything.
+// The sentence may quote names and strings of the template: they may be long, and hold anything.
 void refuse_at(Position at, ErrorCode code, const std::string& what) {
   std::size_t size = std::min(what.size(), kMostReasonBytes);
   while (size < what.size() && (static_cast<unsigned char>(what[size]) & 0xC0) == 0x80) --size;
@@ -42,7 +42,7 @@ void Run::take(std::size_t bytes) {
 }
 
 void Run::enter() {
-  if (depth_ == kMostLevels) refuse("expressions, blocks and macros stand too deep in each other");
+  if (depth_ == kMostLevels) refuse("expressions, blocks and macros are nested too deep");
   ++depth_;
 }
 

@@ -1,4 +1,4 @@
-// One rendering of a template: what it may still use, and where in the template it is.
+// One rendering of a template: what it may still use, and its place in the template.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace tessera::model::chat {
 
-// In the source, both from 1; columns are characters.
+// A place in the source, both numbers from 1; columns count characters.
 struct Position {
   std::uint32_t line = 1, column = 1;
 };
@@ -25,7 +25,7 @@ struct RunLimits {
   std::uint64_t steps;
   std::size_t memory;  // bytes
 
-  // Both grow with what the template is given.
+  // Both grow with the input of the template.
   static RunLimits of_input(std::size_t bytes);
 };
 
@@ -35,10 +35,10 @@ class Run {
   Run(const Run&) = delete;
   Run& operator=(const Run&) = delete;
 
-  // Of what runs now: refusals name it.
+  // The place that is running now, for messages.
   Position at{};
 
-  // A piece of work. One on bytes is cheap, and counts by their number.
+  // Counts work. Work on a string counts by the number of its bytes.
   void step(std::uint64_t count = 1);
   void work_on(std::size_t bytes) { step(1 + bytes / kBytesPerStep); }
 
@@ -46,7 +46,7 @@ class Run {
   void take(std::size_t bytes);
   void give_back(std::size_t bytes) { used_ -= bytes; }
 
-  // How deep expressions, blocks and macros stand in each other.
+  // How deep expressions, blocks and macros are nested.
   void enter();
   void leave() { --depth_; }
 
@@ -58,7 +58,7 @@ class Run {
  private:
   static constexpr std::size_t kBytesPerStep = 512;
 
-  RunLimits limits_;  // the steps are those that are left
+  RunLimits limits_;  // steps: those that are left
   std::size_t used_ = 0;
   int depth_ = 0;
 };

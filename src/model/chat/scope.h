@@ -11,10 +11,10 @@ namespace tessera::model::chat {
 
 struct Scope {
   const Scope* parent = nullptr;
-  std::vector<std::pair<std::string_view, Value>> names{};  // the names stand in the template
-  mutable bool captured = false;                            // a macro was made here or further in
+  std::vector<std::pair<std::string_view, Value>> names{};  // views of names in the template
+  mutable bool captured = false;  // a macro was made here or in an inner scope
 
-  // Null where there is none, here or further out.
+  // Null if there is none, here or in an outer scope.
   const Value* find(Run& run, std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent) {
       run.step(scope->names.size() / 8);

@@ -22,7 +22,7 @@ char32_t hexadecimal(std::string_view digits, std::size_t count, Position at) {
     code = code * 16 + static_cast<char32_t>(digit);
   }
   if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) {
-    refuse_at(at, ErrorCode::unsupported, "a string has an escape that is no character");
+    refuse_at(at, ErrorCode::unsupported, "a string has an escape that is not a character");
   }
   return code;
 }
@@ -62,7 +62,7 @@ std::string unescaped(std::string_view inside, Position at) {
       i += count - 1;
     } else if (c == 'N') {
       refuse_at(at, ErrorCode::unsupported, "a string names a character with \\N; write \\u");
-    } else if (c != '\n') {  // an escaped newline is left out, and any other escape is none
+    } else if (c != '\n') {  // an escaped newline is dropped; anything else is no escape
       text += '\\';
       text += c;
     }

@@ -8,7 +8,7 @@
 
 namespace tessera::model::chat {
 
-// What stands between the quotes, with \n, \u00e9 and their like as Python reads them.
+// The text between the quotes, with \n, \u00e9 and the like as Python reads them.
 std::string unescaped(std::string_view inside, Position at);
 
 }  // namespace tessera::model::chat

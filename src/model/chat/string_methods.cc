@@ -42,7 +42,7 @@ Value splitlines_method(Run& run, const Value& object, const CallArguments& argu
 // The part that find, count and startswith look at, in bytes.
 struct Window {
   std::size_t begin, end;
-  bool is_empty_range;  // begins behind the end
+  bool is_empty_range;  // begins after the end
 };
 Window window_of(Run& run, const Text& text, const Value* begin, const Value* end,
                  std::string_view method) {
@@ -84,7 +84,7 @@ Value affix_method(Run& run, const Value& object, const CallArguments& arguments
   return has(*affix);
 }
 
-// In characters; -1 where there is none.
+// In characters; -1 if there is none.
 std::int64_t find_character(Run& run, const Text& text, const CallArguments& arguments,
                             std::string_view name, bool from_right) {
   const auto [wanted, begin, end] = placed<3>(run, arguments, name, {"sub", "start", "end"});
@@ -205,7 +205,7 @@ Value partition_method(Run& run, const Value& object, const CallArguments& argum
                     : make_tuple(run, {parts[0], Text(), Text()});
 }
 
-// What stands in braces: nothing, a place or a name.
+// The field in braces: nothing, a place or a name.
 const Value& format_field(const Run& run, std::string_view field, const CallArguments& arguments,
                           std::size_t& next) {
   const bool is_place =
@@ -219,7 +219,7 @@ const Value& format_field(const Run& run, std::string_view field, const CallArgu
   for (const auto& [name, value] : arguments.named) {
     if (name == field) return value;
   }
-  run.refuse("format knows {{}}, {{0}} and {{name}}, and has no value for '{}'", field);
+  run.refuse("format supports {{}}, {{0}} and {{name}}; it has no value for '{}'", field);
 }
 
 Value format_method(Run& run, const Value& object, const CallArguments& arguments) {
@@ -238,7 +238,7 @@ Value format_method(Run& run, const Value& object, const CallArguments& argument
     }
     const std::size_t end = bytes.find('}', brace);
     if (bytes[brace] == '}' || end == std::string_view::npos)
-      run.refuse("a brace of a format stands alone");
+      run.refuse("a format has a single brace; write it twice");
     out.add(
         to_text(run, format_field(run, bytes.substr(brace + 1, end - brace - 1), arguments, next)));
     at = end + 1;

@@ -50,7 +50,7 @@ bool is_iterable(Run& run, const Value& value, const CallArguments& arguments) {
          value.is<Undefined>() || value.is<Loop>();
 }
 
-// What has a length and items by place or key.
+// Whether the value has a length and items by place or key.
 bool is_sequence(Run& run, const Value& value, const CallArguments& arguments) {
   no_arguments(run, arguments);
   const auto* list = value.as<List>();

@@ -1,4 +1,4 @@
-// What may stand behind `is`.
+// The tests: what may follow `is`.
 #pragma once
 
 #include <string_view>
@@ -8,7 +8,7 @@
 namespace tessera::model::chat {
 
 using TestFunction = bool (*)(Run& run, const Value& value, const CallArguments& arguments);
-// Null where there is none of this name.
+// Null if there is none of this name.
 TestFunction find_test(std::string_view name);
 // Refuses a name that is unknown.
 bool passes_test(Run& run, std::string_view name, const Value& value,

@@ -7,7 +7,7 @@
 namespace tessera::model::chat {
 namespace {
 
-constexpr std::size_t kTextOverhead = 128;  // bytes of an empty one, about
+constexpr std::size_t kTextOverhead = 128;  // bytes of an empty text, roughly
 
 bool all_ascii(std::string_view bytes) {
   return std::all_of(bytes.begin(), bytes.end(), [](char c) { return (c & '\x80') == 0; });
@@ -98,7 +98,7 @@ Text own_text(Run& run, std::string_view bytes) {
 std::size_t find_in(std::string_view text, std::string_view wanted, std::size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (wanted.empty()) return from;
-  // glibc's takes linear time, whatever the two are; std::string_view::find does not.
+  // glibc's memmem() takes linear time for any two texts; std::string_view::find() does not.
   const void* found = memmem(text.data() + from, text.size() - from, wanted.data(), wanted.size());
   if (found == nullptr) return std::string_view::npos;
   return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());

@@ -3,7 +3,7 @@
 //   "<|im_start|>user\n" ~ message.content        <|im_start|>user\nhi there
 //                                                                   ^^^^^^^^ foreign
 //
-// Whatever a template does with a string (slices, joins, replacements), each byte keeps its hand.
+// Whatever a template does with a string (slices, joins, replacements), each byte keeps its author.
 #pragma once
 
 #include <memory>
@@ -20,21 +20,21 @@ namespace tessera::model::chat {
 class Text {
  public:
   Text() = default;
-  // A literal of the template: it belongs to no run.
+  // A literal of the template. It belongs to no run.
   static Text literal(std::string bytes);
 
   std::string_view view() const { return data_ ? std::string_view(data_->bytes) : ""; }
   std::size_t size() const { return view().size(); }
   bool empty() const { return size() == 0; }
-  // In order, none is empty, none touches another.
+  // In order; none is empty, none touches another.
   const std::vector<Span>& foreign() const;
-  // Some byte of the stretch is foreign.
+  // Whether any byte of the stretch is foreign.
   bool touches_foreign(std::size_t begin, std::size_t end) const;
   // One byte for each character.
   bool is_ascii() const { return !data_ || data_->is_ascii; }
   std::size_t characters() const;
-  // Came through |safe: what is added to it is escaped for HTML, as markupsafe does, even where
-  // nothing else is.
+  // It came through |safe: text that is added to it is escaped for HTML, as markupsafe does, even
+  // though nothing else is escaped.
   bool is_markup() const { return data_ && data_->is_markup; }
 
  private:
@@ -57,7 +57,7 @@ class TextBuilder {
   void add(std::string_view bytes, bool is_foreign);
   void add(const Text& text) { add(text, 0, text.size()); }
   void add(const Text& text, std::size_t begin, std::size_t end);
-  // What takes the place of a stretch of a text, by the same hand.
+  // Replaces a stretch of a text; the author stays the same.
   void instead_of(const Text& text, std::size_t begin, std::size_t end, std::string_view bytes) {
     add(bytes, text.touches_foreign(begin, end));
   }
@@ -78,7 +78,7 @@ class TextBuilder {
 // A part of a text, in bytes.
 Text part(Run& run, const Text& text, std::size_t begin, std::size_t end);
 Text own_text(Run& run, std::string_view bytes);
-// The first place of `wanted` at or after `from`, in linear time; npos where there is none.
+// The first place of `wanted` at or after `from`, in linear time; npos if there is none.
 std::size_t find_in(std::string_view text, std::string_view wanted, std::size_t from = 0);
 
 }  // namespace tessera::model::chat

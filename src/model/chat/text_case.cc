@@ -21,7 +21,7 @@ std::string in_form(char32_t c, Form form) {
   return bytes;
 }
 
-// `form_of` tells the form of each character, in order.
+// `form_of` returns the form of each character, in order.
 template <typename F>
 Text with_forms(Run& run, const Text& text, F&& form_of) {
   TextBuilder out(run);

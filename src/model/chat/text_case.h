@@ -1,5 +1,5 @@
-// Upper and lower case, and kinds of characters, as Python's strings have them. A character whose
-// case takes several characters keeps its form, but for the German sharp s.
+// Upper and lower case, and kinds of characters, as in Python's strings. A character whose other
+// case takes several characters keeps its form, except for the German sharp s.
 #pragma once
 
 #include "model/chat/text.h"
@@ -8,9 +8,9 @@ namespace tessera::model::chat {
 
 Text upper(Run& run, const Text& text);
 Text lower(Run& run, const Text& text);
-Text capitalized(Run& run, const Text& text);  // the first character large, the others small
-Text title(Run& run, const Text& text);        // str.title(): each word's first letter large
-// Jinja's filter of that name: words begin behind white space and - ( { [ <.
+Text capitalized(Run& run, const Text& text);  // the first character upper case, the others lower
+Text title(Run& run, const Text& text);        // str.title(): each word's first letter upper case
+// Jinja's filter `title`: words begin after white space and - ( { [ <.
 Text title_filtered(Run& run, const Text& text);
 
 bool is_space(char32_t c);  // str.isspace()

@@ -21,7 +21,7 @@ std::size_t character_before(std::string_view bytes, std::size_t end) {
   return begin;
 }
 
-// Where separators stand that do not overlap, found from the left or from the right.
+// The places of separators that do not overlap, found from the left or from the right.
 std::vector<std::size_t> separators(Run& run, std::string_view text, std::string_view separator,
                                     std::int64_t most, bool from_right) {
   run.work_on(text.size());
@@ -86,7 +86,7 @@ std::vector<Value> split_at_spaces(Run& run, const Text& text, std::int64_t most
     if (!space) words.back().end = at;
     in_word = !space;
   }
-  // What is not cut any more keeps the white space inside of it, and at its far end.
+  // The rest, which is not cut any more, keeps the white space inside it and at its far end.
   const std::size_t cuts = static_cast<std::size_t>(most);
   if (most >= 0 && words.size() > cuts) {
     if (from_right) {

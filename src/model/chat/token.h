@@ -18,7 +18,7 @@ enum class TokenKind : std::uint8_t {
   string,  // without its quotes and escapes
   integer,
   number,  // with a point or an exponent
-  sign,    // + == [ and their like
+  sign,    // + == [ and the like
   end,
 };
 
@@ -34,8 +34,8 @@ struct Token {
   bool is_name(std::string_view name) const { return is(TokenKind::name, name); }
 };
 
-// Cuts a template into tokens with white space as transformers asks for it: a newline behind a
-// block or comment is left out (trim_blocks), and so are the spaces before one that begins a line
+// Cuts a template into tokens, and treats white space as transformers does: a newline after a block
+// or comment is dropped (trim_blocks), and so are the spaces before one that begins a line
 // (lstrip_blocks). The last token is `end`.
 std::vector<Token> tokens_of(std::string_view source);
 

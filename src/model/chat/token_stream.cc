@@ -30,7 +30,7 @@ std::string describe_token(const Token& token) {
 
 void TokenStream::refuse_now(std::string_view expected) const {
   refuse_at(now().at, ErrorCode::unsupported,
-            fmt::format("{} stands where {} is expected", describe_token(now()), expected));
+            fmt::format("{} was found where {} is expected", describe_token(now()), expected));
 }
 
 }  // namespace tessera::model::chat

@@ -37,7 +37,7 @@ class TokenStream {
     if (!skip_name(name)) refuse_now(fmt::format("'{}'", name));
   }
 
-  // "'x' stands where 'in' is expected"
+  // "'x' was found where 'in' is expected"
   [[noreturn]] void refuse_now(std::string_view expected) const;
 
  private:

@@ -43,7 +43,7 @@ int depth_of(const Value& value) {
 
 int checked_depth(const Run& run, int of_members) {
   if (of_members >= kMostDepth) {
-    run.refuse("lists and dicts stand more than {} deep in each other", kMostDepth);
+    run.refuse("lists and dicts are nested more than {} deep", kMostDepth);
   }
   return of_members + 1;
 }
@@ -157,7 +157,7 @@ std::vector<Value> items_of(Run& run, const Value& value) {
     return rest;
   }
   if (value.is<Undefined>()) return {};
-  run.refuse("{} cannot be gone through: it is no list, dict or string", type_name(value));
+  run.refuse("{} cannot be iterated over: it is not a list, dict or string", type_name(value));
 }
 
 }  // namespace tessera::model::chat

@@ -1,5 +1,5 @@
-// What a template computes with: Python's values, as far as templates need them. Strings, lists and
-// dicts never change, as in the sandbox that transformers renders in; only a namespace does.
+// The values of a template: Python's, as far as templates need them. Strings, lists and dicts never
+// change, as in the sandbox that transformers renders in; only a namespace does.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ struct Value;
 struct CallArguments;
 struct LoopState;
 
-// A name or member that is not there. It can be written (as nothing), tested and replaced by a
-// default; everything else is refused with the reason.
+// A name or member that does not exist. It can be written (as nothing), tested and replaced by a
+// default; anything else is refused with the reason.
 struct Undefined {
   std::shared_ptr<const std::string> reason;
 };
@@ -31,7 +31,7 @@ using List = std::shared_ptr<const ListData>;
 struct DictData;
 using Dict = std::shared_ptr<const DictData>;
 
-// What map, select and their like give: it can be gone through once. True even if nothing is in it.
+// The result of map, select and the like: it can be iterated over once. True even if it is empty.
 struct GeneratorData;
 using Generator = std::shared_ptr<GeneratorData>;
 
@@ -70,7 +70,7 @@ struct Value {
 struct ListData {
   ListKind kind;
   std::vector<Value> items;
-  int depth;  // of lists and dicts in each other
+  int depth;  // of nested lists and dicts
   Charge charge;
 };
 
@@ -89,7 +89,7 @@ struct NamespaceData {
   void set(Run& run, std::string_view name, Value value);
 };
 
-// What a call is given.
+// The arguments of a call.
 struct CallArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
@@ -110,10 +110,10 @@ std::int64_t integer_of(const Value& value);  // of an integer
 double number_of(const Value& value);         // of a number
 
 int depth_of(const Value& value);
-// Refuses what stands too deep: values are gone through recursively.
+// Refuses values that nest too deep: code visits them recursively.
 int checked_depth(const Run& run, int of_members);
 
-// All that a loop over the value would see; of a generator, what is left in it.
+// All items that a loop over the value would see; of a generator, those that are left.
 std::vector<Value> items_of(Run& run, const Value& value);
 
 }  // namespace tessera::model::chat

@@ -66,7 +66,7 @@ class JsonWriter {
   void write_text(const Text& text) {
     out_.own("\"");
     const std::string_view bytes = text.view();
-    std::size_t plain = 0;  // where a stretch began that needs no escape
+    std::size_t plain = 0;  // the start of a stretch that needs no escape
     for (std::size_t at = 0; at < bytes.size();) {
       const std::size_t begin = at;
       const char32_t c = next_code_point(bytes, at);

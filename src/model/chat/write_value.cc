@@ -39,7 +39,7 @@ std::string repr_escape(char32_t c) {
   return c < 0x10000 ? fmt::format("\\u{:04x}", code) : fmt::format("\\U{:08x}", code);
 }
 
-// In single quotes, unless it has some and no double ones.
+// In single quotes, unless it contains single quotes and no double ones.
 void repr_text(const Text& text, TextBuilder& out) {
   const std::string_view bytes = text.view();
   const bool has_single = bytes.find('\'') != std::string_view::npos;
@@ -102,7 +102,7 @@ void repr_dict(Run& run, const DictData& dict, TextBuilder& out) {
   out.own("}");
 }
 
-// None, True, 3 and 3.0: the same in str() and repr(). False where it is none of these.
+// None, True, 3 and 3.0: the same in str() and repr(). False for any other value.
 bool write_scalar(const Value& value, TextBuilder& out) {
   if (value.is<None>()) {
     out.own("None");
@@ -126,7 +126,7 @@ void repr(Run& run, const Value& value, TextBuilder& out) {
   if (const auto* list = value.as<List>()) return repr_list(run, **list, out);
   if (const auto* dict = value.as<Dict>()) return repr_dict(run, **dict, out);
   if (value.is<Undefined>()) return out.own("Undefined");
-  run.refuse("a {} has no text; write what it gives or holds", type_name(value));
+  run.refuse("a {} has no text; write what it returns or contains", type_name(value));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 
 namespace tessera::model::chat {
 
-// Nothing for what is undefined. Functions, namespaces and their like have no text.
+// An undefined value gives an empty text. Functions, namespaces and the like have no text.
 Text to_text(Run& run, const Value& value);
 std::string float_text(double number);
 

@@ -1,7 +1,7 @@
-// A copy of a tensor that a file stores at an odd place, made when it is first asked for: most
-// tensors of most files are never asked for, and a copy takes memory that mapped bytes do not.
+// A copy of a tensor that a file stores unaligned, made at its first use: most tensors of most
+// files are never used this way, and a copy takes memory that mapped bytes do not.
 //
-// Threads: any number may ask for it at the same time.
+// Threads: any number may use it at the same time.
 #pragma once
 
 #include <cstddef>

@@ -33,7 +33,7 @@ AtomicFile::AtomicFile(std::filesystem::path path, std::int64_t bytes)
     fail(ErrorCode::file, "cannot write {}: it is a folder; give the name of a file",
          path_.string());
   }
-  // The process's number keeps programs apart, the counter what one program writes at once.
+  // The process's number separates programs, the counter separates files of one program.
   for (int attempt = 0; fd_ < 0; ++attempt) {
     partial_ = path_;
     partial_ += fmt::format(".partial-{}-{}", ::getpid(), attempt);

@@ -1,5 +1,5 @@
-// A file that appears complete or not at all: it is written beside its place under another name and
-// renamed at the end. A file that is not committed is removed, also on an exception.
+// A file that appears complete or not at all: it is written under another name in the same folder
+// and renamed at the end. A file that is not committed is removed, also on an exception.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,8 @@ namespace tessera::model {
 
 class AtomicFile {
  public:
-  // `bytes` is how much will be written, for messages. Throws Error (file) where the file cannot
-  // be made.
+  // `bytes`: how much will be written, for messages. Throws Error (file) if the file cannot be
+  // made.
   AtomicFile(std::filesystem::path path, std::int64_t bytes);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
@@ -23,7 +23,7 @@ class AtomicFile {
   void write(std::span<const std::byte> data) { write_at(written_, data); }
   // Writes at this offset, in any order.
   void write_at(std::int64_t offset, std::span<const std::byte> data);
-  // Waits until everything is on disk, then moves the file to its place, over one that is there.
+  // Waits until everything is on disk, then moves the file to its place. Replaces an older file.
   void commit();
 
  private:
@@ -34,8 +34,8 @@ class AtomicFile {
   int fd_ = -1;
 };
 
-// Waits until a file or folder is on disk as it is now. A rename is only on disk when the folder
-// is. Throws Error (file) where that fails; a file system that has no such call is trusted.
+// Waits until a file or folder is on disk as it is now. A rename is on disk once the folder is.
+// Throws Error (file) if that fails; a file system without such a call is trusted.
 void sync_file(const std::filesystem::path& path);
 void sync_folder(const std::filesystem::path& path);
 

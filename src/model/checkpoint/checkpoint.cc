@@ -24,7 +24,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// What else lies in a folder that has no safetensors: people point at these every day.
+// Other weights in a folder that has no safetensors: a common mistake of users.
 enum class OtherWeights { none, pytorch, gguf };
 OtherWeights other_weights_in(const fs::path& directory) {
   auto found = OtherWeights::none;

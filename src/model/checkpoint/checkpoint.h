@@ -1,6 +1,6 @@
 // A folder with config.json and model.safetensors, or model.safetensors.index.json and its shards.
 // Files of weights are mapped or copied, and stay so as long as the Checkpoint lives. A tensor that
-// a file stores unaligned is copied when it is first used, and the copy stays as long.
+// a file stores unaligned is copied at its first use, and the copy lives as long.
 //
 // Threads: a Checkpoint never changes, and any number may use it at the same time.
 #pragma once
@@ -30,14 +30,14 @@ class Checkpoint {
 
   const std::filesystem::path& directory() const { return directory_; }
   const Json& config() const { return config_; }                    // config.json
-  const Json& hf_quant_config() const { return hf_quant_config_; }  // null where there is none
+  const Json& hf_quant_config() const { return hf_quant_config_; }  // null if there is none
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
-  const StoredTensor* find(std::string_view name) const;  // null where there is none
-  // Throws where there is none, naming it and the folder.
+  const StoredTensor* find(std::string_view name) const;  // null if there is none
+  // Throws if there is none; the message has its name and the folder.
   const StoredTensor& at(std::string_view name) const;
   // Throws Error (file) if someone has written to a mapped file since it was opened.
   void check_unchanged() const;
-  // Does the tensor lie in a mapped file? In a copied one it is memory of this process.
+  // Whether the tensor lies in a mapped file. In a copied one it is memory of this process.
   bool is_mapped(const StoredTensor& tensor) const;
 
  private:

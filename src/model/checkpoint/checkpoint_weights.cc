@@ -32,7 +32,7 @@ bool belongs_to(const StoredTensor& tensor, std::string_view module) {
          tensor.name[module.size()] == '.';
 }
 
-// What old files carry beside the weights: tables that are computed now.
+// Tensors that old files have besides the weights: tables that are computed today.
 bool is_known_leftover(std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attention.bias") ||
          name.ends_with(".attention.masked_bias");
@@ -100,8 +100,8 @@ void CheckpointWeights::mark_used(const StoredTensor& tensor) {
 
 // ---- vectors and tables -------------------------------------------------------------------------
 
-// The stream is in order: what is staged next does not overwrite what an op before it still reads.
-// Only larger memory in its place has to wait.
+// The stream is in order: new data is staged only after earlier ops have read the old. Only
+// replacing the memory by larger memory has to wait.
 char* CheckpointWeights::stage(std::int64_t bytes) {
   if (bytes > staging_.bytes()) {
     ctx_.synchronize();
@@ -164,8 +164,7 @@ Weight CheckpointWeights::table(const std::string& module, const std::string& he
 
 // ---- matrices -----------------------------------------------------------------------------------
 
-// An embedding may be listed among the packed modules and be dense all the same: the tensor
-// decides.
+// An embedding may be listed among the packed modules and still be dense: the tensor decides.
 bool CheckpointWeights::is_packed(const std::string& module) const {
   const StoredTensor* weight = checkpoint_->find(module + ".weight");
   return !(weight && is_float_tensor(*weight)) && has_module(module) && layouts_.is_packed(module);
@@ -206,7 +205,7 @@ PackedWeight CheckpointWeights::published(const std::string& module, std::int64_
   return result;
 }
 
-// Every pattern is tried, so that each learns whether it ever matched.
+// Tries every pattern, to record for each whether it ever matched.
 bool CheckpointWeights::packs_layer(std::string_view layer, std::string_view alias) {
   bool keeps_dense = false;
   for (std::size_t i = 0; i < options_.keep_dense.size(); ++i) {

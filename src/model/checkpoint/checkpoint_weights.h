@@ -1,4 +1,4 @@
-// The weights of a checkpoint, as the file has them and the device wants them:
+// The weights of a checkpoint, from the form in the file to the form that the device needs:
 //
 //   mapped file -- dense ----------------------------------> view (CPU), converted copy (GPU)
 //        |           |
@@ -38,7 +38,7 @@ class CheckpointWeights : public WeightSource {
                std::int64_t n, const Range& part) override;
   Weight tied_head(const std::string& module, const std::string& head, const Weight& table,
                    const Range& part) override;
-  // Refuses a keep_dense pattern that matched no layer, and notes tensors that nobody asked for.
+  // Refuses a keep_dense pattern that matched no layer, and notes tensors that were not read.
   void finish() override;
   WeightStorage take_storage() override;
 
@@ -46,23 +46,23 @@ class CheckpointWeights : public WeightSource {
   bool is_packed(const std::string& module) const;
   PackedWeight published(const std::string& module, std::int64_t out, std::int64_t in,
                          const WeightSlice& slice);
-  // Memory on a GPU for what the next op reads and nobody needs after it.
+  // Memory on a GPU for data that the next op reads and nothing needs after it.
   char* stage(std::int64_t bytes);
   // As the file has it: on the CPU a view of mapped memory, on a GPU a staged copy.
   Tensor as_stored(const Tensor& host);
-  // A slice of a tensor of the file; of a vector, its rows are the part.
+  // A slice of a tensor of the file; for a vector, slice.rows is the part.
   Tensor dense(const StoredTensor& stored, const WeightSlice& slice);
   // A slice of a layer that the file has dense, packed as LoadOptions::pack says. The whole layer
   // is packed first: scales may depend on all of it.
   Weight packed_now(const std::string& module, const StoredTensor& stored,
                     const WeightSlice& slice);
-  // Is a layer that the file has dense to be packed? `alias`: what keep_dense may call it as well.
+  // Whether to pack a layer that the file has dense. `alias`: another name for it in keep_dense.
   bool packs_layer(std::string_view layer, std::string_view alias);
-  // Codes, scales and zero points: all that the file has of a packed layer, but for its bias.
+  // Codes, scales and zero points: all that the file has of a packed layer, except its bias.
   std::vector<const StoredTensor*> packed_parts(const std::string& module) const;
   void mark_used(const StoredTensor& tensor);
 
-  Context host_{ContextOptions{.threads = 1}};  // cuts slices, of which the part alone travels
+  Context host_{ContextOptions{.threads = 1}};  // cuts slices, so that only those are copied
   std::shared_ptr<const Checkpoint> checkpoint_;
   PackedLayouts layouts_;
   DType dtype_;

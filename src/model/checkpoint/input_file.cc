@@ -19,7 +19,7 @@ namespace {
        std::generic_category().message(error));
 }
 
-// Up to `most` bytes. What a file says about its size may be out of date, and files of /proc say 0,
+// Up to `most` bytes. The size that a file reports may be out of date, and is 0 for files of /proc,
 // so it is read to its end.
 std::string read_up_to(const InputFile& file, std::int64_t most) {
   constexpr std::int64_t kChunk = 1 << 16;
@@ -39,7 +39,7 @@ std::string read_up_to(const InputFile& file, std::int64_t most) {
 }  // namespace
 
 InputFile::InputFile(std::filesystem::path path) : path_(std::move(path)) {
-  // Non-blocking, so that a pipe without a writer is refused below and not waited for.
+  // Non-blocking, so that a pipe without a writer does not block here and is refused below.
   fd_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd_ < 0) {
     if (errno == ENOENT) fail(ErrorCode::file, "there is no file {}", path_.string());
@@ -85,7 +85,7 @@ bool InputFile::has_changed() const { return stamp() != stamp_; }
 
 std::string read_small_file(const std::filesystem::path& path, std::int64_t max_bytes) {
   const InputFile file(path);
-  // Where the file says it is too large, nothing is read. It may also have grown meanwhile.
+  // If the file reports that it is too large, nothing is read. It may also have grown meanwhile.
   std::string text = file.size() > max_bytes ? "" : read_up_to(file, max_bytes + 1);
   const std::int64_t bytes = std::max(file.size(), static_cast<std::int64_t>(text.size()));
   if (bytes > max_bytes) {

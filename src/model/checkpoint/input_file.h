@@ -12,7 +12,7 @@ namespace tessera::model {
 
 class InputFile {
  public:
-  // Throws Error (file) for one that is missing, unreadable, a folder or no regular file.
+  // Throws Error (file) for a file that is missing, unreadable, a folder or not a regular file.
   explicit InputFile(std::filesystem::path path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
@@ -26,8 +26,8 @@ class InputFile {
   // the file.
   std::size_t read_at(std::int64_t offset, std::span<std::byte> to) const;
 
-  // Has someone written to the file since it was opened? Its size and the time of its last change
-  // tell. Another file under its name does not count: this one is still as it was.
+  // Whether someone has written to the file since it was opened, by its size and the time of its
+  // last change. Another file under its name does not count: this one is still as it was.
   bool has_changed() const;
 
  private:
@@ -43,15 +43,16 @@ class InputFile {
   Stamp stamp_;
 };
 
-// All of a small file, read at once: a change of the file during or after the call harms nobody.
-// Refuses one of more than `max_bytes`. An empty file is an empty text.
+// All of a small file, read at once: a change of the file during or after the call does no harm.
+// Refuses a file of more than `max_bytes`. An empty file is an empty text.
 std::string read_small_file(const std::filesystem::path& path, std::int64_t max_bytes);
 
 // The first bytes of a file of any size.
 std::string read_file_start(const std::filesystem::path& path, std::int64_t bytes);
 
-// Is there something under this name? A link that leads nowhere is not; a name that cannot be
-// looked up (a loop of links, a folder without permission) is, and whoever opens it says why.
+// Whether there is something under this name: not for a link that leads nowhere, but for a name
+// that cannot be looked up (a loop of links, a folder without permission). Opening it gives the
+// reason.
 bool is_named(const std::filesystem::path& path);
 
 }  // namespace tessera::model

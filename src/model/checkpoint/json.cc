@@ -1,4 +1,4 @@
-// The getters: each says which key of which file is wrong, what it holds and what it should hold.
+// The getters: an error has the file, the key, its value and what it should be.
 #include "model/checkpoint/json.h"
 
 #include <cmath>
@@ -24,7 +24,7 @@ std::string whole_number(std::int64_t low, std::int64_t high) {
   return fmt::format("a whole number from {} to {}", low, high);
 }
 
-// 64 and 64.0 are both written for whole numbers.
+// Files write whole numbers as 64 and as 64.0.
 std::optional<std::int64_t> whole(const Json& value) {
   if (value.is_number_unsigned()) {
     const auto number = value.get<std::uint64_t>();
@@ -34,7 +34,7 @@ std::optional<std::int64_t> whole(const Json& value) {
   if (value.is_number_integer()) return value.get<std::int64_t>();
   if (value.is_number_float()) {
     const auto number = value.get<double>();
-    // Beyond 2^53 a double no longer says which whole number was meant.
+    // Beyond 2^53, several whole numbers round to the same double.
     if (std::abs(number) <= 0x1p53 && std::trunc(number) == number) {
       return static_cast<std::int64_t>(number);
     }

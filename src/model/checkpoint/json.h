@@ -1,5 +1,5 @@
-// JSON from files that nobody vouches for: parsing that refuses duplicate keys and deep nesting,
-// and getters that say which key of which file is wrong.
+// JSON from untrusted files: parsing that refuses duplicate keys and deep nesting, and getters
+// whose errors name the key and the file.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ inline constexpr std::int64_t kMaxConfigBytes = 16 << 20;
 std::string describe(const Json& value);
 
 // A member of an object, of the right type, or an Error that names the key and what it should be.
-// The optional ones are empty where the key is missing or null.
+// The optional ones are empty if the key is missing or null.
 class JsonView {
  public:
   JsonView(const Json& object, std::string where);
 
   bool has(std::string_view key) const;          // there, and not null
   bool lacks(std::string_view key) const;        // not even there as null
-  const Json* find(std::string_view key) const;  // null where missing or null
+  const Json* find(std::string_view key) const;  // nullptr if missing or null
   std::int64_t integer(std::string_view key, std::int64_t low, std::int64_t high) const;
   std::optional<std::int64_t> optional_integer(std::string_view key, std::int64_t low,
                                                std::int64_t high) const;
@@ -43,10 +43,10 @@ class JsonView {
   std::string string(std::string_view key) const;
   std::optional<std::string> optional_string(std::string_view key) const;
   std::optional<JsonView> optional_object(std::string_view key) const;
-  std::vector<std::string> strings(std::string_view key) const;  // empty where missing or null
+  std::vector<std::string> strings(std::string_view key) const;  // empty if missing or null
 
-  // From here on, every key that someone asks for is added to `asked`. Tests hold an architecture's
-  // list of keys to it.
+  // From here on, every key that is read is added to `asked`. Tests compare an architecture's list
+  // of keys with it.
   void record_keys(std::set<std::string, std::less<>>& asked) { asked_ = &asked; }
 
   const Json& json() const { return *object_; }

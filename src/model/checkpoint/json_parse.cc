@@ -1,6 +1,6 @@
-// Parsing: nlohmann's parser reports events, and this builds the tree from them, so that a
-// duplicate key, deep nesting or a flood of values is refused where it appears and not after the
-// memory is spent. The parser checks that strings are UTF-8.
+// Parsing: nlohmann's parser reports events, and this builds the tree from them. So a duplicate
+// key, deep nesting or a flood of values is refused as soon as it appears, before it takes memory.
+// The parser checks that strings are UTF-8.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -19,11 +19,11 @@ namespace {
 // No config or tokenizer nests deeper than ten; recursive readers of the tree stay safe.
 constexpr std::size_t kMaxDepth = 64;
 // A million tensors of rank 2 are eight million values. A value takes up to a hundred bytes of
-// memory, a text of 100 MB could hold fifty million.
+// memory, and a text of 100 MB could hold fifty million.
 constexpr std::int64_t kMaxValues = 10'000'000;
 
-// What nlohmann says, without its prefix, and without the text it last read: that can be long, or
-// not fit for a terminal. It is cut out by its length, for it may itself hold any of these words.
+// nlohmann's message, without its prefix, and without the text it last read: that can be long, or
+// not fit for a terminal. It is cut out by its length, because it may contain any of these words.
 std::string reason_of(const Json::exception& error, const std::string& last_read) {
   if (error.id == 406) return "a number is too large";  // out_of_range.406, the only one in parsing
   constexpr std::string_view kLastRead = "; last read: '";

@@ -1,6 +1,6 @@
 // A file mapped into memory, read-only: its pages come from disk as they are read, and are shared
-// with every other program that maps it. Whoever replaces the file by renaming another one over it
-// does no harm. If another program shortens it instead, reading ends the program with SIGBUS.
+// with every other program that maps it. Renaming another file over it does no harm. If another
+// program shortens it, reading ends this program with SIGBUS.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace tessera::model {
 
 class MappedFile {
  public:
-  // Throws Error (file) for one that is missing, unreadable, empty, a folder or no regular file.
+  // Throws Error (file) for a file that is missing, unreadable, empty, a folder or not regular.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;

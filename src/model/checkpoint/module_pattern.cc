@@ -13,8 +13,8 @@ namespace tessera::model {
 namespace {
 
 constexpr std::string_view kExpression = "re:";
-// Steps before an expression is given up on: names are some 60 characters long, and an honest
-// expression takes a few thousand.
+// The most steps that an expression may take: names have some 60 characters, and an ordinary
+// expression takes a few thousand steps.
 constexpr std::uint32_t kMaxSteps = 1'000'000;
 
 std::string expression_error(int error) {

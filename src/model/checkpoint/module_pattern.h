@@ -9,9 +9,9 @@ namespace tessera::model {
 
 class ModulePattern {
  public:
-  // compressed-tensors: "re:" and a regular expression that must match from the name's beginning
-  // (its end may be anything, as with Python's re.match), or a name. An expression that does not
-  // compile is refused with what is wrong with it; `where` names the config in that sentence.
+  // compressed-tensors: a name, or "re:" and a regular expression that must match from the name's
+  // beginning (the end of the name may be anything, as with Python's re.match). An expression that
+  // does not compile is refused with the reason; `where` names the config in that sentence.
   static ModulePattern target(const std::string& text, const std::string& where);
   // ModelOpt: a name in which * stands for anything.
   static ModulePattern wildcard(const std::string& text);

@@ -14,7 +14,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Weights in whatever format, the index of their shards, and what says how others packed them.
+// Weights in any format, the index of their shards, and the file that describes how they are
+// packed.
 bool is_model_file(const fs::path& file) {
   constexpr std::array<std::string_view, 9> kWeights = {
       ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ot"};
@@ -91,7 +92,7 @@ void OutputFolder::create() {
   for (fs::path folder = fs::absolute(path_, error);
        fs::symlink_status(folder, error).type() == fs::file_type::not_found;
        folder = folder.parent_path()) {
-    if (!folder.filename().empty()) created_.push_back(folder);  // empty: after a last slash
+    if (!folder.filename().empty()) created_.push_back(folder);  // empty: after a trailing slash
   }
   fs::create_directories(path_, error);
   if (!error) return;
@@ -101,7 +102,7 @@ void OutputFolder::create() {
 
 void OutputFolder::remove_created() const {
   std::error_code ignored;
-  for (const fs::path& folder : created_) fs::remove(folder, ignored);  // only empty ones go
+  for (const fs::path& folder : created_) fs::remove(folder, ignored);  // removes only empty ones
 }
 
 void OutputFolder::write(const std::string& name, std::string_view text) {

@@ -1,6 +1,6 @@
 // The folder that a new checkpoint is written to. Everything is written to a staging folder inside
-// it first, and commit() moves it to its place: a failure at any time before leaves what was there
-// as it was, and no folder that looks like a model where there was none.
+// it first, and commit() moves it to its place. A failure before that leaves older files as they
+// were, and never a folder that only looks like a model.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace tessera::model {
 
 class OutputFolder {
  public:
-  // `from` is the checkpoint that the new one is made of. Refuses the same folder, one that holds
+  // `from` is the checkpoint that the new one is made from. Refuses the same folder, one that holds
   // files (unless `force`), one that another run writes to, and a disk with less than `bytes` free.
   OutputFolder(std::filesystem::path path, std::filesystem::path from, bool force,
                std::int64_t bytes);
@@ -24,14 +24,14 @@ class OutputFolder {
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
-  // Where files are to be written.
+  // The folder to write files to.
   std::filesystem::path new_files() const { return stage_->new_files(); }
   void write(const std::string& name, std::string_view text);
   // Everything of `from` that is neither weights nor config.json: tokenizer,
   // generation_config.json, licence, model card.
   void copy_others();
-  // Moves the new files to their place. Weights of a model that was there go, and so does the file
-  // that says how they were packed; other files stay.
+  // Moves the new files to their place. Removes the weights of an older model and the file that
+  // says how they were packed; other files stay.
   void commit();
 
  private:

@@ -19,8 +19,8 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-// Codes of 4 and 8 bits are stored plus 8 and plus 128; two's complement of 8 bits is that with its
-// highest bit turned.
+// Codes of 4 and 8 bits are stored with 8 and 128 added. For 8 bits, flipping the highest bit gives
+// two's complement.
 constexpr unsigned kInt8Offset = 0x80;
 constexpr std::int64_t kWordBytes = 4;
 
@@ -107,7 +107,8 @@ class Reader {
     for (const char* part : {"weight_g_idx", "pre_quant_scale"}) {
       if (checkpoint_.find(tensor_name(part))) {
         fail(ErrorCode::unsupported,
-             "{} is there, and Tessera reads no weights whose columns are reordered or rescaled",
+             "the file has {}, but Tessera does not read weights whose columns are reordered or "
+             "rescaled",
              tensor_name(part));
       }
     }
@@ -156,7 +157,7 @@ class Reader {
   void read_block_scales() {
     const DType dtype = info(weight_.format).scale_dtype;
     const std::initializer_list<Shape> shape = {{out_, blocks_}};
-    // Exponents alone, which are bytes to us, have a name of their own.
+    // Scales that are mere exponents are bytes to us, but have a dtype of their own in files.
     const StoredTensor& stored = dtype == DType::u8 ? part("weight_scale", {"U8", "F8_E8M0"}, shape)
                                                     : part("weight_scale", {spelled(dtype)}, shape);
     weight_.scales = stored.tensor();
@@ -203,8 +204,8 @@ class Reader {
     });
   }
 
-  // int32 words, little-endian, the first code in the lowest bits: for four bits the bytes of a
-  // Weight, unless rows are padded to whole words; for eight bits those plus 128.
+  // int32 words, little-endian, the first code in the lowest bits. Four-bit codes have the same
+  // bytes in a Weight, unless rows are padded to whole words; eight-bit codes have 128 added.
   void read_words() {
     const int bits = info(weight_.format).bits;
     const std::int64_t words = ceil_div(checked_mul(in_, bits), 8 * kWordBytes);
@@ -230,7 +231,7 @@ class Reader {
   }
 
   void check_weight_shape() const {
-    if (!checkpoint_.find(tensor_name("weight_shape"))) return;  // says nothing new
+    if (!checkpoint_.find(tensor_name("weight_shape"))) return;  // not needed
     const Tensor shape = part("weight_shape", {"I64"}, {{2}}).tensor();
     const auto* size = shape.ptr<const std::int64_t>();
     if (size[0] == out_ && size[1] == in_) return;
@@ -269,7 +270,7 @@ class Reader {
   Copies copies_;
 };
 
-// Dense weights with scales beside them: a checkpoint from before it was compressed.
+// Dense weights with scales beside them: a checkpoint that was saved before it was compressed.
 std::int64_t count_dense_with_scales(const Checkpoint& checkpoint) {
   constexpr std::string_view kScale = ".weight_scale";
   return std::count_if(

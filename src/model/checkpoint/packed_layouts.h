@@ -4,9 +4,9 @@
 // bytes are the same.
 //
 // The tensors decide whether a layer is packed; the config says how. A layer that the config calls
-// packed and that the file holds as a dense `weight` is dense: writers leave layers out of `ignore`
-// that they did not pack (routers, heads), and a float matrix can mean one thing only. A layer that
-// is packed and that the config leaves dense is refused: its numbers could mean several things.
+// packed, but that the file holds as a dense `weight`, is dense: writers forget to list layers in
+// `ignore` that they did not pack (routers, heads), and a float matrix can mean one thing only. A
+// layer that is packed, but dense by the config, is refused: its numbers could mean several things.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ class PackedLayouts {
   explicit PackedLayouts(const Checkpoint& checkpoint);
   ~PackedLayouts();
 
-  // Is this module ("model.layers.0.mlp.up_proj"), a Linear or an embedding, stored packed?
+  // Whether this module ("model.layers.0.mlp.up_proj"), a Linear or an embedding, is stored packed.
   bool is_packed(std::string_view module) const;
-  // Are there packed modules at all?
+  // Whether there are packed modules at all.
   bool any_packed() const;
   // The weight of a packed module, on the CPU, in the published layout; views of the checkpoint's
-  // memory where possible. Throws where a tensor is missing or has another shape, with its name and
+  // memory where possible. Throws if a tensor is missing or has another shape, with its name and
   // both shapes.
   PackedWeight read(std::string_view module, std::int64_t out_features,
                     std::int64_t in_features) const;

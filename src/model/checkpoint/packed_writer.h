@@ -1,6 +1,6 @@
 // The reverse of packed_layouts.h: weights in the layouts that other programs load, and the
-// quantization_config that says so. Formats that compressed-tensors lacks are stored by our own
-// method, in the same words.
+// quantization_config that describes them. Formats that compressed-tensors lacks are stored by our
+// own method, in the same terms.
 #pragma once
 
 #include <cstddef>

@@ -18,7 +18,7 @@ namespace {
        "a budget is a share of the dense size (60%) or a size (300MB, 1.5GiB)");
 }
 
-// Bytes of a unit; 0 where there is no such unit.
+// Bytes of a unit; 0 if there is no such unit.
 double unit_of(std::string_view unit) {
   constexpr std::array<std::pair<std::string_view, double>, 7> kUnits = {{{"B", 1},
                                                                           {"KB", 1e3},
@@ -33,8 +33,8 @@ double unit_of(std::string_view unit) {
   return 0;
 }
 
-// What a dense layer costs more than a packed one. (Tiny layers can be smaller dense: those are
-// free to keep.)
+// The extra bytes of a dense layer, compared with a packed one. (Tiny layers can be smaller dense:
+// those are free to keep.)
 std::int64_t extra_bytes(const LayerCost& layer) { return layer.dense_bytes - layer.packed_bytes; }
 
 double divergence_per_byte(const LayerCost& layer) {

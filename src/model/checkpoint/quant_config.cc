@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kCompressed = "compressed-tensors", kModelOpt = "modelopt",
                            kOwn = "tessera";
 
-// "nvfp4-pack-quantized, pack-quantized with 4 or 8 bits": what a method calls its forms.
+// "nvfp4-pack-quantized, pack-quantized with 4 or 8 bits": a method's names for its forms.
 std::string forms_of(std::string_view method) {
   std::vector<std::pair<std::string_view, std::string>> forms;  // and their bits
   for (const quant::FormatEntry& entry : quant::packed_formats()) {
@@ -58,7 +58,7 @@ void add_note(QuantConfig& to, std::string note) {
   }
 }
 
-// ---- compressed-tensors, and tessera's own in the same words ------------------------------------
+// ---- compressed-tensors, and tessera's own in the same terms ------------------------------------
 
 // "weights" of a group.
 struct WeightArgs {
@@ -105,7 +105,7 @@ WeightArgs parse_weight_args(const JsonView& weights) {
   return args;
 }
 
-// The form of a format by its name, which has one.
+// The form of this name that a format has.
 const quant::StoredForm* form_named(Format format, std::string_view name) {
   for (const quant::StoredForm& form : quant::entry(format).stored) {
     if (form.name == name) return &form;
@@ -113,8 +113,7 @@ const quant::StoredForm* form_named(Format format, std::string_view name) {
   fail(ErrorCode::unsupported, "{} has no form {}", tessera::name(format), name);
 }
 
-// The formats of fixed blocks, each of which has a form of its own. None where there is no such
-// form.
+// The formats of fixed blocks, each of which has a form of its own. None if there is no such form.
 std::optional<PackedScheme> block_scheme(const std::string& where, const std::string& name,
                                          bool own_method, const WeightArgs& args) {
   for (const quant::FormatEntry& entry : quant::packed_formats()) {
@@ -313,8 +312,8 @@ bool is_modelopt(std::string_view method) {
   return method == kModelOpt || method == "modelopt_fp4" || method == "modelopt_mixed";
 }
 
-// A module's class, as far as its name tells. (A tied head is a Linear that is stored under the
-// name of the embedding.)
+// Whether a module is of this class, as far as its name shows. (A tied head is a Linear that is
+// stored under the name of the embedding.)
 bool is_of_class(std::string_view module, std::string_view name) {
   if (name == "Linear") return true;
   if (name != "Embedding") return false;

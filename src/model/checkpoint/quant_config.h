@@ -46,13 +46,13 @@ struct QuantConfig {
   // What the config asks for and Tessera does not do, one sentence each.
   std::vector<std::string> notes;
 
-  // The scheme of a module, null where the config leaves it dense. Where several targets match, a
-  // name goes before an expression, and an expression before a class.
+  // The scheme of a module; null if the config leaves it dense. If several targets match, a name
+  // comes before an expression, and an expression before a class.
   const PackedScheme* scheme_of(std::string_view module) const;
 };
 
-// `config` is config.json, `hf_quant_config` that file or null. If neither says anything,
-// there are no targets.
+// `config` is config.json; `hf_quant_config` is hf_quant_config.json, or null. If neither describes
+// packed layers, there are no targets.
 QuantConfig parse_quant_config(const Json& config, const Json& hf_quant_config);
 
 }  // namespace tessera::model

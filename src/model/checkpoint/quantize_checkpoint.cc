@@ -254,7 +254,7 @@ QuantizeOptions with_fitting_group(QuantizeOptions options,
       return options;
     }
   }
-  options.group = -1;  // nothing fits: the format's own
+  options.group = -1;  // nothing fits: the format's default
   return options;
 }
 
@@ -268,7 +268,7 @@ QuantizedCheckpoint quantize_checkpoint(Context& ctx, const Checkpoint& checkpoi
     try {
       return Job(ctx, checkpoint, args).run();
     } catch (const Error&) {
-      checkpoint.check_unchanged();  // that is then the reason, whatever else went wrong
+      checkpoint.check_unchanged();  // a changed file is the reason of any other error
       throw;
     }
   });

@@ -1,6 +1,5 @@
-// Packs a dense checkpoint layer by layer: it takes the memory of the largest layer, whatever the
-// size of the model. Everything that is not a linear layer is copied unchanged, the tokenizer's
-// files included.
+// Packs a dense checkpoint layer by layer, so that it takes the memory of the largest layer only.
+// Everything that is not a linear layer is copied unchanged, including the tokenizer's files.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,8 @@ struct PackableLayer {
 // Sorted by name, layer 10 after layer 9. Refuses a checkpoint that is packed already.
 std::vector<PackableLayer> packable_layers(const Checkpoint& checkpoint);
 
-// The options with a group that divides every row, which other programs insist on: for int4 without
-// a given group, the largest of 128, 64 and 32 that does.
+// The options with a group that divides every row, because other programs require that: for int4
+// without a given group, the largest of 128, 64 and 32 that divides it.
 QuantizeOptions with_fitting_group(QuantizeOptions options,
                                    const std::vector<PackableLayer>& layers);
 
@@ -57,8 +56,8 @@ struct QuantizedCheckpoint {
 };
 
 // Refuses to write over the input, into a folder that holds files (unless `force`), and to a disk
-// without room. The new files are moved to their place when all of them are complete: if anything
-// fails before, `out` is as it was.
+// without room. The new files are moved to their place once all of them are complete: if anything
+// fails before that, `out` is as it was.
 QuantizedCheckpoint quantize_checkpoint(Context& ctx, const Checkpoint& checkpoint,
                                         const QuantizeCheckpointArgs& args);
 

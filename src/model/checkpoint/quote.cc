@@ -45,7 +45,7 @@ std::string escaped(std::string_view text, std::string_view with_backslash) {
 }  // namespace
 
 std::string in_quotes(std::string_view text) {
-  constexpr std::size_t kMaxShown = 80;  // a name that is longer would bury the sentence
+  constexpr std::size_t kMaxShown = 80;  // a longer name would hide the rest of the sentence
   std::size_t shown = text.size();
   if (shown > kMaxShown) {
     shown = kMaxShown;

@@ -15,8 +15,8 @@
 namespace tessera::model {
 namespace {
 
-// Normal enough: four uniform numbers summed, with the deviation that language models start
-// training from. After a norm no layer of any size leaves the range of f16 with it.
+// Normal enough: sums of four uniform numbers, with the deviation that language models start
+// training from. With it, no layer of any size leaves the range of f16 after a norm.
 std::vector<float> make_noise(std::int64_t count) {
   constexpr float kDeviation = 0.02f;
   constexpr float kSumDeviation = 0.57735f;  // of four uniform numbers: sqrt(4 / 12)
@@ -31,8 +31,8 @@ std::vector<float> make_noise(std::int64_t count) {
   return noise;
 }
 
-// Every tensor is cut from one block of noise that is repeated without end. As the block's length
-// is prime, rows do not come again in any regular way.
+// Every tensor is cut from one block of noise, repeated without end. The block's length is prime,
+// so that rows do not repeat in any regular way.
 class RandomWeights final : public WeightSource {
  public:
   RandomWeights(Context& ctx, DType dense_dtype, const std::optional<QuantizeOptions>& pack)
@@ -41,7 +41,7 @@ class RandomWeights final : public WeightSource {
     noise_ = converted(make_noise(kBlock));
   }
 
-  // Whatever an architecture asks for is there.
+  // Every module that an architecture asks for exists.
   bool has_module(std::string_view) const override { return true; }
   bool shares_table(const std::string&, const std::string&) override { return true; }
 
@@ -84,7 +84,7 @@ class RandomWeights final : public WeightSource {
   void finish() override { ctx_.synchronize(); }  // from here on any Context may use the model
 
  private:
-  // The slice of a matrix, in a buffer of its own size that takes the place of the whole one.
+  // The slice of a matrix, in a buffer of its own size that replaces the whole one.
   Tensor kept(Buffer& whole, std::int64_t rows, std::int64_t n, const WeightSlice& slice) {
     const Tensor matrix = whole.tensor(dtype_, {rows, n});
     if (slice.is_all(rows, n)) return matrix;
@@ -110,7 +110,7 @@ class RandomWeights final : public WeightSource {
     buffers_.push_back(std::move(buffer));
   }
 
-  // Numbers of the host, on the device in the dtype of dense weights.
+  // Numbers from the host, on the device, in the dtype of dense weights.
   Buffer converted(const std::vector<float>& values) {
     const auto n = static_cast<std::int64_t>(values.size());
     const Buffer from(DType::f32, {1, n}, ctx_.device());

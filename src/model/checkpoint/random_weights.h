@@ -1,5 +1,5 @@
-// A model of any shape whose weights are noise, made on its device: for benchmarks, which look at
-// speed alone and then need no file of many gigabytes.
+// A model of any shape whose weights are noise, made on its device: for benchmarks, which measure
+// only speed and so need no file of many gigabytes.
 #pragma once
 
 #include <memory>
@@ -19,9 +19,9 @@ struct RandomModelOptions {
   bool fuse_layers = true;
 };
 
-// The same shape and options give the same weights on every device. Dense weights are what they
-// would be if a checkpoint of this config were loaded: of config.stored_dtype on the CPU, of the
-// model's dtype on a GPU.
+// The same shape and options give the same weights on every device. Dense weights have the dtype
+// that a loaded checkpoint of this config would have: config.stored_dtype on the CPU, the model's
+// dtype on a GPU.
 std::unique_ptr<Model> make_random_model(Context& ctx, const ModelConfig& config,
                                          const RandomModelOptions& options = {});
 

@@ -26,7 +26,7 @@ struct Entry {
   std::int64_t begin, end;  // bytes of the data part
 };
 
-// Other formats under this name: people meet the first two every day.
+// Other formats under this name. The first two are common.
 void refuse_other_formats(std::string_view file, const std::string& where) {
   if (file.starts_with("version https://git-lfs")) {
     fail(ErrorCode::file,
@@ -124,7 +124,7 @@ Entry read_entry(const std::string& name, const Json& info, std::span<const std:
   entry.tensor.shape = sizes_in(info, "shape", where);
   const auto offsets = sizes_in(info, "data_offsets", where);
   if (offsets.size() != 2 || offsets[0] > offsets[1]) {
-    fail(ErrorCode::file, "{}: data_offsets must be where it begins and where it ends", where);
+    fail(ErrorCode::file, "{}: data_offsets must be the begin and the end of its data", where);
   }
   std::tie(entry.begin, entry.end) = std::pair(offsets[0], offsets[1]);
   if (std::cmp_greater(entry.end, data.size())) {

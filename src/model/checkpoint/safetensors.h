@@ -32,15 +32,15 @@ struct StoredTensor {
   std::string dtype;  // as the file spells it: "F32", "BF16", "F8_E4M3", ...
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;
-  std::shared_ptr<AlignedCopy> copy{};  // where tensor() may copy data that is not aligned
+  std::shared_ptr<AlignedCopy> copy{};  // for tensor(), if data is not aligned
 
-  // A view on the CPU. Refuses, by name, dtypes that Tessera does not have. F8_E8M0 comes as u8. A
-  // scalar comes as [1]. The memory is read-only. Data that is not aligned to its elements is
-  // copied on the first call; where there is no `copy`, it is refused. A Checkpoint's has one.
+  // A view on the CPU. Refuses, by name, dtypes that Tessera does not have. F8_E8M0 becomes u8, and
+  // a scalar becomes [1]. The memory is read-only. Data that is not aligned to its elements is
+  // copied on the first call; without `copy` it is refused. Tensors of a Checkpoint have one.
   Tensor tensor() const;
 };
-// Does the data start at a multiple of its element's size? Most writers pad the header for that,
-// but the format does not ask for it.
+// Whether the data starts at a multiple of its element's size. Most writers pad the header for
+// that, but the format does not require it.
 bool is_aligned(const StoredTensor& tensor);
 // "model.norm.weight F32[64]"
 std::string to_string(const StoredTensor& tensor);
@@ -52,7 +52,7 @@ struct SafetensorsHeader {
 // Checks everything; `where` names the file in errors.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> file, const std::string& where);
 
-// What is to be written: `data` is on the CPU, contiguous, and stays alive until the call returns.
+// A tensor to write: `data` is on the CPU, contiguous, and stays alive until the call returns.
 struct TensorToWrite {
   std::string name;
   std::string dtype;
@@ -61,12 +61,12 @@ struct TensorToWrite {
 };
 using WriteProgress = std::function<void(std::int64_t bytes_done, std::int64_t bytes_in_all)>;
 
-// Writes a file tensor by tensor, for callers that cannot hold all at once. It is written
-// beside its place and renamed by commit(): a failure (no space left) leaves nothing behind and
-// says what happened.
+// Writes a file tensor by tensor, for callers that cannot hold all of them at once. The file has
+// another name until commit() renames it: a failure (no space left) leaves no file, and is
+// reported.
 class SafetensorsWriter {
  public:
-  // Names, dtypes and shapes of all tensors; their data is not looked at.
+  // Names, dtypes and shapes of all tensors; their data is not read.
   SafetensorsWriter(const std::filesystem::path& path, const std::vector<TensorToWrite>& tensors,
                     const std::map<std::string, std::string>& metadata,
                     WriteProgress progress = {});
@@ -74,7 +74,7 @@ class SafetensorsWriter {
 
   // The whole data of one tensor; in any order, each once.
   void write(std::string_view name, std::span<const std::byte> data);
-  // Refuses where a tensor has not been written.
+  // Throws if a tensor has not been written.
   void commit();
 
  private:

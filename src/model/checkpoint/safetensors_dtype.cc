@@ -22,7 +22,7 @@ constexpr std::array kDTypes = std::to_array<SafetensorsDType>({
     {"C64", 64, {}},
     {"F8_E4M3", 8, DType::f8e4m3},
     {"F8_E5M2", 8, {}},
-    {"F8_E8M0", 8, DType::u8},  // an exponent alone: scales that are bytes to us
+    {"F8_E8M0", 8, DType::u8},  // just an exponent: scales that are bytes to us
     {"F8_E4M3FNUZ", 8, {}},
     {"F8_E5M2FNUZ", 8, {}},
     {"F6_E2M3", 6, {}},

@@ -11,13 +11,13 @@ namespace tessera::model {
 struct SafetensorsDType {
   std::string_view name;
   int bits;                    // of one element
-  std::optional<DType> dtype;  // what Tessera reads it as; none: it can only be carried along
+  std::optional<DType> dtype;  // what Tessera reads it as; none: it can only be copied
 };
 
 // Null for a name that the format does not have.
 const SafetensorsDType* find_safetensors_dtype(std::string_view name);
 
-// What a file calls a dtype of Tessera's: "F8_E4M3".
+// The name of a Tessera dtype in files: "F8_E4M3".
 std::string_view spelled(DType dtype);
 
 // Where an element may start in memory: its size, and one byte for those below a byte.

@@ -53,8 +53,8 @@ void move_file(const fs::path& from, const fs::path& to) {
   if (error) fail_staging("write", to, error);
 }
 
-// The folder, open and locked; -1 where someone else has locked it. A file system without locks
-// cannot tell: there nobody has.
+// The folder, open and locked; -1 if another run has locked it. On a file system without locks, it
+// counts as not locked.
 int lock_folder(const fs::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) fail_staging("open", path, {errno, std::generic_category()});
@@ -78,7 +78,7 @@ std::vector<std::string> read_journal(const fs::path& path) {
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = std::min(text.find('\0', begin), text.size());
     std::string name = text.substr(begin, end - begin);
-    // The folder may be a stranger's: a name must not lead out of it.
+    // The folder may come from someone else: a name must not lead out of it.
     if (fs::path(name).filename() == name) names.push_back(std::move(name));
     begin = end + 1;
   }
@@ -124,7 +124,7 @@ void clean_up_staging(const fs::path& folder) {
 }
 
 StagingFolder::StagingFolder(fs::path folder) : folder_(std::move(folder)) {
-  // The process's number keeps programs apart, the counter what one program writes at once.
+  // The process's number separates programs, the counter separates folders of one program.
   for (int attempt = 0;; ++attempt) {
     stage_ = folder_ / fmt::format("{}{}-{}", kPrefix, ::getpid(), attempt);
     if (::mkdir(stage_.c_str(), 0777) == 0) break;
@@ -144,7 +144,7 @@ StagingFolder::StagingFolder(fs::path folder) : folder_(std::move(folder)) {
 
 StagingFolder::~StagingFolder() {
   std::error_code ignored;
-  // Where a move could not be undone, what was replaced must stay: the next run tries again.
+  // If a move could not be undone, the replaced files must stay: the next run tries again.
   if (!is_at(stage_ / "swap")) fs::remove_all(stage_, ignored);
   if (lock_ >= 0) ::close(lock_);
 }
@@ -153,7 +153,7 @@ fs::path StagingFolder::new_files() const { return stage_ / "new"; }
 
 void StagingFolder::swap_in(const std::vector<std::string>& obsolete) {
   std::vector<std::string> names = names_in(new_files());
-  // A folder is a model as soon as it has config.json: that one comes last, and goes first.
+  // A folder is a model as soon as it has config.json: that file is added last and removed first.
   const auto is_config = [](const std::string& name) { return name == "config.json"; };
   std::stable_partition(names.begin(), names.end(), std::not_fn(is_config));
   std::vector<std::string> leaving = obsolete;

@@ -19,8 +19,8 @@ std::string_view stored_name(DType dtype) {
   return dtype == DType::f16 ? "F16" : dtype == DType::bf16 ? "BF16" : "F32";
 }
 
-// What this many packed bytes become as prepare() lays them out on a GPU: rows and columns are
-// filled up to whole tiles, and every row has one number more (cuda/linear/tile_layout.h).
+// The size of packed weights once prepare() has laid them out on a GPU: rows and columns are padded
+// to whole tiles, and every row has one more number (cuda/linear/tile_layout.h).
 std::int64_t in_tiles(std::int64_t bytes, std::int64_t out, std::int64_t in) {
   if (out == 0 || in == 0) return bytes;
   const std::int64_t rows = checked_align(out, cuda::kTileHeight);
@@ -43,7 +43,7 @@ std::int64_t WeightCounter::stored_bytes(const std::string& module) const {
   return bytes;
 }
 
-// What the file stores unaligned is copied on the CPU, and the copy stays.
+// A tensor that the file stores unaligned is copied on the CPU, and the copy stays.
 void WeightCounter::count_copy(const StoredTensor& stored) {
   if (ctx_.device().is_cpu() && !is_aligned(stored))
     taken_ = checked_add(taken_, tensor_bytes(stored));

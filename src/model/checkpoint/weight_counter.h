@@ -1,5 +1,5 @@
-// What the weights of a model will take on a device, before any of them is there: the constructor
-// of the architecture asks for them as it does to load them, and each is counted.
+// Counts the memory of a model's weights before any is loaded: the constructor of the architecture
+// asks for them as it does when it loads them, and each is counted.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class WeightCounter final : public CheckpointWeights {
  public:
   using CheckpointWeights::CheckpointWeights;
 
-  // Shapes without memory. What is refused by name is refused here already.
+  // Shapes without memory. What loading refuses by name is refused here already.
   Weight linear(const std::string& module, std::int64_t out, std::int64_t in,
                 const WeightSlice& slice) override;
   Tensor vector(const std::string& name, std::int64_t n, const Range& part) override;
@@ -22,24 +22,24 @@ class WeightCounter final : public CheckpointWeights {
   Weight tied_head(const std::string& module, const std::string& head, const Weight& table,
                    const Range& part) override;
 
-  // Memory that the weights take: not what stays in the mapped file.
+  // Memory that the weights take, without what stays in the mapped file.
   std::int64_t taken() const { return taken_; }
-  // The most that is needed beside them while one is loaded.
+  // The most memory that loading one weight needs besides them.
   std::int64_t loading() const { return staged_ + scratch_; }
 
  private:
-  // What a process holds of a matrix [out, in].
+  // The part of a matrix [out, in] that a process holds.
   struct Share {
     std::int64_t out, in;        // of the whole
     std::int64_t rows, columns;  // of the slice
 
     Share(std::int64_t out_features, std::int64_t in_features, const WeightSlice& slice);
-    // The slice's part of the whole's bytes.
+    // The part's share of `bytes` of the whole.
     std::int64_t of(std::int64_t bytes) const;
   };
   void count_copy(const StoredTensor& stored);
   void count_dense(const StoredTensor& stored, const Share& share);
-  // Of a layer that the file has packed, and of one that is packed on the way.
+  // For a layer that the file has packed, and for one that is packed while loading.
   void count_stored(const std::string& module, const Share& share);
   void count_packed(const std::string& module, const Share& share);
   // Either of them, or count_dense().

@@ -1,4 +1,4 @@
-// A part of a weight: what one of several processes holds of it.
+// A part of a weight: the one that one of several processes holds.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct WeightSlice {
   }
 };
 
-// These rows and columns of a dense matrix: a view where only rows are taken, else a copy.
+// These rows and columns of a dense matrix: a view if only rows are taken, else a copy.
 Tensor sliced(Context& ctx, const Tensor& matrix, const WeightSlice& slice, Buffer& storage);
-// The same of a packed weight in the published layout. Columns that would cut a block are refused;
-// `layer` names it.
+// The same for a packed weight in the published layout. Columns that would cut a block are refused;
+// `layer` is the name for the message.
 PackedWeight sliced(Context& ctx, const std::string& layer, PackedWeight weight,
                     const WeightSlice& slice);
 

@@ -1,6 +1,6 @@
-// Gives the layers of a model their weights, as the device wants them. An architecture asks by the
-// names that transformers gives its tensors; where the numbers come from is the matter of the two
-// kinds of source: a checkpoint (checkpoint_weights.h), or chance (random_weights.h).
+// Gives the layers of a model their weights, in the form that the device needs. An architecture
+// asks for them by the names that transformers uses. There are two sources of the numbers: a
+// checkpoint (checkpoint_weights.h), and a random generator (random_weights.h).
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@
 
 namespace tessera::model {
 
-// What the weights of a model point into.
+// The memory that the weights of a model point into.
 struct WeightStorage {
-  std::shared_ptr<const Checkpoint> checkpoint;  // where they lie in its files
+  std::shared_ptr<const Checkpoint> checkpoint;  // if they lie in its files
   std::vector<Buffer> buffers;
   MappedBytes mapped{};  // what the weights use of mapped files
 
@@ -37,18 +37,18 @@ class WeightSource {
   WeightSource(const WeightSource&) = delete;
   WeightSource& operator=(const WeightSource&) = delete;
 
-  // Is there any tensor of this module: "lm_head.weight", "lm_head.weight_packed", ...?
+  // Whether there is any tensor of this module: "lm_head.weight", "lm_head.weight_packed", ...
   virtual bool has_module(std::string_view module) const = 0;
 
-  // May a head that the config ties to a table share it? Not where the source has both and they
-  // differ, which is noted.
+  // Whether a head that the config ties to a table may share it: not if the source has both and
+  // they differ, which is noted.
   virtual bool shares_table(const std::string& table, const std::string& head) = 0;
 
-  // The processes that hold the model together; null: this one alone. An architecture then asks for
-  // its slices; sizes stay those of the whole tensors.
+  // The processes that hold the model together; null: this one alone. With several, an architecture
+  // asks for its slices; sizes are still those of the whole tensors.
   Communicator* ranks() const { return ranks_; }
   void set_ranks(Communicator* ranks) { ranks_ = ranks; }
-  // Those over which the cache is spread; null: it is not.
+  // The processes over which the cache is spread; null: it is not.
   Communicator* context_ranks() const { return context_ranks_; }
   void set_context_ranks(Communicator* ranks) { context_ranks_ = ranks; }
 
@@ -63,7 +63,7 @@ class WeightSource {
   virtual Tensor vector(const std::string& name, std::int64_t n, const Range& part) = 0;
   Tensor vector(const std::string& name, std::int64_t n) { return vector(name, n, {}); }
   // Rows of MODULE.weight [rows, n], dense or packed: an embedding reads single rows of it. `head`
-  // is the other name that keep_dense may use: that of the head which shares the table, or MODULE
+  // is another name that keep_dense may use: that of the head that shares the table, or MODULE
   // again.
   virtual Weight table(const std::string& module, const std::string& head, std::int64_t rows,
                        std::int64_t n, const Range& part) = 0;
@@ -75,7 +75,7 @@ class WeightSource {
   // f32 numbers that the loader has made, on the model's device.
   Tensor constants(const std::vector<float>& values);
 
-  // When all is read.
+  // Call it when all weights have been read.
   virtual void finish() {}
 
   std::vector<LayerInfo> take_layers() { return std::move(layers_); }
@@ -88,8 +88,8 @@ class WeightSource {
 
   // Lists a linear layer.
   Weight add_layer(const std::string& name, const Weight& weight);
-  // A weight in the published layout becomes one in the layout of the device's kernels. A refusal
-  // begins with the layer's name.
+  // Lays a weight in the published layout out for the device's kernels. A refusal begins with the
+  // layer's name.
   Weight prepared(const std::string& layer, const PackedWeight& weight);
 
   Context& ctx_;

@@ -31,7 +31,8 @@ bool is_open_to_others(const struct stat& status) {
   return (status.st_mode & static_cast<mode_t>(S_IWGRP | S_IWOTH)) != 0;
 }
 
-// Can others replace an entry of this folder? In a sticky one (/tmp) only its own owner can.
+// Whether others can replace an entry of this folder. In a sticky one (/tmp), only the entry's
+// owner can.
 bool others_can_replace_in(const fs::path& folder) {
   const struct stat status = status_of(folder);
   const bool sticky = (status.st_mode & static_cast<mode_t>(S_ISVTX)) != 0;

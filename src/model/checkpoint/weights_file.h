@@ -12,9 +12,9 @@
 
 namespace tessera::model {
 
-// May anyone but this user and root change the file or put another one in its place? The mode and
-// the owner of the file tell, and those of the folder it is in, after links are followed. A group
-// that may write counts as others, whoever is in it. Throws Error (file) where there is no file.
+// Whether anyone but this user and root may change the file or replace it, by the mode and the
+// owner of the file and of its folder, after following links. A group that may write counts as
+// others, whoever is in it. Throws Error (file) if there is no file.
 bool others_can_write(const std::filesystem::path& path);
 
 class WeightsFile {

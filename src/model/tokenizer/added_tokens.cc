@@ -98,7 +98,7 @@ TokenFinder::Found TokenFinder::longest_at(std::string_view text, std::size_t at
   return found;
 }
 
-// Neither the character before nor the one behind belongs to a word.
+// Whether neither the character before nor the one after it belongs to a word.
 bool TokenFinder::stands_alone(std::string_view text, Span found, Effort& effort) const {
   const auto is_word = [&](std::string_view character) {
     std::vector<Span> matches;
@@ -122,7 +122,7 @@ std::vector<Segment> TokenFinder::split(std::string_view text, const Foreign& fo
   effort.allow(text.size());
   std::vector<Segment> segments;
   std::size_t done = 0;
-  std::size_t white_end = 0;  // of the last run of white space that was looked at
+  std::size_t white_end = 0;  // of the last run of white space that was scanned
   for (std::size_t at = 0; at < text.size();) {
     const Found found = longest_at(text, at, foreign, effort);
     if (found.token < 0) {
@@ -134,7 +134,7 @@ std::vector<Segment> TokenFinder::split(std::string_view text, const Foreign& fo
     const AddedToken& token = tokens_[static_cast<std::size_t>(found.token)];
     if (token.single_word && !stands_alone(text, span, effort)) continue;
     if (token.lstrip) span.begin = skip_white_space_back(text, span.begin, done);
-    // Tokens of white space may lie inside the run that one before them took.
+    // Tokens of white space may lie inside the run that an earlier token has taken.
     if (token.rstrip && span.end >= white_end) white_end = skip_white_space(text, span.end);
     if (token.rstrip) span.end = white_end;
     if (done < span.begin) segments.push_back({done, span.begin, kNoToken});

@@ -20,8 +20,8 @@ struct AddedToken {
   std::string content{};
   bool single_word = false;  // not inside a longer word
   bool lstrip = false;       // takes the white space before it
-  bool rstrip = false;       // takes the white space behind it
-  bool normalized = true;    // is looked for in the normalised text
+  bool rstrip = false;       // takes the white space after it
+  bool normalized = true;    // is searched for in the normalised text
   bool special = false;      // is left out of decoded text on request
 };
 
@@ -34,10 +34,10 @@ struct Segment {
 // The stretches of a text that somebody else wrote, and the tokens that may not come out of them.
 struct Foreign {
   const IdSet* forbidden = nullptr;  // null: everything is allowed
-  std::vector<Span> spans{};         // in order, none is empty, none overlaps another
+  std::vector<Span> spans{};         // in order; none is empty, none overlaps another
 
   bool touches(Span span) const { return first_touched(span) != spans.end(); }
-  // A token that lies in such a stretch, or reaches over the edge of one.
+  // Whether a forbidden token lies in such a stretch, or crosses the edge of one.
   bool forbids(std::int32_t id, Span span) const;
 
  private:
@@ -47,10 +47,9 @@ struct Foreign {
 // Finds a set of tokens in a text: the leftmost first, and the longest of those that begin there.
 class TokenFinder {
  public:
-  // `written` is what to look for.
+  // `written`: the text to search for.
   void add(std::string_view written, const AddedToken& token);
-  // Cuts the whole text into segments; none is empty. What is forbidden is as if it had not been
-  // added.
+  // Cuts the whole text into segments; none is empty. Forbidden tokens count as not added.
   std::vector<Segment> split(std::string_view text, const Foreign& foreign, Effort& effort) const;
 
  private:
@@ -60,7 +59,7 @@ class TokenFinder {
   };
   struct Found {
     std::size_t end;
-    std::int32_t token;  // of tokens_; -1 where none begins here
+    std::int32_t token;  // of tokens_; -1 if none begins here
   };
   Found longest_at(std::string_view text, std::size_t at, const Foreign& foreign,
                    Effort& effort) const;
@@ -75,7 +74,7 @@ class TokenFinder {
 struct AddedTokens {
   struct Entry {
     AddedToken token;
-    std::string decoded;  // what the decoder is given
+    std::string decoded;  // the text for the decoder
   };
   TokenFinder in_text;        // before normalising
   TokenFinder in_normalized;  // after it

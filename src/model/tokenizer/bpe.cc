@@ -116,7 +116,7 @@ std::int32_t Bpe::find_character(std::string_view character, bool first, bool la
 }
 
 // One symbol for each character that the vocabulary has, and <0xHH> or the unknown token for the
-// others. Without either, such characters are dropped, as the format has it.
+// others. Without either, such characters are dropped, as the format requires.
 void Bpe::add_symbols(std::string_view word, Scratch& scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;
   symbols.clear();
@@ -162,15 +162,15 @@ bool Bpe::add_bytes(std::string_view character, Scratch& scratch) const {
   return true;
 }
 
-// Of a merge that is there and allowed, or kNone.
+// The rank of a merge that exists and is allowed, or kNone.
 std::uint32_t Bpe::rank(std::int32_t left, std::int32_t right, const Scratch& scratch) const {
   const std::uint32_t rank = merges_.rank(left, right);
   if (rank == MergeTable::kNone || !is_in(scratch.forbidden, merges_.result(rank))) return rank;
   return MergeTable::kNone;
 }
 
-// The queue holds (rank, position) in one number, the smallest first: the best merge, and of equals
-// the leftmost. Entries are not taken back when one of their symbols changes; a stale one is
+// The queue holds (rank, position) in one number, the smallest first: the best merge, and among
+// equals the leftmost. Entries are not removed when one of their symbols changes; a stale entry is
 // recognised when its turn comes.
 void Bpe::merge(Scratch& scratch) const {
   std::vector<Scratch::Symbol>& symbols = scratch.symbols;

@@ -1,5 +1,5 @@
-// Byte-pair encoding: a word's characters become symbols. Neighbours that the list of merges names
-// are joined, the pair that stands highest in the list first, until no such pair is left.
+// Byte-pair encoding: a word's characters become symbols. Neighbours that are in the list of merges
+// are joined, the pair that is highest in the list first, until no such pair is left.
 #pragma once
 
 #include <array>
@@ -27,7 +27,7 @@ struct Merge {
   std::int32_t left, right, result;
 };
 
-// From a pair to its rank in the list of merges. A flat table: merging asks it for every pair.
+// From a pair to its rank in the list of merges. A flat table, because merging looks up every pair.
 class MergeTable {
  public:
   MergeTable() = default;
@@ -37,13 +37,13 @@ class MergeTable {
   static constexpr std::uint32_t kNone = UINT32_MAX;
   std::uint32_t rank(std::int32_t left, std::int32_t right) const;
   std::int32_t result(std::uint32_t rank) const { return results_[rank]; }
-  // The lower bits say where a pair belongs.
+  // The lower bits are the slot where a pair belongs.
   static std::uint64_t hash(std::int32_t left, std::int32_t right);
 
  private:
   struct Slot {
     std::uint64_t pair;
-    std::uint32_t rank;  // kNone where the slot is empty
+    std::uint32_t rank;  // kNone if the slot is empty
   };
   std::vector<Slot> slots_;            // a power of two
   std::size_t displacement_ = 0;       // the largest of all entries: rank() looks no further
@@ -55,7 +55,7 @@ class Bpe {
   // Scratch of encode(), kept from word to word.
   struct Scratch {
     struct Symbol {
-      std::int32_t id;  // kNoToken once it has been joined to the one before
+      std::int32_t id;  // kNoToken once it has been joined to the symbol before it
       std::int32_t previous, next;
     };
     std::vector<Symbol> symbols;

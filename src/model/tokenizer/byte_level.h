@@ -12,7 +12,7 @@ namespace tessera::model {
 // Each byte of `bytes` as its character, in UTF-8.
 void append_byte_level(std::string& to, std::string_view bytes);
 
-// The bytes that a text in the alphabet spells; nothing where a character is not in it.
+// The bytes that a text in the alphabet spells; nothing if a character is not in the alphabet.
 std::optional<std::string> byte_level_bytes(std::string_view text);
 
 // The byte of <0xHH>; nothing for other tokens.

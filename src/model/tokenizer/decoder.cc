@@ -41,8 +41,8 @@ std::string spaces_for(const MetaspaceToSpace& step, std::string_view token, boo
   return text;
 }
 
-// Takes the characters off the front of `bytes`; U+FFFD stands for invalid bytes. Bytes that may
-// still become a character stay.
+// Removes whole characters from the front of `bytes` and returns them, with U+FFFD for invalid
+// bytes. Bytes that may still become a character stay.
 std::string take_characters(std::string& bytes) {
   std::string text;
   std::size_t at = 0;
@@ -62,8 +62,8 @@ std::string take_characters(std::string& bytes) {
 
 }  // namespace
 
-// Gives a token (or a part of the one token that is left after fusing) to step `index`, which gives
-// what it makes of it to the next.
+// Passes a token (or a part of the one token that is left after fusing) to step `index`, which
+// passes its result to the next step.
 struct Decoder::Feed {
   const Decoder& decoder;
   Decoder::State& states;
@@ -119,7 +119,8 @@ struct Decoder::Feed {
     check_run();
   }
 
-  // A run with one wrong byte is U+FFFD for every byte of it: certain as soon as that byte is here.
+  // A run with one wrong byte becomes U+FFFD for each of its bytes, which is certain once that byte
+  // is here.
   void check_run() const {
     std::string& run = state().held;
     auto checked = static_cast<std::size_t>(state().count);

@@ -19,7 +19,7 @@ struct StripCharacters {
 };
 struct MetaspaceToSpace {
   char32_t replacement;
-  bool drop_in_first;  // in the first token it vanishes
+  bool drop_in_first;  // it is dropped in the first token
 };
 struct BytesFromFallback {};  // a run of <0xHH> becomes text, or one U+FFFD each if it is not UTF-8
 struct BytesFromByteLevel {};  // all tokens become one text; bytes that are not UTF-8 become U+FFFD
@@ -31,7 +31,7 @@ using DecoderStep = std::variant<Replace, StripCharacters, MetaspaceToSpace, Byt
 
 class Decoder {
  public:
-  // What a step remembers of the tokens so far.
+  // What a step remembers about the tokens so far.
   struct StepState {
     std::string held{};      // not certain yet
     std::int64_t count = 0;  // checked bytes of `held`, or stripped characters
@@ -52,7 +52,7 @@ class Decoder {
  private:
   struct Feed;
   std::vector<DecoderStep> steps_;
-  std::vector<bool> fused_;  // by step: what it is given are parts of one single token
+  std::vector<bool> fused_;  // by step: its input is parts of one single token
 };
 
 }  // namespace tessera::model

@@ -8,13 +8,13 @@
 namespace tessera::model {
 namespace {
 
-// Of the normalised text and that of its words together. An honest file makes some 40 bytes of one
-// at worst: U+FDFA becomes a sentence in a compatibility form, each of its spaces three bytes, and
-// each byte of that a character of two.
+// The limit for the normalised text and its words together. An ordinary file turns one byte into
+// some 40 at worst: U+FDFA becomes a sentence in a compatibility form, each of its spaces becomes
+// three bytes, and each of these bytes a character of two.
 constexpr std::size_t kMostBytesPerByte = 64;
 constexpr std::size_t kMostBytesAtStart = 64 << 10;
 
-// What encoding one text uses.
+// The work of encoding one text.
 struct Work {
   std::size_t text_bytes;
   std::size_t made_bytes = 0;  // normalised, and cut into words
@@ -31,7 +31,7 @@ struct Work {
   }
 };
 
-// Adds the ids of a text in which there are no added tokens any more.
+// Adds the ids of a text that contains no added tokens.
 void encode_words(const Tokenizer::Parts& parts, std::string_view text, bool at_start,
                   const IdSet* forbidden, Work& work, std::vector<std::int32_t>& ids) {
   Pieces pieces{std::string(text), {{0, text.size(), at_start}}};
@@ -66,7 +66,7 @@ std::vector<std::int32_t> encode_text(const Tokenizer::Parts& parts, const Token
         std::string(text.substr(outer.begin, outer.end - outer.begin)), work.effort);
     work.add(normalized.size());
     if (normalized.empty()) continue;
-    // Normalising moves bytes: what is foreign in part counts as foreign from here on.
+    // Normalising moves bytes: text that is partly foreign counts as foreign from here on.
     const bool is_foreign = foreign.touches({outer.begin, outer.end});
     const Foreign rest{is_foreign ? foreign.forbidden : nullptr, {{0, normalized.size()}}};
     for (const Segment& inner : parts.added.in_normalized.split(normalized, rest, work.effort)) {

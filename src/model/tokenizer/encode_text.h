@@ -13,8 +13,8 @@ namespace tessera::model {
 // Refuses text that is not UTF-8, with the offset of the first wrong byte.
 void check_utf8(std::string_view text);
 
-// The text must be UTF-8. `in_text` finds the added tokens that are looked for before normalising.
-// No forbidden token comes out of a word that is even in part foreign.
+// The text must be UTF-8. `in_text` finds the added tokens that are searched for before
+// normalising. A word that is even partly foreign gives no forbidden token.
 std::vector<std::int32_t> encode_text(const Tokenizer::Parts& parts, const TokenFinder& in_text,
                                       std::string_view text, const Foreign& foreign);
 

@@ -43,8 +43,8 @@ std::vector<std::int32_t> decompose(std::string_view text, bool compatible) {
   return points;
 }
 
-// Runs of marks by combining class. Sorted here because utf8proc's own sort is quadratic in the
-// length of a run, which a text may choose.
+// Sorts runs of marks by combining class. utf8proc's own sort is quadratic in the length of a run,
+// which the text decides.
 void order_marks(std::vector<std::int32_t>& points) {
   const auto class_of = [](std::int32_t c) {
     return c < 0x300 ? 0 : utf8proc_get_property(c)->combining_class;
@@ -76,7 +76,7 @@ std::string normal_form(NormalForm form, std::string text) {
 }
 
 std::string strip_white_space(StripWhiteSpace step, const std::string& text) {
-  std::size_t begin = text.size(), end = 0;  // of what is not white space
+  std::size_t begin = text.size(), end = 0;  // of the text without outer white space
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t start = at;
     if (is_white_space(next_code_point(text, at))) continue;

@@ -16,7 +16,7 @@ struct Prepend {  // leaves an empty text empty
 };
 struct Replace {
   Pattern pattern;
-  std::string content;  // as it is, no references to groups
+  std::string content;  // literal, without references to groups
 };
 struct StripWhiteSpace {
   bool left, right;
@@ -33,7 +33,7 @@ struct Normalizer {
   std::string operator()(std::string text, Effort& effort) const;
 };
 
-// Every match of the pattern replaced; the decoder does the same.
+// Replaces every match of the pattern; the decoder uses this too.
 std::string replace_all(const Replace& replace, const std::string& text, Effort& effort);
 
 }  // namespace tessera::model

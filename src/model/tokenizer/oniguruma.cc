@@ -17,8 +17,9 @@ namespace {
 // Oniguruma's \w; PCRE2's own has no marks and one connector only.
 constexpr std::string_view kWord = "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}";
 constexpr std::string_view kHexDigits = "0-9A-Fa-f";  // Oniguruma's \h; PCRE2's is a blank
-constexpr int kMaxRepeat = 1000;  // a count is read without a step for each: see StepCount
-// Mean the same in both: line ends and controls, anchors, digits, a grapheme, a line break.
+constexpr int kMaxRepeat = 1000;  // StepCount does not count each repetition as a step
+// Escapes with the same meaning in both: line ends, controls, anchors, digits, grapheme, line
+// break.
 constexpr std::string_view kSameEscapes = "nrtfaedDAzZGRX";
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kLongCategories = {{
@@ -30,7 +31,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kLongCate
     {"separator", "Z"},
     {"other", "C"},
 }};
-// Properties that are not scripts: PCRE2 knows them by the same names.
+// Properties that are not scripts. PCRE2 has them under the same names.
 constexpr std::array<std::string_view, 12> kProperties = {"any",
                                                           "alphabetic",
                                                           "alpha",
@@ -99,7 +100,7 @@ class Translator {
     copy(end - at_);
   }
 
-  // Without regard to case, Oniguruma lets "ss" match "ß", and the like; PCRE2 does not.
+  // If case is ignored, "ss" matches "ß", and the like, in Oniguruma but not in PCRE2.
   void check_folding() const {
     constexpr std::array<std::string_view, 5> kOneLetterPairs = {"ss", "ff", "fi", "fl", "st"};
     std::string pair;
@@ -216,7 +217,7 @@ class Translator {
     return pattern_[at_ + 1];
   }
 
-  // What is written alike inside and outside of [...].
+  // Escapes that are written alike inside and outside [...].
   void common_escape(char c) {
     if (c == 's' || c == 'S') {  // PCRE2's also has U+180E
       out_ += c == 's' ? "\\p{White_Space}" : "\\P{White_Space}";

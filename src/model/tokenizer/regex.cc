@@ -17,7 +17,7 @@
 namespace tessera::model {
 namespace {
 
-constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, where there is no JIT
+constexpr std::uint32_t kHeapLimitKib = 512 << 10;  // of the interpreter, if there is no JIT
 constexpr std::size_t kJitStackStart = 64 << 10;
 constexpr std::size_t kJitStackMost = std::size_t{512} << 20;  // reserved, and used only if needed
 
@@ -45,8 +45,9 @@ T* not_null(T* pointer) {
   return pointer;
 }
 
-// PCRE2 calls this before every item of a pattern. How far it has moved since the last call is what
-// it read in between: a repeated character is one item. Its own limit counts items alone.
+// PCRE2 calls this before every item of a pattern. The distance it has moved since the last call is
+// the text it read in between: a repeated character is one item. PCRE2's own limit counts only
+// items.
 struct StepCount {
   Effort* effort;
   std::size_t last;  // place in the text
@@ -65,7 +66,7 @@ struct StepCount {
 struct Effort::Memory {
   MatchData data{not_null(pcre2_match_data_create(1, nullptr))};
   MatchContext context{not_null(pcre2_match_context_create(nullptr))};
-  JitStack stack{};  // most matches do with little, and then there is none
+  JitStack stack{};  // null unless a match has needed more than the default
 
   Memory() {
     pcre2_set_match_limit(context.get(), std::numeric_limits<std::uint32_t>::max());

@@ -16,8 +16,8 @@ struct Span {
 };
 
 // The work that one text may cost: a number of steps for each of its bytes, for all matches
-// together. A pattern of a file may look far ahead from every place of a text, or try everything in
-// every order. Then the steps run out, and the text is refused while its time is still linear.
+// together. A pattern from a file may look far ahead from every place of a text, or try everything
+// in every order. Then the steps run out, and the text is refused while its time is still linear.
 class Effort {
  public:
   static constexpr std::size_t kStepsAtStart = 10'000;
@@ -28,9 +28,9 @@ class Effort {
   Effort(Effort&&) noexcept;
   Effort& operator=(Effort&&) noexcept;
 
-  // So many bytes are about to be searched, once.
+  // Call this before searching `bytes`, once for each search.
   void allow(std::size_t bytes) { allowed_ += kStepsPerByte * bytes; }
-  // False where that was too much.
+  // False if that was too much.
   bool spend(std::size_t steps) { return (spent_ += steps) <= allowed_; }
   std::size_t spent() const { return spent_; }
 
@@ -51,7 +51,7 @@ class Regex {
   static Regex oniguruma(std::string_view pattern, const std::string& where);
 
   // Adds all matches, left to right, that do not overlap. The text must be valid UTF-8. An empty
-  // match directly behind the last match does not count.
+  // match directly after the last match does not count.
   void find_all(std::string_view text, Effort& effort, std::vector<Span>& matches) const;
 
  private:
@@ -60,7 +60,7 @@ class Regex {
   std::shared_ptr<const Code> code_;
 };
 
-// Of a Regex, or of a text to look for; published ones have up to some 600.
+// The limit of a Regex, or of a text to search for; published ones have up to some 600.
 inline constexpr std::size_t kMaxPatternBytes = 4096;
 
 // The text itself, or a Regex: what "pattern" means in tokenizer.json.
@@ -74,7 +74,7 @@ class Pattern {
 
  private:
   std::string literal_;
-  std::vector<Regex> regex_;  // one, or none where the literal counts
+  std::vector<Regex> regex_;  // one, or none for a literal
 };
 
 }  // namespace tessera::model

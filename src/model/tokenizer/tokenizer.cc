@@ -17,7 +17,7 @@ using model::kNoToken;
 // Four times the largest published file; read whole into memory.
 constexpr std::int64_t kMaxFileBytes = 128 << 20;
 
-// What the decoder is given for an id; refuses ids that no token has.
+// The text for the decoder, by id; refuses ids that no token has.
 std::string_view decoder_token(const Tokenizer::Parts& parts, std::int32_t id) {
   const auto added = parts.added.by_id.find(id);
   if (added != parts.added.by_id.end()) return added->second.decoded;
@@ -37,7 +37,7 @@ Tokenizer::Tokenizer(Tokenizer&&) noexcept = default;
 Tokenizer& Tokenizer::operator=(Tokenizer&&) noexcept = default;
 
 Tokenizer Tokenizer::from_file(const std::filesystem::path& path) {
-  std::error_code ignored;  // whoever opens the file says what is wrong with it
+  std::error_code ignored;  // opening the file reports what is wrong with it
   const auto file = std::filesystem::is_directory(path, ignored) ? path / "tokenizer.json" : path;
   return as_error(fmt::format("reading {}", file.string()), [&] {
     const model::Json json = model::read_json_file(file, kMaxFileBytes);

@@ -20,7 +20,7 @@ struct Growth {
   double operator()(NormalForm form) const {
     return form == NormalForm::nfkc || form == NormalForm::nfkd ? kCompatible : kCanonical;
   }
-  // Once for each text that is not empty.
+  // Prepends once to each text that is not empty.
   double operator()(const Prepend& step) const { return 1 + static_cast<double>(step.text.size()); }
   double operator()(const Replace& step) const {
     const auto content = static_cast<double>(step.content.size());

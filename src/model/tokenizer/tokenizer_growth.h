@@ -1,5 +1,5 @@
 // How much longer the steps of a tokenizer can make a text. A few dozen steps that each double it
-// would ask for more memory than there is: such a file is refused when it is read.
+// would need more memory than there is: such a file is refused when it is read.
 #pragma once
 
 #include <string>
@@ -11,9 +11,9 @@
 
 namespace tessera::model {
 
-// Of normalizer and pre_tokenizer together, and of the decoder. By this count published tokenizers
-// reach 132 (a compatibility normal form, a space that becomes three bytes, one of them put in
-// front).
+// The limit for normalizer and pre_tokenizer together, and for the decoder. By this count published
+// tokenizers reach 132 (a compatibility normal form, spaces that become three bytes, one
+// prepended).
 inline constexpr double kMaxGrowth = 250;
 
 // At most this many bytes come out for each byte that goes in.
@@ -21,7 +21,7 @@ double growth_of(const NormalizerStep& step);
 double growth_of(const PreTokenizerStep& step);
 double growth_of(const DecoderStep& step);
 
-// Of steps one after the other.
+// The growth of several steps, one after the other.
 template <typename Step>
 double growth_of(const std::vector<Step>& steps) {
   double growth = 1;

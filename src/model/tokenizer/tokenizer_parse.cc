@@ -25,8 +25,8 @@ std::string shown(const Json& value) {
   return value.is_number() ? value.dump() : in_quotes(value.dump());
 }
 
-// "truncation" and "padding" are not read: they say how a batch was once made, and a prompt is
-// neither cut nor filled up.
+// "truncation" and "padding" are not read: they say how batches were once made, and a prompt is
+// neither truncated nor padded.
 Tokenizer::Parts parse_tokenizer(const Json& json, const std::string& where) {
   const JsonView file(json, where);
   const std::string version = file.optional_string("version").value_or("1.0");

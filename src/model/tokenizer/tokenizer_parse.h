@@ -14,7 +14,7 @@
 
 namespace tessera::model {
 
-// A value for an error's sentence: a number as it is, anything else in quotes.
+// A value as text for an error: a number as it is, anything else in quotes.
 std::string shown(const Json& value);
 
 // tokenizer_parse_steps.cc. A null pointer is a member that is missing or null.

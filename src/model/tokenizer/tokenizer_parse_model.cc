@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::int64_t kMaxMerges = 1 << 24;  // ranks fit into 32 bits with room to spare
 constexpr std::size_t kMaxAffix = 64;         // bytes that every symbol is spelled with
-// Bytes of added tokens: every place of a text is compared with them, and all of them lie in a
-// tree. Published ones have up to 100, and half a million together.
+// Bytes of added tokens: every place of a text is compared with them, and all of them are in one
+// tree. Published ones have up to 100 bytes, and half a million together.
 constexpr std::size_t kMaxAddedToken = 512;
 constexpr std::size_t kMaxAddedBytes = 4 << 20;
 
@@ -124,7 +124,7 @@ void check_id(const AddedToken& token, const Vocabulary& vocabulary, const std::
 Bpe parse_model(const Json* json, const std::string& where) {
   if (json == nullptr) fail(ErrorCode::file, "{}: there is no 'model'", where);
   const JsonView model(*json, where + ": the model");
-  // Files older than the "type" are recognised by what a BPE model alone has.
+  // Files older than the "type" are recognised by a member that only a BPE model has.
   const std::string type =
       model.optional_string("type").value_or(model.has("merges") ? "BPE" : "none");
   if (type != "BPE") {

@@ -212,7 +212,7 @@ std::vector<std::int32_t> parse_template(const JsonView& step) {
   return frame;
 }
 
-// BertProcessing and RobertaProcessing: ["<s>", 0] before, ["</s>", 2] behind.
+// BertProcessing and RobertaProcessing: ["<s>", 0] before the text, ["</s>", 2] after it.
 std::vector<std::int32_t> parse_cls_and_sep(const JsonView& step) {
   const auto id_of = [&](const char* key) {
     const Json* const pair = step.find(key);

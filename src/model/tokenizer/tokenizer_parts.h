@@ -1,4 +1,4 @@
-// What a tokenizer is made of. Nothing of it changes after loading: threads share it freely.
+// The parts of a tokenizer. None of them changes after loading: threads share them freely.
 #pragma once
 
 #include <string>

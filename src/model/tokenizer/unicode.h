@@ -1,4 +1,4 @@
-// UTF-8 and the few character classes that tokenizers ask for.
+// UTF-8 and the few character classes that tokenizers need.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ Utf8Scan scan_utf8(std::string_view bytes);  // not empty
 // The offset of the first byte that is not UTF-8; npos if there is none.
 std::size_t find_invalid_utf8(std::string_view text);
 
-// The code point at `at`, which moves behind it. The text must be valid.
+// The code point at `at`, which then moves past it. The text must be valid.
 char32_t next_code_point(std::string_view text, std::size_t& at);
 void append_utf8(std::string& to, char32_t code_point);
 

@@ -13,7 +13,7 @@ Vocabulary::Vocabulary(std::vector<std::pair<std::string, std::int32_t>>&& token
                        const std::string& where) {
   std::int32_t last = kNoToken;
   for (const auto& [token, id] : tokens) last = std::max(last, id);
-  tokens_.resize(static_cast<std::size_t>(last) + 1);  // none where there is no token: -1 + 1
+  tokens_.resize(static_cast<std::size_t>(last) + 1);  // empty if there is no token: -1 + 1
   present_.resize(tokens_.size());
   slots_.assign(std::bit_ceil(2 * tokens.size() + 1), kNoToken);
   const std::size_t mask = slots_.size() - 1;

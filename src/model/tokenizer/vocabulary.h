@@ -11,11 +11,11 @@
 namespace tessera::model {
 
 inline constexpr std::int32_t kNoToken = -1;
-// Eight times the largest published vocabulary: a wrong file cannot ask for more memory.
+// Eight times the largest published vocabulary: a wrong file cannot make the tables any larger.
 inline constexpr std::int64_t kMaxTokenId = (1 << 21) - 1;
 
 // The most entries of a hash table that may lie between an entry and its place. Tables are at most
-// half full, and chance makes some 80 of millions; a file that is made for it could make all.
+// half full, so that chance gives some 80 among millions of entries; a hostile file could give all.
 inline constexpr std::size_t kMaxDisplacement = 1000;
 
 class IdSet {
@@ -43,8 +43,8 @@ class Vocabulary {
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }  // last id + 1
   bool has(std::int32_t id) const;
-  std::string_view token(std::int32_t id) const;    // empty where there is none
-  std::int32_t find(std::string_view token) const;  // kNoToken where there is none
+  std::string_view token(std::int32_t id) const;    // empty if there is none
+  std::int32_t find(std::string_view token) const;  // kNoToken if there is none
 
  private:
   std::vector<std::string> tokens_;  // by id

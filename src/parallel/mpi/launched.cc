@@ -1,4 +1,4 @@
-// What needs no MPI: was it asked for, and a world of one process.
+// The part that needs no MPI: whether it was asked for, and a world of one process.
 #include <cstdlib>
 
 #include "core/fail.h"

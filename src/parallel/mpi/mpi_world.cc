@@ -1,5 +1,6 @@
-// Communicators on MPI, for tensors on the CPU. Counts of bytes may exceed an int: long messages go
-// in pieces. Sums are made here and not by MPI, whose order depends on the length of a message.
+// Communicators on MPI, for tensors on the CPU. The bytes of a message may exceed an int, so long
+// messages are sent in pieces. Sums are made here and not by MPI, whose order of summation depends
+// on the length of a message.
 #include "parallel/mpi/mpi_world.h"
 
 #include <mpi.h>
@@ -19,8 +20,8 @@ namespace tessera::parallel {
 namespace {
 
 constexpr std::int64_t kPiece = 1 << 30;  // bytes of a message; MPI counts them in an int
-// Up to this many bytes of all ranks together, everybody sends everything and sums it all: one
-// exchange. Beyond, each rank sums a part: two exchanges of less.
+// Up to this many bytes of all ranks together, every rank sends all of its data and sums
+// everything: one exchange. Beyond that, each rank sums a part: two smaller exchanges.
 constexpr std::int64_t kSmallSum = 64 * 1024;
 constexpr int kTag = 7;
 
@@ -196,7 +197,7 @@ class World final : public MpiWorld {
  public:
   World() {
     int provided = 0;
-    // The engine's thread speaks to the other ranks, and no two threads do at the same time.
+    // The engine's thread communicates with the other ranks, and no two threads do so at once.
     MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &provided);
     if (provided < MPI_THREAD_SERIALIZED) {
       MPI_Finalize();
@@ -234,7 +235,7 @@ class World final : public MpiWorld {
       }
     });
   }
-  // The other side of receive_bytes(): the two kinds of broadcast do not meet each other.
+  // The other side of receive_bytes(): the two kinds of broadcast do not match each other.
   void send_bytes(void* data, std::int64_t bytes) override {
     in_pieces(data, bytes, [&](char* piece, int n) {
       MPI_Request request;
@@ -260,7 +261,7 @@ MpiInfo mpi_info() {
   int length = 0;
   MPI_Get_library_version(text, &length);
   const std::string version(text, static_cast<std::size_t>(length));
-  return {true, version.substr(0, version.find_first_of(",\n"))};  // without where it was built
+  return {true, version.substr(0, version.find_first_of(",\n"))};  // without the place of its build
 }
 
 std::unique_ptr<MpiWorld> MpiWorld::start() { return std::make_unique<World>(); }

@@ -1,9 +1,9 @@
-// MPI, started when the first of its communicators is wanted and ended with the last. Compiled into
+// MPI, which starts with its first communicator and ends with the last. It is compiled into
 // programs and tests, not into the library: a user of the library needs no MPI.
 //
 //   mpirun -n 4 tessera generate --parallel tensor:4 ...
 //
-// A rank that dies is noticed by mpirun, which then ends all others.
+// If a rank dies, mpirun notices and ends all others.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ struct MpiInfo {
 };
 MpiInfo mpi_info();
 
-// Was this process started by mpirun or a relative of it, and as one of how many? 0: it was not.
+// How many ranks mpirun, or a similar program, has started together with this one; 0: this process
+// was not started by one.
 int launched_ranks();
 
 class MpiWorld : public ControlChannel {

@@ -200,7 +200,7 @@ TEST(ChatEncoder, NamedTemplatesRefuseWhatTheyCannotWrite) {
   const Chatting chatting(chatml(), "llama2");
   const std::string turns =
       "chat template, line 6, column 20: the template refuses this conversation: \"user and "
-      "assistant take turns, a user first, behind at most one system message\"";
+      "assistant take turns, the user first, after at most one system message\"";
   for (const std::vector<ChatMessage>& messages :
        std::vector<std::vector<ChatMessage>>{{{"assistant", "a"}},
                                              {{"user", "u"}, {"user", "u"}},
@@ -358,8 +358,8 @@ TEST(ChatEncoder, AfterAnAnswerOnlyWhatIsNewIsRead) {
 TEST(ChatEncoder, AnEndlessChatNeedsATemplateThatWritesAnswers) {
   const Own own("{{ messages[-1].content }}");
   EXPECT_TRUE(refuses([&] { (void)own.chat.next("a"); },
-                      "the chat template writes answers of earlier turns in a way that a stream "
-                      "cannot be continued with; choose another one by name",
+                      "the chat template rewrites the answers of earlier turns, so no stream can "
+                      "be continued with it; choose another template by name",
                       ErrorCode::unsupported));
 }
 

@@ -132,8 +132,8 @@ TEST(BadFiles, SafetensorsAreRefused) {
        ": tensor \"x\" ends at byte 8 of the data and the file holds 4; it is truncated, fetch it "
        "again"},
       {"offsets_reversed",
-       ": tensor \"x\": data_offsets must be where it begins and where it ends"},
-      {"offsets_three", ": tensor \"x\": data_offsets must be where it begins and where it ends"},
+       ": tensor \"x\": data_offsets must be the begin and the end of its data"},
+      {"offsets_three", ": tensor \"x\": data_offsets must be the begin and the end of its data"},
       {"pytorch_pickle", " is a PyTorch pickle; convert it to safetensors first"},
       {"pytorch_zip", " is a PyTorch pickle; convert it to safetensors first"},
       {"shape_bits_overflow", ": tensor \"x\": the shape [1152921504606846976] is too large"},

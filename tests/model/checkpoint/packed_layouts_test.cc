@@ -315,7 +315,7 @@ TEST(PackedLayouts, WrongPartsAreRefusedInOneSentence) {
        [&](auto& tensors) {
          tensors.push_back({"a.weight_g_idx", "F32", {1}, as_bytes(std::span(&zero, 1))});
        },
-       "a.weight_g_idx is there"},
+       "the file has a.weight_g_idx, "},
       {nvfp4, [&](auto& tensors) { tensors.back().data = as_bytes(std::span(&zero, 1)); },
        "a.weight_global_scale is 0; the scale of a tensor must be positive and finite"},
       {nvfp4, [](auto& tensors) { tensors.pop_back(); }, "has no tensor a.weight_global_scale"},
