@@ -57,6 +57,10 @@ struct AttentionArgs {
   // for a sequence alone, so that the bits do not depend on the rest of the batch. On the CPU they
   // never do.
   bool fixed_splits = false;
+  // The CPU has a kernel for few queries of a sequence and one for many; their sums have another
+  // order. True: as for many, however few there are. So the bits of a query do not depend on how
+  // many come with it.
+  bool many_queries = false;
 };
 // On a GPU, offsets, lengths, holes and page numbers are not checked, because reading them would
 // mean waiting for the device. Offsets, lengths and holes that are out of range are clamped. Keys

@@ -245,7 +245,8 @@ void EngineCore::collect(const Plan& plan) {
                       .ids = std::span(choice.ids)
                                  .subspan(static_cast<std::size_t>(stored),
                                           static_cast<std::size_t>(item.tokens)),
-                      .logit_rows = item.wants_logits ? 1 + drafts : 0});
+                      .logit_rows = item.wants_logits ? 1 + drafts : 0,
+                      .is_prompt = !streams || stored < choice.usage.prompt_tokens});
     in_step_.push_back(&choice);
   }
 }
