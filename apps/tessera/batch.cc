@@ -79,6 +79,9 @@ void print_report(const BatchReport& report) {
              report.requests, counts.answered, counts.errors, counts.skipped,
              report.stats.prompt_tokens, report.stats.generated_tokens, report.seconds,
              report.tokens_per_s());
+  if (counts.has_more) {
+    fmt::print(stderr, "the input has become longer; run the same command again for the rest\n");
+  }
   if (counts.interrupted) {
     fmt::print(stderr, "interrupted with {} left; run the same command again to continue\n",
                report.left());

@@ -104,6 +104,13 @@ InputIndex::State InputIndex::state(std::int64_t line) const {
   return states_[static_cast<std::size_t>(line - 1)];
 }
 
+bool InputIndex::is_unchanged(std::int64_t line, const std::optional<RequestLine>& now) const {
+  if (!now) return state(line) == State::blank;
+  const std::int64_t first = line_of(now->id);  // 0 without a custom_id
+  if (state(line) == State::has_id) return first == line;
+  return state(line) == State::lacks_id && first < line && (now->id.empty() || first > 0);
+}
+
 bool InputIndex::is_done(std::int64_t line) const {
   return line >= 1 && line <= std::ssize(done_) && done_[static_cast<std::size_t>(line - 1)];
 }

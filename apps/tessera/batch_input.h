@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -55,7 +56,11 @@ class InputIndex {
   // Reads the whole file once.
   explicit InputIndex(const std::string& path);
 
+  std::int64_t lines() const { return std::ssize(states_); }
   std::int64_t requests() const { return requests_; }  // lines that are not blank
+  // Whether a line is as it was: blank, or with the same custom_id, or still without one of its
+  // own.
+  bool is_unchanged(std::int64_t line, const std::optional<RequestLine>& now) const;
   // The line that used this custom_id first; 0: none did.
   std::int64_t line_of(const std::string& id) const;
   // Is there such a line, and has it no custom_id of its own: none, or one of an earlier line?

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -69,6 +70,11 @@ ResultsFile::ResultsFile(std::string path, InputIndex& index)
   file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (file_ < 0) fail(ErrorCode::file, "cannot write {}: {}", path_, std::strerror(errno));
   try {
+    struct stat status {};
+    if (::fstat(file_, &status) == 0 && !S_ISREG(status.st_mode)) {
+      fail(ErrorCode::file,
+           "{} is not a regular file; another run reads the results again, so give one", path_);
+    }
     if (::flock(file_, LOCK_EX | LOCK_NB) != 0) {
       fail(ErrorCode::file, "{} is being written by another run: wait for it, or end it", path_);
     }
@@ -152,7 +158,7 @@ void ResultsFile::append(const std::string& line) {
 
 void ResultsFile::sync() {
   synced_ = std::chrono::steady_clock::now();
-  // A pipe or a device has nothing to sync.
+  // Some file systems cannot sync.
   if (::fdatasync(file_) != 0 && errno != EINVAL && errno != EROFS) {
     fail(ErrorCode::file, "cannot write {}: {}", path_, std::strerror(errno));
   }

@@ -60,14 +60,34 @@ BatchCounts BatchRun::run() {
   return counts_;
 }
 
-// False at the end of the input.
+// The index tells which custom_id is whose, so the lines must be those that it has read.
+void BatchRun::check_unchanged(const std::optional<RequestLine>& request) const {
+  if (index_.is_unchanged(lines_.number(), request)) return;
+  fail(ErrorCode::file,
+       "{} of the input has changed while it was read; run the same command again to continue",
+       line_name(lines_.number()));
+}
+
+// False at the end of the input. What was appended to it meanwhile is left for another run.
 bool BatchRun::read_next() {
-  if (!lines_.next()) return false;
-  if (lines_.is_blank() || index_.is_done(lines_.number())) return true;
-  const RequestLine request = parse_request_line(lines_);
+  if (!lines_.next()) {
+    if (lines_.number() == index_.lines()) return false;
+    fail(ErrorCode::file, "the input had {} lines and now ends after {}: it has changed",
+         index_.lines(), lines_.number());
+  }
   const std::int64_t number = lines_.number();
+  if (number > index_.lines()) {
+    counts_.has_more = true;
+    return false;
+  }
+  if (index_.is_done(number)) return true;
+  std::optional<RequestLine> line;
+  if (!lines_.is_blank()) line = parse_request_line(lines_);
+  check_unchanged(line);
+  if (!line) return true;
+  const RequestLine& request = *line;
   const std::int64_t owner = index_.line_of(request.id);
-  if (!request.id.empty() && owner == number) {
+  if (owner == number) {
     submit(request);
     return true;
   }

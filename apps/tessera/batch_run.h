@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,7 @@ namespace tessera::app {
 struct BatchCounts {
   std::int64_t answered = 0, errors = 0;  // lines written in this run
   std::int64_t skipped = 0;               // that had a result before
+  bool has_more = false;                  // lines that came after the run began
   bool interrupted = false;
 };
 
@@ -44,6 +46,7 @@ class BatchRun {
   };
 
   bool read_next();
+  void check_unchanged(const std::optional<RequestLine>& request) const;
   void submit(const RequestLine& request);
   void write_error(const std::string& text);
   void write_ended();

@@ -115,18 +115,21 @@ class Profiler {
                         .layer_ops = {},
                         .layers = {}};
     result.breakdown = break_down(entries, traced.seconds / (whole ? 1 : n), result.ceilings,
-                                  promised(whole ? traced.tokens : 1, traced.fuses_layers));
+                                  promised(whole ? traced.tokens : 1, traced.fuses_layers, whole));
     add_layers(result, entries, model_.config().layers);
     return result;
   }
 
  private:
   // The calls of a step of this many tokens. A longer prompt takes several steps, which have every
-  // op of this list among them.
-  std::vector<model::StepCalls> promised(std::int64_t tokens, bool fuses_layers) const {
+  // op of this list among them. The CPU reads a short one like a long one (CacheBatch::Part).
+  std::vector<model::StepCalls> promised(std::int64_t tokens, bool fuses_layers,
+                                         bool is_prompt) const {
     const ModelConfig& config = model_.config();
-    return model::find_architecture(config).promised_calls(config,
-                                                           model::step_kind(tokens, fuses_layers));
+    const model::StepKind kind = is_prompt && ctx_.device().is_cpu()
+                                     ? model::StepKind::prompt
+                                     : model::step_kind(tokens, fuses_layers);
+    return model::find_architecture(config).promised_calls(config, kind);
   }
   profile::Ceilings ceilings_for(std::int64_t bytes) {
     profile::Ceilings ceilings = profile::measure_ceilings(ctx_, bytes);

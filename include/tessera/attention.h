@@ -57,6 +57,10 @@ struct AttentionArgs {
   // True: it splits them as for a sequence alone, so that the bits do not depend on the rest of the
   // batch. On the CPU they never do.
   bool fixed_splits = false;
+  // The CPU has a kernel for few queries of a sequence and one for many; their sums have another
+  // order. True: as for many, however few there are. So the bits of a query do not depend on how
+  // many come with it.
+  bool many_queries = false;
 };
 // Writes `out`, and `lse` if it is given.
 //

@@ -28,6 +28,7 @@ struct AttentionGroup {
   PageTable pages{};          // of the sequences
   Mask mask{};                // what the policy lets a query see, causal included
   bool rope_on_read = false;  // keys are stored before RoPE
+  bool many_queries = false;  // AttentionArgs::many_queries
   std::int64_t max_keys = 0;  // of the longest sequence
 };
 
@@ -47,7 +48,7 @@ struct CacheStep {
   Tensor positions{};                     // i64 [tokens]
   Tensor slots{};                         // i32 [tokens]: page * page_size + row, of the pool
   std::vector<AttentionGroup> groups{};   // all rows, in order
-  std::int64_t few_rows = 0;              // rows of parts of at most CacheBatch::kFewTokens tokens
+  std::int64_t few_rows = 0;              // rows of parts of few tokens: CacheBatch::kFewTokens
   std::vector<std::int64_t> row_begin{};  // the first row of each part, in the order given
 
   // The rows whose logits are wanted. They have their own order, short parts first.
@@ -102,13 +103,17 @@ struct CacheBatchLimits {
 // Makes steps, in memory that is allocated once.
 class CacheBatch {
  public:
-  // Sequences with up to this many tokens come first in a step.
+  // Sequences with up to this many tokens come first in a step: they have few.
   static constexpr std::int64_t kFewTokens = 16;
 
   struct Part {
     CacheSequence* sequence = nullptr;
     std::span<const std::int32_t> ids{};  // its next tokens, at most its step_size()
     std::int64_t logit_rows = 0;          // how many of its last tokens want logits
+    // The CPU computes them like many tokens, however few they are. So their bits do not depend on
+    // where the prompt was cut; those of the last one's logits are those of a single token. (A
+    // window or sinks that the prompt outgrows: within rounding.)
+    bool is_prompt = false;
   };
 
   CacheBatch(Context& ctx, PagePool& pool, const CacheBatchLimits& limits);

@@ -202,7 +202,8 @@ const CacheStep& CacheBatch::step(Context& ctx, std::span<const Part> parts) {
                            .logit_rows = parts[i].logit_rows,
                            .sinks = sequence.sinks_,
                            .line = sequence.line_,
-                           .line_begin = sequence.line_begin_});
+                           .line_begin = sequence.line_begin_,
+                           .is_prompt = parts[i].is_prompt && state.pool->device().is_cpu()});
   }
   state.pad();
   char* host = static_cast<char*>(state.host_block.data());

@@ -52,19 +52,28 @@ std::int64_t step_block_bytes(const CacheBatchLimits& limits) {
       rows, checked_add(checked_mul(limits.max_tokens, kTokenBytes), checked_mul(2, groups)));
 }
 
+namespace {
+
+// Their logits are those of single tokens, and not of rows that count as many.
+bool has_prompt(std::span<const StepPart> parts) {
+  return std::any_of(parts.begin(), parts.end(), [](const StepPart& p) { return p.is_prompt; });
+}
+
+}  // namespace
+
 // Parts of few tokens first. Rows whose keys are rotated on reading lie together, so that few calls
 // write the keys of all. Then runs that share a call, and equal ones as they were given.
 bool StepWriter::Run::operator<(const Run& other) const {
   const auto key = [](const Run& run) {
-    return std::tuple(run.is_long, run.rope != run.is_long, !run.single, run.window, run.own,
-                      run.part);
+    return std::tuple(run.is_long, run.rope != run.is_long, !run.single, run.many, run.window,
+                      run.own, run.part);
   };
   return key(*this) < key(other);
 }
 
 bool StepWriter::Run::shares_call(const Run& other) const {
-  return std::tie(rope, single, window, own) ==
-         std::tie(other.rope, other.single, other.window, other.own);
+  return std::tie(rope, single, many, window, own) ==
+         std::tie(other.rope, other.single, other.many, other.window, other.own);
 }
 
 StepWriter::StepWriter(const CacheBatchLimits& limits) : limits_(limits) {
@@ -77,9 +86,11 @@ void StepWriter::sort_runs(std::span<const StepPart> parts, bool for_logits) {
     const StepPart& part = parts[i];
     Run run{.part = i, .queries = for_logits ? part.logit_rows : part.tokens()};
     if (run.queries == 0) continue;
-    run.is_long = run.queries > CacheBatch::kFewTokens;
+    const bool of_prompt = part.is_prompt && !for_logits;
+    run.is_long = of_prompt || run.queries > CacheBatch::kFewTokens;
     run.rope = part.rope_on_read();
-    run.single = run.queries == 1;
+    run.many = of_prompt && !part.rolls();
+    run.single = run.queries == 1 && !run.many;
     // A single query sees all keys of its sequence, which has none that left its window.
     if (!run.single && part.policy.kind == CachePolicy::Kind::window) {
       run.window = part.policy.window;
@@ -105,7 +116,8 @@ std::int64_t StepWriter::write(std::span<const StepPart> parts, char* host, char
   write_rows(parts, packer, step);
   write_groups(parts, packer, step.groups);
   step.logit_groups.clear();
-  if (step.logits == 0 || step.wants_all_logits()) return packer.used();
+  const bool of_all = step.wants_all_logits() && !has_prompt(parts);
+  if (step.logits == 0 || of_all) return packer.used();
   sort_runs(parts, /*for_logits=*/true);
   write_logit_rows(parts, packer, step);
   write_groups(parts, packer, step.logit_groups);
@@ -144,7 +156,7 @@ void StepWriter::write_rows(std::span<const StepPart> parts, Packer& packer, Cac
   step.few_logits = step.few_rows;
   step.logit_rows = {};
   step.logit_begin = step.row_begin;
-  if (step.wants_all_logits()) return;
+  if (step.wants_all_logits() && !has_prompt(parts)) return;
   step.few_logits = 0;
   step.logit_begin.assign(parts.size(), -1);
 }
@@ -164,6 +176,7 @@ void StepWriter::write_logit_rows(std::span<const StepPart> parts, Packer& packe
       neighbours = neighbours && rows[done] == rows[0] + done;
     }
   }
+  neighbours = neighbours && step.logits < step.tokens;  // otherwise they are not all rows' logits
   step.first_logit_row = neighbours ? rows[0] : -1;
   if (neighbours) step.logit_rows = {};
 }
@@ -177,6 +190,7 @@ void StepWriter::write_groups(std::span<const StepPart> parts, Packer& packer,
                                       [&](const Run& run) { return run.shares_call(*begin); });
     AttentionGroup group;
     group.first_row = row;
+    group.many_queries = begin->many;
     for (auto run = begin; run != end; ++run) group.rows += run->queries;
     write_group(parts, {begin, end}, packer, group);
     row += group.rows;

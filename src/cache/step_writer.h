@@ -22,6 +22,7 @@ struct StepPart {
   std::int64_t logit_rows = 0;
   std::span<const std::int32_t> sinks{}, line{};  // its pages
   std::int64_t line_begin = 0;                    // the first page of the line
+  bool is_prompt = false;                         // counts as many tokens
 
   bool is_padding() const { return layout == nullptr; }
   std::int64_t tokens() const { return std::ssize(ids); }
@@ -59,9 +60,10 @@ class StepWriter {
   struct Run {
     std::size_t part = 0;
     std::int64_t queries = 0;
-    bool is_long = false;  // more queries than a few
+    bool is_long = false;  // more queries than a few, or of a prompt
     bool rope = false;
     bool single = false;      // one query
+    bool many = false;        // AttentionArgs::many_queries
     std::int64_t window = 0;  // of the mask; 0: causal
     std::int64_t own = 0;     // a run that shares no call has a number of its own
 

@@ -51,12 +51,13 @@ class Engine::Impl {
 
  private:
   void work();
-  void add_all(std::vector<std::unique_ptr<Choice>>& arrivals);
+  void add_arrivals();
   std::vector<std::int32_t> prompt_of(Request& request) const;
 
   const Model& model_;
   const Tokenizer* tokenizer_;
-  EngineCore core_;  // after construction, used by the thread alone; check_fits() reads constants
+  EngineCore
+      core_;  // after construction, used by the thread alone, but for check_fits(), waiting()
 
   mutable std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
@@ -109,7 +110,9 @@ RequestHandle Engine::Impl::submit(Request request) {
     choice->priority = request.priority;
     choice->submitted = now;
     choice->usage.prompt_tokens = std::ssize(prompt);
-    if (request.deadline) choice->deadline = now + *request.deadline;
+    // One that is further away than the clock goes never comes.
+    const auto most = std::chrono::floor<std::chrono::milliseconds>(Clock::time_point::max() - now);
+    if (request.deadline && *request.deadline < most) choice->deadline = now + *request.deadline;
     return choice;
   };
   std::unique_ptr<Choice> first = choice_of(0);
@@ -117,7 +120,7 @@ RequestHandle Engine::Impl::submit(Request request) {
   {
     const std::lock_guard lock(mutex_);
     if (refusing_) fail(ErrorCode::busy, "the engine is ending and takes no more requests");
-    const std::int64_t waiting = stats_.waiting + std::ssize(inbox_);
+    const std::int64_t waiting = core_.waiting() + std::ssize(inbox_);
     if (waiting >= options().max_waiting && waiting > 0) {
       fail(ErrorCode::busy, "{} requests are waiting, as many as the queue holds: try again later",
            waiting);
@@ -138,7 +141,6 @@ bool Engine::Impl::drain_until(Clock::time_point time) {
 // ---- on the engine's thread --------------------------------------------------------------------
 
 void Engine::Impl::work() {
-  std::vector<std::unique_ptr<Choice>> arrivals;
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -149,9 +151,8 @@ void Engine::Impl::work() {
         changed_.wait(lock, [&] { return ending_ || !inbox_.empty(); });
       }
       if (ending_) break;
-      arrivals.swap(inbox_);
+      add_arrivals();
     }
-    add_all(arrivals);
     try {
       if (!core_.step() && !core_.is_idle()) std::this_thread::yield();
     } catch (...) {  // outside of a pass: which requests are to blame is not known
@@ -159,13 +160,14 @@ void Engine::Impl::work() {
       core_.end_all(&error);
     }
   }
-  add_all(inbox_);
+  add_arrivals();
   core_.end_all(nullptr);
 }
 
-void Engine::Impl::add_all(std::vector<std::unique_ptr<Choice>>& arrivals) {
-  for (std::unique_ptr<Choice>& choice : arrivals) core_.add(std::move(choice));
-  arrivals.clear();
+// Under the lock, so that submit() counts each of those that wait once.
+void Engine::Impl::add_arrivals() {
+  for (std::unique_ptr<Choice>& choice : inbox_) core_.add(std::move(choice));
+  inbox_.clear();
 }
 
 // ---- the public class --------------------------------------------------------------------------

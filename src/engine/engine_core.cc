@@ -105,6 +105,7 @@ void EngineCore::add(std::unique_ptr<Choice> choice) {
   demand.priority = choice->priority;
   scheduler_.submit(id, demand);
   choices_.emplace(id, std::move(choice));
+  count_waiting();
 }
 
 bool EngineCore::fuses_layers(std::int64_t stored) {
@@ -152,10 +153,12 @@ bool EngineCore::step() {
   admit_waiting(view);
   if (speculator_) {  // a draft model has ops of its own
     scheduling.end();
+    step_begin_ = Clock::now();
     guess_ahead();
     scheduling.begin("schedule");
   }
   const Plan& plan = scheduler_.plan(view, pacer_.chunk_tokens());
+  count_waiting();
   if (plan.items.empty()) {
     const bool did_something = before_.is_up || plan.exhausted;
     scheduling.end();
@@ -183,10 +186,15 @@ bool EngineCore::step() {
 void EngineCore::end_cancelled_and_late() {
   constexpr std::size_t kManyChoices = 256;
   constexpr std::int64_t kEvery = 16;
-  if (choices_.size() > kManyChoices && ++polls_ % kEvery != 0) return;
+  if (choices_.size() > kManyChoices && ++polls_ % kEvery != 0) {
+    scheduler_.list_running(polled_);
+  } else {
+    polled_.clear();
+    for (const auto& entry : choices_) polled_.push_back(entry.first);
+  }
   const Clock::time_point now = Clock::now();
-  for (auto it = choices_.begin(); it != choices_.end();) {
-    Choice& choice = *(it++)->second;  // ending it removes it
+  for (const RequestId id : polled_) {
+    Choice& choice = at(id);
     // A stream ends with its next token, which brings the text that was held back.
     const bool streams = choice.sequence && choice.usage.generated_tokens > 0;
     if (choice.state->cancelled || (!streams && choice.generation.is_cancelled())) {
@@ -216,49 +224,6 @@ void EngineCore::admit_waiting(const PoolView& view) {
   }
 }
 
-// Guesses the next tokens of the streams, as many for each as are likely to pay.
-void EngineCore::guess_ahead() {
-  std::erase_if(streams_, [&](RequestId id) { return !choices_.contains(id) || !at(id).sequence; });
-  const double cost = row_cost_.in_tokens(std::ssize(streams_), speculator_->seconds_per_guess());
-  guesses_.clear();
-  for (const RequestId id : streams_) {
-    Choice& choice = at(id);
-    const GenerateOptions& options = choice.generation.options();
-    std::int64_t room = options_.speculation.max_tokens;
-    // The last token of an answer need not be guessed, and all guesses must fit into the cache.
-    if (options.max_tokens > 0) {
-      room = std::min(room, options.max_tokens - choice.usage.generated_tokens - 1);
-    }
-    if (choice.policy.kind == CachePolicy::Kind::full) {
-      room = std::min(room, options_.context - choice.before - std::ssize(choice.ids));
-    }
-    room = std::max<std::int64_t>(room, 0);
-    guesses_.push_back(
-        {.id = id,
-         .ids = choice.ids,
-         .count = options_.speculation.adaptive ? choice.draft_length.next(cost, room) : room,
-         .drafts = &choice.drafts});
-  }
-  try {
-    speculator_->guess(guesses_);
-  } catch (...) {
-    if (!ctx_.lost().empty()) throw;  // the device itself is gone, for all requests
-    drop_guesses();
-  }
-  for (const Guess& guess : guesses_) scheduler_.draft(guess.id, std::ssize(*guess.drafts));
-}
-
-// Guessing has failed, so this step has no guesses. What was read for them is not to be trusted. As
-// far as lengths adapt, a stream soon asks only now and then.
-void EngineCore::drop_guesses() {
-  ++stats_.failed_guesses;
-  for (const Guess& guess : guesses_) {
-    guess.drafts->clear();
-    speculator_->forget(guess.id);
-    if (guess.count > 0) at(guess.id).draft_length.learn(1, 0);
-  }
-}
-
 void EngineCore::collect(const Plan& plan) {
   parts_.clear();
   in_step_.clear();
@@ -280,7 +245,8 @@ void EngineCore::collect(const Plan& plan) {
                       .ids = std::span(choice.ids)
                                  .subspan(static_cast<std::size_t>(stored),
                                           static_cast<std::size_t>(item.tokens)),
-                      .logit_rows = item.wants_logits ? 1 + drafts : 0});
+                      .logit_rows = item.wants_logits ? 1 + drafts : 0,
+                      .is_prompt = !streams || stored < choice.usage.prompt_tokens});
     in_step_.push_back(&choice);
   }
 }
@@ -324,7 +290,7 @@ std::vector<Choice*> EngineCore::fork_siblings(Choice& leader) {
 // ---- the end of a choice -----------------------------------------------------------------------
 
 void EngineCore::finish(Choice& choice, StopReason reason, std::string text) {
-  (reason == StopReason::cancelled ? stats_.cancelled : stats_.finished) += 1;
+  (reason == StopReason::cancelled ? stats_.cancelled : stats_.finished) += choice.with_siblings();
   Event event;
   event.kind = Event::Kind::finished;
   event.reason = reason;
@@ -333,7 +299,7 @@ void EngineCore::finish(Choice& choice, StopReason reason, std::string text) {
 }
 
 void EngineCore::fail(Choice& choice, const Error& error) {
-  ++stats_.failed;
+  stats_.failed += choice.with_siblings();
   Event event;
   event.kind = Event::Kind::failed;
   event.code = error.code();
@@ -363,6 +329,7 @@ void EngineCore::end(Choice& choice, Event event) {
   std::replace(in_step_.begin(), in_step_.end(), &choice, static_cast<Choice*>(nullptr));
   if (choice.sequence) batch_.forget(*choice.sequence);
   choices_.erase(choice.id);
+  count_waiting();
 }
 
 void EngineCore::end_all(const Error* error) {

@@ -12,6 +12,7 @@
 // (AheadDraws::name_of). Steps whose draws need the host, and all steps of the CPU, land at once.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -27,6 +28,7 @@
 #include "engine/chunk_pacer.h"
 #include "engine/draft_length.h"
 #include "engine/generation.h"
+#include "engine/guess_gain.h"
 #include "engine/request_state.h"
 #include "engine/scheduler.h"
 #include "engine/speculator.h"
@@ -77,7 +79,8 @@ struct Choice {
   Generation generation;
   RunningSequence sequence{};
   std::vector<std::unique_ptr<Choice>> siblings{};  // choices that begin where the prompt ends
-  std::vector<std::int32_t> drafts{};               // guesses for the next tokens
+  std::int64_t with_siblings() const { return 1 + std::ssize(siblings); }
+  std::vector<std::int32_t> drafts{};  // guesses for the next tokens
   DraftLength draft_length{};
   std::vector<Sampled> drawn{};  // in this step
   std::int64_t in_flight = 0;    // tokens that have been drawn, but not read: 0 or 1
@@ -120,6 +123,8 @@ class EngineCore {
   // Runs one step. Returns false if there was nothing to run.
   bool step();
   bool is_idle() const { return choices_.empty(); }
+  // Requests in the queue. May be called from any thread.
+  std::int64_t waiting() const { return waiting_; }
   // Whether a step of one token after `stored` others runs all layers in one call:
   // Model::fuses_layers(). For profiles; nothing may be running.
   bool fuses_layers(std::int64_t stored);
@@ -158,6 +163,7 @@ class EngineCore {
   void finish(Choice& choice, StopReason reason, std::string text);
   void fail(Choice& choice, const Error& error);
   void end(Choice& choice, Event event);
+  void count_waiting() { waiting_ = scheduler_.counts().waiting; }
 
   Context& ctx_;
   const Model& model_;
@@ -171,15 +177,19 @@ class EngineCore {
   std::unique_ptr<Speculator> speculator_;  // or null
   ChunkPacer pacer_;
   RowCost row_cost_;
+  GuessGain guess_gain_;
   std::unordered_map<RequestId, std::unique_ptr<Choice>> choices_;
   RequestId last_id_ = 0;
   std::int64_t polls_ = 0;
+  std::vector<RequestId> polled_;  // kept for its memory
+  std::atomic<std::int64_t> waiting_ = 0;
   EngineStats stats_;
   // Of the step in progress; kept for their memory.
   std::vector<CacheBatch::Part> parts_;
   std::vector<Choice*> in_step_;  // of parts_; null: it has ended
   Flight now_, before_;           // this step; the one before, if it is up
   Clock::time_point last_landing_{};
+  Clock::time_point step_begin_{};  // with speculation
   std::vector<RequestId> streams_;  // that drew in the last step, and go on
   std::vector<Guess> guesses_;
 };

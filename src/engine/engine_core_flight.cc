@@ -118,7 +118,11 @@ void EngineCore::draw_and_take() {
   const TracedWork delivering(ctx_.trace(), "deliver");
   streams_.clear();
   advance_prompts();
+  const std::int64_t before = stats_.generated_tokens;
   settle(now_, &EngineCore::take_drawn);
+  if (!speculator_ || now_.prompt_tokens > 0) return;
+  guess_gain_.learn(now_.streams, stats_.generated_tokens - before,
+                    seconds_between(step_begin_, Clock::now()));
 }
 
 void EngineCore::take_drawn(Choice& choice) {

@@ -30,7 +30,8 @@ void NgramDraft::add(std::span<const std::int32_t> ids) {
 std::size_t NgramDraft::find(std::span<const std::int32_t> ids, std::size_t length) const {
   const std::span<const std::int32_t> run = ids.last(length);
   const auto found = index_.find(hash_of_run(run));
-  if (found == index_.end()) return ids.size();
+  // A run of another length may have the same hash, and begin too early for this one.
+  if (found == index_.end() || found->second < length) return ids.size();
   const std::span<const std::int32_t> there = ids.subspan(found->second - length, length);
   return std::equal(run.begin(), run.end(), there.begin()) ? found->second : ids.size();
 }

@@ -141,6 +141,11 @@ bool Scheduler::runs(RequestId id) const {
   return found != slot_of_.end() && sequences_[found->second].running;
 }
 
+void Scheduler::list_running(std::vector<RequestId>& ids) const {
+  ids.clear();
+  for (const Slot slot : running_) ids.push_back(sequences_[slot].id);
+}
+
 Scheduler::Slot Scheduler::find(RequestId id) const {
   const auto found = slot_of_.find(id);
   if (found == slot_of_.end()) {

@@ -119,6 +119,8 @@ class Scheduler {
 
   SchedulerCounts counts() const;
   bool runs(RequestId id) const;
+  // Puts those that run into `ids`, the best first.
+  void list_running(std::vector<RequestId>& ids) const;
   bool empty() const { return slot_of_.empty(); }
 
  private:

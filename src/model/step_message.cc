@@ -60,6 +60,7 @@ void put_groups(MessageWriter& message, const std::vector<AttentionGroup>& group
     message.put(group.rows);
     message.put(group.sequences);
     message.put(group.rope_on_read);
+    message.put(group.many_queries);
     message.put(group.max_keys);
     message.put(group.mask.kind());
     message.put(group.mask.left());
@@ -94,6 +95,7 @@ std::vector<AttentionGroup> get_groups(MessageReader& message, char* block, Devi
     group.rows = message.get<std::int64_t>();
     group.sequences = message.get<std::int64_t>();
     group.rope_on_read = message.get<bool>();
+    group.many_queries = message.get<bool>();
     group.max_keys = message.get<std::int64_t>();
     group.mask = get_mask(message);
     for (Tensor* tensor :

@@ -34,7 +34,7 @@ void count_pass(Context& ctx, const Model& model, const CacheStep& step, std::in
 // The page table is as wide as it may get, because kernels plan their work by the width. `rolling`:
 // a step of a stream with sinks that has outgrown them, where each token is a sequence.
 std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& options,
-                        std::int64_t logit_rows, bool rolling) {
+                        std::int64_t logit_rows, bool rolling, bool is_prompt = false) {
   const Workspace::Count count(ctx.workspace());
   KvCache cache(ctx, options);
   CacheBatchLimits limits = cache.batch().limits();
@@ -46,7 +46,7 @@ std::int64_t count_step(Context& ctx, const Model& model, const KvCacheOptions& 
   const std::int64_t n =
       cache.step_size(full ? std::min(options.max_step, options.max_tokens) : options.max_step);
   const std::vector<std::int32_t> ids(static_cast<std::size_t>(n));
-  const CacheBatch::Part part{&cache.sequence(), ids, std::min(logit_rows, n)};
+  const CacheBatch::Part part{&cache.sequence(), ids, std::min(logit_rows, n), is_prompt};
   count_pass(ctx, model, widest.step(ctx, {&part, 1}), logit_rows);
   return count.peak_bytes() - of_cache;
 }
@@ -67,12 +67,13 @@ struct BatchCase {
   CachePolicy policy{};
   std::int64_t sequences = 1;
   std::int64_t tokens = 1;  // of each
+  bool is_prompt = false;
 };
 
 std::int64_t count_batch_step(Context& ctx, const Model& model, const PagePoolOptions& pool_options,
                               const CacheBatchLimits& limits, std::int64_t logit_rows,
                               const BatchCase& batch_case) {
-  const auto& [policy, sequences, tokens] = batch_case;
+  const auto& [policy, sequences, tokens, is_prompt] = batch_case;
   const std::int64_t page_size = pool_options.page_size;
   const std::int64_t pages = limits.max_pages_of_a_sequence, capacity = pages * page_size;
   PagePoolOptions options = pool_options;
@@ -98,7 +99,7 @@ std::int64_t count_batch_step(Context& ctx, const Model& model, const PagePoolOp
   for (CacheSequence& fork : forks) {
     const std::int64_t rows = std::min({rows_left, tokens, ceil_div(logit_rows, sequences)});
     rows_left -= rows;
-    parts.push_back({&fork, ids, rows});
+    parts.push_back({&fork, ids, rows, is_prompt});
   }
   count_pass(ctx, model, batch.step(ctx, parts), logit_rows);
   return count.peak_bytes() - of_cache;
@@ -155,6 +156,8 @@ std::int64_t count_workspace(Context& ctx, const Model& model, const KvCacheOpti
   std::int64_t bytes = count_step(ctx, model, cache, logit_rows, false);
   if (!ctx.device().is_cpu()) {
     bytes = std::max(bytes, count_first_token(ctx, model, cache, logit_rows));
+  } else if (cache.max_step <= CacheBatch::kFewTokens) {
+    bytes = std::max(bytes, count_step(ctx, model, cache, logit_rows, false, true));
   }
   if (cache.policy.kind != Kind::sinks) return bytes;
   return std::max(bytes, count_step(ctx, model, cache, logit_rows, true));
@@ -166,9 +169,10 @@ std::int64_t count_workspace(Context& ctx, const Model& model, const PagePoolOpt
                              const CacheBatchLimits& limits, std::int64_t logit_rows) {
   const std::int64_t capacity = limits.max_pages_of_a_sequence * pool.page_size;
   std::int64_t most = 0;
-  const auto add = [&](const CachePolicy& policy, std::int64_t sequences, std::int64_t tokens) {
-    most = std::max(
-        most, count_batch_step(ctx, model, pool, limits, logit_rows, {policy, sequences, tokens}));
+  const auto add = [&](const CachePolicy& policy, std::int64_t sequences, std::int64_t tokens,
+                       bool is_prompt = false) {
+    most = std::max(most, count_batch_step(ctx, model, pool, limits, logit_rows,
+                                           {policy, sequences, tokens, is_prompt}));
   };
   const std::int64_t longest = std::min(limits.max_tokens, capacity);
   // A window that fits beside a step, wherever in a page it begins.
@@ -179,6 +183,9 @@ std::int64_t count_workspace(Context& ctx, const Model& model, const PagePoolOpt
     add(CachePolicy::full(), n, 1);
     const std::int64_t each = std::min(limits.max_tokens / n, capacity);
     if (each > 1) add(CachePolicy::full(), n, each);
+    // On the CPU, a prompt's few tokens run in the kernels of many.
+    const bool few = each <= CacheBatch::kFewTokens;
+    if (few && ctx.device().is_cpu()) add(CachePolicy::full(), n, each, true);
   }
   if (window >= 1) {
     add(CachePolicy::last(window), 1, longest);

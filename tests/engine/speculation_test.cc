@@ -64,6 +64,14 @@ TEST(NgramDraft, LearnsAsTheStreamGrows) {
   EXPECT_EQ(drafts, (Ids{3, 8}));
 }
 
+// The run (961, 269, 1955370215, 1122) has the hash of (1, 2), which begins too early for it.
+TEST(NgramDraft, ARunOfAnotherLengthWithTheSameHashIsNoOccurrence) {
+  NgramDraft draft;
+  Ids drafts;
+  draft.propose(Ids{1, 2, 961, 269, 1955370215, 1122}, 3, drafts);
+  EXPECT_EQ(drafts, Ids{});
+}
+
 TEST(DraftLength, GrowsWithSuccessAndEndsWithFailure) {
   DraftLength length;
   for (int i = 0; i < 30; ++i) length.learn(4, 4);

@@ -29,6 +29,7 @@ namespace {
 constexpr std::int64_t kDecodeRows = 16;
 
 bool is_decode(const AttentionCall& call, const Sequence& s) {
+  if (call.args.many_queries) return false;
   return s.n_q == 1 || s.n_q * call.group <= kDecodeRows;
 }
 
@@ -82,7 +83,7 @@ std::int64_t attention_scratch_bytes(Context& ctx, const AttentionArgs& args) {
                                : args.k.shape[1];
   const std::int64_t few = std::clamp<std::int64_t>(kDecodeRows / call.group, 1, n_q);
   std::int64_t most = decode_scratch_bytes(ctx, call, n, few, n_k);
-  if (n_q > few) {
+  if (n_q > few || args.many_queries) {
     const std::int64_t largest = choose_queries_per_tile(call, checked_mul(n, n_q), ctx.threads());
     const std::int64_t smallest = choose_queries_per_tile(call, 1, ctx.threads());
     const std::int64_t tiles = checked_mul(n, ceil_div(n_q, smallest));

@@ -94,7 +94,8 @@ AttentionArgs attention_args(const CacheStep& step, const CachedAttentionArgs& h
           .rope_on_read = group.rope_on_read ? heads.rope : Rope{},
           .k_scales = step.pool->key_scales(heads.layer),
           .v_scales = step.pool->value_scales(heads.layer),
-          .fixed_splits = step.batch_invariant};
+          .fixed_splits = step.batch_invariant,
+          .many_queries = group.many_queries};
 }
 
 FinishedRows logit_rows(const CacheStep& step) {
