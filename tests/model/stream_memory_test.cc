@@ -109,6 +109,10 @@ TEST_P(StreamMemory, IsSizedOnceForStreamsThatRoll) {
         KvCache cache = model->make_cache(*ctx, policy, 0, max_step);
         const std::int64_t reserved = ctx->workspace_bytes();
         ctx->workspace().reset_peak();
+        // generate() reads a prompt like this, however few tokens a step has.
+        const std::int32_t id = 1;
+        const CacheBatch::Part prompt{&cache.sequence(), {&id, 1}, 0, /*is_prompt=*/true};
+        model->forward(*ctx, {.step = &cache.batch().step(*ctx, {&prompt, 1})});
         run_stream(*ctx, *model, cache, max_step == 1 ? 320 : 900, 1);
         EXPECT_EQ(ctx->workspace_bytes(), reserved);
         EXPECT_LE(reserved, 2 * ctx->workspace_peak_bytes() + library_scratch());
