@@ -8,6 +8,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <chrono>
+#include <cmath>
 #include <tuple>
 
 #include "bind.h"
@@ -95,8 +96,9 @@ RequestHandle submit(Engine& self, Ids prompt_ids, std::int64_t max_tokens, bool
   request.policy = parse_policy(streaming);
   request.priority = priority;
   if (deadline) {
-    request.deadline =
-        std::chrono::milliseconds(static_cast<std::int64_t>(1000.0 * std::max(*deadline, 0.0)));
+    constexpr double kNever = 1e12;  // seconds; in milliseconds it is still an int64
+    const double seconds = std::fmin(std::fmax(*deadline, 0.0), kNever);
+    request.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(1000.0 * seconds));
   }
   const nb::gil_scoped_release released;
   return self.submit(std::move(request));
