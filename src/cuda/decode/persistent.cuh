@@ -23,7 +23,8 @@
 // their depth is cut into parts. Each reader adds up the sums of the parts in order, for the same
 // bits every time.
 //
-// The technique: splitting keys and merging is step 8 of examples/learn (docs/LEARN.md).
+// examples/learn has no step for it. Step 7 teaches a ring that is filled ahead of its use;
+// split.cuh explains how the results of split keys are merged.
 #pragma once
 
 #include "cuda/decode/attended.cuh"

@@ -21,6 +21,8 @@
 // Other rows have two buffers, so that the next tile arrives while this one is multiplied. One bit
 // tells whether a row sees a key, another whether dropout keeps its weight. The whole block finds
 // these bits for the tiles that need them, 32 keys of a row to a thread.
+//
+// examples/learn has no gradients. Step 5 teaches the instruction (tensor cores).
 #pragma once
 
 #include <climits>

@@ -34,6 +34,8 @@
 // the rows at dim 64. Sums in memory have the order of the registers (call.h), so that a warp adds
 // 512 adjacent bytes. finish.cu reorders them. Blocks add in any order: results differ in their
 // last bits from run to run.
+//
+// examples/learn has no gradients. Steps 7 and 8 teach the roles of the warps and wgmma.
 #pragma once
 
 #include "cuda/attention/backward/hopper/compute.cuh"
