@@ -57,9 +57,9 @@ struct AttentionArgs {
   // True: it splits them as for a sequence alone, so that the bits do not depend on the rest of the
   // batch. On the CPU they never do.
   bool fixed_splits = false;
-  // The CPU has a kernel for few queries of a sequence and one for many; their sums have another
-  // order. True: as for many, however few there are. So the bits of a query do not depend on how
-  // many come with it.
+  // The CPU has one kernel for few queries of a sequence and one for many, which add in different
+  // orders. True: it always uses the one for many, so that the bits of a query do not depend on how
+  // many queries come with it. A GPU ignores it.
   bool many_queries = false;
 };
 // Writes `out`, and `lse` if it is given.

@@ -103,16 +103,17 @@ struct CacheBatchLimits {
 // Makes steps, in memory that is allocated once.
 class CacheBatch {
  public:
-  // Sequences with up to this many tokens come first in a step: they have few.
+  // A sequence with up to this many tokens in a step counts as one of few. Those come first.
   static constexpr std::int64_t kFewTokens = 16;
 
   struct Part {
     CacheSequence* sequence = nullptr;
     std::span<const std::int32_t> ids{};  // its next tokens, at most its step_size()
     std::int64_t logit_rows = 0;          // how many of its last tokens want logits
-    // The CPU computes them like many tokens, however few they are. So their bits do not depend on
-    // where the prompt was cut; those of the last one's logits are those of a single token. (A
-    // window or sinks that the prompt outgrows: within rounding.)
+    // True for tokens of a prompt. The CPU then computes them as it computes many tokens, however
+    // few there are, so that their bits do not depend on where the prompt was cut. The logits of
+    // the last token have the bits of a single token. If the prompt is longer than its window or
+    // sinks, this holds within rounding only.
     bool is_prompt = false;
   };
 
