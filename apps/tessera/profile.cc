@@ -219,7 +219,7 @@ Command add_profile(CLI::App& app) {
   command->footer(
       "One request runs through the engine's own steps, with tracing off and on. A floor is bytes\n"
       "over measured bandwidth, or flops over measured rate, whichever takes longer. max gain is\n"
-      "what the whole gains if the op runs at its floor, if free what it gains without the op.\n"
+      "how much faster the run gets if the op runs at its floor; if free, if it took no time.\n"
       "An op is worth optimising if it takes 10% of the time, or could gain 15%. gaps is\n"
       "the time that no op accounts for. Times of decode are for one token.\n"
       "Examples:\n"
