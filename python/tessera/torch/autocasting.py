@@ -41,17 +41,15 @@ def _linear(dtype: torch.dtype, x: Tensor, *arguments):
     return residual + OPS.linear(x, *arguments, None)  # a residual of f32 stays one
 
 
-def _layer_norm(_, x: Tensor, residuals: Sequence[Tensor], weight: Tensor, *options):
-    f32 = torch.float32
-    return OPS.layer_norm(cast(x, f32), [cast(r, f32) for r in residuals], weight, *options)
+def _norm(op: Callable) -> Callable:
+    def rule(_, x: Tensor, residuals: Sequence[Tensor], *arguments):
+        f32 = torch.float32
+        return op(cast(x, f32), [cast(r, f32) for r in residuals], *arguments)
 
-
-def _rms_norm(_, x: Tensor, residuals: Sequence[Tensor], weight: Tensor, *options):
-    f32 = torch.float32
-    return OPS.rms_norm(cast(x, f32), [cast(r, f32) for r in residuals], weight, *options)
+    return rule
 
 
 register("attention", _attention)
 register("linear", _linear)
-register("layer_norm", _layer_norm)
-register("rms_norm", _rms_norm)
+register("layer_norm", _norm(OPS.layer_norm))
+register("rms_norm", _norm(OPS.rms_norm))
