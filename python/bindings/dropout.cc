@@ -11,12 +11,8 @@ using namespace nb::literals;
 using DropoutState = std::pair<float, std::uint64_t>;
 
 Dropout dropout_argument(const char* op, nb::handle dropout) {
-  if (dropout.is_none()) return {};
-  if (!nb::isinstance<Dropout>(dropout)) {
-    refuse(std::string(op) + ": dropout is a " + kind_of(dropout) +
-           "; give a tessera.Dropout, as in dropout=tessera.Dropout(0.1, seed=3)");
-  }
-  return nb::cast<const Dropout&>(dropout);
+  return option_argument<Dropout>(op, "dropout", dropout,
+                                  "tessera.Dropout, as in dropout=tessera.Dropout(0.1, seed=3)");
 }
 
 void bind_dropout(nb::module_& m) {

@@ -55,12 +55,7 @@ Mask mask_from_spec(const Ints& spec) {
 }  // namespace
 
 Mask mask_argument(const char* op, nb::handle mask) {
-  if (mask.is_none()) return {};
-  if (!nb::isinstance<Mask>(mask)) {
-    refuse(std::string(op) + ": mask is a " + kind_of(mask) +
-           "; give a tessera.Mask, as in mask=tessera.Mask.causal()");
-  }
-  return nb::cast<const Mask&>(mask);
+  return option_argument<Mask>(op, "mask", mask, "tessera.Mask, as in mask=tessera.Mask.causal()");
 }
 
 void bind_mask(nb::module_& m) {

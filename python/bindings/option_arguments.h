@@ -2,28 +2,45 @@
 // sentence.
 #pragma once
 
+#include <string>
+
 #include "call.h"
 #include "tessera/dropout.h"
 #include "tessera/mask.h"
 
 namespace tessera::python {
 
-class MaskInput : public nb::handle {
- public:
-  static constexpr auto Name = nb::detail::const_name("Mask");
-  using nb::handle::handle;
-  MaskInput(nb::handle mask) : nb::handle(mask) {}
-  static bool check_(nb::handle mask) { return is_any_object(mask); }
+template <typename T>
+struct OptionName;  // under which the type stubs have it
+template <>
+struct OptionName<Mask> {
+  static constexpr auto kText = nb::detail::const_name("Mask");
+};
+template <>
+struct OptionName<Dropout> {
+  static constexpr auto kText = nb::detail::const_name("Dropout");
 };
 
-class DropoutInput : public nb::handle {
+template <typename T>
+class OptionInput : public nb::handle {
  public:
-  static constexpr auto Name = nb::detail::const_name("Dropout");
+  static constexpr auto Name = OptionName<T>::kText;
   using nb::handle::handle;
-  DropoutInput(nb::handle dropout) : nb::handle(dropout) {}
-  static bool check_(nb::handle dropout) { return is_any_object(dropout); }
+  OptionInput(nb::handle option) : nb::handle(option) {}
+  static bool check_(nb::handle option) { return is_any_object(option); }
 };
+using MaskInput = OptionInput<Mask>;
+using DropoutInput = OptionInput<Dropout>;
 
+// `name`: "mask"; `example`: "tessera.Mask, as in mask=tessera.Mask.causal()".
+template <typename T>
+T option_argument(const char* op, const char* name, nb::handle option, const char* example) {
+  if (option.is_none()) return {};
+  if (!nb::isinstance<T>(option)) {
+    refuse(std::string(op) + ": " + name + " is a " + kind_of(option) + "; give a " + example);
+  }
+  return nb::cast<const T&>(option);
+}
 // None: every key.
 Mask mask_argument(const char* op, nb::handle mask);
 // None: nothing is dropped.
