@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "server/served_test.h"
 #include "server/server.h"
-#include "support/files.h"
 
 namespace tessera::server {
 namespace {
@@ -63,7 +63,7 @@ class PlainClient {
   std::uint16_t port_;
 };
 
-class HealthTest : public testing::Test {
+class HealthTest : public ServedTest {
  protected:
   // Of /health: the status, and what the body says.
   Json health() const {
@@ -104,19 +104,8 @@ TEST_F(HealthTest, WhileLoadingThePageIsThereAndRequestsAreToldToComeBack) {
 }
 
 TEST_F(HealthTest, IsReadyOnceThereIsAModel) {
-  const Tokenizer tokenizer =
-      Tokenizer::from_file(test::data_path("tokenizers/tiny-gpt2.tokenizer.json"));
-  const ModelConfig config{};
-  const PromptEncoder prompts(tokenizer, config, test::data_path("tokenizers"));
-  const ServedModel served{.name = "tiny",
-                           .created = 0,
-                           .engine = nullptr,  // /health and /tokenize need none
-                           .context = 512,
-                           .config = config,
-                           .tokenizer = tokenizer,
-                           .prompts = prompts};
   server_.set_progress(0.5);
-  server_.open(served);
+  server_.open(served_);  // /health and /tokenize need no engine
   EXPECT_EQ(health(), Json({{"http", 200}, {"status", "ok"}}));
   EXPECT_EQ(client_.post("/tokenize", R"({"content": "the cat"})").status, 200);
   server_.stop();

@@ -11,8 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "server/served_test.h"
 #include "server/server.h"
-#include "support/files.h"
 
 namespace tessera::server {
 namespace {
@@ -41,23 +41,14 @@ int connect_with_small_buffer(const std::string& address) {
   return socket;
 }
 
-TEST(SlowReaders, GetTheWholeAnswerIfTheyGoOnReading) {
+using SlowReaders = ServedTest;
+
+TEST_F(SlowReaders, GetTheWholeAnswerIfTheyGoOnReading) {
   Server server({.port = 0, .limits = {.write = kPieceTime}, .log = LogStyle::off});
-  const Tokenizer tokenizer =
-      Tokenizer::from_file(test::data_path("tokenizers/tiny-gpt2.tokenizer.json"));
-  const ModelConfig config{};
-  const PromptEncoder prompts(tokenizer, config, test::data_path("tokenizers"));
-  const ServedModel served{.name = "tiny",
-                           .created = 0,
-                           .engine = nullptr,  // /detokenize needs none
-                           .context = 512,
-                           .config = config,
-                           .tokenizer = tokenizer,
-                           .prompts = prompts};
-  server.open(served);
-  std::int32_t id = 0;  // of a long token
-  for (std::int32_t i = 0; i < tokenizer.vocab_size(); ++i) {
-    if (tokenizer.token(i).size() > tokenizer.token(id).size()) id = i;
+  server.open(served_);  // /detokenize needs no engine
+  std::int32_t id = 0;   // of a long token
+  for (std::int32_t i = 0; i < tokenizer_.vocab_size(); ++i) {
+    if (tokenizer_.token(i).size() > tokenizer_.token(id).size()) id = i;
   }
   std::string body = R"({"tokens": [)";
   for (std::size_t i = 0; i < kTokens; ++i) {
