@@ -72,22 +72,29 @@ std::unique_ptr<Model> load_to_cut(Context& ctx, const CutCase& c) {
   return load_model(ctx, data_path("goldens") / c.model, options);
 }
 
-TEST(PromptCuts, ChunksAndPrefixesOfAnySizeGiveTheSameBits) {
+// check(case, context, model)
+template <typename Check>
+void for_each_case(const Check& check) {
   Thinned thinned(3);
   for (const CutCase& c : cases_of_cuts()) {
     if (!thinned.takes_next()) continue;
     SCOPED_TRACE(describe(c));
     Context ctx({.threads = 2, .activations = c.activations});
-    const auto model = load_to_cut(ctx, c);
+    check(c, ctx, *load_to_cut(ctx, c));
+  }
+}
+
+TEST(PromptCuts, ChunksAndPrefixesOfAnySizeGiveTheSameBits) {
+  for_each_case([](const CutCase& c, Context& ctx, const Model& model) {
     std::mt19937 random(5);
     for (const std::int64_t prompt : {1, 2, 17, 33, 70}) {
       SCOPED_TRACE(prompt);
-      Request request = request_to_cut(random, model->config().vocab, prompt, 6);
+      Request request = request_to_cut(random, model.config().vocab, prompt, 6);
       request.n = 2;
       std::vector<GenerateResult> whole;
       for (const std::int64_t cut : {128, 2, 3, 7, 16, 17, 19, 32, 69}) {
         SCOPED_TRACE(cut);
-        Engine engine(ctx, *model, nullptr,
+        Engine engine(ctx, model, nullptr,
                       {.context = kCutContext,
                        .max_sequences = 2,
                        .max_step_tokens = cut,
@@ -101,33 +108,28 @@ TEST(PromptCuts, ChunksAndPrefixesOfAnySizeGiveTheSameBits) {
           EXPECT_GT(engine.stats().cached_tokens, 0);
         }
       }
-      KvCache cache = model->make_cache(ctx, {}, kCutContext, 5, 1, c.cache_dtype);
+      KvCache cache = model.make_cache(ctx, {}, kCutContext, 5, 1, c.cache_dtype);
       GenerateResult alone =
-          generate(ctx, *model, cache, nullptr, request.prompt_ids, request.options);
+          generate(ctx, model, cache, nullptr, request.prompt_ids, request.options);
       EXPECT_EQ(alone.ids, whole[0].ids);
       expect_same(alone.sampled, whole[0].sampled);
     }
-  }
+  });
 }
 
 // Streams decide how many tokens of a prompt a step takes, and so does the time that steps take.
 TEST(PromptCuts, ATextIsTheSameInTheBusiestCompany) {
-  Thinned thinned(3);
-  for (const CutCase& c : cases_of_cuts()) {
-    if (!thinned.takes_next()) continue;
-    SCOPED_TRACE(describe(c));
-    Context ctx({.threads = 2, .activations = c.activations});
-    const auto model = load_to_cut(ctx, c);
+  for_each_case([](const CutCase& c, Context& ctx, const Model& model) {
     std::mt19937 random(9);
     std::vector<Request> requests;
     for (int i = 0; i < (kSanitized ? 30 : 125); ++i) {
-      requests.push_back(request_to_cut(random, model->config().vocab,
+      requests.push_back(request_to_cut(random, model.config().vocab,
                                         1 + static_cast<std::int64_t>(random() % 90),
                                         1 + static_cast<std::int64_t>(random() % 30)));
     }
     std::vector<std::vector<GenerateResult>> together;
     {
-      Engine engine(ctx, *model, nullptr,
+      Engine engine(ctx, model, nullptr,
                     {.context = kCutContext,
                      .max_sequences = 32,
                      .max_step_tokens = 64,
@@ -140,11 +142,11 @@ TEST(PromptCuts, ATextIsTheSameInTheBusiestCompany) {
     }
     for (std::size_t i = 0; i < requests.size(); ++i) {
       SCOPED_TRACE(i);
-      KvCache cache = model->make_cache(ctx, {}, kCutContext, 128, 1, c.cache_dtype);
-      expect_same_answers(together[i], {generate(ctx, *model, cache, nullptr,
-                                                 requests[i].prompt_ids, requests[i].options)});
+      KvCache cache = model.make_cache(ctx, {}, kCutContext, 128, 1, c.cache_dtype);
+      expect_same_answers(together[i], {generate(ctx, model, cache, nullptr, requests[i].prompt_ids,
+                                                 requests[i].options)});
     }
-  }
+  });
 }
 
 }  // namespace
