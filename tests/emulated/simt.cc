@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -61,6 +62,8 @@ constexpr std::size_t kStackBytes = 256 << 10;
 constexpr std::size_t kStackBytes = 64 << 10;
 #endif
 
+constexpr unsigned kMostThreads = 1024;  // of a block
+
 enum class State : std::uint8_t { ready, at_warp, at_block, at_named, ended };
 
 struct Thread {
@@ -84,9 +87,11 @@ struct Warp {
   std::vector<WarpStep> waited_for;  // no lane is in the mask of two
 };
 
-// Of those that have numbers: who came since it opened last, and who of them waits.
+// Of those that have numbers: for how many threads it opens, who came since it opened last, and who
+// of them waits.
 struct NamedBarrier {
-  int came = 0;
+  int threads = 0, came = 0;
+  std::bitset<kMostThreads> who;
   std::vector<int> waiting;
 };
 
@@ -253,7 +258,6 @@ void run_block() {
 
 void prepare(dim3 size, std::size_t shared_bytes) {
   Block& b = block();
-  constexpr unsigned kMostThreads = 1024;
   if (size.x * size.y * size.z > kMostThreads) give_up("a block of more than 1024 threads");
   b.size = static_cast<int>(size.x * size.y * size.z);
   current_thread.block_size = size;
@@ -327,6 +331,13 @@ void block_together(void* payload, void (*step)(Payloads, int)) {
 void named_barrier(int number, int threads, bool waits) {
   Block& b = block();
   NamedBarrier& barrier = b.named.at(static_cast<std::size_t>(number));
+  const auto self = static_cast<std::size_t>(b.current);
+  if (barrier.came > 0 && barrier.threads != threads) {
+    give_up("threads expect different numbers of others at a barrier");
+  }
+  if (barrier.who[self]) give_up("a thread comes to a barrier again before it has opened");
+  barrier.threads = threads;
+  barrier.who[self] = true;
   if (waits) {
     b.self().state = State::at_named;
     barrier.waiting.push_back(b.current);

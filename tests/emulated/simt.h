@@ -41,7 +41,8 @@ using Payloads = void* const*;
 void warp_together(unsigned mask, void* payload, void (*step)(Payloads payloads));
 // The same for all threads of the block that have not ended; payloads[thread].
 void block_together(void* payload, void (*step)(Payloads payloads, int threads));
-// A barrier with a number (bar.sync, bar.arrive), which opens when so many threads have come.
+// A barrier with a number (bar.sync, bar.arrive), which opens when so many threads have come. A
+// thread that comes again before that ends the program: on a GPU it would count for another one.
 void named_barrier(int number, int threads, bool waits);
 
 }  // namespace tessera::emulated

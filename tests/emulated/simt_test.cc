@@ -93,6 +93,19 @@ TEST(EmulatedGpu, NamedBarriersKnowWhoWaits) {
   EXPECT_EQ(rounds, 2 * 3 * 32);
 }
 
+// On a GPU such barriers open too early, or never.
+TEST(EmulatedGpuDeathTest, ANamedBarrierOutOfStepEndsTheProgram) {
+  EXPECT_DEATH(run_grid(dim3(1), dim3(64), 0,
+                        [] {
+                          named_barrier(5, 64, false);
+                          if (threadIdx.x < 32) named_barrier(5, 64, false);
+                        }),
+               "emulated GPU: a thread comes to a barrier again");
+  EXPECT_DEATH(
+      run_grid(dim3(1), dim3(64), 0, [] { named_barrier(5, threadIdx.x < 32 ? 64 : 96, false); }),
+      "emulated GPU: threads expect different numbers");
+}
+
 TEST(EmulatedGpu, SharedMemoryStartsAsRubbish) {
   std::vector<unsigned char> seen;
   run_grid(dim3(2), dim3(1), 2, [&] {

@@ -3,14 +3,20 @@
 // block waits until enough blocks have done so. The warps of a block have different roles:
 //
 //   workers     make ... hand_over()            other work        receive() ... read
-//                             |                                      ^
-//   finishers          take_over() write ... raise() ---> signal     |
-//   listener                                              signal ---> pass_on()
+//                             |                                    ^ ^
+//   finishers          take_over() write ... raise() --------------' |
+//                                              \---> signal          |
+//   listener                                         signal ---> pass_on()
 //
 // Before a thread raises a signal, all its earlier copies must have arrived, so a worker would wait
 // for its copies of weights. Reading a signal takes a round trip to the L2 cache; the listener has
 // done that before the workers need it. Warps of a block sync at hardware barriers, which also
 // order their reads and writes. (cuda::ptx has neither red nor ld with an order, nor bar.)
+//
+// After receive(), workers may overwrite what the finishers read before raise(). The signal orders
+// this already, as it comes from all blocks, also from this one. The finishers come to the barrier
+// of receive() as well, so that the order does not depend on global memory, through which
+// compute-sanitizer's racecheck does not follow it. Nobody waits longer for that.
 #pragma once
 
 #include <cstdint>
@@ -37,12 +43,14 @@ struct GridSignals {
     asm volatile("bar.sync %0, %1;" ::"r"(kFirst + 2 * number), "n"(workers + finishers)
                  : "memory");
   }
-  // Called by all finishers: lets other blocks read what workers and finishers have written.
-  __device__ static void raise(int /*number*/, std::int32_t* signal) {
+  // Called by all finishers: lets other blocks read what workers and finishers have written, and
+  // the workers of this one overwrite what the finishers have read.
+  __device__ static void raise(int number, std::int32_t* signal) {
     asm volatile("bar.sync %0, %1;" ::"n"(kOfFinishers), "n"(finishers) : "memory");
     if (threadIdx.x == workers) {
       asm volatile("red.release.gpu.global.add.s32 [%0], 1;" ::"l"(signal) : "memory");
     }
+    arrive_at_receive(number);
   }
   // Called by the listener's warp: waits until the signal was raised `times` times.
   __device__ static void pass_on(int number, const std::int32_t* signal, std::int32_t times) {
@@ -53,12 +61,19 @@ struct GridSignals {
       } while (raised < times);
     }
     __syncwarp();
-    asm volatile("bar.arrive %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(workers + 32) : "memory");
+    arrive_at_receive(number);
   }
-  // Called by all workers: waits for pass_on(). Other blocks' writes are read bypassing the L1
-  // cache (__ldcg).
+  // Called by all workers: waits for pass_on(), and for raise() of this block. Other blocks' writes
+  // are read bypassing the L1 cache (__ldcg).
   __device__ static void receive(int number) {
-    asm volatile("bar.sync %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(workers + 32) : "memory");
+    asm volatile("bar.sync %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(kAtReceive) : "memory");
+  }
+
+ private:
+  static constexpr int kAtReceive = workers + finishers + 32;
+
+  __device__ static void arrive_at_receive(int number) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(kFirst + 1 + 2 * number), "n"(kAtReceive) : "memory");
   }
 };
 

@@ -24,13 +24,21 @@ struct GridSignals {
     emulated::named_barrier(kOfFinishers, finishers, true);
     if (threadIdx.x == workers) ++*signal;
     emulated::named_barrier(kRaised + number, finishers + 32, false);
+    arrive_at_receive(number);
   }
   static void pass_on(int number, const std::int32_t* /*signal*/, std::int32_t /*times*/) {
     emulated::named_barrier(kRaised + number, finishers + 32, true);
-    emulated::named_barrier(kFirst + 1 + 2 * number, workers + 32, false);
+    arrive_at_receive(number);
   }
   static void receive(int number) {
-    emulated::named_barrier(kFirst + 1 + 2 * number, workers + 32, true);
+    emulated::named_barrier(kFirst + 1 + 2 * number, kAtReceive, true);
+  }
+
+ private:
+  static constexpr int kAtReceive = workers + finishers + 32;
+
+  static void arrive_at_receive(int number) {
+    emulated::named_barrier(kFirst + 1 + 2 * number, kAtReceive, false);
   }
 };
 
