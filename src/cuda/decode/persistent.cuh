@@ -160,15 +160,18 @@ __global__ void __launch_bounds__(kAllThreads, 1)
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const Places<Kind> shared(call);
   Residual<T, Layer::kVectors> residual(call, shared.residual);
-  if (warp < kWarps) residual.start();
   share_out<Kind, Layer>(call, shared);
+  __syncthreads();
+  const WarpShare* shares = shared.shares + min(warp, kWarps - 1) * kStages;
+  WeightRing<Kind, Layer> ring(call, shared.layers, shares,
+                               shared.rings + warp * Kind::kUnits * Kind::kUnitBytes, lane,
+                               warp < kWarps);
+  // The first weights are in flight while x and the angles are made.
+  if (warp < kWarps) residual.start();
   prepare_attention<Kind, Layer>(call, shared);
   __syncthreads();
   if (warp >= kWarps + kFinishingWarps) return pass_signals_on<Layer>(call);
   if (warp >= kWarps) return Finish<Kind, Layer>{call, shared}.all_layers();
-  const WarpShare* shares = shared.shares + warp * kStages;
-  WeightRing<Kind, Layer> ring(call, shared.layers, shares,
-                               shared.rings + warp * Kind::kUnits * Kind::kUnitBytes, lane);
 
   const Activations<Kind, Layer> activations(call, shared);
 

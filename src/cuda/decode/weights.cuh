@@ -81,10 +81,11 @@ struct WarpShare {
 template <typename Kind, typename Layer>
 class WeightRing {
  public:
-  // shares: of this warp, for each stage.
+  // shares: of this warp, for each stage. A warp that does not multiply asks for nothing.
   __device__ WeightRing(const Call& call, const LayerWeights* layers, const WarpShare* shares,
-                        char* ring, int lane)
+                        char* ring, int lane, bool multiplies)
       : call_(call), layers_(layers), shares_(shares), ring_(ring), lane_(lane) {
+    if (!multiplies) return;
     start_stage();
 #pragma unroll 1
     for (int i = 0; i < Kind::kUnits; ++i) {
