@@ -5,12 +5,11 @@
 //   token t  | q0 | q1 | ...    | k0 | k1 | ...    | v0 | v1 | ...
 //            '---- block (t, 0) ----'---- block (t, 1) ----' ...     many tokens: one block each
 //
-// A block first makes the cosines and sines of its token, once for all heads. Then its threads loop
-// over the units of its heads. Where rows are aligned to 16 bytes, a unit is 16 bytes and the 16
-// bytes paired with them; else the same with 4 bytes; else one element and its partner. Where rows
-// are aligned but pairs are not (Pythia rotates 10 pairs of heads of 80), and the result does not
-// go in place, units are 16 bytes too: a unit then reads the partners of its elements one by one.
-// Into 8-bit pages, a warp writes a head: one pass for its scale, one for its codes.
+// Where rows are aligned to 16 bytes, a block copies its heads into shared memory, in vectors of 16
+// bytes, all in flight at once. Meanwhile it makes the cosines and sines of its token, once for all
+// heads. A thread then rotates one pair at a time in shared memory, wherever its elements lie
+// (Pythia rotates 10 pairs of heads of 80), and vectors leave as they came. Else elements are moved
+// one by one. Into 8-bit pages, a warp writes a head: one pass for its scale, one for its codes.
 #include "cuda/rotary/rotary_append.h"
 
 #include <algorithm>
@@ -20,9 +19,11 @@
 #include "core/host_device.h"
 #include "core/type_switch.h"
 #include "cuda/rotary/rope.cuh"
+#include "cuda/runtime/dynamic_shared.cuh"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/state.h"
 #include "cuda/tile/codes.cuh"
+#include "cuda/tile/cp_async.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 #include "cuda/tile/piece.cuh"
 
@@ -43,17 +44,18 @@ struct Part {
   std::int64_t to_strides[2];
   int heads;
   int pairs;                      // to be rotated; 0: it is copied
-  int unit_bytes;                 // 16 or 4; 0: an element
-  bool by_vectors;                // of 16 bytes, however pairs are aligned; unit_bytes is then 16
+  bool by_vectors;                // of 16 bytes, through shared memory; else element by element
   bool in_place;                  // only the pairs are written
   float* scales;                  // of pages of 8 bits; null: none
   std::int64_t scale_strides[2];  // of a page and of a head
 
-  // Of one head.
-  TESSERA_HOST_DEVICE int units(int dim, int element_bytes) const {
-    const int size = unit_bytes == 0 ? 1 : unit_bytes / element_bytes;
-    if (by_vectors) return dim / size;
-    return (in_place ? pairs : dim - pairs) / size;
+  // Vectors of `size` elements that are written of each head.
+  TESSERA_HOST_DEVICE int vectors(int dim, int size) const {
+    return (in_place ? 2 * pairs + size - 1 : dim) / size;
+  }
+  // What the threads of a block divide, of each head.
+  int units(int dim, int size) const {
+    return by_vectors ? vectors(dim, size) : in_place ? pairs : dim - pairs;
   }
 };
 
@@ -81,49 +83,99 @@ struct Rotations {
   }
 };
 
-template <typename T>
-struct Head {
-  const T* from;
-  T* to;
+// Heads [begin, end) of one part that a block has, and where its first head lies in shared memory.
+struct Share {
+  const Part& part;
+  int begin, end;
+  int before;  // heads of the block before them
+
+  // fn(h, i) for the thread's share of `each` items of every head, h from 0 on.
+  template <typename F>
+  __device__ void for_each(int each, F&& fn) const {
+    if (each == 0) return;
+    // Two divisions for all items instead of one for each.
+    const int count = end - begin, heads = kThreads / each, items = kThreads - heads * each;
+    int h = static_cast<int>(threadIdx.x) / each, i = static_cast<int>(threadIdx.x) - h * each;
+    while (h < count) {
+      fn(h, i);
+      h += heads;
+      i += items;
+      if (i >= each) {
+        i -= each;
+        ++h;
+      }
+    }
+  }
 };
 
-// Moves unit u of a head in pieces: pairs (i, i + pairs) of half-split heads first, then the rest.
-template <int kBytes, typename T>
-__device__ void move_piece(Head<T> head, int unit, int pairs, const CosSin* table) {
-  using Unit = Piece<T, kBytes>;
-  constexpr int kSize = Unit::kSize;
-  const int rotated_units = pairs / kSize;
-  if (unit >= rotated_units) {
-    const int at = (unit + rotated_units) * kSize;
-    store_piece(head.to + at, load_piece<kBytes>(head.from + at));
-    return;
-  }
-  const int at = unit * kSize;
-  const Unit first = load_piece<kBytes>(head.from + at);
-  const Unit second = load_piece<kBytes>(head.from + at + pairs);
-  RotatedPair out[kSize];
-#pragma unroll
-  for (int i = 0; i < kSize; ++i) out[i] = rotated(first[i], second[i], table[at + i]);
-  Unit piece;
-  piece.set([&](int i) { return out[i].first; });
-  store_piece(head.to + at, piece);
-  piece.set([&](int i) { return out[i].second; });
-  store_piece(head.to + at + pairs, piece);
+// The two elements of a pair.
+struct PairPlaces {
+  int first, second;
+  __device__ PairPlaces(int pair, int pairs, bool half_split)
+      : first(half_split ? pair : 2 * pair), second(half_split ? pair + pairs : 2 * pair + 1) {}
+};
+
+// Rotates a pair of elements, which may be in place.
+template <typename T>
+__device__ void rotate_pair(const T* from, T* to, PairPlaces at, CosSin rotation) {
+  const RotatedPair pair = rotated(to_f32(from[at.first]), to_f32(from[at.second]), rotation);
+  to[at.first] = from_f32<T>(pair.first);
+  to[at.second] = from_f32<T>(pair.second);
 }
 
-// Moves unit u of a head in elements.
+// The heads of a block in shared memory.
 template <typename T>
-__device__ void move_element(Head<T> head, int unit, int pairs, bool half_split,
-                             const Rotations& rotations) {
-  if (unit >= pairs) {
-    head.to[unit + pairs] = head.from[unit + pairs];
-    return;
+struct HeadCopies {
+  static constexpr int kSize = Piece<T>::kSize;
+  const AppendCall& call;
+  T* const heads;
+
+  __device__ T* head(const Share& share, int h) const {
+    return heads + (share.before + h) * call.dim;
   }
-  const int first = half_split ? unit : 2 * unit, second = half_split ? unit + pairs : 2 * unit + 1;
-  const RotatedPair pair =
-      rotated(to_f32(head.from[first]), to_f32(head.from[second]), rotations[unit]);
-  head.to[first] = from_f32<T>(pair.first);
-  head.to[second] = from_f32<T>(pair.second);
+  __device__ void fetch(const Share& share, std::int64_t token) const {
+    const Part& part = share.part;
+    const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
+    share.for_each(part.vectors(call.dim, kSize), [&](int h, int i) {
+      copy_async(head(share, h) + i * kSize,
+                 from + (share.begin + h) * part.head_stride + i * kSize, true);
+    });
+  }
+  __device__ void rotate(const Share& share, const Rotations& rotations) const {
+    const int pairs = share.part.pairs;
+    if (pairs == 0) return;
+    share.for_each(pairs, [&](int h, int pair) {
+      T* const own = head(share, h);
+      rotate_pair(own, own, PairPlaces(pair, pairs, call.half_split), rotations[pair]);
+    });
+  }
+  __device__ void store(const Share& share, std::int64_t place, std::int64_t row) const {
+    const Part& part = share.part;
+    T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + row * part.to_strides[1];
+    share.for_each(part.vectors(call.dim, kSize), [&](int h, int i) {
+      store_piece(to + (share.begin + h) * part.to_head_stride + i * kSize,
+                  load_piece(head(share, h) + i * kSize));
+    });
+  }
+};
+
+// Moves the heads element by element. In place, a thread moves both elements of a pair.
+template <typename T>
+__device__ void move_elements(const AppendCall& call, const Share& share, std::int64_t token,
+                              std::int64_t place, std::int64_t row, const Rotations& rotations) {
+  const Part& part = share.part;
+  const int pairs = part.pairs;
+  const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
+  T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + row * part.to_strides[1];
+  share.for_each(part.in_place ? pairs : call.dim - pairs, [&](int h, int i) {
+    const T* const head = from + (share.begin + h) * part.head_stride;
+    T* const head_to = to + (share.begin + h) * part.to_head_stride;
+    if (i < pairs) {
+      rotate_pair(head, head_to, PairPlaces(i, pairs, call.half_split), rotations[i]);
+    } else {
+      head_to[i + pairs] = head[i + pairs];
+    }
+  });
 }
 
 // Element d of a head, rotated and rounded to T.
@@ -132,58 +184,22 @@ __device__ float rotated_element(const T* head, int d, int pairs, bool half_spli
                                  const Rotations& rotations) {
   if (d >= 2 * pairs) return to_f32(head[d]);
   const int pair = !half_split ? d / 2 : d < pairs ? d : d - pairs;
-  const int first = half_split ? pair : 2 * pair, second = half_split ? pair + pairs : 2 * pair + 1;
-  const RotatedPair out = rotated(to_f32(head[first]), to_f32(head[second]), rotations[pair]);
-  return to_f32(from_f32<T>(d == first ? out.first : out.second));
+  const PairPlaces at(pair, pairs, half_split);
+  const RotatedPair out = rotated(to_f32(head[at.first]), to_f32(head[at.second]), rotations[pair]);
+  return to_f32(from_f32<T>(d == at.first ? out.first : out.second));
 }
 
-// Moves unit u of a head in vectors. Not in place: other threads read the elements of this one.
+// Writes heads of keys or values as codes.
 template <typename T>
-__device__ void move_vector(Head<T> head, int unit, int pairs, bool half_split,
-                            const Rotations& rotations) {
-  using Unit = Piece<T, kPieceBytes>;
-  const int at = unit * Unit::kSize;
-  Unit piece = load_piece<kPieceBytes>(head.from + at);
-  if (at < 2 * pairs) {
-    piece.set(
-        [&](int i) { return rotated_element(head.from, at + i, pairs, half_split, rotations); });
-  }
-  store_piece(head.to + at, piece);
-}
-
-// Moves heads [begin, end) of one part.
-template <typename T>
-__device__ void move_heads(const AppendCall& call, const Part& part, std::int64_t token,
-                           std::int64_t place, std::int64_t place_row, int begin, int end,
-                           const Rotations& rotations) {
-  const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
-  T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + place_row * part.to_strides[1];
-  const int units = part.units(call.dim, static_cast<int>(sizeof(T)));
-  for (int i = static_cast<int>(threadIdx.x); i < (end - begin) * units; i += kThreads) {
-    const int h = begin + i / units, unit = i % units;
-    const Head<T> head{from + h * part.head_stride, to + h * part.to_head_stride};
-    if (part.by_vectors) {
-      move_vector(head, unit, part.pairs, call.half_split, rotations);
-    } else if (part.unit_bytes == 16) {
-      move_piece<16>(head, unit, part.pairs, rotations.table);
-    } else if (part.unit_bytes == 4) {
-      move_piece<4>(head, unit, part.pairs, rotations.table);
-    } else {
-      move_element(head, unit, part.pairs, call.half_split, rotations);
-    }
-  }
-}
-
-// Writes heads [begin, end) of keys or values as codes.
-template <typename T>
-__device__ void encode_heads(const AppendCall& call, const Part& part, std::int64_t token,
-                             std::int64_t page, std::int64_t row, int begin, int end,
-                             const Rotations& rotations) {
+__device__ void encode_heads(const AppendCall& call, const Share& share, std::int64_t token,
+                             std::int64_t page, std::int64_t row, const Rotations& rotations) {
+  const Part& part = share.part;
   const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
   auto* to =
       static_cast<std::uint8_t*>(part.to) + page * part.to_strides[0] + row * part.to_strides[1];
   float* scales = part.scales + page * part.scale_strides[0] + row;
-  for (int h = begin + static_cast<int>(threadIdx.x) / kWarp; h < end; h += kThreads / kWarp) {
+  for (int h = share.begin + static_cast<int>(threadIdx.x) / kWarp; h < share.end;
+       h += kThreads / kWarp) {
     const T* head = from + h * part.head_stride;
     encode_row(
         call.dim, call.stored,
@@ -193,10 +209,11 @@ __device__ void encode_heads(const AppendCall& call, const Part& part, std::int6
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads) append_rotated(AppendCall call) {
+__global__ void __launch_bounds__(kThreads, 5) append_rotated(AppendCall call) {
   __shared__ CosSin table[kTablePairs];
   let_next_kernel_start();
   wait_for_earlier_kernels();
+  const HeadCopies<T> copies{call, dynamic_shared<T>()};
   const std::int64_t blocks = call.tokens * call.blocks_of_token;
   for (std::int64_t b = blockIdx.x; b < blocks; b += gridDim.x) {
     // A 32-bit division takes a quarter of the instructions of a 64-bit one. If a token has several
@@ -207,7 +224,23 @@ __global__ void __launch_bounds__(kThreads) append_rotated(AppendCall call) {
     const int first = of_token == 1 ? 0 : static_cast<int>(narrow % of_token) * call.heads_of_block;
     const std::int64_t position = index_at(call.positions, call.position_dtype, token);
     const std::int64_t slot = call.slots[token];
-    const bool has_slot = slot >= 0 && slot < call.slots_of_pool;
+    const bool has_slot = slot >= 0 && slot < call.slots_of_pool;  // else keys and values are lost
+    // fn(p, share) for each part of which the block has heads.
+    const auto for_each_share = [&](auto fn) {
+      int before = 0;  // heads of the parts before
+      for (int p = 0; p < 3; ++p) {
+        const Part& part = call.parts[p];
+        const int begin = std::max(first - before, 0);
+        const int end = std::min(first + call.heads_of_block - before, part.heads);
+        const int in_block = before + begin - first;
+        before += part.heads;
+        if (begin < end) fn(p, Share{part, begin, end, in_block});
+      }
+    };
+    for_each_share([&](int, const Share& share) {
+      if (share.part.by_vectors) copies.fetch(share, token);
+    });
+    close_copy_group();
     // Blocks with only values rotate nothing.
     const bool rotates_some =
         first < call.parts[0].heads + (call.parts[1].pairs > 0 ? call.parts[1].heads : 0);
@@ -215,53 +248,42 @@ __global__ void __launch_bounds__(kThreads) append_rotated(AppendCall call) {
     for (int pair = static_cast<int>(threadIdx.x); pair < entries; pair += kThreads) {
       table[pair] = cos_sin(position, call.inv_freq[pair]);
     }
+    wait_for_copies<0>();
     __syncthreads();
     const Rotations rotations{table, call.inv_freq, position};
-    int before = 0;  // heads of the parts before
-    for (int p = 0; p < 3; ++p) {
-      const Part& part = call.parts[p];
-      const int begin = std::max(first - before, 0);
-      const int end = std::min(first + call.heads_of_block - before, part.heads);
-      before += part.heads;
-      if (begin >= end || (p > 0 && !has_slot)) continue;
+    for_each_share([&](int, const Share& share) {
+      if (share.part.by_vectors) copies.rotate(share, rotations);
+    });
+    __syncthreads();
+    for_each_share([&](int p, const Share& share) {
+      if (p > 0 && !has_slot) return;
       const auto narrow_slot = static_cast<std::uint32_t>(slot);
       const std::int64_t place = p == 0 ? token : narrow_slot / call.page_size;
       const std::int64_t row = p == 0 ? 0 : narrow_slot % call.page_size;
-      if (part.scales != nullptr) {
-        encode_heads<T>(call, part, token, place, row, begin, end, rotations);
+      if (share.part.scales != nullptr) {
+        encode_heads<T>(call, share, token, place, row, rotations);
+      } else if (share.part.by_vectors) {
+        copies.store(share, place, row);
       } else {
-        move_heads<T>(call, part, token, place, row, begin, end, rotations);
+        move_elements<T>(call, share, token, place, row, rotations);
       }
-    }
-    __syncthreads();  // the table is free
+    });
+    __syncthreads();  // the table and the heads are free
   }
 }
 
 // ---- the launch ---------------------------------------------------------------------------------
 
-// The largest unit that heads and halves are multiples of, and that all rows are aligned to.
-int unit_bytes_of(const Tensor& from, const Tensor& to, std::int64_t pairs, bool half_split) {
-  if (pairs > kTablePairs || (pairs > 0 && !half_split)) return 0;
-  for (const int bytes : {kPieceBytes, 4}) {
-    const std::int64_t size = bytes / size_of(from.dtype);
-    const bool whole = from.shape[2] % size == 0 && pairs % size == 0;
-    if (whole && rows_on_pieces(from, bytes) && rows_on_pieces(to, bytes)) return bytes;
-  }
-  return 0;
-}
+constexpr int kMostShared = 32 << 10;  // of the heads of a block
 
-// Whether rows that do not stay in place can be moved in vectors.
 bool has_vectors(const Tensor& from, const Tensor& to) {
-  return from.shape[2] % (kPieceBytes / size_of(from.dtype)) == 0 &&
-         rows_on_pieces(from, kPieceBytes) && rows_on_pieces(to, kPieceBytes);
+  return from.shape[2] % (kPieceBytes / size_of(from.dtype)) == 0 && rows_on_pieces(from) &&
+         rows_on_pieces(to);
 }
 
 // `to` is like `from`, or a pool of pages, which may have scales.
-Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::int64_t pairs,
-               bool half_split) {
-  const bool paged = to.rank == 4, in_place = from.data == to.data;
-  const int unit_bytes = unit_bytes_of(from, to, pairs, half_split);
-  const bool by_vectors = unit_bytes < kPieceBytes && !in_place && has_vectors(from, to);
+Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::int64_t pairs) {
+  const bool paged = to.rank == 4;
   return {.from = from.data,
           .token_stride = from.strides[0],
           .head_stride = from.strides[1],
@@ -270,9 +292,8 @@ Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::
           .to_strides = {to.strides[0], paged ? to.strides[1] : 0},
           .heads = static_cast<int>(from.shape[1]),
           .pairs = static_cast<int>(pairs),
-          .unit_bytes = by_vectors ? kPieceBytes : unit_bytes,
-          .by_vectors = by_vectors,
-          .in_place = in_place,
+          .by_vectors = scales.data == nullptr && has_vectors(from, to),
+          .in_place = from.data == to.data,
           .scales = scales.ptr<float>(),
           .scale_strides = {scales.strides[0], scales.strides[1]}};
 }
@@ -283,15 +304,15 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const std::int64_t tokens = args.q.shape[0], pairs = args.rope.inv_freq.shape[0];
   const std::int64_t heads = args.q.shape[1] + 2 * args.k.shape[1];
   if (tokens == 0 || heads == 0 || args.q.shape[2] == 0) return;
-  const bool half_split = args.rope.style == RopeStyle::half_split;
   const std::int64_t key_pairs = args.rotate_keys ? pairs : 0;
-  const Part parts[] = {make_part(args.q, args.q_out, {}, pairs, half_split),
-                        make_part(args.k, args.k_pages, args.k_scales, key_pairs, half_split),
-                        make_part(args.v, args.v_pages, args.v_scales, 0, half_split)};
+  Part parts[] = {make_part(args.q, args.q_out, {}, pairs),
+                  make_part(args.k, args.k_pages, args.k_scales, key_pairs),
+                  make_part(args.v, args.v_pages, args.v_scales, 0)};
   const auto dim = static_cast<int>(args.q.shape[2]);
+  const std::int64_t head_bytes = dim * size_of(args.q.dtype);
   std::int64_t units = 0;
   for (const Part& part : parts) {
-    units += std::int64_t{part.heads} * part.units(dim, size_of(args.q.dtype));
+    units += std::int64_t{part.heads} * part.units(dim, kPieceBytes / int{size_of(args.q.dtype)});
   }
   // Four units for each thread, and at least as many blocks as keep a large GPU busy; each has at
   // least one head. If that would give more than 2^31 blocks, each token has one.
@@ -300,6 +321,10 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const bool narrow = tokens <= std::numeric_limits<std::int32_t>::max() / heads;
   const std::int64_t blocks_of_token = narrow ? std::clamp<std::int64_t>(wanted, 1, heads) : 1;
   const std::int64_t heads_of_block = (heads + blocks_of_token - 1) / blocks_of_token;
+  const std::int64_t shared = heads_of_block * head_bytes;
+  if (shared > kMostShared) {
+    for (Part& part : parts) part.by_vectors = false;
+  }
   const AppendCall call{
       .parts = {parts[0], parts[1], parts[2]},
       .tokens = tokens,
@@ -314,13 +339,14 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
       .positions = args.positions.data,
       .position_dtype = args.positions.dtype,
       .slots = args.slots.ptr<const std::int32_t>(),
-      .half_split = half_split,
+      .half_split = args.rope.style == RopeStyle::half_split,
       .stored = args.k_pages.dtype};
   const Launch launch(ctx, "rotary_append");
   with_float_type(args.q.dtype, [&](auto type) {
     launch(append_rotated<decltype(type)>,
            {.blocks = tokens * call.blocks_of_token,
             .threads = kThreads,
+            .shared_bytes = shared > kMostShared ? 0 : static_cast<int>(shared),
             .overlaps = state_of(ctx).limits().capability >= 90},
            call);
   });
