@@ -7,6 +7,7 @@
 #include "cuda/linear/hopper/strips.h"
 #include "cuda/linear/hopper/wide.h"
 #include "cuda/runtime/hopper_kernels.h"
+#include "cuda/sampling/hopper/draw_whole.h"
 
 namespace tessera::cuda {
 
@@ -28,6 +29,10 @@ namespace backward {
 bool hopper_takes(const BackwardRequest&) { return false; }
 void run_hopper(Context&, const BackwardRequest&, Workspace::Frame&) {}
 }  // namespace backward
+
+bool takes_whole_draws(Context&, std::int64_t) { return false; }
+void launch_whole_draws(Context&, const SampleArgs&) {}
+void launch_whole_draws(Context&, const SampleRowsArgs&) {}
 
 bool takes_strips(const LinearCall&) { return false; }
 StripPlan plan_strips(const LinearCall&) { return {}; }

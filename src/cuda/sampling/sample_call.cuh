@@ -50,16 +50,43 @@ struct SampleCall {
   const std::int32_t* rows;  // of sample_rows(); of sample(): null
   Rows options;              // of sample_rows(): a DrawOptions in each row
 
-  __device__ DrawSetup setup(std::int64_t d) const {
-    if (rows == nullptr) {
-      DrawSetup setup = common;
-      setup.row = d;
-      setup.draw += static_cast<std::uint64_t>(d);
-      return setup;
-    }
+  SampleCall(const SampleArgs& args, const SampleScratch& from)
+      : logits(args.logits),
+        draws(logits.rows()),
+        parts(sample_parts_of(logits.cols())),
+        scratch(from),
+        common(setup_of({.temperature = args.temperature,
+                         .top_p = args.top_p,
+                         .min_p = args.min_p,
+                         .top_k = args.top_k,
+                         .seed = args.seed,
+                         .draw = args.draw},
+                        0, logits.cols())),
+        rows(nullptr),
+        options(Tensor()) {}
+  SampleCall(const SampleRowsArgs& args, const SampleScratch& from)
+      : logits(args.logits),
+        draws(args.ids.numel()),
+        parts(sample_parts_of(logits.cols())),
+        scratch(from),
+        common{},
+        rows(args.rows.ptr<const std::int32_t>()),
+        options(args.options) {}
+
+  // -1: there is no such row.
+  __device__ std::int64_t row_of(std::int64_t d) const {
+    if (rows == nullptr) return d;
     const std::int64_t row = rows[d];
-    return setup_of(*options.row<const DrawOptions>(d), row >= 0 && row < logits.rows() ? row : -1,
-                    logits.cols());
+    return row >= 0 && row < logits.rows() ? row : -1;
+  }
+  __device__ DrawSetup setup(std::int64_t d) const {
+    if (rows != nullptr) {
+      return setup_of(*options.row<const DrawOptions>(d), row_of(d), logits.cols());
+    }
+    DrawSetup setup = common;
+    setup.row = d;
+    setup.draw += static_cast<std::uint64_t>(d);
+    return setup;
   }
 
   template <typename T>
@@ -87,6 +114,12 @@ struct LargestLogit {
     return place < kSampleBins - 1 ? static_cast<int>(place) : kSampleBins - 1;
   }
 };
+
+// The most likely token, or -1.
+template <typename Index>
+__device__ Index token_of(LargestLogit largest) {
+  return largest.is_bad() ? Index{-1} : static_cast<Index>(index_of(largest.key));
+}
 
 template <int kWarps>
 __device__ LargestLogit largest_of_draw(const SampleCall& call, std::int64_t d) {

@@ -12,7 +12,8 @@
 //                      part in which the random number falls, and the token in it
 //
 // sample_rows() launches all kernels but write_largest, because the needs of its draws are known
-// only on the GPU. A block ends at once if its draw does not need it.
+// only on the GPU. A block ends at once if its draw does not need it. On Hopper, draws without
+// top-k and top-p take a single kernel (hopper/draw_whole.cu).
 //
 // Weights are whole numbers (core/sample_weight.h), so that atomic additions give the same sums in
 // every order, and the same as the CPU's.
@@ -23,6 +24,7 @@
 #include "core/type_switch.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/state.h"
+#include "cuda/sampling/hopper/draw_whole.h"
 #include "cuda/sampling/sample_call.cuh"
 #include "cuda/sampling/sample_head.cuh"
 #include "cuda/tile/block_reduce.cuh"
@@ -174,12 +176,6 @@ __global__ void __launch_bounds__(kHeadThreads) find_thresholds(SampleCall call)
 
 // ---- the draw -----------------------------------------------------------------------------------
 
-// The most likely token, or -1.
-template <typename Index>
-__device__ Index token_of(LargestLogit largest) {
-  return largest.is_bad() ? Index{-1} : static_cast<Index>(index_of(largest.key));
-}
-
 template <typename T, typename Index>
 class Draw {
  public:
@@ -317,21 +313,11 @@ void launch_head(const Launch& launch, const Grids& grids, const SampleCall& cal
 }  // namespace
 
 void launch_sample(Context& ctx, const SampleArgs& args, const SampleScratch& scratch) {
-  const Rows logits(args.logits);
-  const DrawSetup common = setup_of({.temperature = args.temperature,
-                                     .top_p = args.top_p,
-                                     .min_p = args.min_p,
-                                     .top_k = args.top_k,
-                                     .seed = args.seed,
-                                     .draw = args.draw},
-                                    0, logits.cols());
-  const SampleCall call{.logits = logits,
-                        .draws = logits.rows(),
-                        .parts = sample_parts_of(logits.cols()),
-                        .scratch = scratch,
-                        .common = common,
-                        .rows = nullptr,
-                        .options = Rows(Tensor())};
+  const SampleCall call(args, scratch);
+  const DrawSetup& common = call.common;
+  if (!common.head && !common.greedy && takes_whole_draws(ctx, call.draws)) {
+    return launch_whole_draws(ctx, args);
+  }
   const Grids grids(ctx, call);
   const Launch launch(ctx, "sample");
   with_float_type(args.logits.dtype, [&](auto element) {
@@ -349,14 +335,10 @@ void launch_sample(Context& ctx, const SampleArgs& args, const SampleScratch& sc
 }
 
 void launch_sample_rows(Context& ctx, const SampleRowsArgs& args, const SampleScratch& scratch) {
-  const Rows logits(args.logits);
-  const SampleCall call{.logits = logits,
-                        .draws = args.ids.numel(),
-                        .parts = sample_parts_of(logits.cols()),
-                        .scratch = scratch,
-                        .common = {},
-                        .rows = args.rows.ptr<const std::int32_t>(),
-                        .options = Rows(args.options)};
+  const SampleCall call(args, scratch);
+  if (args.kind == SampleRowsArgs::Kind::whole && takes_whole_draws(ctx, call.draws)) {
+    return launch_whole_draws(ctx, args);
+  }
   const Grids grids(ctx, call);
   const Launch launch(ctx, "sample_rows");
   launch(largest_of_parts<float>, grids.by_part, call);

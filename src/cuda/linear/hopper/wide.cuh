@@ -176,7 +176,7 @@ __global__ void __launch_bounds__(kWideThreads, 1)
   }
   // A block must not end while another still writes into its memory.
   __syncwarp();
-  tile::cluster_part();
+  tile::cluster_sync();
 #endif
 }
 

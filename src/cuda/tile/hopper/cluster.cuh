@@ -29,9 +29,9 @@ __device__ inline void cluster_meet() {
           : "memory");
 }
 
-// The same at the end of a kernel: all earlier accesses to each other's memory are complete.
-// Afterwards a block may end.
-__device__ inline void cluster_part() {
+// The same, and all earlier accesses to each other's memory are complete: what was written is
+// visible, and a block may end.
+__device__ inline void cluster_sync() {
   asm volatile(
       "barrier.cluster.arrive.release.aligned;\n"
       "barrier.cluster.wait.acquire.aligned;" ::
@@ -51,6 +51,11 @@ __device__ inline std::uint32_t shared_of(int rank, const void* here) {
 // Arrives on a barrier of another block, or of this one.
 __device__ inline void arrive_at(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Writes to shared memory of another block, or of this one.
+__device__ inline void store_at(std::uint32_t to, unsigned long long number) {
+  asm volatile("st.shared::cluster.u64 [%0], %1;" ::"r"(to), "l"(number) : "memory");
 }
 
 __device__ inline void send(std::uint32_t to, std::uint32_t barrier, const float4& numbers) {
