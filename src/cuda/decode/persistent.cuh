@@ -183,16 +183,16 @@ __global__ void __launch_bounds__(kAllThreads, 1)
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const Places<Kind> shared(call);
   Residual<T, Layer::kVectors> residual(call, shared.residual);
-  const std::int64_t given = given_id(call.token);  // in flight while work is divided
+  TokenId id(call.token);  // in flight while work is divided
   share_out<Kind, Layer>(call, shared);
   __syncthreads();
-  const std::int64_t id = call.token.drawn.id(given);  // in flight while weights are requested
+  id.look_up();  // in flight while weights are requested
   const WarpShare* shares = shared.shares + min(warp, kWarps - 1) * kStages;
   WeightRing<Kind, Layer> ring(call, shared.layers, shares,
                                shared.rings + warp * Kind::kUnits * Kind::kUnitBytes, lane,
                                warp < kWarps);
   // The first weights are in flight while x and the angles are made.
-  if (warp < kWarps) residual.start(start_of(call, id));
+  if (warp < kWarps) residual.start(id.start(call));
   prepare_attention<Kind, Layer>(call, shared);
   __syncthreads();
   if (warp >= kWarps + kFinishingWarps) return pass_signals_on<Layer>(call);
