@@ -126,9 +126,11 @@ class Profiler {
   std::vector<model::StepCalls> promised(std::int64_t tokens, bool fuses_layers,
                                          bool is_prompt) const {
     const ModelConfig& config = model_.config();
-    const model::StepKind kind = is_prompt && ctx_.device().is_cpu()
-                                     ? model::StepKind::prompt
-                                     : model::step_kind(tokens, fuses_layers);
+    const model::StepKind kind =
+        is_prompt && ctx_.device().is_cpu()
+            ? model::StepKind::prompt
+            : model::step_kind(tokens,
+                               {.layers = fuses_layers, .embedding = model_.fuses_embedding()});
     return model::find_architecture(config).promised_calls(config, kind);
   }
   profile::Ceilings ceilings_for(std::int64_t bytes) {

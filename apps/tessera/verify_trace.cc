@@ -43,10 +43,11 @@ VerifyCheck verify_calls(const VerifySubject& subject) {
   const std::vector<TraceEntry> before = calls_of(subject, 1), after = calls_of(subject, 2);
   VerifyCheck check{.name = "fused calls", .verdict = {}};
   const ModelConfig& config = subject.model.config();
-  const profile::StepCount count =
-      profile::count_step(model::find_architecture(config).promised_calls(
-                              config, model::step_kind(1, plans_to_fuse(subject, 2))),
-                          before, after);
+  const profile::StepCount count = profile::count_step(
+      model::find_architecture(config).promised_calls(
+          config, model::step_kind(1, {.layers = plans_to_fuse(subject, 2),
+                                       .embedding = subject.model.fuses_embedding()})),
+      before, after);
   for (const profile::OpCount& op : count.ops) {
     check.rows.push_back(
         {.what = op.promised.op,

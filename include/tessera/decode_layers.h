@@ -1,7 +1,7 @@
-// All layers of a model over one token, as one op: from the embedding to what the final norm reads.
-// On a GPU this is one kernel, which hands the token from layer to layer without launches between
-// them. An architecture describes its layers here; if there is no such kernel, it calls the ops one
-// by one.
+// All layers of a model over one token, as one op, with the embedding before them and the final
+// norm after them if the call names these. On a GPU this is one kernel, which hands the token from
+// layer to layer without launches between them. An architecture describes its layers here; if there
+// is no such kernel, it calls the ops one by one.
 //
 // Threads: any. A call has its Context to itself (tessera/context.h).
 #pragma once
@@ -49,11 +49,21 @@ struct LayerPages {
   std::int64_t stride = 0;  // elements from layer to layer
 };
 
+// Where x starts: the token's row of a table, as embedding() reads it. On a GPU, an id out of range
+// gives a row of NaN.
+struct TokenEmbedding {
+  Tensor ids{};    // i32 or i64 [1]
+  Weight table{};  // [vocab, hidden]; only a dense one of x's dtype has a kernel
+  Tensor drawn{};  // i32 [draws]; optional, as in EmbeddingArgs
+};
+
 struct DecodeLayersArgs {
   DecodeLayerKind kind = DecodeLayerKind::parallel;
   std::span<const DecodeLayer> layers{};  // all of the same shapes
   Tensor x{};                             // [1, hidden], replaced; only f16 has a kernel
-  float eps = 0;                          // of the norms
+  TokenEmbedding embedding{};             // without ids, x starts as what it holds
+  DecodeLayer::Norm final_norm{};         // without a weight, x ends as what the last layer gives
+  float eps = 0;                          // of all norms
   Activation activation = Activation::none;
   std::int64_t heads = 0, kv_heads = 0, dim = 0;  // parallel: as many key heads as query heads
   Rope rope{};

@@ -138,6 +138,9 @@ class Model {
   // Whether forward() with logits runs all layers of this step in one call
   // (tessera/decode_layers.h), by the plan of that call. Runs no kernel.
   virtual bool fuses_layers(Context& ctx, const CacheStep& step) const;
+  // Whether that call also reads the embedding, instead of what embedding() gives. It always has
+  // the final norm.
+  virtual bool fuses_embedding() const;
 
   // Refuses a policy that keeps tokens which the model's layers would not see.
   void check_policy(const CachePolicy& policy) const;

@@ -207,6 +207,8 @@ std::int64_t Model::workspace_bytes(Context&, const PagePoolOptions&, const Cach
 
 bool Model::fuses_layers(Context&, const CacheStep&) const { return false; }
 
+bool Model::fuses_embedding() const { return false; }
+
 void Model::reserve_workspace(Context& ctx, const KvCacheOptions& cache,
                               std::int64_t logit_rows) const {
   ctx.workspace().reserve(workspace_bytes(ctx, cache, logit_rows));

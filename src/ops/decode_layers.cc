@@ -1,16 +1,22 @@
 #include "tessera/decode_layers.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "core/build_config.h"
 #include "cuda/decode/decode_layers.h"
 #include "ops/attention_args.h"
+#include "ops/check_tiles.h"
 #include "ops/op_scope.h"
 
 namespace tessera {
 namespace {
 
 constexpr DType kHalf = DType::f16, kBf16 = DType::bf16;
+
+constexpr WeightNames kTableNames{"embedding.table", "embedding.table.data",
+                                  "embedding.table.scales", "embedding.table.zeros",
+                                  "embedding.table.row_scales"};
 
 bool fits(const DecodeLayer::Product& product, std::int64_t out, std::int64_t in) {
   return product.weight.out_features == out && product.weight.in_features == in;
@@ -28,10 +34,30 @@ bool fits(const DecodeLayer& layer, const DecodeLayersArgs& args) {
          fits(layer.v, kv_width, hidden) && fits(layer.gate, inner, hidden);
 }
 
+// As in embedding(), for one id.
+void check_token_embedding(const OpScope& op, const DecodeLayersArgs& args) {
+  const TokenEmbedding& embedding = args.embedding;
+  if (!embedding.ids.defined()) return;
+  op.input("embedding.ids", embedding.ids, {DType::i32, DType::i64});
+  op.shape("embedding.ids", embedding.ids, {1});
+  op.no_overlap("x", args.x, "embedding.ids", embedding.ids);
+  check_weight_for(op, kTableNames, embedding.table, args.x.device);
+  op.require(embedding.table.in_features == args.x.shape[1],
+             "embedding.table has {} columns, but x is {}", embedding.table.in_features, args.x);
+  op.no_overlap("x", args.x, "embedding.table", embedding.table.data);
+  if (!embedding.drawn.defined()) return;
+  op.input("embedding.drawn", embedding.drawn, {DType::i32});
+  op.shape("embedding.drawn", embedding.drawn, {-1});
+  op.no_overlap("x", args.x, "embedding.drawn", embedding.drawn);
+}
+
 void check_decode_layers(const OpScope& op, const DecodeLayersArgs& args) {
   op.require(!args.layers.empty(), "there are no layers");
   op.output("x", args.x, {DType::f32, kHalf, kBf16});
   op.shape("x", args.x, {1, -1});
+  check_token_embedding(op, args);
+  op.require(args.final_norm.weight.defined() || !args.final_norm.bias.defined(),
+             "final_norm has a bias, but no weight");
   op.input("positions", args.positions, {DType::i64});
   op.shape("positions", args.positions, {1});
   op.input("slots", args.slots, {DType::i32});
@@ -70,7 +96,14 @@ OpCost cost_of_attention(const DecodeLayersArgs& args) {
 }
 
 OpCost decode_layers_cost(const DecodeLayersArgs& args) {
-  OpCost cost{2 * args.x.bytes(), 0};
+  OpCost cost{args.x.bytes(), 0};
+  if (const TokenEmbedding& embedding = args.embedding; embedding.ids.defined()) {
+    cost.bytes += embedding.ids.bytes() +
+                  embedding.table.bytes() / std::max<std::int64_t>(1, embedding.table.out_features);
+  } else {
+    cost.bytes += args.x.bytes();
+  }
+  cost.bytes += args.final_norm.weight.bytes() + args.final_norm.bias.bytes();
   const OpCost attention = cost_of_attention(args);
   for (const DecodeLayer& layer : args.layers) {
     cost.bytes += attention.bytes;

@@ -216,7 +216,32 @@ TEST_P(VerifyOn, FusionIsOnUnlessItIsTurnedOff) {
     const bool fused = fusion == "on" && device == "cuda";
     EXPECT_EQ(calls["decode_layers"], fused ? 1 : 0) << fusion;
     EXPECT_EQ(calls["append_attention"], fused ? 0 : 2) << fusion;  // one for each layer
+    EXPECT_EQ(calls["embedding"], fused ? 1 : 2) << fusion;         // of the prompt, of the token
+    EXPECT_EQ(calls["layer_norm"], fused ? 5 : 10) << fusion;
   }
+}
+
+// The call of all layers takes no packed table: embedding() decodes the token's row.
+TEST_P(VerifyOn, APackedEmbeddingIsReadBeforeTheLayers) {
+  const std::string device = GetParam().is_cpu() ? "cpu" : "cuda";
+  TemporaryFolder temporary;
+  const std::filesystem::path dense = temporary.path() / "dense",
+                              packed = temporary.path() / "packed";
+  std::filesystem::create_directory(dense);
+  write_neox(dense);
+  const Outcome quantized = run("quantize --format nvfp4 --pack-embedding --model " +
+                                dense.string() + " --out " + packed.string());
+  ASSERT_EQ(quantized.status, 0) << quantized.output;
+  const Outcome outcome =
+      run("verify --json --dtype f16 --device " + device + " --model " + packed.string());
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  std::map<std::string, int> calls;
+  const auto json = nlohmann::json::parse(outcome.output);
+  for (const auto& entry : json["trace"]) calls[entry["op"]] += entry["calls"].get<int>();
+  const bool fused = device == "cuda";
+  EXPECT_EQ(calls["decode_layers"], fused ? 1 : 0);
+  EXPECT_EQ(calls["embedding"], 2);
+  EXPECT_EQ(calls["layer_norm"], fused ? 5 : 10);
 }
 
 TEST(Verify, ShowsEveryCall) {

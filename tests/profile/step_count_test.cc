@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "model/architectures/registry.h"
@@ -52,13 +53,15 @@ std::vector<std::string> broken(const StepCount& count) {
 }
 
 TEST(StepCount, AStepThatKeepsItsPromiseHasNothingElse) {
-  for (const StepKind kind : {StepKind::token, StepKind::fused_token}) {
+  const std::pair<StepKind, int> kinds[] = {
+      {StepKind::token, 1 + 7 + 13 + 3}, {StepKind::fused_layers, 3}, {StepKind::fused_token, 2}};
+  for (const auto& [kind, total] : kinds) {
     const std::vector<TraceEntry> before = trace_of({promise(StepKind::prompt)}),
                                   after = trace_of({promise(StepKind::prompt), promise(kind)});
     const StepCount count = count_step(promise(kind), before, after);
     EXPECT_TRUE(broken(count).empty());
     EXPECT_EQ(count.others, 0);
-    EXPECT_EQ(count.total, kind == StepKind::token ? 1 + 7 + 13 + 3 : 4);
+    EXPECT_EQ(count.total, total);
   }
 }
 
@@ -67,14 +70,15 @@ TEST(StepCount, AFusedCallThatDoesNotHappenIsFlagged) {
                                 after =
                                     trace_of({promise(StepKind::prompt), promise(StepKind::token)});
   const StepCount count = count_step(promise(StepKind::fused_token), before, after);
-  EXPECT_EQ(broken(count), (std::vector<std::string>{"decode_layers", "layer_norm", "linear"}));
-  EXPECT_EQ(count.others, 3);  // append_attention
+  EXPECT_EQ(broken(count), (std::vector<std::string>{"decode_layers", "linear"}));
+  EXPECT_EQ(count.others, 1 + 7 + 3);  // embedding, layer_norm, append_attention
 }
 
 TEST(StepCount, AFusedCallThatNobodyPlannedIsFlagged) {
   const std::vector<TraceEntry> after = trace_of({promise(StepKind::fused_token)});
   const StepCount count = count_step(promise(StepKind::token), {}, after);
-  EXPECT_EQ(broken(count), (std::vector<std::string>{"layer_norm", "linear", "append_attention"}));
+  EXPECT_EQ(broken(count),
+            (std::vector<std::string>{"embedding", "layer_norm", "linear", "append_attention"}));
   EXPECT_EQ(count.others, 1);
 }
 
@@ -91,9 +95,11 @@ TEST(StepCount, AProfileListsTheFusedCallThatDidNotHappen) {
   EXPECT_EQ(never_called(StepKind::token, StepKind::fused_token),
             std::vector<std::string>{"decode_layers"});
   EXPECT_EQ(never_called(StepKind::fused_token, StepKind::token),
-            std::vector<std::string>{"append_attention"});
-  for (const StepKind kind :
-       {StepKind::prompt, StepKind::short_prompt, StepKind::token, StepKind::fused_token}) {
+            (std::vector<std::string>{"embedding", "layer_norm", "append_attention"}));
+  EXPECT_EQ(never_called(StepKind::fused_token, StepKind::fused_layers),
+            std::vector<std::string>{"embedding"});
+  for (const StepKind kind : {StepKind::prompt, StepKind::short_prompt, StepKind::token,
+                              StepKind::fused_layers, StepKind::fused_token}) {
     EXPECT_TRUE(never_called(kind, kind).empty());
   }
 }

@@ -18,6 +18,7 @@ struct DecodeCase {
   std::optional<Format> format{};      // not given: dense
   std::int64_t keys = 70, width = 40;  // with the token's; pages of the table
   std::int64_t page = 16;
+  bool ends = false;  // with embedding, of a drawn id, and final norm
 };
 
 class DecodeCall {
@@ -32,7 +33,10 @@ class DecodeCall {
         lengths_(ctx, Array({1}, static_cast<double>(c.keys)), DType::i32),
         keys_(ctx, random_normal({c.layers, c.width, c.page, c.heads, dim()}, 2), DType::f16),
         values_(ctx, random_normal({c.layers, c.width, c.page, c.heads, dim()}, 3), DType::f16),
-        inv_freq_(ctx, random_normal({dim() / 4}, 4, 0.1), DType::f32) {
+        inv_freq_(ctx, random_normal({dim() / 4}, 4, 0.1), DType::f32),
+        embedding_(ctx, random_normal({8, c.hidden}, 5), DType::f16),
+        ids_(ctx, Array({1}, -2), DType::i32),  // stands for drawn_[1]
+        drawn_(ctx, Array({3}, 5), DType::i32) {
     for (std::int64_t l = 0; l < c.layers; ++l) {
       DecodeLayer layer;
       layer.norm1 = {vector(c.hidden), vector(c.hidden)};
@@ -58,13 +62,20 @@ class DecodeCall {
             .values = pages_of(values_),
             .pages = {.table = table_, .lengths = lengths_},
             .mask = Mask::causal()};
+    if (!c.ends) return;
+    args.embedding = {.ids = ids_, .table = Weight::dense(embedding_), .drawn = drawn_};
+    args.final_norm = {vector(c.hidden), vector(c.hidden)};
+    ctx.synchronize();
   }
 
   // Waits, and sets x to its first value.
   void restore_x() { x_.restore(); }
   Array read_x() const { return x_.read(); }
   // The inputs of the kernel besides x and the weights.
-  std::vector<Tensor> small_inputs() const { return {positions_, slots_, table_, lengths_}; }
+  std::vector<Tensor> small_inputs() const {
+    if (c_.ends) return {positions_, slots_, table_, lengths_, ids_, drawn_};
+    return {positions_, slots_, table_, lengths_};
+  }
 
   DecodeLayersArgs args{};
 
@@ -96,6 +107,7 @@ class DecodeCall {
   Context& ctx_;
   DecodeCase c_;
   TestTensor x_, positions_, slots_, table_, lengths_, keys_, values_, inv_freq_;
+  TestTensor embedding_, ids_, drawn_;
   std::deque<TestTensor> tensors_;
   std::vector<PackedWeight> packed_;
   std::vector<DecodeLayer> layers_;

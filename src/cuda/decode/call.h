@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "core/drawn_ids.h"
 #include "tessera/linear.h"
 
 namespace tessera::cuda::decode {
@@ -64,6 +65,15 @@ struct HeadPlaces {
   int first, stride;
 };
 
+// The token's row of the embedding (token_row.cuh).
+struct TokenRow {
+  const void* table;  // null: x holds the row
+  std::int64_t rows, row_bytes;
+  const void* id;
+  bool is_wide;  // i64; else i32
+  DrawnIds drawn;
+};
+
 struct Call {
   StageShape stages[kStages];
   int layers, hidden, inner;
@@ -92,7 +102,10 @@ struct Call {
   std::uint32_t page_bytes, row_bytes, head_bytes;  // of keys and values
   int window;  // keys that the token sees, its own included; 0: all
 
-  void* x;  // [hidden], replaced by the output of the last layer
+  void* x;  // [hidden], replaced by the result
+  TokenRow token;
+  const void* final_weight;  // of the norm after the last layer; null: none
+  const void* final_bias;
   // Scratch in global memory.
   void* qkv;              // T [rows of qkv]
   void* activated;        // T [inner]

@@ -67,6 +67,15 @@ bool takes_weight(const PersistentKernel& kernel, const Weight& weight, const We
          reinterpret_cast<std::uintptr_t>(weight.data.data) % 16 == 0;
 }
 
+// Rows are read in vectors.
+bool takes_embedding(const DecodeLayersArgs& args) {
+  if (!args.embedding.ids.defined()) return true;
+  const Weight& table = args.embedding.table;
+  return table.format == Format::dense && table.data.dtype == args.x.dtype &&
+         table.data.strides[1] == 1 && table.data.strides[0] % 8 == 0 &&
+         reinterpret_cast<std::uintptr_t>(table.data.data) % 16 == 0;
+}
+
 bool takes_norm(const DecodeLayer::Norm& norm, const DecodeLayersArgs& args) {
   const std::int64_t hidden = args.x.shape[1];
   if (!is_contiguous_vector(norm.weight, hidden, args.x.dtype)) return false;
@@ -262,6 +271,17 @@ void fill_call(const DecodeLayersArgs& args, Call& call) {
   call.head_bytes = bytes_of(2);
   call.window = args.mask.kind() == Mask::Kind::window ? static_cast<int>(args.mask.left()) + 1 : 0;
   call.x = args.x.data;
+  if (const TokenEmbedding& embedding = args.embedding; embedding.ids.defined()) {
+    const Tensor& table = embedding.table.data;
+    call.token = {.table = table.data,
+                  .rows = table.shape[0],
+                  .row_bytes = table.strides[0] * size_of(table.dtype),
+                  .id = embedding.ids.data,
+                  .is_wide = embedding.ids.dtype == DType::i64,
+                  .drawn = DrawnIds(embedding.drawn)};
+  }
+  call.final_weight = args.final_norm.weight.data;
+  call.final_bias = args.final_norm.bias.data;
   for (std::size_t l = 0; l < args.layers.size(); ++l) fill_layer(args, l, call.weights[l]);
 }
 
@@ -306,7 +326,8 @@ std::optional<DecodeLayersPlan> plan_decode_layers(Context& ctx, const DecodeLay
   if (plan.kernel == nullptr || args.x.shape[0] != 1 || args.x.strides[1] != 1) return {};
   if (args.x.shape[1] > plan.kernel->most_hidden || args.x.shape[1] % 8 != 0) return {};
   if (args.dim > decode::kMostDim || args.dim % decode::kLaneElements != 0) return {};
-  if (!takes_pages(args)) return {};
+  if (!takes_pages(args) || !takes_embedding(args)) return {};
+  if (args.final_norm.weight.defined() && !takes_norm(args.final_norm, args)) return {};
   const Mask& mask = args.mask;
   const bool is_window = mask.kind() == Mask::Kind::window && mask.left() >= 0;
   if (mask.kind() != Mask::Kind::causal && !is_window) return {};

@@ -34,6 +34,7 @@
 #include "cuda/decode/layer_kinds.cuh"
 #include "cuda/decode/places.cuh"
 #include "cuda/decode/residual.cuh"
+#include "cuda/decode/token_row.cuh"
 #include "cuda/decode/weights.cuh"
 #include "cuda/tile/grid_dependency.cuh"
 
@@ -91,7 +92,7 @@ struct Activations {
         Signals::receive(Layer::kHaveSums);
         residual.add_sums(call.stages[kDown].parts);
       }
-      residual.layer_norms(weights, biases, shared.partial, input, second_input);
+      residual.layer_norms(weights, biases, shared.partial, {input, second_input});
     }
     const int block = static_cast<int>(blockIdx.x);
     if (stage == kQkv && block < items) {
@@ -153,6 +154,28 @@ __device__ inline void pass_signals_on(const Call& call) {
   }
 }
 
+// Block 0 ends with x, or with its final norm.
+template <typename Kind, typename Layer, typename Stream>
+__device__ inline void store_result(const Call& call, const Places<Kind>& shared,
+                                    Stream& residual) {
+  using Vectors = NormVectors<Layer::kVectors>;
+  const bool normalises = call.final_weight != nullptr;
+  Vectors weight, bias;
+  if (normalises) {  // in flight while the last sums are
+    weight = Vectors(call, call.final_weight);
+    if constexpr (!Layer::kSerial) bias = Vectors(call, call.final_bias);
+  }
+  Signals::receive(Layer::kHaveSums);
+  residual.add_sums(call.stages[kDown].parts);
+  if (!normalises) return residual.store();
+  auto* const to = static_cast<typename Kind::Element*>(call.x);
+  if constexpr (Layer::kSerial) {
+    residual.rms_norm(weight, shared.partial, to);
+  } else {
+    residual.layer_norms({weight}, {bias}, shared.partial, {to});
+  }
+}
+
 template <typename Kind, typename Layer>
 __global__ void __launch_bounds__(kAllThreads, 1)
     persistent_kernel(const __grid_constant__ Call call) {
@@ -160,14 +183,16 @@ __global__ void __launch_bounds__(kAllThreads, 1)
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32, warp = thread / 32;
   const Places<Kind> shared(call);
   Residual<T, Layer::kVectors> residual(call, shared.residual);
+  TokenId id(call.token);  // in flight while work is divided
   share_out<Kind, Layer>(call, shared);
   __syncthreads();
+  id.look_up();  // in flight while weights are requested
   const WarpShare* shares = shared.shares + min(warp, kWarps - 1) * kStages;
   WeightRing<Kind, Layer> ring(call, shared.layers, shares,
                                shared.rings + warp * Kind::kUnits * Kind::kUnitBytes, lane,
                                warp < kWarps);
   // The first weights are in flight while x and the angles are made.
-  if (warp < kWarps) residual.start();
+  if (warp < kWarps) residual.start(id.start(call));
   prepare_attention<Kind, Layer>(call, shared);
   __syncthreads();
   if (warp >= kWarps + kFinishingWarps) return pass_signals_on<Layer>(call);
@@ -195,10 +220,10 @@ __global__ void __launch_bounds__(kAllThreads, 1)
   }
 
   let_next_kernel_start();
-  Signals::receive(Layer::kHaveSums);
   if (blockIdx.x == 0) {
-    residual.add_sums(call.stages[kDown].parts);
-    residual.store();
+    store_result<Kind, Layer>(call, shared, residual);
+  } else {
+    Signals::receive(Layer::kHaveSums);
   }
   // The last block to end resets the signals to zero.
   constexpr int kEnded = Layer::kSignals;

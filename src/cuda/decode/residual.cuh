@@ -79,9 +79,14 @@ class Residual {
  public:
   __device__ Residual(const Call& call, Eight* x) : call_(call), x_(x) {}
 
-  // Starts from the embedding.
-  __device__ void start() {
-    each([&](int v) { at(v) = in_floats<T>(static_cast<const uint4*>(call_.x)[Own::at(v)]); });
+  // Starts from these numbers; null: from NaN.
+  __device__ void start(const void* from) {
+    constexpr std::uint32_t kNan = 0x7fff7fffu;
+    each([&](int v) {
+      uint4 words{kNan, kNan, kNan, kNan};
+      if (from != nullptr) words = static_cast<const uint4*>(from)[Own::at(v)];
+      at(v) = in_floats<T>(words);
+    });
   }
   // Adds the products' results, which are in `parts` parts.
   __device__ void add_sums(int parts) {
@@ -102,11 +107,13 @@ class Residual {
     });
   }
 
-  // Two layer norms of x, for two products. `partial`: two floats of each warp. Squares are of
-  // distances from the last layer's mean, so that nothing cancels if the mean is large.
-  __device__ void layer_norms(const NormVectors<vectors> (&weights)[2],
-                              const NormVectors<vectors> (&biases)[2], float2* partial, T* first,
-                              T* second) {
+  // Layer norms of x, one for each product that reads them. `partial`: two floats of each warp.
+  // Squares are of distances from the last layer's mean, so that nothing cancels if the mean is
+  // large.
+  template <int norms>
+  __device__ void layer_norms(const NormVectors<vectors> (&weights)[norms],
+                              const NormVectors<vectors> (&biases)[norms], float2* partial,
+                              T* const (&to)[norms]) {
     const float shift = mean_;
     const float4 away{-shift, -shift, -shift, -shift};
     Eight off[vectors] = {};
@@ -130,9 +137,8 @@ class Residual {
     const float4 scale{inverse, inverse, inverse, inverse}, offset{less, less, less, less};
     each([&](int v) {
       const Eight x{affine(off[v].low, scale, offset), affine(off[v].high, scale, offset)};
-      T* const to[] = {first, second};
 #pragma unroll
-      for (int n = 0; n < 2; ++n) {
+      for (int n = 0; n < norms; ++n) {
         const Eight w = in_floats<T>(weights[n].words[v]), b = in_floats<T>(biases[n].words[v]);
         reinterpret_cast<uint4*>(to[n])[Own::at(v)] =
             in_halves<T>(Eight{affine(x.low, w.low, b.low), affine(x.high, w.high, b.high)});
@@ -140,7 +146,7 @@ class Residual {
     });
   }
 
-  // The RMS norm of x, for a product.
+  // The RMS norm of x.
   __device__ void rms_norm(const NormVectors<vectors>& weight, float2* partial, T* to) {
     float squares = 0;
     each([&](int v) { squares += total_of_squares(at(v)); });

@@ -195,6 +195,17 @@ void find_logits(Context& ctx, const PassParts& parts, const Tensor& x, const Te
   }
 }
 
+// From ids to what the head reads, if one call has a kernel for all layers. False: x is the
+// embedding, and the layers are still to run.
+bool run_at_once(Context& ctx, const Model& model, const ForwardArgs& args, const PassParts& parts,
+                 const Tensor& x) {
+  const bool single = is_single_token(ctx, args);
+  if (single && parts.all_layers_embed && parts.run_all_layers(x)) return true;
+  embed(ctx, args, parts, model.config().vocab, x);
+  if (args.observe) args.observe(0, x);
+  return single && !parts.all_layers_embed && parts.run_all_layers(x);
+}
+
 }  // namespace
 
 FinishedRows all_rows(const CacheStep& step) {
@@ -226,21 +237,19 @@ void run_pass(Context& ctx, const Model& model, const ForwardArgs& args, const P
   Workspace::Frame frame(ctx.workspace());
   const Tensor x = frame.take(model.dtype(), {step.tokens, hidden});
 
-  embed(ctx, args, parts, model.config().vocab, x);
-  if (args.observe) args.observe(0, x);
-  const bool at_once = is_single_token(ctx, args) && parts.run_all_layers(x);
-  for (std::int64_t i = 0; !at_once && i < layers - 1; ++i) {
+  if (run_at_once(ctx, model, args, parts, x)) {
+    return find_logits(ctx, parts, x, args.logits, logit_rows(step).fixed, args.largest_logits);
+  }
+  for (std::int64_t i = 0; i < layers - 1; ++i) {
     ctx.trace().enter_layer(i);
     parts.run_layer(i, x, all_rows(step), x);
     if (args.observe) args.observe(i + 1, x);
   }
   const FinishedRows rows = rows_of_last_layer(args);
   const Tensor last = rows.count > 0 ? take_rows(ctx, frame, rows, x) : Tensor{};
-  if (!at_once) {
-    ctx.trace().enter_layer(layers - 1);
-    parts.run_layer(layers - 1, x, rows, last);
-    ctx.trace().enter_layer(TraceEntry::kNoLayer);
-  }
+  ctx.trace().enter_layer(layers - 1);
+  parts.run_layer(layers - 1, x, rows, last);
+  ctx.trace().enter_layer(TraceEntry::kNoLayer);
   if (rows.count == 0) return;
 
   const Tensor normed = frame.take(model.dtype(), {rows.count, hidden});

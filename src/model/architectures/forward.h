@@ -41,8 +41,10 @@ struct PassParts {
   FunctionRef<void(std::int64_t layer, const Tensor& x, const FinishedRows& rows,
                    const Tensor& out)>
       run_layer;
-  // Runs all layers of a step of one token over x [1, hidden] at once. False: it did nothing.
+  // Runs all layers of a step of one token at once, then the final norm: x [1, hidden] is replaced
+  // by what the head reads. False: it did nothing.
   FunctionRef<bool(const Tensor& x)> run_all_layers;
+  bool all_layers_embed;  // run_all_layers() reads the embedding too; else x is the token's row
   FunctionRef<void(const Tensor& x, const Tensor& out)> final_norm;
 };
 // Whether a step is one token of one sequence, on a GPU, and nothing observes the layers.

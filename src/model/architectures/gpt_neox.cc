@@ -153,6 +153,7 @@ GptNeox::GptNeox(const ModelConfig& config, DType dtype, WeightSource& weights)
     }
   }
   final_norm_ = read_norm(std::string(kNeoxModules.final_norm));
+  decode_norm_ = {final_norm_.weight, final_norm_.bias};
   head_ = ends.read_head(embedding_);
   finish_reading(weights);
 }

@@ -45,6 +45,7 @@ void LayeredModel::forward(Context& ctx, const ForwardArgs& args) const {
              .run_layer = [&](std::int64_t layer, const Tensor& x, const FinishedRows& rows,
                               const Tensor& out) { run_layer(ctx, pass, layer, x, rows, out); },
              .run_all_layers = [&](const Tensor& x) { return run_all_layers(ctx, pass, x); },
+             .all_layers_embed = fuses_embedding(),
              .final_norm = [&](const Tensor& x,
                                const Tensor& out) { run_final_norm(ctx, *pass.step, x, out); }});
   };
@@ -67,9 +68,15 @@ std::optional<DecodeLayersArgs> LayeredModel::all_layers(const ForwardArgs& args
   if (decode_layers_.empty()) return std::nullopt;
   const CacheStep& step = *args.step;
   const AttentionGroup& group = step.groups.front();
+  TokenEmbedding embedding;
+  if (fuses_embedding()) {
+    embedding = {.ids = step.ids, .table = embedding_, .drawn = args.drawn};
+  }
   return DecodeLayersArgs{.kind = decode_kind_,
                           .layers = decode_layers_,
                           .x = x,
+                          .embedding = embedding,
+                          .final_norm = decode_norm_,
                           .eps = static_cast<float>(config_.norm_eps),
                           .activation = config_.activation,
                           .heads = config_.heads,

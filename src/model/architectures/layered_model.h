@@ -24,6 +24,10 @@ class LayeredModel : public Model {
                                const CacheBatchLimits& limits, std::int64_t logit_rows) const final;
   void check_files() const final { storage_.check_files(); }
   bool fuses_layers(Context& ctx, const CacheStep& step) const final;
+  // The kernel of all layers takes no other tables.
+  bool fuses_embedding() const final {
+    return embedding_.format == Format::dense && embedding_.data.dtype == dtype_;
+  }
   std::shared_ptr<PoolWatcher> watch_pool() const final;
 
  protected:
@@ -51,14 +55,16 @@ class LayeredModel : public Model {
   Weight embedding_;             // [vocab, hidden], or the shard's rows of it
   Weight head_;                  // the same
   Rope rope_;
-  // The layers as decode_layers() takes them; none: they always run op by op.
+  // The layers and the final norm as decode_layers() takes them; no layers: they always run op by
+  // op.
   std::vector<DecodeLayer> decode_layers_;
+  DecodeLayer::Norm decode_norm_;
   DecodeLayerKind decode_kind_ = DecodeLayerKind::parallel;
 
  private:
   bool is_spread() const { return context_ranks_ != nullptr && context_ranks_->size() > 1; }
-  // The call of decode_layers() that replaces x [1, hidden] by the output of the last layer. None:
-  // the model runs layer by layer.
+  // The call of decode_layers() that replaces x [1, hidden] by what the head reads. None: the model
+  // runs layer by layer.
   std::optional<DecodeLayersArgs> all_layers(const ForwardArgs& args, const Tensor& x) const;
   // Makes that call, if there is one. False: it did nothing.
   bool run_all_layers(Context& ctx, const ForwardArgs& args, const Tensor& x) const;

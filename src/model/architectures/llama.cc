@@ -206,6 +206,7 @@ Llama::Llama(const ModelConfig& config, DType dtype, WeightSource& weights)
     }
   }
   final_norm_ = weights.vector(std::string(kLlamaModules.final_norm) + ".weight", hidden);
+  decode_norm_.weight = final_norm_;
   head_ = ends.read_head(embedding_);
   finish_reading(weights);
 }

@@ -20,8 +20,11 @@ bool Architecture::reads(std::string_view key) const {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-StepKind step_kind(std::int64_t tokens, bool fuses_layers) {
-  if (tokens == 1) return fuses_layers ? StepKind::fused_token : StepKind::token;
+StepKind step_kind(std::int64_t tokens, const StepFusion& fusion) {
+  if (tokens == 1 && fusion.layers) {
+    return fusion.embedding ? StepKind::fused_token : StepKind::fused_layers;
+  }
+  if (tokens == 1) return StepKind::token;
   return tokens <= CacheBatch::kFewTokens ? StepKind::short_prompt : StepKind::prompt;
 }
 
@@ -48,10 +51,13 @@ void add_attention(std::vector<StepCalls>& calls, std::int64_t layers, StepKind 
 std::vector<StepCalls> Architecture::promised_calls(const ModelConfig& config,
                                                     StepKind kind) const {
   const char* norm_op = norm == NormKind::layer_norm ? "layer_norm" : "rms_norm";
-  std::vector<StepCalls> calls{{"embedding", 1, "the ids"}};
   if (kind == StepKind::fused_token) {
-    calls.push_back({"decode_layers", 1, "all layers: norms, products, attention, residual"});
-    calls.push_back({norm_op, 1, "at the end"});
+    return {{"decode_layers", 1, "embedding, all layers, norm at the end"},
+            {"linear", 1, "the head"}};
+  }
+  std::vector<StepCalls> calls{{"embedding", 1, "the ids"}};
+  if (kind == StepKind::fused_layers) {
+    calls.push_back({"decode_layers", 1, "all layers, norm at the end"});
     calls.push_back({"linear", 1, "the head"});
     return calls;
   }

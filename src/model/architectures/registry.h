@@ -52,10 +52,14 @@ enum class StepKind : std::uint8_t {
   prompt,        // tokens of a prompt: keys and values are stored, then attention reads them
   short_prompt,  // few tokens, in one op; but the last layer computes only one row to the end
   token,         // one token
-  fused_token    // the same, all layers in one call of decode_layers()
+  fused_layers,  // the same, all layers and the final norm in one call of decode_layers()
+  fused_token    // the same, and the embedding too
 };
-// `fuses_layers`: the result of Model::fuses_layers() for the step.
-StepKind step_kind(std::int64_t tokens, bool fuses_layers);
+// The results of Model::fuses_layers() for the step, and of Model::fuses_embedding().
+struct StepFusion {
+  bool layers = false, embedding = false;
+};
+StepKind step_kind(std::int64_t tokens, const StepFusion& fusion);
 
 // What a step calls of one op. `tessera verify` and `tessera profile` compare it with the trace.
 struct StepCalls {

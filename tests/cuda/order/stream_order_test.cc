@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -242,6 +243,14 @@ TEST_P(CudaOrderTest, DecodeLayers) {
       check(op, input, x);
     }
   }
+}
+
+// The token's id is what the kernel before has drawn.
+TEST_P(CudaOrderTest, DecodeLayersFromAnId) {
+  DecodeCall call(ctx(), {.layers = 1, .format = Format::nvfp4, .keys = 40, .ends = true});
+  const auto op = [&] { EXPECT_TRUE(decode_layers(ctx(), call.args)); };
+  const std::vector<Tensor> inputs = call.small_inputs();
+  for (const Tensor& input : std::span(inputs).last(2)) check(op, input, call.args.x);
 }
 
 TEST_P(CudaOrderTest, Norm) {

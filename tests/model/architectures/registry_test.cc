@@ -115,7 +115,7 @@ TEST(Registry, EntriesBuildTheModulesTheyNameAndCallTheOpsTheyList) {
     };
     const auto promised = [&](std::int64_t tokens) {
       std::map<std::string, std::int64_t> listed;
-      const model::StepKind kind = model::step_kind(tokens, /*fuses_layers=*/false);
+      const model::StepKind kind = model::step_kind(tokens, /*fusion=*/{});
       for (const auto& op : entry->promised_calls(config, kind)) listed[op.op] = op.calls;
       return listed;
     };
