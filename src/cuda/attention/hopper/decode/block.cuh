@@ -20,8 +20,12 @@
 namespace tessera::cuda::hopper_decode {
 
 inline constexpr int kMostStages = 48;
-inline constexpr int kCodeWarps = 8;   // that compute, with codes; 12 is a multiple of teams too
 inline constexpr int kSwizzle = 1024;  // bytes after which the copy engine's pattern repeats
+
+// Warps that compute over codes, with one head to a block and with two: a multiple of the 2 or 4
+// warps of a step. Up to 10 of them, with the two that fetch, leave 168 registers for each thread;
+// more leave 128.
+inline constexpr int kCodeWarps[2] = {8, 8};
 
 // 32 rows of keys or values as the copy engine writes them: in swizzled panels of 128 bytes, so
 // that eight rows read at the same column lie in different banks. Rows of other lengths (D 80)
@@ -68,7 +72,7 @@ struct Barriers {
 template <int dim_, int heads, bool codes = false, int most_rows = static_cast<int>(kFewRows)>
 struct Block {
   static constexpr int dim = dim_, kHeads = heads, kRows = most_rows;
-  static constexpr int kWarps = codes ? kCodeWarps : 4;
+  static constexpr int kWarps = codes ? kCodeWarps[heads - 1] : 4;
   static constexpr bool kCodes = codes;
   static constexpr int kStepKeys = decode_step_keys(codes), kParts = kStepKeys / kWarpKeys;
   static constexpr int kTeamWarps = heads * kParts;

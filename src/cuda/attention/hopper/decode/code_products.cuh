@@ -3,8 +3,9 @@
 //
 //   scores = Q K^T      [8 rows, 32 keys]      code_queries.cuh
 //   weights                                    code_state.cuh
-//   sums += V^T P^T     [dim, 8 rows]          rows are columns here, because a right operand of
-//                                              mma.sync has 8 columns, a left one 16 rows
+//   sums += V^T P^T     [dim, 8 rows]          code_values.cuh; rows are columns here, because a
+//                                              right operand of mma.sync has 8 columns, a left one
+//                                              16 rows
 //
 // Both products have all 16 rows of their left operand in use: digits or two tiles of queries, and
 // 16 columns of the values. Elements have the orders of cuda.split.codes (split_codes.cuh), and are
@@ -13,11 +14,11 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "cuda/attention/hopper/decode/block.cuh"
 #include "cuda/attention/hopper/decode/code_queries.cuh"
 #include "cuda/attention/hopper/decode/code_state.cuh"
+#include "cuda/attention/hopper/decode/code_values.cuh"
 #include "cuda/attention/hopper/decode/products.cuh"
 #include "cuda/attention/portable/code_pairs.cuh"
 #include "cuda/attention/portable/fragments.cuh"
@@ -27,40 +28,10 @@ namespace tessera::cuda::hopper_decode {
 
 inline constexpr int kTileRows = 8;
 
-// The lane's bytes of 16 values: of values 2t, 2t + 1, 2t + 8 and 2t + 9, in the order of
-// ValueCodes.
-template <int dim>
-struct ValueWords {
-  using Values = split::ValueCodes<dim>;
-  static constexpr int kWhole = Values::kBytes / 4;                    // words
-  static constexpr int kWords = kWhole + (Values::kRest > 0 ? 1 : 0);  // the last: kRest bytes
-  std::uint32_t of[4][kWords];
-
-  // `rows`: the codes of the values, which begin at byte `first` of each row.
-  template <typename Rows>
-  __device__ void read(const unsigned char* rows, int first) {
-    const int g = lane_of_warp() / 4, t = lane_of_warp() % 4;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const auto read = [&](auto bytes, int byte, int word) {
-        const unsigned char* const from = rows + Rows::at(2 * t + i, first + byte);
-        split::read_words<bytes()>(from, of[i] + word);
-        split::read_words<bytes()>(from + 8 * Rows::kRowBytes, of[2 + i] + word);
-      };
-      read(std::integral_constant<int, Values::kBytes>(), Values::kBytes * g, 0);
-      if constexpr (Values::kRest > 0) {
-        read(std::integral_constant<int, Values::kRest>(), Values::kWhole + Values::kRest * g,
-             kWhole);
-      }
-    }
-  }
-};
-
 template <typename T, int dim_, DType stored, int tiles>
 struct CodeProducts {
   static constexpr int dim = dim_;
   using Element = T;
-  using Pairs = CodePairs<Half, stored>;
   using BlockOf = Block<dim, decode_heads(dim), true, tiles * kTileRows>;
   using Rows = typename BlockOf::Rows;
   using Values = split::ValueCodes<dim>;
@@ -99,7 +70,7 @@ struct CodeProducts {
 #pragma unroll
     for (int u = 0; u < kWarpKeys / 16; ++u) {
       if constexpr (tiles > 1) read_values(u);
-      add(u, values[u], weights, state.sums);
+      values[u].template add<stored>(u, weights, state.sums);
     }
   }
   template <typename Loop>
@@ -143,33 +114,9 @@ struct CodeProducts {
       scales[n][0] = pair.x, scales[n][1] = pair.y;
     }
   }
-  // sums += V^T P^T of 16 values. Codes of two values are put side by side first, because the pairs
-  // of an operand lie along the values.
-  __device__ static void add(int u, const ValueWords<dim>& values,
-                             const std::uint32_t (&weights)[tiles][kEights],
-                             float (&sums)[tiles][dim / 16][4]) {
-    const auto add_piece = [&](int piece, std::uint32_t low_values, std::uint32_t high_values) {
-      std::uint32_t low[2], high[2];
-      Pairs::decode(low_values, low);
-      Pairs::decode(high_values, high);
-#pragma unroll
-      for (int m = 0; m < tiles; ++m) {
-        mma_16x8x16(sums[m][piece], {low[0], low[1], high[0], high[1]},
-                    {weights[m][2 * u], weights[m][2 * u + 1]}, Half());
-      }
-    };
-    const auto& of = values.of;
-#pragma unroll
-    for (int w = 0; w < values.kWords; ++w) {
-      add_piece(2 * w, Pairs::join_low(of[0][w], of[1][w]), Pairs::join_low(of[2][w], of[3][w]));
-      if (w == values.kWhole) break;  // the rest is two bytes
-      add_piece(2 * w + 1, Pairs::join_high(of[0][w], of[1][w]),
-                Pairs::join_high(of[2][w], of[3][w]));
-    }
-  }
   // Writes a row of sums.
   __device__ static void write(const float (&sums)[dim / 16][4], int i, int g, float* out) {
-    constexpr float kFactor = 1.f / Pairs::kUnit;
+    constexpr float kFactor = 1.f / CodePairs<Half, stored>::kUnit;
     const auto sum = [&](int column) { return kFactor * sums[column / 2][column % 2 * 2 + i]; };
 #pragma unroll
     for (int c = 0; c < Values::kBytes; c += 4) {

@@ -20,7 +20,7 @@
 #include <cstdint>
 
 #include "cuda/attention/hopper/decode/code_queries.cuh"
-#include "cuda/attention/portable/split_block.cuh"
+#include "cuda/attention/portable/fragments.cuh"
 #include "cuda/tile/exp2.cuh"
 #include "cuda/tile/pack.cuh"
 #include "cuda/tile/quad.cuh"
