@@ -48,7 +48,7 @@ struct Inputs {
     for (int r = 0; r < rows; ++r) {
       for (int d = 0; d < dim; ++d) {
         double x = normal.at(r, d) * query_size;
-        if (r == 1) x = 0;                        // a row of nothing
+        if (r == 1) x = 0;                      // a row of nothing
         if (r == 2) x *= std::exp2(-(d % 24));  // elements of all sizes
         T element;
         if constexpr (std::is_same_v<T, Half>) {
@@ -62,7 +62,8 @@ struct Inputs {
       }
     }
     for (int kind = 0; kind < 2; ++kind) {
-      const reference::Array sizes = test::random_normal({kKeys}, static_cast<std::uint64_t>(3 + kind));
+      const reference::Array sizes =
+          test::random_normal({kKeys}, static_cast<std::uint64_t>(3 + kind));
       for (int j = 0; j < kKeys; ++j) {
         for (int d = 0; d < dim; ++d) {
           int code = (j * 7919 + d * 104729 + kind * 31 + j * d) % 256;

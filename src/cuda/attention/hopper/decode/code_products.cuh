@@ -7,10 +7,10 @@
 //                                              right operand of mma.sync has 8 columns, a left one
 //                                              16 rows
 //
-// Both products have all 16 rows of their left operand in use: digits or two tiles of queries, and
-// 16 columns of the values. Elements have the orders of cuda.split.codes (split_codes.cuh), and are
-// read where the copy engine wrote them. Rows of 128 bytes are swizzled, so that lanes served
-// together read different banks.
+// So the 16 rows of a left operand are in use where at most 8 query rows exist, as in most calls:
+// by two digits of int8 queries, and by 16 columns of the values. Elements have the orders of
+// cuda.split.codes (split_codes.cuh), and are read where the copy engine wrote them. Rows of 128
+// bytes are swizzled, so that lanes served together read different banks.
 #pragma once
 
 #include <cstdint>
