@@ -1,19 +1,21 @@
 // The queries of a head as the left operand of the product with keys of 8 bits, and that product.
 // Rows are scaled so that keys take few instructions:
 //
-//   int8    none. A row is rounded to integers of 16 bits, relative to its largest element, and cut
-//           into two digits of 8 bits: q = unit * (256 high + low). Keys enter mma.sync as they lie
-//           in memory. Sums are integers, so they are exact.
+//   int8    none. A row is rounded to integers of 24 bits, relative to its largest element, and cut
+//           into three digits of 8 bits: q = unit * (2^16 high + 2^8 middle + low). Keys enter
+//           mma.sync as they lie in memory. Sums are integers, so they are exact.
 //   E4M3    one for two elements, the conversion to f16. A row is multiplied by a power of two and
 //           rounded to f16, which loses nothing of a bf16 but elements below 2^-27 of the largest.
 //
-//        left operand        8 keys               A tile has 8 rows. Lane 4 g + t gets the scores
-//        of
-//      +--------------+    +--------+             row g for keys 2t and 2t + 1, both digits.
-//      | 8 rows: high |    |        |
-//      | 8 rows: low  | x  |        |  head dim   E4M3: the left operand is both tiles, or one tile
-//      +--------------+    +--------+             and zeros.
-//          head dim
+//          left operands        8 keys             A tile has 8 rows. Lane 4 g + t gets the scores
+//        +----------------+    +--------+          of row g for keys 2t and 2t + 1, all digits.
+//        | 8 rows: high   |    |        |
+//        | 8 rows: middle | x  |        | head     E4M3: the left operand is both tiles, or one
+//        +----------------+    +--------+ dim      tile and zeros.
+//        | 8 rows: low    |
+//        | 0, or the low digits of a second tile |
+//        +----------------+
+//             head dim
 #pragma once
 
 #include <cmath>
@@ -107,16 +109,16 @@ struct CodeQueries;
 template <typename T, int dim, int tiles>
 struct CodeQueries<T, dim, DType::i8, tiles> {
   static constexpr int kSteps = KeyWords<dim>::kPairs;  // 32 elements of the head dim each
-  std::uint32_t digits[tiles][kSteps][4];
+  // Of a tile: high and middle digits. The last: low digits of all tiles.
+  std::uint32_t digits[tiles + 1][kSteps][4];
   float unit[tiles];   // of the lane's rows
   float spoil[tiles];  // NaN if the row is not finite, else 0
 
   __device__ void load(const unsigned char* rows) {
-    constexpr float kMost = 32639.f;  // both digits are 127
-    constexpr float kLeast = 1e-30f;  // no unit is 0, or its inverse infinite
-    // Such a sum is rounded to an integer, and its lowest bits are that integer. The 128 makes the
-    // upper byte round to nearest; it is taken off the lower byte again.
-    constexpr float kRound = 12582912.f + 128.f;
+    constexpr float kMost = 0x7f7f00;  // the largest with high digit 127, and some room
+    constexpr float kLeast = 1e-30f;   // no unit is 0, or its inverse infinite
+#pragma unroll
+    for (int s = 0; s < kSteps; ++s) digits[tiles][s][1] = digits[tiles][s][3] = 0;
 #pragma unroll
     for (int m = 0; m < tiles; ++m) {
       QueryPart<T, dim> q;
@@ -129,33 +131,35 @@ struct CodeQueries<T, dim, DType::i8, tiles> {
       spoil[m] = finite ? 0.f : __uint_as_float(0x7fffffffu);
 #pragma unroll
       for (int s = 0; s < 2 * kSteps; ++s) {
-        std::uint32_t low = 0, high = 0;
+        std::uint32_t of_word[3] = {};  // low, middle, high
         if (s < q.kWords) {
           std::uint32_t sums[4];
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            sums[i] = __float_as_uint(fmaf(q.x[s][i], inverse, kRound));
-          }
+          for (int i = 0; i < 4; ++i) sums[i] = bytes_of(finite ? q.x[s][i] * inverse : 0.f);
           const std::uint32_t first = __byte_perm(sums[0], sums[1], 0x5140);
           const std::uint32_t second = __byte_perm(sums[2], sums[3], 0x5140);
-          low = __byte_perm(first, second, 0x5410) ^ 0x80808080u;
-          high = __byte_perm(first, second, 0x7632);
+          of_word[0] = __byte_perm(first, second, 0x5410) ^ 0x80808080u;
+          of_word[1] = __byte_perm(first, second, 0x7632) ^ 0x80808080u;
+          of_word[2] = __byte_perm(__byte_perm(sums[0], sums[1], 0x0062),
+                                   __byte_perm(sums[2], sums[3], 0x0062), 0x5410);
         }
-        digits[m][s / 2][s % 2 * 2] = high;
-        digits[m][s / 2][s % 2 * 2 + 1] = low;
+        const int at = s % 2 * 2;
+        digits[m][s / 2][at] = of_word[2];
+        digits[m][s / 2][at + 1] = of_word[1];
+        digits[tiles][s / 2][at + m] = of_word[0];
       }
     }
   }
   // scores = Q K^T times the scales of the keys, in units of the queries.
   __device__ void multiply(const KeyWords<dim>& keys, const KeyNumbers& scales,
                            CodeScores<tiles>& scores) const {
-    int sums[tiles][kEights][4] = {};
+    int sums[tiles + 1][kEights][4] = {};
 #pragma unroll
     for (int s = 0; s < kSteps; ++s) {
 #pragma unroll
       for (int n = 0; n < kEights; ++n) {
 #pragma unroll
-        for (int m = 0; m < tiles; ++m) {
+        for (int m = 0; m <= tiles; ++m) {
           mma_16x8x32(sums[m][n], digits[m][s], {keys.of[n][2 * s], keys.of[n][2 * s + 1]});
         }
       }
@@ -166,11 +170,19 @@ struct CodeQueries<T, dim, DType::i8, tiles> {
       for (int n = 0; n < kEights; ++n) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const auto sum = static_cast<float>(256 * sums[m][n][i] + sums[m][n][2 + i]);
-          scores[m][n][i] = fmaf(sum, scales[n][i], spoil[m]);
+          const auto high = static_cast<float>(sums[m][n][i]);
+          const auto rest = static_cast<float>(256 * sums[m][n][2 + i] + sums[tiles][n][2 * m + i]);
+          scores[m][n][i] = fmaf(fmaf(high, 65536.f, rest), scales[n][i], spoil[m]);
         }
       }
     }
+  }
+
+ private:
+  // x, rounded to an integer, as the bytes low + 128, middle + 128 and high: so the upper digits
+  // round to nearest.
+  __device__ static std::uint32_t bytes_of(float x) {
+    return static_cast<std::uint32_t>(__float2int_rn(x) + 0x8080);
   }
 };
 
