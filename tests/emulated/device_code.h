@@ -40,6 +40,7 @@ using std::min;
 // ---- arithmetic ---------------------------------------------------------------------------------
 
 inline float __fmul_rn(float a, float b) { return a * b; }
+inline int __float2int_rn(float x) { return static_cast<int>(std::nearbyint(x)); }
 inline float rsqrtf(float x) { return 1.f / std::sqrt(x); }
 inline void sincospif(float x, float* sine, float* cosine) {
   const double angle = 3.14159265358979323846 * x;

@@ -12,6 +12,7 @@
 #include "cuda/tile/exp2.cuh"
 #include "cuda/tile/ldmatrix.cuh"
 #include "cuda/tile/mma.cuh"
+#include "cuda/tile/mma_int8.cuh"
 #include "cuda/tile/pack.cuh"
 #include "cuda/tile/padded_rows.cuh"
 #include "cuda/tile/quad.cuh"
@@ -90,6 +91,35 @@ void check_products(T (*rounded)(float)) {
 TEST(TileTest, RowsOfSharedMemoryMultiply) {
   check_products<Half>(to_f16);
   check_products<BFloat16>(to_bf16);
+}
+
+// Sums of signed bytes, from the documented places of both operands.
+TEST(TileTest, BytesMultiply) {
+  const auto value = [](int seed, int r, int c) { return (r * 37 + c * 101 + seed) % 256 - 128; };
+  int wrong = 0;
+  run_grid(dim3(1), dim3(32), 0, [&] {
+    const int g = lane() / 4, t = lane() % 4;
+    const auto word = [&](int seed, int row, int k) {
+      std::uint32_t bytes = 0;
+      for (int i = 0; i < 4; ++i) {
+        bytes |= static_cast<std::uint32_t>(value(seed, row, k + i) & 255) << (8 * i);
+      }
+      return bytes;
+    };
+    int sums[4] = {1, 2, 3, 4};
+    mma_16x8x32(sums,
+                {word(1, g, 4 * t), word(1, g + 8, 4 * t), word(1, g, 4 * t + 16),
+                 word(1, g + 8, 4 * t + 16)},
+                {word(2, g, 4 * t), word(2, g, 4 * t + 16)});
+    for (int i = 0; i < 4; ++i) {
+      int expected = 1 + i;
+      for (int k = 0; k < 32; ++k) {
+        expected += value(1, g + i / 2 * 8, k) * value(2, 2 * t + i % 2, k);
+      }
+      wrong += sums[i] != expected;
+    }
+  });
+  EXPECT_EQ(wrong, 0);
 }
 
 template <int dim>

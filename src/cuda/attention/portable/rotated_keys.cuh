@@ -127,15 +127,6 @@ __device__ void rotate_keys_of_lane(std::uint32_t (&b)[4], uint2 rotation) {
   b[3] = multiply_add(b[3], cos, multiply<T>(first_back, minus_sin));
 }
 
-// The two numbers of a register in f32.
-__device__ inline float2 unpacked(Halves x, Half) {
-  return {to_f32(Half{static_cast<std::uint16_t>(x)}),
-          to_f32(Half{static_cast<std::uint16_t>(x >> 16)})};
-}
-__device__ inline float2 unpacked(Halves x, BFloat16) {
-  return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
-}
-
 // Rotates two pairs of a query back, in f32, and rounds once.
 template <typename T>
 __device__ void rotate_query(Halves& first, Halves& second, float4 rotation) {

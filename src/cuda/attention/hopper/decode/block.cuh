@@ -19,9 +19,13 @@
 
 namespace tessera::cuda::hopper_decode {
 
-inline constexpr int kRows = static_cast<int>(kFewRows);
 inline constexpr int kMostStages = 48;
 inline constexpr int kSwizzle = 1024;  // bytes after which the copy engine's pattern repeats
+
+// Warps that compute over codes, with one head to a block and with two: a multiple of the 2 or 4
+// warps of a step. Up to 10 of them, with the two that fetch, leave 168 registers for each thread;
+// more leave 128.
+inline constexpr int kCodeWarps[2] = {8, 8};
 
 // 32 rows of keys or values as the copy engine writes them: in swizzled panels of 128 bytes, so
 // that eight rows read at the same column lie in different banks. Rows of other lengths (D 80)
@@ -49,9 +53,10 @@ struct CodeRows {
   static constexpr int kRowBytes = heads * dim;
   static constexpr int kBytes = decode_step_keys(true) * dim;  // of a head
 
-  // Where byte `byte` of row `row` lies. A single read does not cross a 16-byte chunk.
+  // Where byte `byte` of row `row` lies. A single read does not cross a 16-byte chunk. Eight rows
+  // further on, it lies eight times kRowBytes further on.
   __device__ static int at(int row, int byte) {
-    return row * kRowBytes + (kRowBytes == 128 ? byte ^ row % 8 * 16 : byte);
+    return row * kRowBytes + (kRowBytes == 128 ? byte ^ (row & 7) * 16 : byte);
   }
 };
 
@@ -63,10 +68,11 @@ struct Barriers {
 // `heads` neighbouring key heads, whose rows are adjacent, share a block. A warp has one of the
 // heads and a part of each step's keys. The warps of a step are a team; all teams compute at the
 // same time. Codes take more instructions per byte than 16-bit numbers, so there are twice as many
-// warps.
-template <int dim_, int heads, bool codes = false>
+// warps. A head has at most `most_rows` rows.
+template <int dim_, int heads, bool codes = false, int most_rows = static_cast<int>(kFewRows)>
 struct Block {
-  static constexpr int dim = dim_, kHeads = heads, kWarps = codes ? 8 : 4;
+  static constexpr int dim = dim_, kHeads = heads, kRows = most_rows;
+  static constexpr int kWarps = codes ? kCodeWarps[heads - 1] : 4;
   static constexpr bool kCodes = codes;
   static constexpr int kStepKeys = decode_step_keys(codes), kParts = kStepKeys / kWarpKeys;
   static constexpr int kTeamWarps = heads * kParts;
@@ -89,7 +95,7 @@ struct Block {
   bool* last;
   int rows;
 
-  __device__ Block(unsigned char* memory, int stages, int most_rows) : rows(most_rows) {
+  __device__ Block(unsigned char* memory, int stages, int rows_of_head) : rows(rows_of_head) {
     const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(memory));
     ring = memory + (kSwizzle - address % kSwizzle) % kSwizzle;
     all_scales = reinterpret_cast<float*>(ring + stages * kStage);
@@ -101,10 +107,9 @@ struct Block {
     before = reinterpret_cast<int*>(barriers + 1);
     last = reinterpret_cast<bool*>(before + kMostSequences + 1);
   }
-  __host__ __device__ static constexpr int bytes(int stages, int most_rows) {
-    return kSwizzle + stages * (kStage + 4 * kScales) + 2 * kQueries +
-           kWarps * most_rows * dim * 4 + 2 * kWarps * kRows * 4 +
-           static_cast<int>(sizeof(Barriers)) + (kMostSequences + 2) * 4;
+  __host__ __device__ static constexpr int bytes(int stages, int rows) {
+    return kSwizzle + stages * (kStage + 4 * kScales) + 2 * kQueries + kWarps * rows * dim * 4 +
+           2 * kWarps * kRows * 4 + static_cast<int>(sizeof(Barriers)) + (kMostSequences + 2) * 4;
   }
   __device__ unsigned char* stage(int i) const { return ring + i * kStage; }
   // Of stage i: [keys or values][heads][kStepKeys].

@@ -1,11 +1,24 @@
-// The two products of a step over codes of 8 bits in the decode kernel for Hopper. Elements have
-// the orders of cuda.split.codes (portable/split_codes.cuh), and are read where the copy engine
-// wrote them. Rows of 128 bytes are swizzled, so that lanes served together read different banks.
+// The two products of a step over keys and values of 8 bits in the decode kernel for Hopper, for
+// tiles of 8 query rows:
+//
+//   scores = Q K^T      [8 rows, 32 keys]      code_queries.cuh
+//   weights                                    code_state.cuh
+//   sums += V^T P^T     [dim, 8 rows]          code_values.cuh; rows are columns here, because a
+//                                              right operand of mma.sync has 8 columns, a left one
+//                                              16 rows
+//
+// So the 16 rows of a left operand are in use where at most 8 query rows exist, as in most calls:
+// by two digits of int8 queries, and by 16 columns of the values. Elements have the orders of
+// cuda.split.codes (split_codes.cuh), and are read where the copy engine wrote them. Rows of 128
+// bytes are swizzled, so that lanes served together read different banks.
 #pragma once
 
 #include <cstdint>
 
 #include "cuda/attention/hopper/decode/block.cuh"
+#include "cuda/attention/hopper/decode/code_queries.cuh"
+#include "cuda/attention/hopper/decode/code_state.cuh"
+#include "cuda/attention/hopper/decode/code_values.cuh"
 #include "cuda/attention/hopper/decode/products.cuh"
 #include "cuda/attention/portable/code_pairs.cuh"
 #include "cuda/attention/portable/fragments.cuh"
@@ -13,82 +26,73 @@
 
 namespace tessera::cuda::hopper_decode {
 
-template <typename T, int dim_, DType stored>
+inline constexpr int kTileRows = 8;
+
+template <typename T, int dim_, DType stored, int tiles>
 struct CodeProducts {
   static constexpr int dim = dim_;
   using Element = T;
-  using Pairs = CodePairs<T, stored>;
-  using BlockOf = Block<dim, decode_heads(dim), true>;
+  using BlockOf = Block<dim, decode_heads(dim), true, tiles * kTileRows>;
   using Rows = typename BlockOf::Rows;
-  using Keys = split::KeyCodes<dim>;
   using Values = split::ValueCodes<dim>;
-  static constexpr float kScoreUnit = Pairs::kUnit;
-  static constexpr float kGain = code_gain<T, stored>();  // of weights
+  using State = CodeState<dim, tiles>;
 
   int first;  // byte of the head in a row
-  std::uint32_t queries[dim / 16][4];
+  CodeQueries<T, dim, stored, tiles> queries;
 
   __device__ explicit CodeProducts(int head) : first(head * dim) {}
   __device__ static int first_row(int, int part) { return part * kWarpKeys * Rows::kRowBytes; }
 
-  __device__ void load(const unsigned char* rows) {
+  __device__ void load(const unsigned char* rows) { queries.load(rows); }
+
+  // Takes in the keys of a step. hide(scores) hides those that a row does not see. Everything is
+  // read as early as registers allow, because a multiprocessor has few warps to hide the waiting.
+  template <typename Hide>
+  __device__ void take(float q_factor, const StepPlace& at, Hide hide, State& state) const {
+    KeyWords<dim> keys;
+    keys.template read<Rows>(at.keys, first);
+    KeyNumbers scales;
+    read_scales(at.key_scales, scales);
+    CodeScores<tiles> scores;
+    queries.multiply(keys, scales, scores);
+    ValueWords<dim> values[kWarpKeys / 16];
+    const auto read_values = [&](int u) {
+      values[u].template read<Rows>(at.values + 16 * u * Rows::kRowBytes, first);
+    };
+    if constexpr (tiles == 1) read_values(0), read_values(1);
+    read_scales(at.value_scales, scales);
+    hide(scores);
+    float factor[tiles];
 #pragma unroll
-    for (int s = 0; s < dim / 16; ++s) split::load_in_code_order<dim, Pairs>(rows, s, queries[s]);
-  }
-  // scores = Q K^T, in units of the codes.
-  __device__ void multiply(const unsigned char* keys, StepScores& scores) const {
-    const int t = lane_of_warp() % 4;
-    for_each_score(scores, [](float& s) { s = 0.f; });
-#pragma unroll
-    for (int v = 0; v < Keys::kVectors; ++v) {
-      multiply_vectors<Keys::kBytes>(keys, Keys::vector(v, t), v * Keys::kBytes / 4, scores);
-    }
-    if constexpr (Keys::kWhole < dim) {
-      multiply_vectors<4>(keys, Keys::kWhole + 4 * t, Keys::kWords - 1, scores);
-    }
-  }
-  // Multiplies the scores or weights of each key by its scale.
-  __device__ static void scale(const float* scales, float gain, StepScores& scores) {
-    const float2* mine = reinterpret_cast<const float2*>(scales) + lane_of_warp() % 4;
-#pragma unroll
-    for (int n = 0; n < kWarpKeys / 8; ++n) {
-      const float2 factors = mine[4 * n];
-#pragma unroll
-      for (int side = 0; side < 2; ++side) {
-        scores[0][n][2 * side] *= gain * factors.x;
-        scores[0][n][2 * side + 1] *= gain * factors.y;
-      }
-    }
-  }
-  // sums += P V, columns in the order of ValueCodes.
-  __device__ void add(const StepScores& weights, const unsigned char* values,
-                      float (&sums)[dim / 8][4]) const {
-    const int g = lane_of_warp() / 4;
+    for (int m = 0; m < tiles; ++m) factor[m] = q_factor * queries.unit[m];
+    std::uint32_t weights[tiles][kEights];
+    state.weigh(factor, scores, scales, weights);
 #pragma unroll
     for (int u = 0; u < kWarpKeys / 16; ++u) {
-      std::uint32_t a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const float* pair = &weights[0][2 * u + i / 2][i % 2 * 2];
-        a[i] = pack(pair[0], pair[1], T());
-      }
-      const int row = 16 * u + lane_of_warp() % 4 * 2;
-      add_columns<Values::kBytes>(values, row, first + Values::kBytes * g, a, sums);
-      if constexpr (Values::kRest > 0) {
-        add_columns<Values::kRest, Values::kBytes>(
-            values, row, first + Values::kWhole + Values::kRest * g, a, sums);
-      }
+      if constexpr (tiles > 1) read_values(u);
+      values[u].template add<stored>(u, weights, state.sums);
     }
   }
-  // Writes a side of the sums to a row of results.
-  __device__ static void write(const float (&sums)[dim / 8][4], int side, float* out) {
-    constexpr float kFactor = 1.f / (kGain * Pairs::kUnit);
-    const int column = 2 * (lane_of_warp() % 4);
+  template <typename Loop>
+  __device__ static void hide_keys(const QueryRows& rows, const Loop& loop, int k0,
+                                   CodeScores<tiles>& scores) {
+    hide<tiles>(rows, loop, k0, scores);
+  }
+  // Stores the warp's results to the block's shared memory.
+  __device__ static void share(const State& state, int rows, const BlockOf& block) {
+    const int warp = split::warp_of_block(), g = lane_of_warp() / 4, t = lane_of_warp() % 4;
 #pragma unroll
-    for (int n = 0; n < dim / 8; ++n) {
+    for (int m = 0; m < tiles; ++m) {
+      const int row = kTileRows * m + g;
+      const float sum = tile::quad_sum(state.weights[m]);
+      if (row < rows && t == 0) {
+        block.largest[warp][row] = state.origin[m];
+        block.sum[warp][row] = sum;
+      }
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        out[Values::element(n, column + i)] = kFactor * sums[n][2 * side + i];
+        const int of_sums = kTileRows * m + 2 * t + i;
+        if (of_sums < rows) write(state.sums[m], i, g, block.out(warp, of_sums));
       }
     }
   }
@@ -102,36 +106,28 @@ struct CodeProducts {
   }
 
  private:
-  // Multiplies the steps along the head dim, from step `s` on, that `bytes` bytes of each key hold;
-  // the lane's bytes begin at `byte` of the head.
-  template <int bytes>
-  __device__ void multiply_vectors(const unsigned char* keys, int byte, int s,
-                                   StepScores& scores) const {
-    std::uint32_t words[kWarpKeys / 8][bytes / 4];
+  __device__ static void read_scales(const float* from, KeyNumbers& scales) {
+    const float2* mine = reinterpret_cast<const float2*>(from) + lane_of_warp() % 4;
 #pragma unroll
-    for (int n = 0; n < kWarpKeys / 8; ++n) {
-      split::read_words<bytes>(keys + Rows::at(8 * n + lane_of_warp() / 4, first + byte), words[n]);
-    }
-#pragma unroll
-    for (int w = 0; w < bytes / 4; ++w) {
-#pragma unroll
-      for (int n = 0; n < kWarpKeys / 8; ++n) {
-        std::uint32_t b[2];
-        Pairs::decode(words[n][w], b);
-        mma_16x8x16(scores[0][n], queries[s + w], b, T());
-      }
+    for (int n = 0; n < kEights; ++n) {
+      const float2 pair = mine[4 * n];
+      scales[n][0] = pair.x, scales[n][1] = pair.y;
     }
   }
-  // Adds `bytes` bytes of each of the lane's values: columns of the pieces from `piece` on.
-  template <int bytes, int piece = 0>
-  __device__ static void add_columns(const unsigned char* values, int row, int byte,
-                                     const std::uint32_t (&a)[4], float (&sums)[dim / 8][4]) {
-    std::uint32_t words[4][(bytes + 3) / 4];
+  // Writes a row of sums.
+  __device__ static void write(const float (&sums)[dim / 16][4], int i, int g, float* out) {
+    constexpr float kFactor = 1.f / CodePairs<Half, stored>::kUnit;
+    const auto sum = [&](int column) { return kFactor * sums[column / 2][column % 2 * 2 + i]; };
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      split::read_words<bytes>(values + Rows::at(row + i / 2 * 8 + i % 2, byte), words[i]);
+    for (int c = 0; c < Values::kBytes; c += 4) {
+      *reinterpret_cast<float4*>(out + Values::kBytes * g + c) =
+          make_float4(sum(c), sum(c + 1), sum(c + 2), sum(c + 3));
     }
-    split::add_code_columns<T, Pairs, bytes, piece>(words, a, sums);
+    if constexpr (Values::kRest > 0) {
+      static_assert(Values::kRest == 2);
+      *reinterpret_cast<float2*>(out + Values::kWhole + 2 * g) =
+          make_float2(sum(Values::kBytes), sum(Values::kBytes + 1));
+    }
   }
 };
 

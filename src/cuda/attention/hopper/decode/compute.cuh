@@ -35,7 +35,7 @@ struct Computer {
     for (Pieces piece(c, block.before, BlockOf::kHeads); !piece.done(); piece.next()) {
       const SmallSequence s = SmallSequence::of(c.call, piece.sequence);
       const QueryRows rows{c.call, s, piece.heads * BlockOf::kHeads + head, 0, rows_of(c.call, s)};
-      WarpRows<1, dim> state;
+      typename Of::State state;
       state.clear();
       compute(piece, rows, pieces, first_step, state);
       finish(piece, rows, state);
@@ -46,7 +46,7 @@ struct Computer {
 
  private:
   __device__ void compute(const Pieces& piece, const QueryRows& rows, int pieces, int first_step,
-                          WarpRows<1, dim>& state) {
+                          typename Of::State& state) {
     const KeyTileLoop loop = loop_over(c.call, rows.sequence);
     const Slots slots(rows.sequence);
     const auto steps = steps_over<BlockOf::kStepKeys>(rows.sequence, loop);
@@ -87,16 +87,16 @@ struct Computer {
            step_part * kWarpKeys;
   }
   __device__ void take_step(const Of& products, const QueryRows& rows, const KeyTileLoop& loop,
-                            const Slots& slots, int k0, WarpRows<1, dim>& state) const {
-    StepScores scores;
-    products.multiply(keys(), scores);
-    if constexpr (BlockOf::kCodes) Of::scale(scales(0), 1.f, scores);
-    if (slots.meet_hole(k0, kWarpKeys) || !loop.full(slots.key(k0), kWarpKeys)) {
-      hide(rows, 0, LoopAroundHole{loop, slots}, k0, scores);
-    }
-    update(c.call.q_factor / Of::kScoreUnit, scores, state);
-    if constexpr (BlockOf::kCodes) Of::scale(scales(1), Of::kGain, scores);
-    products.add(scores, values(), state.out[0]);
+                            const Slots& slots, int k0, typename Of::State& state) const {
+    const auto hide = [&](auto& scores) {
+      if (slots.meet_hole(k0, kWarpKeys) || !loop.full(slots.key(k0), kWarpKeys)) {
+        Of::hide_keys(rows, LoopAroundHole{loop, slots}, k0, scores);
+      }
+    };
+    StepPlace at{
+        .keys = keys(), .values = values(), .key_scales = nullptr, .value_scales = nullptr};
+    if constexpr (BlockOf::kCodes) at.key_scales = scales(0), at.value_scales = scales(1);
+    products.take(c.call.q_factor, at, hide, state);
   }
   // Signals that the warp has read a place.
   __device__ static void release(std::uint64_t& barrier) {
@@ -115,10 +115,9 @@ struct Computer {
 
   // Merges the warps' results and, if the block is the last of its slot to get here, all parts.
   __device__ void finish(const Pieces& piece, const QueryRows& rows,
-                         const WarpRows<1, dim>& state) {
+                         const typename Of::State& state) {
     meet();  // the results of the piece before have been read
-    split::share(state, rows.size, block,
-                 [&](int side, float* out) { Of::write(state.out[0], side, out); });
+    Of::share(state, rows.size, block);
     meet();
     const bool alone = piece.is_whole();
     const int most = c.partials.rows / BlockOf::kHeads;  // rows of a head

@@ -115,12 +115,22 @@ void launch_kernel(const Launch& launch, std::int64_t room, const DecodeCall& ca
   start<Products<T, dim, decode_heads(2 * dim)>>(launch, room, call);
 }
 
+// Most calls have at most 8 rows for a key head, which is one tile of them.
+template <typename T, int dim, DType stored>
+void start_codes(const Launch& launch, std::int64_t room, const DecodeCall& call) {
+  if (call.partials.rows / decode_heads(dim) <= kTileRows) {
+    start<CodeProducts<T, dim, stored, 1>>(launch, room, call);
+  } else {
+    start<CodeProducts<T, dim, stored, 2>>(launch, room, call);
+  }
+}
+
 template <typename T, int dim>
 void launch_codes(const Launch& launch, std::int64_t room, const DecodeCall& call) {
   if (call.call.stored == DType::i8) {
-    start<CodeProducts<T, dim, DType::i8>>(launch, room, call);
+    start_codes<T, dim, DType::i8>(launch, room, call);
   } else {
-    start<CodeProducts<T, dim, DType::f8e4m3>>(launch, room, call);
+    start_codes<T, dim, DType::f8e4m3>(launch, room, call);
   }
 }
 

@@ -11,7 +11,11 @@
 //   fetch.cuh      one warp fetches
 //   fetch_scales.cuh    another one fetches the scales of 8 bits
 //   compute.cuh    four warps compute, or eight over 8 bits, and merge their results
-//   products.cuh, code_products.cuh    the products of a step
+//   products.cuh   the products of a step
+//   code_products.cuh    the same over 8 bits, of
+//     code_queries.cuh   the product with the keys
+//     code_state.cuh     the running softmax
+//     code_values.cuh    the product with the values
 //   instances/     its instances
 #pragma once
 

@@ -4,9 +4,17 @@
 #include <cstdint>
 
 #include "cuda/attention/hopper/decode/block.cuh"
+#include "cuda/attention/hopper/decode/share.cuh"
 #include "cuda/attention/portable/fragments.cuh"
+#include "cuda/attention/portable/split_merge.cuh"
 
 namespace tessera::cuda::hopper_decode {
+
+// Where a warp's keys of a step lie in shared memory; the scales of codes.
+struct StepPlace {
+  const unsigned char *keys, *values;
+  const float *key_scales, *value_scales;
+};
 
 using StepScores = Scores<1, kWarpKeys>;
 
@@ -16,7 +24,7 @@ struct Products {
   using Element = T;
   using Rows = KeyRows<dim>;
   using BlockOf = Block<dim, heads>;
-  static constexpr float kScoreUnit = 1.f;  // what a score of 1 becomes
+  using State = WarpRows<1, dim>;
 
   std::uint32_t queries[dim / 16][4];
 
@@ -31,6 +39,32 @@ struct Products {
                     rows + PaddedRows<dim>::at(lane_of_warp() % 16, 2 * k + lane_of_warp() / 16));
     }
   }
+  // Takes in the keys of a step. hide(scores) hides those that a row does not see.
+  template <typename Hide>
+  __device__ void take(float q_factor, const StepPlace& at, Hide hide, State& state) const {
+    StepScores scores;
+    multiply(at.keys, scores);
+    hide(scores);
+    update(q_factor, scores, state);
+    add(scores, at.values, state.out[0]);
+  }
+  __device__ static void hide_keys(const QueryRows& rows, const LoopAroundHole& loop, int k0,
+                                   StepScores& scores) {
+    hide(rows, 0, loop, k0, scores);
+  }
+  // Stores the warp's results to the block's shared memory.
+  __device__ static void share(const State& state, int rows, const BlockOf& block) {
+    split::share(state, rows, block, [&](int side, float* out) { write(state.out[0], side, out); });
+  }
+  // Sets the values of row `row` to zero.
+  __device__ static void clear(unsigned char* values, int row) {
+#pragma unroll 1
+    for (int chunk = 0; chunk < dim / 8; ++chunk) {
+      *reinterpret_cast<uint4*>(values + Rows::at(row, chunk)) = make_uint4(0, 0, 0, 0);
+    }
+  }
+
+ private:
   // scores = Q K^T
   __device__ void multiply(const unsigned char* keys, StepScores& scores) const {
     const int lane = lane_of_warp();
@@ -74,13 +108,6 @@ struct Products {
     for (int n = 0; n < dim / 8; ++n) {
       *reinterpret_cast<float2*>(out + 8 * n + column) =
           make_float2(sums[n][2 * side], sums[n][2 * side + 1]);
-    }
-  }
-  // Sets the values of row `row` to zero.
-  __device__ static void clear(unsigned char* values, int row) {
-#pragma unroll 1
-    for (int chunk = 0; chunk < dim / 8; ++chunk) {
-      *reinterpret_cast<uint4*>(values + Rows::at(row, chunk)) = make_uint4(0, 0, 0, 0);
     }
   }
 };
