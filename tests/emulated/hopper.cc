@@ -30,9 +30,9 @@ bool hopper_takes(const BackwardRequest&) { return false; }
 void run_hopper(Context&, const BackwardRequest&, Workspace::Frame&) {}
 }  // namespace backward
 
-bool takes_whole_draws(Context&, std::int64_t) { return false; }
-void launch_whole_draws(Context&, const SampleArgs&) {}
-void launch_whole_draws(Context&, const SampleRowsArgs&) {}
+bool takes_whole_draw(Context&, std::int64_t, std::int64_t) { return false; }
+void launch_whole_draw(Context&, const SampleArgs&) {}
+void launch_whole_draw(Context&, const SampleRowsArgs&) {}
 
 bool takes_strips(const LinearCall&) { return false; }
 StripPlan plan_strips(const LinearCall&) { return {}; }

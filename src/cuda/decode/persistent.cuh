@@ -165,7 +165,6 @@ __device__ inline void store_result(const Call& call, const Places<Kind>& shared
     weight = Vectors(call, call.final_weight);
     if constexpr (!Layer::kSerial) bias = Vectors(call, call.final_bias);
   }
-  Signals::receive(Layer::kHaveSums);
   residual.add_sums(call.stages[kDown].parts);
   if (!normalises) return residual.store();
   auto* const to = static_cast<typename Kind::Element*>(call.x);
@@ -220,11 +219,8 @@ __global__ void __launch_bounds__(kAllThreads, 1)
   }
 
   let_next_kernel_start();
-  if (blockIdx.x == 0) {
-    store_result<Kind, Layer>(call, shared, residual);
-  } else {
-    Signals::receive(Layer::kHaveSums);
-  }
+  Signals::receive(Layer::kHaveSums);
+  if (blockIdx.x == 0) store_result<Kind, Layer>(call, shared, residual);
   // The last block to end resets the signals to zero.
   constexpr int kEnded = Layer::kSignals;
   if (thread == 0 && atomicAdd(call.signals + kEnded * kSignalPitch, 1) ==

@@ -5,11 +5,15 @@
 //   token t  | q0 | q1 | ...    | k0 | k1 | ...    | v0 | v1 | ...
 //            '---- block (t, 0) ----'---- block (t, 1) ----' ...     many tokens: one block each
 //
-// Where rows are aligned to 16 bytes, a block copies its heads into shared memory, in vectors of 16
-// bytes, all in flight at once. Meanwhile it makes the cosines and sines of its token, once for all
-// heads. A thread then rotates one pair at a time in shared memory, wherever its elements lie
-// (Pythia rotates 10 pairs of heads of 80), and vectors leave as they came. Else elements are moved
-// one by one. Into 8-bit pages, a warp writes a head: one pass for its scale, one for its codes.
+// A block first makes the cosines and sines of its token, once for all heads. Its heads move in one
+// of four ways:
+//   pieces     Rows are aligned to 16 bytes, and pairs are too (Llama): a thread moves 16 bytes and
+//              the 16 bytes paired with them.
+//   vectors    Pairs are not (Pythia rotates 10 pairs of heads of 80): all heads are copied into
+//              shared memory, in flight while the cosines are made; a thread rotates one pair at a
+//              time there, and vectors leave as they came.
+//   elements   Rows are not aligned: one by one.
+//   codes      Into 8-bit pages, a warp writes a head: one pass for its scale, one for its codes.
 #include "cuda/rotary/rotary_append.h"
 
 #include <algorithm>
@@ -33,6 +37,8 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kTablePairs = 512;  // heads of up to 1024; later pairs are computed in each use
 
+enum class Way : std::uint8_t { pieces, vectors, elements, codes };
+
 // One of q, k and v, and its destination.
 struct Part {
   const void* from;
@@ -43,19 +49,17 @@ struct Part {
   // and 0.
   std::int64_t to_strides[2];
   int heads;
-  int pairs;                      // to be rotated; 0: it is copied
-  bool by_vectors;                // of 16 bytes, through shared memory; else element by element
+  int pairs;  // to be rotated; 0: it is copied
+  Way way;
   bool in_place;                  // only the pairs are written
   float* scales;                  // of pages of 8 bits; null: none
   std::int64_t scale_strides[2];  // of a page and of a head
 
-  // Vectors of `size` elements that are written of each head.
-  TESSERA_HOST_DEVICE int vectors(int dim, int size) const {
-    return (in_place ? 2 * pairs + size - 1 : dim) / size;
-  }
-  // What the threads of a block divide, of each head.
-  int units(int dim, int size) const {
-    return by_vectors ? vectors(dim, size) : in_place ? pairs : dim - pairs;
+  // What the threads of a block divide, of each head; 16 bytes have `size` elements.
+  TESSERA_HOST_DEVICE int units(int dim, int size) const {
+    const int moved = in_place ? pairs : dim - pairs;
+    if (way == Way::pieces) return moved / size;
+    return way == Way::vectors ? (in_place ? 2 * pairs + size - 1 : dim) / size : moved;
   }
 };
 
@@ -64,6 +68,7 @@ struct AppendCall {
   std::int64_t tokens, slots_of_pool;
   std::uint32_t page_size;  // a slot has 31 bits
   int dim, heads_of_block, blocks_of_token;
+  bool any_vectors;
   const float* inv_freq;
   int pairs;
   const void* positions;
@@ -136,7 +141,7 @@ struct HeadCopies {
   __device__ void fetch(const Share& share, std::int64_t token) const {
     const Part& part = share.part;
     const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
-    share.for_each(part.vectors(call.dim, kSize), [&](int h, int i) {
+    share.for_each(part.units(call.dim, kSize), [&](int h, int i) {
       copy_async(head(share, h) + i * kSize,
                  from + (share.begin + h) * part.head_stride + i * kSize, true);
     });
@@ -152,12 +157,42 @@ struct HeadCopies {
   __device__ void store(const Share& share, std::int64_t place, std::int64_t row) const {
     const Part& part = share.part;
     T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + row * part.to_strides[1];
-    share.for_each(part.vectors(call.dim, kSize), [&](int h, int i) {
+    share.for_each(part.units(call.dim, kSize), [&](int h, int i) {
       store_piece(to + (share.begin + h) * part.to_head_stride + i * kSize,
                   load_piece(head(share, h) + i * kSize));
     });
   }
 };
+
+// Moves the heads in pieces: pairs (i, i + pairs) first, then the rest.
+template <typename T>
+__device__ void move_pieces(const AppendCall& call, const Share& share, std::int64_t token,
+                            std::int64_t place, std::int64_t row, const CosSin* table) {
+  using Unit = Piece<T>;
+  constexpr int kSize = Unit::kSize;
+  const Part& part = share.part;
+  const int pairs = part.pairs;
+  const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
+  T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + row * part.to_strides[1];
+  share.for_each(part.units(call.dim, kSize), [&](int h, int i) {
+    const T* const head = from + (share.begin + h) * part.head_stride;
+    T* const head_to = to + (share.begin + h) * part.to_head_stride;
+    const int at = i * kSize;
+    if (at >= pairs) {
+      store_piece(head_to + at + pairs, load_piece(head + at + pairs));
+      return;
+    }
+    const Unit first = load_piece(head + at), second = load_piece(head + at + pairs);
+    RotatedPair out[kSize];
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) out[j] = rotated(first[j], second[j], table[at + j]);
+    Unit piece;
+    piece.set([&](int j) { return out[j].first; });
+    store_piece(head_to + at, piece);
+    piece.set([&](int j) { return out[j].second; });
+    store_piece(head_to + at + pairs, piece);
+  });
+}
 
 // Moves the heads element by element. In place, a thread moves both elements of a pair.
 template <typename T>
@@ -167,7 +202,7 @@ __device__ void move_elements(const AppendCall& call, const Share& share, std::i
   const int pairs = part.pairs;
   const T* from = static_cast<const T*>(part.from) + token * part.token_stride;
   T* to = static_cast<T*>(part.to) + place * part.to_strides[0] + row * part.to_strides[1];
-  share.for_each(part.in_place ? pairs : call.dim - pairs, [&](int h, int i) {
+  share.for_each(part.units(call.dim, 1), [&](int h, int i) {
     const T* const head = from + (share.begin + h) * part.head_stride;
     T* const head_to = to + (share.begin + h) * part.to_head_stride;
     if (i < pairs) {
@@ -209,7 +244,7 @@ __device__ void encode_heads(const AppendCall& call, const Share& share, std::in
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads, 5) append_rotated(AppendCall call) {
+__global__ void __launch_bounds__(kThreads, 4) append_rotated(AppendCall call) {
   __shared__ CosSin table[kTablePairs];
   let_next_kernel_start();
   wait_for_earlier_kernels();
@@ -238,7 +273,7 @@ __global__ void __launch_bounds__(kThreads, 5) append_rotated(AppendCall call) {
       }
     };
     for_each_share([&](int, const Share& share) {
-      if (share.part.by_vectors) copies.fetch(share, token);
+      if (share.part.way == Way::vectors) copies.fetch(share, token);
     });
     close_copy_group();
     // Blocks with only values rotate nothing.
@@ -252,20 +287,23 @@ __global__ void __launch_bounds__(kThreads, 5) append_rotated(AppendCall call) {
     __syncthreads();
     const Rotations rotations{table, call.inv_freq, position};
     for_each_share([&](int, const Share& share) {
-      if (share.part.by_vectors) copies.rotate(share, rotations);
+      if (share.part.way == Way::vectors) copies.rotate(share, rotations);
     });
-    __syncthreads();
+    if (call.any_vectors) __syncthreads();
     for_each_share([&](int p, const Share& share) {
       if (p > 0 && !has_slot) return;
       const auto narrow_slot = static_cast<std::uint32_t>(slot);
       const std::int64_t place = p == 0 ? token : narrow_slot / call.page_size;
       const std::int64_t row = p == 0 ? 0 : narrow_slot % call.page_size;
-      if (share.part.scales != nullptr) {
-        encode_heads<T>(call, share, token, place, row, rotations);
-      } else if (share.part.by_vectors) {
-        copies.store(share, place, row);
-      } else {
-        move_elements<T>(call, share, token, place, row, rotations);
+      switch (share.part.way) {
+        case Way::pieces:
+          return move_pieces<T>(call, share, token, place, row, table);
+        case Way::vectors:
+          return copies.store(share, place, row);
+        case Way::elements:
+          return move_elements<T>(call, share, token, place, row, rotations);
+        case Way::codes:
+          return encode_heads<T>(call, share, token, place, row, rotations);
       }
     });
     __syncthreads();  // the table and the heads are free
@@ -276,13 +314,19 @@ __global__ void __launch_bounds__(kThreads, 5) append_rotated(AppendCall call) {
 
 constexpr int kMostShared = 32 << 10;  // of the heads of a block
 
-bool has_vectors(const Tensor& from, const Tensor& to) {
-  return from.shape[2] % (kPieceBytes / size_of(from.dtype)) == 0 && rows_on_pieces(from) &&
-         rows_on_pieces(to);
+Way way_of(const Tensor& from, const Tensor& to, const Tensor& scales, std::int64_t pairs,
+           bool half_split) {
+  if (scales.data != nullptr) return Way::codes;
+  const std::int64_t size = kPieceBytes / size_of(from.dtype), dim = from.shape[2];
+  if (dim % size != 0 || !rows_on_pieces(from) || !rows_on_pieces(to)) return Way::elements;
+  const bool whole = pairs % size == 0 && pairs <= kTablePairs && (half_split || pairs == 0);
+  if (whole) return Way::pieces;
+  return dim * size_of(from.dtype) <= kMostShared ? Way::vectors : Way::elements;
 }
 
 // `to` is like `from`, or a pool of pages, which may have scales.
-Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::int64_t pairs) {
+Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::int64_t pairs,
+               bool half_split) {
   const bool paged = to.rank == 4;
   return {.from = from.data,
           .token_stride = from.strides[0],
@@ -292,7 +336,7 @@ Part make_part(const Tensor& from, const Tensor& to, const Tensor& scales, std::
           .to_strides = {to.strides[0], paged ? to.strides[1] : 0},
           .heads = static_cast<int>(from.shape[1]),
           .pairs = static_cast<int>(pairs),
-          .by_vectors = scales.data == nullptr && has_vectors(from, to),
+          .way = way_of(from, to, scales, pairs, half_split),
           .in_place = from.data == to.data,
           .scales = scales.ptr<float>(),
           .scale_strides = {scales.strides[0], scales.strides[1]}};
@@ -304,16 +348,15 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const std::int64_t tokens = args.q.shape[0], pairs = args.rope.inv_freq.shape[0];
   const std::int64_t heads = args.q.shape[1] + 2 * args.k.shape[1];
   if (tokens == 0 || heads == 0 || args.q.shape[2] == 0) return;
+  const bool half_split = args.rope.style == RopeStyle::half_split;
   const std::int64_t key_pairs = args.rotate_keys ? pairs : 0;
-  Part parts[] = {make_part(args.q, args.q_out, {}, pairs),
-                  make_part(args.k, args.k_pages, args.k_scales, key_pairs),
-                  make_part(args.v, args.v_pages, args.v_scales, 0)};
+  Part parts[] = {make_part(args.q, args.q_out, {}, pairs, half_split),
+                  make_part(args.k, args.k_pages, args.k_scales, key_pairs, half_split),
+                  make_part(args.v, args.v_pages, args.v_scales, 0, half_split)};
   const auto dim = static_cast<int>(args.q.shape[2]);
-  const std::int64_t head_bytes = dim * size_of(args.q.dtype);
+  const int size = kPieceBytes / static_cast<int>(size_of(args.q.dtype));
   std::int64_t units = 0;
-  for (const Part& part : parts) {
-    units += std::int64_t{part.heads} * part.units(dim, kPieceBytes / int{size_of(args.q.dtype)});
-  }
+  for (const Part& part : parts) units += std::int64_t{part.heads} * part.units(dim, size);
   // Four units for each thread, and at least as many blocks as keep a large GPU busy; each has at
   // least one head. If that would give more than 2^31 blocks, each token has one.
   constexpr std::int64_t kManyBlocks = 264, kUnits = 4 * kThreads;
@@ -321,9 +364,13 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
   const bool narrow = tokens <= std::numeric_limits<std::int32_t>::max() / heads;
   const std::int64_t blocks_of_token = narrow ? std::clamp<std::int64_t>(wanted, 1, heads) : 1;
   const std::int64_t heads_of_block = (heads + blocks_of_token - 1) / blocks_of_token;
-  const std::int64_t shared = heads_of_block * head_bytes;
+  std::int64_t shared = 0;
+  for (Part& part : parts) {
+    if (part.way == Way::vectors) shared = heads_of_block * dim * size_of(args.q.dtype);
+  }
   if (shared > kMostShared) {
-    for (Part& part : parts) part.by_vectors = false;
+    for (Part& part : parts) part.way = part.way == Way::vectors ? Way::elements : part.way;
+    shared = 0;
   }
   const AppendCall call{
       .parts = {parts[0], parts[1], parts[2]},
@@ -334,19 +381,20 @@ void rotary_append(Context& ctx, const RotaryAppendArgs& args) {
       .dim = dim,
       .heads_of_block = static_cast<int>(heads_of_block),
       .blocks_of_token = static_cast<int>((heads + heads_of_block - 1) / heads_of_block),
+      .any_vectors = shared > 0,
       .inv_freq = args.rope.inv_freq.ptr<const float>(),
       .pairs = static_cast<int>(pairs),
       .positions = args.positions.data,
       .position_dtype = args.positions.dtype,
       .slots = args.slots.ptr<const std::int32_t>(),
-      .half_split = args.rope.style == RopeStyle::half_split,
+      .half_split = half_split,
       .stored = args.k_pages.dtype};
   const Launch launch(ctx, "rotary_append");
   with_float_type(args.q.dtype, [&](auto type) {
     launch(append_rotated<decltype(type)>,
            {.blocks = tokens * call.blocks_of_token,
             .threads = kThreads,
-            .shared_bytes = shared > kMostShared ? 0 : static_cast<int>(shared),
+            .shared_bytes = static_cast<int>(shared),
             .overlaps = state_of(ctx).limits().capability >= 90},
            call);
   });

@@ -315,8 +315,8 @@ void launch_head(const Launch& launch, const Grids& grids, const SampleCall& cal
 void launch_sample(Context& ctx, const SampleArgs& args, const SampleScratch& scratch) {
   const SampleCall call(args, scratch);
   const DrawSetup& common = call.common;
-  if (!common.head && !common.greedy && takes_whole_draws(ctx, call.draws)) {
-    return launch_whole_draws(ctx, args);
+  if (!common.head && !common.greedy && takes_whole_draw(ctx, call.draws, call.logits.cols())) {
+    return launch_whole_draw(ctx, args);
   }
   const Grids grids(ctx, call);
   const Launch launch(ctx, "sample");
@@ -336,8 +336,9 @@ void launch_sample(Context& ctx, const SampleArgs& args, const SampleScratch& sc
 
 void launch_sample_rows(Context& ctx, const SampleRowsArgs& args, const SampleScratch& scratch) {
   const SampleCall call(args, scratch);
-  if (args.kind == SampleRowsArgs::Kind::whole && takes_whole_draws(ctx, call.draws)) {
-    return launch_whole_draws(ctx, args);
+  if (args.kind == SampleRowsArgs::Kind::whole &&
+      takes_whole_draw(ctx, call.draws, call.logits.cols())) {
+    return launch_whole_draw(ctx, args);
   }
   const Grids grids(ctx, call);
   const Launch launch(ctx, "sample_rows");

@@ -1,5 +1,5 @@
-// Draws tokens from whole rows (no top-k, no top-p) in one kernel. Eight blocks of a cluster divide
-// a row, and tell each other two numbers:
+// Draws a token from a whole row (no top-k, no top-p) in one kernel. Eight blocks of a cluster
+// divide a row, and tell each other two numbers:
 //
 //   blocks     | slice 0 | slice 1 | ...  | slice 7 |   logits of the row, rising ids
 //   threads    | 7 | 7 | 7 | ...                        neighbouring logits each
@@ -70,8 +70,8 @@ __global__ void __launch_bounds__(kThreads) draw_whole(SampleCall call, Rows ids
   tell_all(block_reduce<kWarps>(largest, Max()), &largest_of[rank]);
   const DrawSetup setup = call.setup(d);
   tile::cluster_sync();
-  for (int b = 0; b < kBlocks; ++b)
-    largest = b == 0 ? largest_of[0] : Max()(largest, largest_of[b]);
+  largest = largest_of[0];
+  for (int b = 1; b < kBlocks; ++b) largest = Max()(largest, largest_of[b]);
 
   const LargestLogit reference{setup.row >= 0 ? largest : 0};
   // Ids have no dimension for the logits: they are numbered over all rows.
@@ -121,12 +121,13 @@ void launch(Context& ctx, const char* name, const SampleCall& call, const Tensor
 
 }  // namespace
 
-// A grid has fewer than 2^31 blocks.
-bool takes_whole_draws(Context& ctx, std::int64_t draws) {
-  return has_hopper_kernels(state_of(ctx).limits()) && draws < (std::int64_t{1} << 31) / kBlocks;
+// With more draws or longer rows, the two kernels with more blocks are faster.
+bool takes_whole_draw(Context& ctx, std::int64_t draws, std::int64_t logits) {
+  constexpr std::int64_t kMostOfRow = 1 << 16;
+  return draws == 1 && logits <= kMostOfRow && has_hopper_kernels(state_of(ctx).limits());
 }
 
-void launch_whole_draws(Context& ctx, const SampleArgs& args) {
+void launch_whole_draw(Context& ctx, const SampleArgs& args) {
   const SampleCall call(args, {});
   with_float_type(args.logits.dtype, [&](auto element) {
     with_index_type(args.ids.dtype, [&](auto index) {
@@ -135,7 +136,7 @@ void launch_whole_draws(Context& ctx, const SampleArgs& args) {
   });
 }
 
-void launch_whole_draws(Context& ctx, const SampleRowsArgs& args) {
+void launch_whole_draw(Context& ctx, const SampleRowsArgs& args) {
   launch<float, std::int32_t>(ctx, "sample_rows", SampleCall(args, {}), args.ids);
 }
 

@@ -16,9 +16,9 @@ namespace {
 // From this many keys in all sequences on, this kernel is faster than cuda.split. It has more to do
 // before the first key arrives.
 constexpr std::int64_t kLeastKeys = 16384;
-// The same for 8 bits, counted in codes of keys. Measured on an H200: 2^25 of them (1 x 32768, 8
-// heads of 128) take 7% longer than by cuda.split.codes, 2^26 (16 x 4096) 38% less.
-constexpr std::int64_t kLeastCodes = 1 << 26;
+// The same for 8 bits, counted in codes of keys. Measured on an H200: 2^23 of them (1 x 8192, 8
+// heads of 128) take 17% less than by cuda.split.codes, 2^26 (16 x 4096) 49% less.
+constexpr std::int64_t kLeastCodes = 1 << 23;
 
 // Bytes in flight to a multiprocessor. Fewer do not keep memory busy, and more make it slower:
 // measured on an H200 (docs/notebook/attention_hopper_decode.md).
