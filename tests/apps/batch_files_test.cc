@@ -29,7 +29,8 @@ class BatchFiles : public testing::Test {
   }
   ProgramRun run_script(const std::string& script) const {
     write_text(path("script.sh"), script);
-    return run_program("/bin/sh", "'" + path("script.sh") + "'");
+    const std::string file = path("script.sh");
+    return run_program("/bin/sh", "'" + file + "'");
   }
   ProgramRun run() const { return run_script("exec " + command()); }
 

@@ -222,12 +222,12 @@ TEST_F(PerplexityCommand, WritesNllByPositionOfOneSetting) {
 // The table used to take the place of the text.
 TEST_F(PerplexityCommand, TheTextIsNotWrittenOver) {
   const TemporaryFolder files;
-  const std::string text = (files.path() / "text.csv").string();
-  write_text(text, "Once upon a time");
-  std::filesystem::create_symlink(text, files.path() / "link.csv");
+  const std::string own = (files.path() / "text.csv").string();
+  write_text(own, "Once upon a time");
+  std::filesystem::create_symlink(own, files.path() / "link.csv");
   for (const char* name : {"text.csv", "./text.csv", "link.csv"}) {
     const ProgramRun outcome =
-        run("'" + text + "' --by-position '" + (files.path() / name).string() + "'");
+        run("'" + own + "' --by-position '" + (files.path() / name).string() + "'");
     EXPECT_EQ(outcome.status, 2) << outcome.err;
     EXPECT_NE(outcome.err.find("this is the text itself; give another name"), std::string::npos)
         << outcome.err;
