@@ -104,14 +104,19 @@ few+=':*/Attention8BitTest.KeysAreRotated*/cuda:*/Attention8BitTest.PagesThat*/c
 few+=':*/HopperDecodeCodesTest.LostPages*/cuda:*/HopperDecodeTest.TwiceTheSameBits/cuda'
 few+=':*/RanksTest.ASplitModel*/cuda:*/SideStreamTest.*/cuda:*/AttentionBackwardTest.SixteenBitsUnder*/cuda:*/AttentionPagesTest.ASequence*/cuda'
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -1)
-clean=() dirty=() checked=0
+clean=() dirty=()
 # Each tool in several processes, a few of which run at a time. racecheck, which takes longest, comes first.
 tools=(racecheck memcheck initcheck) pieces=5
 if [ -z "$sanitizer" ]; then tools=(); fi
-export sanitizer test_gpu few pieces logs
+# racecheck cannot judge warps that arrive at a barrier and go on, as those of cuda.persistent do: it reports hazards in a program
+# that has nothing else (docs/notebook/gpu_tests.md). On the emulated GPU, tests check that kernel's barriers.
+not_for_racecheck='*DecodeLayers*:*AGraphOfAllLayers*'
+export sanitizer test_gpu few not_for_racecheck pieces logs
 sanitize() {  # sanitize TOOL PIECE
+  local filter=$few
+  if [ "$1" = racecheck ]; then filter+=-$not_for_racecheck; fi
   GTEST_TOTAL_SHARDS=$pieces GTEST_SHARD_INDEX=$2 "$sanitizer" --tool "$1" --report-api-errors no --error-exitcode 9 \
-    "$test_gpu" --gtest_filter="$few" >"$logs/$1.$2" 2>&1
+    "$test_gpu" --gtest_filter="$filter" >"$logs/$1.$2" 2>&1
   echo $? >"$logs/$1.status.$2"
 }
 export -f sanitize
@@ -168,13 +173,13 @@ for tool in "${tools[@]}"; do
     if [ "$of_piece" != 0 ] || [ "$few_passed" -eq 0 ]; then tail -40 "$log"; fi
   done
   if [ "$few_passed" -eq 0 ]; then wrong_pieces+="${wrong_pieces:+; }no test passed"; fi
-  if [ -z "$wrong_pieces" ]; then clean+=("$tool") checked=$few_passed; else dirty+=("$tool FAILED ($wrong_pieces)"); fi
+  if [ -z "$wrong_pieces" ]; then clean+=("$tool on $few_passed tests"); else dirty+=("$tool FAILED ($wrong_pieces)"); fi
 done
 
 # list WORD...: prints the words, joined with commas.
 list() { local IFS=,; echo "$*" | sed 's/,/, /g'; }
 result=
-if [ ${#clean[@]} -gt 0 ]; then result="$(list "${clean[@]}") on $checked tests: 0 errors, 0 hazards"; fi
+if [ ${#clean[@]} -gt 0 ]; then result="$(list "${clean[@]}"): 0 errors, 0 hazards"; fi
 if [ ${#dirty[@]} -gt 0 ]; then failed=1 result+="${result:+; }$(list "${dirty[@]}")"; fi
 commit=$(cat "$folder/commit" 2>/dev/null || git -C "$here" rev-parse --short HEAD 2>/dev/null || echo unknown)
 echo "== for docs/results/h200/tests.md"

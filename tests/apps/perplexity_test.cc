@@ -232,7 +232,7 @@ TEST_F(PerplexityCommand, TheTextIsNotWrittenOver) {
     EXPECT_NE(outcome.err.find("this is the text itself; give another name"), std::string::npos)
         << outcome.err;
   }
-  EXPECT_EQ(read_text(text), "Once upon a time");
+  EXPECT_EQ(read_text(own), "Once upon a time");
 }
 
 TEST_F(PerplexityCommand, RefusesWhatItCannotScore) {
