@@ -69,14 +69,17 @@ double load(const void* at, DType dtype) {
 // Calls fn(byte offset from the view's start, element number) for each element, in row-major order.
 template <typename F>
 void for_each_element(const Tensor& view, F&& fn) {
-  const std::int64_t total = view.numel();
-  for (std::int64_t n = 0; n < total; ++n) {
-    std::int64_t rest = n, offset = 0;
-    for (int d = view.rank - 1; d >= 0; --d) {
+  const std::int64_t total = view.numel(), size = size_of(view.dtype);
+  const int last = view.rank - 1;
+  const std::int64_t columns = last < 0 ? 1 : view.shape[last];
+  for (std::int64_t n = 0; n < total; n += columns) {
+    std::int64_t rest = n / columns, offset = 0;
+    for (int d = last - 1; d >= 0; --d) {
       offset += rest % view.shape[d] * view.strides[d];
       rest /= view.shape[d];
     }
-    fn(offset * size_of(view.dtype), n);
+    const std::int64_t step = last < 0 ? 0 : view.strides[last];
+    for (std::int64_t i = 0; i < columns; ++i) fn((offset + i * step) * size, n + i);
   }
 }
 

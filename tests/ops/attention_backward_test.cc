@@ -45,15 +45,15 @@ testing::AssertionResult good_gradient(const Array& actual, const Array& exact,
 // By every kernel that can run the call.
 void check_backward(Context& ctx, const AttentionCase& c) {
   SCOPED_TRACE(c.text());
-  const Gradients any(ctx, c);
-  const Array out = any.forward.out.read(), lse = any.forward.lse.read();
-  const reference::AttentionInputs in = any.forward.inputs();
-  const Array d_out = any.d_out.read();
+  Gradients g(ctx, c);
+  const Array out = g.forward.out.read(), lse = g.forward.lse.read();
+  const reference::AttentionInputs in = g.forward.inputs();
+  const Array d_out = g.d_out.read();
   const reference::AttentionGradients exact = reference::attention_backward(in, d_out);
   const reference::AttentionGradients plain = plain_attention_backward(in, d_out, c.dtype);
-  for (const std::string& kernel : backward_kernels(ctx, any.args)) {
+  for (const std::string& kernel : backward_kernels(ctx, g.args)) {
     SCOPED_TRACE("kernel " + kernel);
-    const Gradients g(ctx, c);  // poisoned
+    for (TestTensor* gradient : {&g.d_q, &g.d_k, &g.d_v}) gradient->restore();
     run_backward(ctx, kernel, g.args);
     EXPECT_TRUE(good_gradient(g.d_q.read(), exact.d_q, plain.d_q));
     EXPECT_TRUE(good_gradient(g.d_k.read(), exact.d_k, plain.d_k));

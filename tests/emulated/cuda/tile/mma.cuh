@@ -26,17 +26,25 @@ void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t
   MmaLane<T> mine{d, a, b};
   emulated::warp_together(~0u, &mine, [](emulated::Payloads all) {
     using Lane = MmaLane<T>;
-    const auto lane = [&](int i) { return *static_cast<Lane*>(all[i]); };
+    double rows[16][16], columns[8][16];  // unpacked once, not for each product
+    for (int i = 0; i < 32; ++i) {
+      const Lane& lane = *static_cast<const Lane*>(all[i]);
+      for (int side = 0; side < 2; ++side) {
+        for (int part = 0; part < 2; ++part) {
+          const int k = 8 * side + i % 4 * 2 + part;
+          rows[i / 4][k] = Lane::part(lane.a[2 * side], part);
+          rows[i / 4 + 8][k] = Lane::part(lane.a[2 * side + 1], part);
+          columns[i / 4][k] = Lane::part(lane.b[side], part);
+        }
+      }
+    }
     for (int row = 0; row < 16; ++row) {
       for (int n = 0; n < 8; ++n) {
+        const double *x = rows[row], *y = columns[n];
         double sum = 0;
-        for (int k = 0; k < 16; ++k) {
-          const int t = k % 8 / 2, side = k / 8;
-          sum +=
-              static_cast<double>(Lane::part(lane(row % 8 * 4 + t).a[row / 8 + 2 * side], k % 2)) *
-              Lane::part(lane(n * 4 + t).b[side], k % 2);
-        }
-        float& out = lane(row % 8 * 4 + n / 2).d[row / 8 * 2 + n % 2];
+        for (int k = 0; k < 16; ++k) sum += x[k] * y[k];
+        const Lane& lane = *static_cast<const Lane*>(all[row % 8 * 4 + n / 2]);
+        float& out = lane.d[row / 8 * 2 + n % 2];
         out = static_cast<float>(out + sum);
       }
     }
