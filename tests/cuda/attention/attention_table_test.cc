@@ -192,7 +192,7 @@ TEST(AttentionTable, HopperDecodesOverManyCodes) {
                            stored);
     };
     const auto least = [](std::int64_t kv_heads, std::int64_t dim) {
-      return ceil_div(std::int64_t{1} << 26, kv_heads * dim);
+      return ceil_div(std::int64_t{1} << 23, kv_heads * dim);
     };
     for (std::int64_t dim : {64, 80, 128}) {
       const std::int64_t n_k = least(8, dim);
