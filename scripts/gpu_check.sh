@@ -115,8 +115,9 @@ export sanitizer test_gpu few not_for_racecheck pieces logs
 sanitize() {  # sanitize TOOL PIECE
   local filter=$few
   if [ "$1" = racecheck ]; then filter+=-$not_for_racecheck; fi
-  GTEST_TOTAL_SHARDS=$pieces GTEST_SHARD_INDEX=$2 "$sanitizer" --tool "$1" --report-api-errors no --error-exitcode 9 \
-    "$test_gpu" --gtest_filter="$filter" >"$logs/$1.$2" 2>&1
+  # A process takes up to a minute. One that hangs is ended, and the end of its log names the test.
+  GTEST_TOTAL_SHARDS=$pieces GTEST_SHARD_INDEX=$2 timeout -s KILL 240 "$sanitizer" --tool "$1" --report-api-errors no \
+    --error-exitcode 9 "$test_gpu" --gtest_filter="$filter" >"$logs/$1.$2" 2>&1
   echo $? >"$logs/$1.status.$2"
 }
 export -f sanitize
