@@ -94,7 +94,7 @@ class ShareTest {
     }
     auto* rings = static_cast<char*>(dynamic_shared_memory());
     WeightRing<Kind, Layer> ring(call_, layers_, shares,
-                                 rings + warp * Kind::kUnits * Kind::kUnitBytes, lane);
+                                 rings + warp * Kind::kUnits * Kind::kUnitBytes, lane, true);
     for (int l = 0; l < kLayers; ++l) {
       for (int i = 0; i < kStages; ++i) {
         WarpShare share = shares[Layer::stage(i)];
@@ -196,7 +196,7 @@ TEST(DecodeResidualTest, AThreadHasSeveralVectors) {
   std::vector<float2> partial(kWarps);
   run_grid(dim3(1), dim3(kThreads), 0, [&] {
     Residual<Half, SerialLayer::kVectors> stream(*call, residual.data());
-    stream.start();
+    stream.start(call.x);
     const NormVectors<SerialLayer::kVectors> norm(*call, weight.data());
     stream.add_sums(kParts);
     stream.rms_norm(norm, partial.data(), normed.data());
