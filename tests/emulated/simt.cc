@@ -158,7 +158,7 @@ void resume(int thread) {
 #endif
 }
 
-void finish_warp_step(int first);
+void finish_warp_steps(int first);
 void finish_block_step();
 
 [[noreturn]] void thread_main() {
@@ -170,7 +170,7 @@ void finish_block_step();
   b.self().state = State::ended;
   b.warp_of(b.current).living &= ~(1u << (b.current % kWarpSize));
   ++b.ended;
-  finish_warp_step(b.current / kWarpSize * kWarpSize);  // others may have waited for this one
+  finish_warp_steps(b.current / kWarpSize * kWarpSize);
   finish_block_step();
   leave(true);
   give_up("a thread went on after its end");
@@ -190,23 +190,33 @@ void start(int thread) {
 
 // ---- steps that are taken together --------------------------------------------------------------
 
-void finish_warp_step(int first) {
+bool is_complete(const Warp& warp, const WarpStep& step) {
+  return step.came == (step.mask & warp.living);
+}
+
+void take_warp_step(int first, std::vector<WarpStep>::iterator complete) {
   Block& b = block();
-  Warp& warp = b.warp_of(first);
-  const auto complete = [&](const WarpStep& w) { return w.came == (w.mask & warp.living); };
-  for (auto found = std::find_if(warp.waited_for.begin(), warp.waited_for.end(), complete);
-       found != warp.waited_for.end();
-       found = std::find_if(warp.waited_for.begin(), warp.waited_for.end(), complete)) {
-    const WarpStep now = *found;
-    warp.waited_for.erase(found);
-    std::array<void*, kWarpSize> payloads{};
-    for (int i = 0; i < kWarpSize; ++i) {
-      if ((now.came >> i & 1u) == 0) continue;
-      Thread& thread = b.threads[static_cast<std::size_t>(first + i)];
-      payloads[static_cast<std::size_t>(i)] = thread.payload;
-      thread.state = State::ready;
-    }
-    now.step(payloads.data());
+  const WarpStep now = *complete;
+  b.warp_of(first).waited_for.erase(complete);
+  std::array<void*, kWarpSize> payloads{};
+  for (int i = 0; i < kWarpSize; ++i) {
+    if ((now.came >> i & 1u) == 0) continue;
+    Thread& thread = b.threads[static_cast<std::size_t>(first + i)];
+    payloads[static_cast<std::size_t>(i)] = thread.payload;
+    thread.state = State::ready;
+  }
+  now.step(payloads.data());
+}
+
+// After a lane of the warp has ended: others may have waited for no one else.
+void finish_warp_steps(int first) {
+  Warp& warp = block().warp_of(first);
+  const auto find = [&] {
+    return std::find_if(warp.waited_for.begin(), warp.waited_for.end(),
+                        [&](const WarpStep& step) { return is_complete(warp, step); });
+  };
+  for (auto found = find(); found != warp.waited_for.end(); found = find()) {
+    take_warp_step(first, found);
   }
 }
 
@@ -312,8 +322,8 @@ void warp_together(unsigned mask, void* payload, void (*step)(Payloads)) {
   mine->came |= bit;
   self.payload = payload;
   self.state = State::at_warp;
-  finish_warp_step(b.current / kWarpSize * kWarpSize);
-  if (self.state == State::at_warp) leave(false);
+  if (!is_complete(warp, *mine)) return leave(false);
+  take_warp_step(b.current / kWarpSize * kWarpSize, mine);
 }
 
 void block_together(void* payload, void (*step)(Payloads, int)) {
