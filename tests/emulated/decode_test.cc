@@ -196,7 +196,7 @@ TEST(DecodeResidualTest, AThreadHasSeveralVectors) {
   std::vector<float2> partial(kWarps);
   run_grid(dim3(1), dim3(kThreads), 0, [&] {
     Residual<Half, SerialLayer::kVectors> stream(*call, residual.data());
-    stream.start(call.x);
+    stream.start(call->x);
     const NormVectors<SerialLayer::kVectors> norm(*call, weight.data());
     stream.add_sums(kParts);
     stream.rms_norm(norm, partial.data(), normed.data());
