@@ -5,13 +5,10 @@
 //   token t  | q0 | q1 | ...    | k0 | k1 | ...    | v0 | v1 | ...
 //            '---- block (t, 0) ----'---- block (t, 1) ----' ...     many tokens: one block each
 //
-// A block first makes the cosines and sines of its token, once for all heads. Its heads move in one
-// of four ways:
-//   pieces     Rows are aligned to 16 bytes, and pairs are too (Llama): a thread moves 16 bytes and
-//              the 16 bytes paired with them.
-//   vectors    Pairs are not (Pythia rotates 10 pairs of heads of 80): all heads are copied into
-//              shared memory, in flight while the cosines are made; a thread rotates one pair at a
-//              time there, and vectors leave as they came.
+// A block makes the cosines and sines of its token once for all heads, which move in one of 4 ways:
+//   pieces     Rows and pairs are aligned to 16 bytes (Llama): a thread moves a piece and its pair.
+//   vectors    Pairs are not (Pythia rotates 10 pairs of heads of 80): heads are copied into shared
+//              memory while the cosines are made, a thread rotates one pair there at a time.
 //   elements   Rows are not aligned: one by one.
 //   codes      Into 8-bit pages, a warp writes a head: one pass for its scale, one for its codes.
 #include "cuda/rotary/rotary_append.h"

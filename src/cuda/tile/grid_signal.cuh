@@ -15,8 +15,9 @@
 //
 // After receive(), workers may overwrite what the finishers read before raise(). The signal orders
 // this already, as it comes from all blocks, also from this one. The finishers come to the barrier
-// of receive() as well, so that the order does not depend on global memory, through which
-// compute-sanitizer's racecheck does not follow it. Nobody waits longer for that.
+// of receive() as well, so that within a block the order does not depend on global memory. Nobody
+// waits longer for that. (compute-sanitizer's racecheck follows neither:
+// docs/notebook/gpu_tests.md.)
 #pragma once
 
 #include <cstdint>
